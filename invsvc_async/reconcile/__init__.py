@@ -1,0 +1,1 @@
+"""Know what became of a write: pure; never the network, a clock or a client."""

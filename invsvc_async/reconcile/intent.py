@@ -1,0 +1,75 @@
+"""
+Hold what is to be written, as plain data that outlives the process; never a token or a secret.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+import attrs
+
+from invsvc_async.settings import ReconcilePolicy, Timeouts
+
+if TYPE_CHECKING:
+    from invsvc_async.reconcile.evidence import Bounds, Wire
+
+__all__ = ["Intent", "Scope", "Sent", "SentEnd"]
+
+
+@attrs.frozen(kw_only=True)
+class Scope:
+    """Where the write belongs: it is settled there and nowhere else."""
+
+    base_url: str
+    team: str | None = None
+    livemode: bool | None = None  # as an answer showed it
+    credential: str | None = None  # keyed fingerprint: tells two credentials apart, reveals neither
+
+
+@attrs.frozen(kw_only=True)
+class SentEnd:
+    """How a send ended.  ``latest``: server time (s) by which it had ended; ``None`` without clock bounds."""
+
+    kind: Literal["not sent", "definite", "short", "long"]  # short and long: ambiguous, with that settle window
+    latest: float | None = None
+
+
+@attrs.frozen(kw_only=True)
+class Sent:
+    """
+    One send, stored before its first byte.
+
+    ``earliest`` and ``latest`` bracket the server time (s) of its start; ``None`` where no clock bounds were known.
+    ``end`` is added when it is known.
+    """
+
+    earliest: float | None = None
+    latest: float | None = None
+    attempt_timeout: float
+    end: SentEnd | None = None
+
+
+@attrs.frozen(kw_only=True)
+class Intent:
+    """
+    What is to be written, as plain data.
+
+    ``operation`` is its name in the table (``"webhooks.create"``); ``path`` the names filled into the operation's path (for
+    ``client.write``: ``{"method": …, "path": …}``); ``query`` and ``body`` as they go on the wire; ``tag`` the text at the end of a new
+    webhook's description; ``baseline`` the last known state (wire form) and ``bounds`` the clock bounds of the sending process, both
+    from before the first send; ``sent`` every send so far.
+    """
+
+    key: str
+    operation: str
+    path: dict[str, str] = attrs.field(factory=dict)
+    query: dict[str, str] = attrs.field(factory=dict)
+    body: Wire = None
+    scope: Scope
+    tag: str | None = None
+    baseline: Wire = None
+    bounds: Bounds | None = None
+    sent: tuple[Sent, ...] = ()
+    policy: ReconcilePolicy = attrs.field(factory=ReconcilePolicy)
+    timeouts: Timeouts = attrs.field(factory=Timeouts)
+    reader: str | None = None  # name of the caller's own reader

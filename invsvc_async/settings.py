@@ -1,0 +1,103 @@
+"""
+Hold what a user can set, as frozen values; never read the environment or act.
+
+Times are in seconds.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+import attrs
+from attrs import validators
+
+if TYPE_CHECKING:
+    from invsvc_async.reconcile.evidence import Reader
+
+__all__ = ["ParameterNames", "ReadRetries", "ReconcilePolicy", "Timeouts"]
+
+_positive = validators.and_(validators.instance_of((int, float)), validators.gt(0))
+_not_negative = validators.and_(validators.instance_of((int, float)), validators.ge(0))
+
+
+@attrs.frozen(kw_only=True)
+class Timeouts:
+    """
+    Bound one attempt, its connection, and a whole call with its retries, in seconds.
+
+    A write's time to find out what became of it is its :class:`ReconcilePolicy`'s.
+    """
+
+    attempt: float = attrs.field(default=30.0, validator=_positive)
+    connect: float = attrs.field(default=10.0, validator=_positive)
+    call: float = attrs.field(default=60.0, validator=_positive)
+
+
+@attrs.frozen(kw_only=True)
+class ReadRetries:
+    """
+    Say how often and how fast reads are tried again: full-jitter exponential backoff, in seconds.
+
+    ``quota`` bounds the retries of one client together, so that an outage is not amplified: a retry takes
+    1 of it (``timeout_cost`` after a timeout), a success gives ``refund`` back; at 0 nothing is retried.
+    """
+
+    attempts: int = attrs.field(default=4, validator=[validators.instance_of(int), validators.ge(1)])
+    initial: float = attrs.field(default=0.1, validator=_positive)
+    maximum: float = attrs.field(default=5.0, validator=_positive)
+    quota: float = attrs.field(default=100.0, validator=_not_negative)
+    timeout_cost: float = attrs.field(default=2.0, validator=_not_negative)
+    refund: float = attrs.field(default=0.1, validator=_not_negative)
+
+
+@attrs.frozen(kw_only=True)
+class ReconcilePolicy:
+    """
+    Say how a write whose answer cannot be trusted is settled; all times in seconds.
+
+    ``settle_after_error`` is the window after a 500 in the service's own envelope, ``settle_after_loss`` after every
+    other ambiguous end: no "not applied" is said on a read that was started earlier.  ``deadline`` counts from
+    the first ambiguous end.  ``resend="proven"`` sends again on proof of absence, ``max_resends`` times at most.
+    ``absence_within`` is how long after the first send the absence of a create, or a webhook equal to its baseline, still proves anything.
+    ``journey_reader`` names the read of a journey: ``"journeys.get"`` is ``GET /journeys/{id}``, which the specification
+    does not list; ``None`` says that there is none; an async callable of the client and the intent replaces it, and returns
+    a Journey or a finding.  ``journey_reads_show_drafts`` says that the read shows the draft of a published journey too.
+    """
+
+    settle_after_error: float = attrs.field(default=2.0, validator=_not_negative)
+    settle_after_loss: float = attrs.field(default=15.0, validator=_not_negative)
+    deadline: float = attrs.field(default=90.0, validator=_not_negative)
+    resend: Literal["proven", "never"] = attrs.field(
+        default="proven", validator=validators.in_(("proven", "never"))
+    )
+    max_resends: int = attrs.field(default=1, validator=[validators.instance_of(int), validators.ge(0)])
+    wait_when_limited: bool = False
+    clock_slack: float = attrs.field(default=0.25, validator=_not_negative)
+    clock_band: float = attrs.field(default=1.0, validator=_not_negative)
+    absence_within: float = attrs.field(default=600.0, validator=_not_negative)
+    journey_reader: Reader | Literal["journeys.get"] | None = "journeys.get"
+    journey_reads_show_drafts: bool = False
+
+
+@attrs.frozen(kw_only=True)
+class ParameterNames:
+    """
+    Name the query parameters whose names the specification does not show.
+
+    Every default here is an *assumption*: ``invsvc doctor`` asks a deployment which of them it honours.  A name set to
+    ``None`` is never sent, and asking for that filter is an error.
+
+    Spec: Endpoints, Invoices.
+    """
+
+    limit: str | None = "limit"
+    cursor: str | None = "next"
+    order_by: str | None = "order_by"
+    order: str | None = "order"
+    created_after: str | None = "created_after"
+    created_before: str | None = "created_before"
+    client_id: str | None = "client_id"
+    client_tax_id: str | None = "client_tax_id"
+    page: str | None = "page"
+    dbtable_limit: str | None = "limit"
+    dbtable_state: str | None = "state"
