@@ -187,7 +187,6 @@ class Done:
     reason: str
     value: Wire = None
     evidence: Evidence
-    error: ErrorFacts | None = None  # what the caller is shown as the cause
 
 
 @attrs.frozen(kw_only=True)

@@ -30,7 +30,8 @@ class Scope:
 class SentEnd:
     """How a send ended.  ``latest``: server time (s) by which it had ended; ``None`` without clock bounds."""
 
-    kind: Literal["not sent", "definite", "short", "long"]  # short and long: ambiguous, with that settle window
+    # "not applied": it never left, or was answered by a definite no; short, long: ambiguous, with that settle window
+    kind: Literal["applied", "not applied", "short", "long"]
     latest: float | None = None
 
 

@@ -1,0 +1,69 @@
+"""
+Bracket the service's clock from the timestamps of its answers; never read a clock.
+
+Every answer's timestamp lies between its send and its receipt, so the difference between the two clocks
+lies in an interval; many answers narrow it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+import attrs
+
+from invsvc_async.reconcile.evidence import Bounds
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+KEPT = 600.0  # seconds: how long an answer's bounds count (drift of a quartz clock in that time: tens of ms)
+_BUCKET = 60.0
+_WHOLE_MS = 0.001  # timestamps are cut to whole milliseconds
+
+
+def bounds_of(stamp: int, started: float, ended: float) -> Bounds:
+    """Bracket the difference by one answer with *stamp* (server ms), sent at *started* and received at *ended*."""
+    server = stamp / 1000
+    return Bounds(low=server - ended, high=server + _WHOLE_MS - started)
+
+
+def agree(known: Iterable[Bounds], slack: float) -> Bounds | None:
+    """Intersect *known*; ``None`` where there are none, or where two exclude each other by more than *slack*."""
+    lows_highs = [(each.low, each.high) for each in known]
+    if not lows_highs:
+        return None
+    low = max(low for low, _ in lows_highs)
+    high = min(high for _, high in lows_highs)
+    if low - high > slack:
+        return None
+    return Bounds(low=min(low, high), high=max(low, high))
+
+
+@attrs.define
+class ServerClock:
+    """
+    Keep the tightest bounds of the last ten minutes, in constant memory and time.
+
+    After the service's clock stepped, old and new bounds exclude each other: none are known then until
+    the old ones are out of date, and each write learns its own.
+    """
+
+    _buckets: deque[tuple[float, float, float]] = attrs.field(factory=deque)  # (begun, highest low, lowest high)
+
+    def learn(self, stamp: int, started: float, ended: float) -> None:
+        """Take in an answer's *stamp* (server ms) with the local times of its send and receipt."""
+        low, high = stamp / 1000 - ended, stamp / 1000 + _WHOLE_MS - started
+        if self._buckets and ended - self._buckets[-1][0] < _BUCKET:
+            begun, known_low, known_high = self._buckets[-1]
+            if low > known_low or high < known_high:
+                self._buckets[-1] = (begun, max(low, known_low), min(high, known_high))
+            return
+        self._buckets.append((ended, low, high))
+        while self._buckets[0][0] < ended - KEPT:
+            self._buckets.popleft()
+
+    def bounds(self, now: float, slack: float) -> Bounds | None:
+        """Tell the bounds at *now*; ``None`` where none are known, or where they exclude each other."""
+        recent = (Bounds(low=low, high=high) for begun, low, high in self._buckets if begun >= now - KEPT)
+        return agree(recent, slack)

@@ -1,0 +1,352 @@
+"""
+Decide what to do next about a write, from all that happened to it so far.
+
+A pure function: no clock, no network, no client; "now" is the time of the last event.  One function serves a
+live await, settling and resuming later, batches, and the exhaustive check; a Send that a mere ``settle`` is given
+means "not applied".  What a read shows is judged in ``find``; the windows, the deadline and the rule of
+re-sends are here, once.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from invsvc_async.reconcile.evidence import (
+    Absent,
+    Applied,
+    Attempt,
+    CannotTell,
+    Done,
+    End,
+    Evidence,
+    Holds,
+    Read,
+    Reading,
+    Send,
+    Superseded,
+    Verdict,
+    Wait,
+)
+from invsvc_async.reconcile.find import find, is_evidence, no_such_read
+from invsvc_async.reconcile.known import Known, kind_of
+
+if TYPE_CHECKING:
+    from invsvc_async.operations import Operation
+    from invsvc_async.reconcile.evidence import Basis, Decision, Finding, History, Wire
+    from invsvc_async.reconcile.intent import Intent
+
+__all__ = ["PROOF_LASTS", "READ_TIME", "decide"]
+
+NOT_SENT_TRIES = 3  # how often a request that never left is tried again
+PROOF_LASTS = 5.0  # s: how long after its end a read that shows absence allows a re-send
+READ_TIME = 5.0  # s: what one settling read is given
+SHORTEST_RESEND = 5.0  # s: no re-send is given less, unless the configured attempt is shorter still
+NOT_SENT_PAUSES = (0.1, 0.5, 2.0)  # s before each further try
+READ_PAUSES = (0.5, 1.0, 2.0, 4.0, 5.0)  # s between settling reads; the last one repeats
+LIMITED_PAUSE = 0.1  # s: the least wait before a refused-for-rate write is sent again, doubled each time
+
+
+def decide(operation: Operation, intent: Intent, history: History) -> Decision:
+    """
+    Tell what to do next about *intent*, as it was when this process took it up, after *history*.
+
+    *history* is that of this process alone; one that begins with ``Resumed`` takes over the intent's ``sent``.
+    """
+    known = Known(operation, intent, history)
+    return _settle(known) if known.in_doubt else _first(known)
+
+
+# --- Nothing is in doubt: every attempt so far was a definite no, or there was none.
+
+
+def _first(known: Known) -> Decision:
+    last = known.attempts[-1] if known.attempts else None
+    if last is None:
+        return _before_first(known)
+    if kind_of(last) == "applied":
+        return _applied(known, last.value, "answered", "the service answered so")
+    if last.end is End.NOT_SENT:
+        return _never_left(known)
+    if last.status == 401 and last.token_renewed and sum(each.token_renewed for each in known.attempts) == 1:
+        return _send(known)
+    if known.policy.wait_when_limited and last.status == 429 and last.retry_after is not None and _is_rate(last):
+        return _limited(known, last, last.retry_after)
+    return _refused(known, last)
+
+
+def _before_first(known: Known) -> Decision:
+    """Read once before the first send where a baseline, or the service's clock, is not known."""
+    needs_baseline = known.operation.finder == "updated_webhook" and known.baseline is None
+    reader = _reader_in_spec(known)
+    if reader and not known.readings and (known.bounds is None or needs_baseline):
+        return Read(reader=reader, why="the state and the service's clock before the write")
+    return _send(known)
+
+
+def _send(known: Known) -> Send:
+    return Send(attempt_timeout=known.intent.timeouts.attempt)
+
+
+def _never_left(known: Known) -> Decision:
+    tries = sum(each.end is End.NOT_SENT for each in known.attempts)
+    out_of_time = known.attempts[0].started + known.intent.timeouts.call
+    if tries > NOT_SENT_TRIES:
+        return _not_applied(known, "never sent", f"it never left this machine, in {tries} tries")
+    return _after_pause(known, NOT_SENT_PAUSES[tries - 1], out_of_time) or _not_applied(
+        known, "never sent", "it never left this machine, and its time is over"
+    )
+
+
+def _is_rate(attempt: Attempt) -> bool:
+    return attempt.error is not None and attempt.error.code == "rate_limit_exceeded"
+
+
+def _limited(known: Known, last: Attempt, retry_after: float) -> Decision:
+    refusals = sum(each.status == 429 for each in known.attempts)
+    pause = max(retry_after, LIMITED_PAUSE * 2 ** (refusals - 1))
+    deadline = known.attempts[0].started + known.policy.deadline
+    return _after_pause(known, pause, deadline) or _refused(known, last)
+
+
+def _after_pause(known: Known, pause: float, deadline: float) -> Wait | Send | None:
+    """Send once *pause* has passed since the last attempt; ``None`` where that is past *deadline*."""
+    due = known.attempts[-1].ended + pause
+    if due > deadline:
+        return None
+    return _send(known) if known.now >= due else Wait(due - known.now)
+
+
+# --- In doubt: only the service's state can tell.
+
+
+def _settle(known: Known) -> Decision:
+    last = known.history[-1]
+    if any(send.kind == "applied" for send in known.carried):
+        return _answered_before(known, last)
+    if not _reader(known):
+        return _answered(known, last) or _unknown(known, "nothing that can be read tells: there is no read for this write")
+    return _answered(known, last) or _judged(known, last) or _next_read(known)
+
+
+def _answered_before(known: Known, last: object) -> Decision:
+    """Take the yes that an earlier process had; one read, where there is one, only gives the value."""
+    reader = _reader(known)
+    if reader and not isinstance(last, Reading):
+        return Read(reader=reader, why="the value of a write that the service had answered")
+    finding = find(known, last) if isinstance(last, Reading) and is_evidence(known, last) else None
+    value = finding.value if isinstance(finding, (Applied, Holds)) else None
+    return _applied(known, value, "answered", "the service had answered so before the restart")
+
+
+def _answered(known: Known, last: object) -> Decision | None:
+    """Take the answer to a re-send, where it settles the matter by itself."""
+    if not isinstance(last, Attempt):
+        return None
+    kind = kind_of(last)
+    if kind == "applied" and not _needs_audit(known):
+        return _applied(known, last.value, "answered", "the service answered so, when it was sent again")
+    if kind == "not applied" and last.end is End.ANSWERED:
+        return _refused(known, last)
+    return None
+
+
+def _judged(known: Known, last: object) -> Decision | None:
+    """Take what the last event, where it is a reading, shows; ``None``: read again."""
+    if not isinstance(last, Reading):
+        return None
+    if last.status in (401, 403):
+        return _positive(known) or _unknown(known, f"reading the state was refused with HTTP {last.status}")
+    if no_such_read(known, last):
+        return _unknown(known, f"this deployment has no read of journeys (HTTP {last.status})")
+    after = last.started >= known.over
+    if not is_evidence(known, last):
+        return _positive(known) if after else None
+    finding = find(known, last)
+    if isinstance(finding, Applied) and (after or not _needs_audit(known)):
+        return _shown(known, finding, last)
+    if not after:
+        return None
+    return _positive(known) or _by_state(known, finding, last)
+
+
+def _by_state(known: Known, finding: Finding, reading: Reading) -> Decision:
+    """Say what a read that was started after all windows shows."""
+    match finding:
+        case Applied():
+            return _shown(known, finding, reading)
+        case Holds(value):
+            return _applied(known, value, "equal", "the state is as wanted, already so or by this write", reading)
+        case Superseded(reason):
+            return _done(known, Verdict.SUPERSEDED, reason, "baseline", reading)
+        case CannotTell(reason, candidates):
+            return _unknown(known, reason, reading, candidates=candidates)
+        case Absent():
+            return _absent(known, reading)
+
+
+def _absent(known: Known, reading: Reading) -> Decision:
+    echo = known.attempts[-1] if known.attempts else None
+    if echo is not None and kind_of(echo) == "echo":
+        return _refused(known, echo, reading)
+    return _resend(known, reading) or _done(
+        known, Verdict.NOT_APPLIED, "a read after the settle window shows that it has not happened", "absence", reading
+    )
+
+
+def _resend(known: Known, reading: Reading) -> Send | None:
+    """Send again on the proof just read, where policy and time allow."""
+    policy, configured = known.policy, known.intent.timeouts.attempt
+    sent = sum(each.end is not End.NOT_SENT for each in known.attempts)
+    resends = sent if known.carried else sent - 1
+    if policy.resend == "never" or resends >= policy.max_resends or _tries_spent(known):
+        return None
+    left = known.deadline - reading.ended - policy.settle_after_loss - 2 * READ_TIME
+    timeout = min(configured, left)
+    if timeout < min(SHORTEST_RESEND, configured):
+        return None
+    return Send(not_after=reading.ended + PROOF_LASTS, attempt_timeout=timeout)
+
+
+def _tries_spent(known: Known) -> bool:
+    return sum(each.end is End.NOT_SENT for each in known.attempts) > NOT_SENT_TRIES
+
+
+def _needs_audit(known: Known) -> bool:
+    """Tell whether a create was sent more than once: one read after the windows then reports a second effect."""
+    return known.operation.finder == "created_webhook" and len(known.sends) > 1
+
+
+def _positive(known: Known) -> Done | None:
+    """Fall back on an earlier sign that a re-sent create is there, when the read for its duplicates told nothing."""
+    if not _needs_audit(known):
+        return None
+    for event in reversed(known.history):
+        if isinstance(event, Attempt) and kind_of(event) == "applied":
+            return _applied(known, event.value, "answered", "the service answered so, when it was sent again", duplicates=None)
+        if isinstance(event, Reading) and is_evidence(known, event):
+            finding = find(known, event)
+            if isinstance(finding, Applied):
+                return _shown(known, Applied(finding.value, duplicates=None), event)
+    return None
+
+
+# --- When to read.
+
+
+def _next_read(known: Known) -> Decision:
+    readings = known.readings
+    if known.now > known.deadline or (readings and readings[-1].started >= known.deadline):
+        return _positive(known) or _out_of_time(known)
+    due = min(_due(known), known.deadline)
+    reader = _reader(known)
+    assert reader is not None
+    if known.now < due:
+        return Wait(due - known.now)
+    return Read(reader=reader, why="what became of the write")
+
+
+def _due(known: Known) -> float:
+    """Tell when the next read is due: one at once, then spaced by backoff, one exactly when the windows end."""
+    readings = known.readings
+    if readings and _positive(known):
+        return max(known.over, known.now)
+    if readings:
+        pause = READ_PAUSES[min(len(readings), len(READ_PAUSES)) - 1]
+        due = readings[-1].ended + pause
+        return min(due, max(known.over, known.now)) if readings[-1].started < known.over else due
+    if not known.attempts:
+        return known.now
+    last = known.attempts[-1]
+    if last.end is End.NOT_SENT:
+        tries = sum(each.end is End.NOT_SENT for each in known.attempts)
+        return last.ended + NOT_SENT_PAUSES[min(tries, len(NOT_SENT_PAUSES)) - 1]
+    return known.now
+
+
+def _reader(known: Known) -> str | None:
+    return known.intent.reader or _reader_in_spec(known)
+
+
+def _reader_in_spec(known: Known) -> str | None:
+    """Name the read that settles the operation; a journey's can be replaced or switched off."""
+    if known.operation.finder == "journey":
+        reader = known.policy.journey_reader
+        return reader if reader is None or isinstance(reader, str) else "journey_reader"
+    return known.operation.reader
+
+
+# --- Verdicts, each with its evidence.
+
+
+def _shown(known: Known, finding: Applied[Wire], reading: Reading) -> Done:
+    basis: Basis = "match"
+    if reading.finding is not None:
+        basis = "reader"
+    elif known.operation.finder == "deleted_webhook":
+        basis = "gone"
+    elif known.operation.finder in ("journey", "updated_webhook"):
+        basis = "equal"
+    elif known.intent.tag is not None:
+        basis = "tag"
+    return _applied(
+        known, finding.value, basis, "the state shows it", reading, duplicates=finding.duplicates
+    )
+
+
+def _applied(
+    known: Known,
+    value: Wire,
+    basis: Basis,
+    reason: str,
+    reading: Reading | None = None,
+    *,
+    duplicates: tuple[Wire, ...] | None = (),
+) -> Done:
+    evidence = _evidence(known, basis, reading, duplicates=duplicates)
+    return Done(verdict=Verdict.APPLIED, reason=reason, value=value, evidence=evidence)
+
+
+def _refused(known: Known, attempt: Attempt, reading: Reading | None = None) -> Done:
+    reason = f"the service answered HTTP {attempt.status}"
+    if reading is not None:
+        reason += " to a re-send, and the state shows that the first send did nothing"
+    return _done(known, Verdict.REFUSED, reason, "answered", reading)
+
+
+def _not_applied(known: Known, basis: Basis, reason: str) -> Done:
+    return _done(known, Verdict.NOT_APPLIED, reason, basis)
+
+
+def _out_of_time(known: Known) -> Done:
+    if known.now < known.over:
+        left = known.over - known.now
+        return _unknown(known, f"the time to find out ran out while the settle window is open for another {left:.1f} s")
+    return _unknown(known, "the time to find out ran out: no read after the settle window could tell")
+
+
+def _unknown(
+    known: Known, reason: str, reading: Reading | None = None, *, candidates: tuple[Wire, ...] = ()
+) -> Done:
+    evidence = _evidence(known, "none", reading, candidates=candidates)
+    return Done(verdict=Verdict.UNKNOWN, reason=reason, evidence=evidence)
+
+
+def _done(known: Known, verdict: Verdict, reason: str, basis: Basis, reading: Reading | None = None) -> Done:
+    return Done(verdict=verdict, reason=reason, evidence=_evidence(known, basis, reading))
+
+
+def _evidence(
+    known: Known,
+    basis: Basis,
+    reading: Reading | None,
+    *,
+    candidates: tuple[Wire, ...] = (),
+    duplicates: tuple[Wire, ...] | None = (),
+) -> Evidence:
+    return Evidence(
+        basis=basis,
+        read_at=None if reading is None else reading.started,
+        window_until=known.over if known.in_doubt and known.sends else None,
+        candidates=candidates,
+        duplicates=duplicates,
+    )

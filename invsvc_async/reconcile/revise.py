@@ -1,0 +1,54 @@
+"""
+Tell how an intent must be stored at a moment, so that another process can settle it; pure.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import attrs
+
+from invsvc_async.reconcile.evidence import Attempt, Bounds, Send
+from invsvc_async.reconcile.intent import Sent, SentEnd
+from invsvc_async.reconcile.known import Known, kind_of
+
+if TYPE_CHECKING:
+    from invsvc_async.operations import Operation
+    from invsvc_async.reconcile.evidence import History
+    from invsvc_async.reconcile.intent import Intent
+
+
+def stored(
+    operation: Operation, intent: Intent, history: History, *, send: Send | None = None, at: float = 0.0
+) -> Intent:
+    """
+    Give *intent*, as it was when this process took it up, the sends, baseline and clock bounds of *history*.
+
+    *send*, about to begin at *at* (local s), is counted in: it is stored before its first byte.
+    """
+    known = Known(operation, intent, history)
+    bounds = known.bounds
+    sent = [_sent(attempt, bounds) for attempt in known.attempts]
+    if send is not None:
+        sent.append(_about_to(send, at, bounds))
+    return attrs.evolve(intent, baseline=known.baseline, bounds=bounds, sent=(*intent.sent, *sent))
+
+
+def _about_to(send: Send, at: float, bounds: Bounds | None) -> Sent:
+    return Sent(
+        earliest=at + bounds.low if bounds else None,
+        latest=at + bounds.high if bounds else None,
+        attempt_timeout=send.attempt_timeout,
+    )
+
+
+def _sent(attempt: Attempt, bounds: Bounds | None) -> Sent:
+    kind = kind_of(attempt)
+    return Sent(
+        earliest=attempt.started + bounds.low if bounds else None,
+        latest=attempt.started + bounds.high if bounds else None,
+        attempt_timeout=attempt.timeout,
+        end=SentEnd(
+            kind="not applied" if kind == "echo" else kind, latest=attempt.ended + bounds.high if bounds else None
+        ),
+    )

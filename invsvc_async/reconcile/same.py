@@ -1,0 +1,97 @@
+"""
+Compare wire data as the service means it; never a model, never an approximation.
+
+1 is 1.0, the order of keys is nothing, and a key that is absent is one that is null only where the
+specification has null.
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit, urlunsplit
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from invsvc_async.reconcile.evidence import Wire
+
+_PORTS = {"http": 80, "https": 443}
+
+
+def same(one: Wire, other: Wire) -> bool:
+    """Tell whether two JSON values are equal; numbers by value, truth values never as numbers."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(same(value, other[key]) for key, value in one.items())
+    if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
+        return len(one) == len(other) and all(map(same, one, other))
+    if isinstance(one, bool) or isinstance(other, bool):
+        return one is other
+    if isinstance(one, (int, float, Decimal)) and isinstance(other, (int, float, Decimal)):
+        return _exact(one) == _exact(other)
+    return type(one) is type(other) and bool(one == other)
+
+
+def _exact(number: float | Decimal) -> int | Decimal:
+    return Decimal(repr(number)) if isinstance(number, float) else number
+
+
+def same_graph(one: Wire, other: Wire) -> bool:
+    """Compare two journey graphs, where ``viewport``, ``sourceHandle`` and ``config`` may be null or absent."""
+    return same(_without_nulls(one, "graph"), _without_nulls(other, "graph"))
+
+
+# Where the specification has null in a graph (Resources, JourneyGraph); free-form `config` is compared as it is.
+_NULLABLE = {"graph": {"viewport"}, "node": set[str](), "data": {"config"}, "edge": {"sourceHandle"}}
+_PARTS = {("graph", "nodes"): "node", ("graph", "edges"): "edge", ("node", "data"): "data"}
+
+
+def _without_nulls(value: Wire, part: str) -> Wire:
+    if not isinstance(value, dict):
+        return value
+    kept: dict[str, Wire] = {}
+    for key, inner in value.items():
+        if inner is None and key in _NULLABLE[part]:
+            continue
+        below = _PARTS.get((part, key))
+        if below and isinstance(inner, (list, tuple)):
+            kept[key] = [_without_nulls(each, below) for each in inner]
+        else:
+            kept[key] = _without_nulls(inner, below) if below else inner
+    return kept
+
+
+def normal_url(url: str) -> str:
+    """Spell *url* so that two spellings of one address are equal: scheme and host in lower case, no default port."""
+    try:
+        parts = urlsplit(url.strip())
+        port = parts.port
+    except ValueError:
+        return url
+    host = (parts.hostname or "").rstrip(".")
+    if ":" in host:
+        host = f"[{host}]"
+    login = parts.netloc.rpartition("@")[0]
+    place = f"{login}@{host}" if login else host
+    if port is not None and port != _PORTS.get(parts.scheme):
+        place = f"{place}:{port}"
+    return urlunsplit((parts.scheme, place, parts.path or "/", parts.query, parts.fragment))
+
+
+def same_hook(one: Mapping[str, Wire], other: Mapping[str, Wire]) -> bool:
+    """Tell whether two webhooks ask for the same: url, events as a set, description and status."""
+    return all(same_hook_field(name, one.get(name), other.get(name)) for name in HOOK_FIELDS)
+
+
+HOOK_FIELDS = ("url", "events", "description", "status")
+
+
+def same_hook_field(name: str, one: Wire, other: Wire) -> bool:
+    """Compare one field of two webhooks; no description is an empty one."""
+    if name == "url" and isinstance(one, str) and isinstance(other, str):
+        return normal_url(one) == normal_url(other)
+    if name == "events" and isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
+        return set(map(str, one)) == set(map(str, other))
+    if name == "description":
+        return same(one or "", other or "")
+    return same(one, other)
