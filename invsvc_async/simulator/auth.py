@@ -1,0 +1,169 @@
+"""
+Who is asking: credentials, Connect, and what each credential may do.
+
+Must never read the request's body: no field of it can switch the team or the data mode.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from invsvc_async.simulator.calls import Refusal, refusal
+
+if TYPE_CHECKING:
+    from invsvc_async.simulator.records import Json
+    from invsvc_async.simulator.state import State
+
+Kind = Literal["key", "oauth", "person"]
+Role = Literal["viewer", "editor", "admin"]
+RANK: dict[Role, int] = {"viewer": 0, "editor": 1, "admin": 2}
+MODULES = frozenset({"payments"})
+UNAUTHORIZED = "Unauthorized"
+
+
+@dataclass(slots=True)
+class Credential:
+    """A token that the service has issued."""
+
+    kind: Kind
+    team: str | None
+    livemode: bool
+    user: str
+    role: Role = "admin"
+    modules: frozenset[str] = MODULES
+    standing: Literal["active", "revoked", "expired"] = "active"
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """The credential of one request, with the team and data mode that it acts in."""
+
+    credential: Credential
+    team: str
+    livemode: bool
+
+
+@dataclass(slots=True)
+class Keyring:
+    """Every credential by its token's text."""
+
+    state: State
+    issued: dict[str, Credential] = field(default_factory=dict[str, Credential])
+
+    def issue(self, credential: Credential) -> str:
+        """Make a token for *credential*: a JWT for keys and persons, opaque text for OAuth."""
+        number = f"{self.state.random.getrandbits(128):032x}"
+        if credential.kind == "oauth":
+            token = f"oat_{number}"
+        else:
+            claims = {"sub": credential.user, "livemode": credential.livemode, "jti": number}
+            token = _jwt(claims if credential.team is None else {"team": credential.team, **claims})
+        self.issued[token] = credential
+        return token
+
+    def caller(self, header: str | None, team: str | None) -> Caller:
+        """
+        Tell from the Authorization header and the ``team`` parameter who acts, and where.
+
+        Raises:
+            Refusal: 401 or 403 with the raw body of the authentication layer.
+
+        """
+        credential = self._credential(header)
+        _check_standing(credential)
+        selected = self._selected_team(credential, team)
+        if not self.state.accounts[selected].api_access:
+            raise _denied(403, "The plan does not include API access")
+        livemode = credential.livemode
+        if credential.kind == "person":
+            livemode = not self.state.preference(credential.user, selected)["testmode"]
+        return Caller(credential, selected, livemode)
+
+    def _credential(self, header: str | None) -> Credential:
+        prefix, _, token = (header or "").partition(" ")
+        if prefix != "Bearer" or not token:
+            raise _denied(401, UNAUTHORIZED)
+        credential = self.issued.get(token)
+        if credential is not None:
+            return credential
+        if token.startswith("oat_"):
+            raise _denied(401, "Invalid access token", error="invalid_token")
+        raise _denied(401, UNAUTHORIZED)
+
+    def _selected_team(self, credential: Credential, team: str | None) -> str:
+        own = credential.team
+        if own is None:
+            raise _denied(401, "Unauthorized, missing team in token")
+        if team is None or team == own:
+            return own
+        if credential.kind == "oauth":
+            raise _denied(403, "Team mismatch with OAuth token")
+        if credential.kind == "person":
+            raise _denied(403, "Team mismatch with the current authenticated team")
+        return self._connected_team(own, team)
+
+    def _connected_team(self, own: str, team: str) -> str:
+        master, target = self.state.accounts[own], self.state.accounts.get(team)
+        if not master.connect:
+            raise _denied(401, "Unauthorized, not a master team")
+        if target is None or target.billing != master.billing:
+            raise _denied(401, "Unauthorized, no matched teams")
+        if "multipleIssuerAccounts" not in master.features:
+            raise _denied(403, "El plan no incluye multipleIssuerAccounts")
+        return team
+
+
+def require_role(state: State, caller: Caller, role: Role, module: str | None = None) -> None:
+    """Refuse with 403 ``insufficient_permissions`` a caller below *role* or outside *module*."""
+    credential = caller.credential
+    if RANK[credential.role] < RANK[role] or (module is not None and module not in credential.modules):
+        asked = role if module is None else f"{role} of {module}"
+        raise refusal(state, 403, "insufficient_permissions", f"This needs the authority of {asked}")
+
+
+def require_person(state: State, caller: Caller, team: str) -> None:
+    """Refuse with 403 everyone but a person who is a member of *team*."""
+    if caller.credential.kind != "person":
+        raise refusal(state, 403, "insufficient_permissions", "This needs a person's token")
+    user = state.users.items[caller.credential.user]
+    if team not in user["teams"]:
+        raise refusal(state, 403, "insufficient_permissions", "No active membership in this team")
+
+
+def _check_standing(credential: Credential) -> None:
+    if credential.standing == "active":
+        return
+    if credential.kind == "key":
+        if credential.standing == "revoked":
+            raise _denied(403, "La llave fue revocada", details="Invalid API Key")
+        raise _denied(401, UNAUTHORIZED)
+    error = f"token_{credential.standing}" if credential.kind == "oauth" else None
+    if credential.standing == "expired":
+        raise _denied(401, "Access token has expired. Please refresh your token.", error=error)
+    raise _denied(401, "Access token has been revoked", error=error)
+
+
+def _denied(status: int, message: str, *, error: str | None = None, details: str | None = None) -> Refusal:
+    body: dict[str, Json] = {"message": message}
+    if error is not None:
+        body |= {"error": error, "error_description": message}
+    if details is not None:
+        body["details"] = details
+    return Refusal(status, body)
+
+
+def _jwt(claims: dict[str, Json]) -> str:
+    header = {"alg": "HS256", "typ": "JWT"}
+    signature = f"{claims['jti']}".encode()
+    return ".".join(_base64(part) for part in (_compact(header), _compact(claims), signature))
+
+
+def _compact(value: dict[str, Json]) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+def _base64(text: bytes) -> str:
+    return base64.urlsafe_b64encode(text).rstrip(b"=").decode()

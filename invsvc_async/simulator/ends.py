@@ -1,0 +1,137 @@
+"""
+How an exchange ends on the wire: whole answers, broken ones, and none.
+
+Must never run an operation: by the time an end is played, the effect was or was not applied.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import socket
+import struct
+from typing import TYPE_CHECKING
+
+from aiohttp import web
+
+from invsvc_async.simulator.records import json_text
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from aiohttp.abc import AbstractStreamWriter
+
+    from invsvc_async.simulator.records import Json
+
+JSON = {"Content-Type": "application/json"}
+HTML = {"Content-Type": "text/html"}
+CUT_BODY = b'{"success":true,"data":{"id":"'
+GARBAGE = b"\x00\xff\xfe{]\x9c not json"
+LOOK_EVERY = 0.1  # seconds
+LINGER_ZERO = struct.pack("ii", 1, 0)  # close() then sends RST instead of FIN
+
+
+def answer(status: int, body: Json | bytes, headers: dict[str, str] | None = None) -> web.Response:
+    """Make a whole answer: JSON, or the bytes of a download."""
+    if isinstance(body, bytes):
+        return web.Response(status=status, body=body, headers=headers or {"Content-Type": "application/zip"})
+    return web.Response(status=status, body=json_text(body).encode(), headers={**JSON, **(headers or {})})
+
+
+def gateway_page(status: int) -> web.Response:
+    """Make the HTML page of something in between."""
+    page = f"<html><head><title>{status}</title></head><body><h1>{status} Gateway</h1></body></html>"
+    return web.Response(status=status, text=page, content_type="text/html")
+
+
+class Broken(web.StreamResponse):
+    """
+    An exchange that ends without a whole answer.
+
+    aiohttp takes the `ConnectionError` for a client that has gone, and closes the connection without a word.
+    """
+
+    def __init__(self, act: Callable[[web.BaseRequest], Awaitable[None]]) -> None:
+        super().__init__()
+        self._act = act
+
+    async def prepare(self, request: web.BaseRequest) -> AbstractStreamWriter | None:
+        """Play the act, then give the connection up."""
+        await self._act(request)
+        raise ConnectionAbortedError
+
+
+async def reset(request: web.BaseRequest) -> None:
+    """Send RST."""
+    transport = request.transport
+    if transport is not None:
+        connection = transport.get_extra_info("socket")
+        with contextlib.suppress(OSError):
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, LINGER_ZERO)
+        transport.abort()
+
+
+async def close(_request: web.BaseRequest) -> None:
+    """Send nothing; giving the connection up sends FIN."""
+
+
+async def half_head(request: web.BaseRequest) -> None:
+    """Send a head that stops in a header's name."""
+    _write(request, b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Le")
+
+
+async def truncate(request: web.BaseRequest) -> None:
+    """Send a head that promises more body than follows."""
+    head = (
+        f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {len(CUT_BODY) + 200}\r\n\r\n"
+    )
+    _write(request, head.encode() + CUT_BODY)
+
+
+def _write(request: web.BaseRequest, text: bytes) -> None:
+    if request.transport is not None:
+        request.transport.write(text)
+
+
+def hang(released: asyncio.Event, seconds: float | None) -> Callable[[web.BaseRequest], Awaitable[None]]:
+    """Send nothing until the client leaves, *seconds* have passed, or the service shuts down."""
+
+    async def act(request: web.BaseRequest) -> None:
+        loop = asyncio.get_running_loop()
+        until = math.inf if seconds is None else loop.time() + seconds
+        # aiohttp.web tells nobody that a client has left; its transport is gone then.
+        while request.transport is not None and loop.time() < until and not released.is_set():
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(released.wait(), min(LOOK_EVERY, until - loop.time()))
+
+    return act
+
+
+async def drip(
+    request: web.Request, whole: web.Response, *, pieces: int = 16, pause: float = 0.02
+) -> web.StreamResponse:
+    """Send a true answer in small pieces, *pause* seconds apart."""
+    body = whole.body if isinstance(whole.body, bytes) else b""
+    slow = web.StreamResponse(status=whole.status, headers=whole.headers)
+    slow.content_length = len(body)
+    await slow.prepare(request)
+    step = max(1, -(-len(body) // pieces))
+    for start in range(0, len(body), step):
+        await slow.write(body[start : start + step])
+        await asyncio.sleep(pause)
+    await slow.write_eof()
+    return slow
+
+
+BROKEN: dict[str, Callable[[web.BaseRequest], Awaitable[None]]] = {
+    "reset": reset,
+    "close": close,
+    "half-head": half_head,
+    "truncate": truncate,
+}
+UNREADABLE: dict[str, tuple[bytes, dict[str, str]]] = {
+    "garbage": (GARBAGE, JSON),
+    "html": (b"<html><body>Welcome</body></html>", HTML),
+    "empty": (b"", JSON),
+}

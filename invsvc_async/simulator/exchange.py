@@ -1,0 +1,108 @@
+"""
+One request on its way through the service: the operation's run, and the answer that its step asks for.
+
+Must never answer 2xx to a write before its effect, and never does anything that the entry does not tell.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from invsvc_async.simulator import ends
+from invsvc_async.simulator.calls import Answer, Call, Malformed, Refusal, error_body
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from aiohttp import web
+
+    from invsvc_async.simulator.auth import Caller
+    from invsvc_async.simulator.faults import Step
+    from invsvc_async.simulator.ledger import Entry
+    from invsvc_async.simulator.records import Json
+    from invsvc_async.simulator.routes import Route
+    from invsvc_async.simulator.state import Book, Clock, State
+
+CODES = {
+    400: "validation_failed",
+    401: "unauthorized",
+    403: "forbidden",
+    404: "resource_not_found",
+    409: "resource_conflict",
+    429: "rate_limit_exceeded",
+    500: "internal_server_error",
+    503: "service_unavailable",
+}
+
+
+@dataclass(slots=True)
+class Exchange:
+    """A request that has arrived whole, with who sent it (or why they may not)."""
+
+    route: Route
+    entry: Entry
+    caller: Caller | Refusal
+    path: Mapping[str, str]
+    query: Mapping[str, str]
+    body: Json | Malformed
+
+    def perform(
+        self,
+        state: State,
+        past: float | None = None,
+        on_effect: Callable[[str, Book, Answer], None] | None = None,
+    ) -> Answer | Refusal:
+        """Run the operation, once; a write's effect is in the state and in the entry when this returns."""
+        if isinstance(self.caller, Refusal):
+            return self.caller
+        book = state.book(self.caller.team, livemode=self.caller.livemode)
+        try:
+            answer = self.route.run(state, Call(self.caller, book, self.path, self.query, self.body, past))
+        except Refusal as refused:
+            return refused
+        if self.route.write:
+            self.entry.applied_at, self.entry.target = time.monotonic(), answer.target
+            if on_effect is not None:
+                on_effect(self.route.operation, book, answer)
+        return answer
+
+    def true_answer(self, step: Step, outcome: Answer | Refusal) -> web.Response:
+        """Answer what the operation came to."""
+        self.entry.answered = outcome.status
+        self.entry.refused = isinstance(outcome, Refusal)
+        body = outcome.body
+        if isinstance(outcome, Answer) and isinstance(body, dict):
+            if step.end == "bare":
+                body = {name: value for name, value in body.items() if name != "data"}
+            elif step.end == "bad item" and body["data"]:
+                first, *rest = body["data"]
+                body = {**body, "data": [{**first, "total": "abc"}, *rest]}
+        return ends.answer(outcome.status, body)
+
+    def false_answer(self, step: Step, clock: Clock) -> web.Response:
+        """Answer with what the step says, whether or not the effect happened."""
+        self.entry.answered = step.status or 200
+        if step.end == "status":
+            self.entry.refused = 400 <= step.status < 500 and step.own and step.effect == "none"
+            return _with_status(step, clock)
+        if step.end == "success false":
+            return ends.answer(200, error_body(clock, "internal_server_error", "The operation failed"))
+        body, headers = ends.UNREADABLE[step.end]
+        return ends.answer(200, body, headers)
+
+
+def _with_status(step: Step, clock: Clock) -> web.Response:
+    status = step.status
+    if not step.own:
+        return ends.gateway_page(status)
+    if step.variant == "raw":
+        return ends.answer(status, {"message": "Unauthorized"})
+    if step.variant == "credits":
+        return ends.answer(
+            status, error_body(clock, "document_credits_exhausted", "No document credits are left")
+        )
+    code = CODES.get(status, "operation_not_allowed" if status < 500 else "internal_server_error")
+    headers = {"Retry-After": f"{1 if step.number is None else step.number:g}"} if status == 429 else None
+    return ends.answer(status, error_body(clock, code, f"Answered {status} as it was told to"), headers)

@@ -1,0 +1,223 @@
+"""
+What goes wrong, and when: steps written in words, and plans that draw steps at random.
+
+Must never act by itself: a step only says what `ends` and the application are to do.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, fields
+from functools import lru_cache
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    import random
+
+KINDS = (
+    "500",
+    "502",
+    "503",
+    "504",
+    "408",
+    "reset",
+    "close",
+    "hang",
+    "truncate",
+    "garbage",
+    "html",
+    "empty",
+    "half-head",
+    "idle-close",
+)
+PHASES = ("before", "after", "late")
+GATEWAY = frozenset({408, 502, 503, 504})  # answered by something in between, in HTML, unless "own" is said
+
+# Ends that carry the service's true answer: with them, a write that is valid always has its effect.
+TRUTHFUL = frozenset({"pass", "slow", "drip", "bare", "idle-close", "stale", "bad item"})
+READ_ONLY = frozenset({"stale", "bad item"})
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One arrival's fate: when its effect happens, and how the exchange ends."""
+
+    words: str
+    end: str
+    effect: Literal["none", "now", "late"] = "none"
+    late: float = 0.0  # seconds from the end to the effect
+    status: int = 0
+    wait: float = 0.0  # seconds that the service works before the effect
+    number: float | None = None  # seconds of "slow", "hang", "idle-close", "stale"; Retry-After of 429
+    own: bool = True  # the service's own envelope, not a gateway's page
+    variant: str = ""
+
+    @property
+    def truthful(self) -> bool:
+        """Whether the answer is what the operation truly came to."""
+        return self.end in TRUTHFUL
+
+
+_SECONDS = r"(?P<number>[0-9]+(?:\.[0-9]+)?)"
+_EFFECT = re.compile(rf"(?:(?P<now>apply)|late {_SECONDS}), then (?P<end>.+)")
+_ENDS = (
+    re.compile(rf"(?P<end>slow|stale) {_SECONDS}"),
+    re.compile(rf"(?P<end>hang|idle-close)(?: {_SECONDS})?"),
+    re.compile(r"(?P<end>pass|drip|bare|bad item|reset|close|truncate|garbage|html|empty|success false)"),
+    re.compile(r"(?P<end>half-head|head then close)"),
+    re.compile(rf"(?P<status>429)(?: after {_SECONDS}| (?P<variant>credits))?"),
+    re.compile(r"(?P<status>401) (?P<variant>raw)"),
+    re.compile(r"gone (?P<status>404)"),
+    re.compile(r"(?:(?P<variant>own|gateway) )?(?P<status>[45][0-9][0-9])"),
+)
+WORDS = (
+    "[apply, then | late SECONDS, then] one of: pass, slow SECONDS, drip, bare, idle-close [SECONDS], reset, "
+    "close, hang [SECONDS], truncate, half-head, garbage, html, empty, success false, a status of 400 "
+    "to 599, own STATUS, gateway STATUS, gone 404, 401 raw, 429 after SECONDS, 429 credits; for reads also: "
+    "stale SECONDS, bad item"
+)
+
+
+@lru_cache(maxsize=1024)
+def parse_step(words: str) -> Step:
+    """
+    Read one step, such as ``"apply, then reset"`` or ``"late 0.5, then 500"``.
+
+    Raises:
+        ValueError: The words are not understood; the message lists those that are.
+
+    """
+    effect: Literal["none", "now", "late"] = "none"
+    late, rest = 0.0, words
+    if prefix := _EFFECT.fullmatch(words):
+        effect, rest = ("now", prefix["end"]) if prefix["now"] else ("late", prefix["end"])
+        late = float(prefix["number"] or 0)
+    match = next((match for pattern in _ENDS if (match := pattern.fullmatch(rest))), None)
+    if match is None:
+        raise ValueError(f"step not understood: {words!r}; expected {WORDS}")
+    parts = match.groupdict()
+    end = {"head then close": "half-head", None: "status"}.get(parts.get("end"), parts.get("end"))
+    if effect == "late" and end in TRUTHFUL:
+        raise ValueError(f"{words!r}: a true answer cannot come before its effect")
+    seconds = float(parts["number"]) if parts.get("number") else None
+    wait = seconds if end == "slow" and not prefix else None
+    status, variant = int(parts.get("status") or 0), parts.get("variant") or ""
+    return Step(
+        words=words,
+        end=str(end),
+        effect="now" if end in TRUTHFUL else effect,
+        late=late,
+        status=status,
+        wait=wait or 0.0,
+        number=None if wait else seconds,
+        own=variant != "gateway" and (variant == "own" or status not in GATEWAY),
+        variant=variant,
+    )
+
+
+def parse_for(operation: str, words: str, *, write: bool) -> Step:
+    """
+    Read a step for *operation*.
+
+    Raises:
+        ValueError: Not understood, or it makes no sense for a read, or for a write.
+
+    """
+    step = parse_step(words)
+    if write and step.end in READ_ONLY:
+        raise ValueError(f"{words!r} is for reads; {operation} is a write")
+    if not write and words.startswith(("apply", "late")):
+        raise ValueError(f"{words!r}: {operation} is a read and has no effect")
+    if step.end == "bad item" and not operation.startswith("invoices."):
+        raise ValueError(f"{words!r} is for the invoice lists, not {operation}")
+    return step
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Faults:
+    """
+    A plan of faults by probability, drawn from the simulator's seed.
+
+    Args:
+        rate: The part of writes that a fault meets, 0 to 1.
+        reads: The same of reads; `None` is *rate*.
+        kinds: The faults, all as likely; see `KINDS`.
+        phases: When a faulty write has its effect: before (never), after (it had), late; all as likely.
+        late_up_to: A late effect lands up to so many seconds after the fault.
+        hang: Seconds until the service gives a hanging connection up; `None`: when the client does.
+        operations: The operations concerned; `None` is all.
+        duplicate_deliveries: The part of event deliveries that is sent twice.
+        reorder_deliveries: The part of event deliveries that later ones overtake.
+
+    """
+
+    rate: float = 0.0
+    reads: float | None = None
+    kinds: tuple[str, ...] = KINDS
+    phases: tuple[str, ...] = PHASES
+    late_up_to: float = 1.0
+    hang: float | None = None
+    operations: tuple[str, ...] | None = None
+    duplicate_deliveries: float = 0.0
+    reorder_deliveries: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("rate", "reads", "duplicate_deliveries", "reorder_deliveries"):
+            value = getattr(self, name)
+            if value is not None and not 0 <= value <= 1:
+                raise ValueError(f"{name} must be a probability, 0 to 1, not {value!r}")
+        for name, known in (("kinds", KINDS), ("phases", PHASES)):
+            chosen = getattr(self, name)
+            if not chosen or (unknown := set(chosen) - set(known)):
+                wrong = ", ".join(sorted(unknown)) if chosen else "nothing"
+                raise ValueError(f"{name}: {wrong} is not among {', '.join(known)}")
+
+    @classmethod
+    def none(cls) -> Faults:
+        """Plan no faults at all."""
+        return cls()
+
+    @classmethod
+    def parse(cls, text: str) -> Faults:
+        """
+        Read a plan from a command line: ``rate=0.2,kinds=500+reset,reads=0.1,late=0.4``, or ``none``.
+
+        Raises:
+            ValueError: An unknown name, or a value that is not what the name takes.
+
+        """
+        found: dict[str, float | tuple[str, ...]] = {}
+        known = {field.name for field in fields(cls)}
+        for part in text.split(",") if text not in ("", "none") else ():
+            name, _, value = part.strip().partition("=")
+            name = "late_up_to" if name == "late" else name
+            if name not in known:
+                raise ValueError(f"faults: {name!r} is not among {', '.join(sorted(known | {'late'}))}")
+            if name in ("kinds", "phases", "operations"):
+                found[name] = tuple(value.split("+"))
+                continue
+            try:
+                found[name] = float(value)
+            except ValueError:
+                raise ValueError(f"faults: {name} takes a number, not {value!r}") from None
+        return cls(**found)  # type: ignore[arg-type] # each value was made for its field above
+
+    def draw(self, chance: random.Random, operation: str, *, write: bool) -> Step | None:
+        """Decide what happens to one arrival; `None` is nothing out of the way."""
+        rate = self.rate if write or self.reads is None else self.reads
+        if not rate or (self.operations is not None and operation not in self.operations):
+            return None
+        if chance.random() >= rate:
+            return None
+        kind = chance.choice(self.kinds)
+        if kind == "hang" and self.hang is not None:
+            kind = f"hang {self.hang}"
+        elif kind == "idle-close":
+            return parse_step(f"idle-close {chance.randrange(1, 50) / 1000}")
+        return parse_step(f"{self._phase(chance)}{kind}" if write else kind)
+
+    def _phase(self, chance: random.Random) -> str:
+        phase = chance.choice(self.phases)
+        if phase == "late":
+            return f"late {chance.random() * self.late_up_to:.3f}, then "
+        return "apply, then " if phase == "after" else ""

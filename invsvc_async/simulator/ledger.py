@@ -1,0 +1,127 @@
+"""
+The record of what truly happened to every write, and of how many requests arrived.
+
+Must never be shown to the client under test: it is what a verdict is judged by.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from invsvc_async.simulator.records import Json
+
+
+@dataclass(slots=True, kw_only=True)
+class Entry:
+    """
+    One request that reached the service whole, or one act of somebody else.
+
+    Times are of the monotonic clock, in seconds.  Filled in as things happen: a late effect sets
+    `applied_at` when it lands.
+    """
+
+    number: int
+    operation: str
+    path_id: str | None = None  # the last id of the path
+    body: Json = None  # parsed; the raw text where it is not JSON
+    query: dict[str, str] | None = None
+    team: str | None = None  # `None` where authentication failed
+    livemode: bool | None = None
+    received_at: float
+    applied_at: float | None = None
+    late: bool = False  # the effect landed after the answer, or is still to land
+    fault: str | None = None  # the step that was played
+    answered: int | None = None  # the status of a whole answer
+    by: Literal["client", "other"] = "client"
+    target: str | None = None  # the id of the thing that was created or changed
+    refused: bool = False  # answered with a definite 4xx of the service, without an effect
+
+    @property
+    def applied(self) -> bool:
+        """Whether the effect has happened by now."""
+        return self.applied_at is not None
+
+
+class Ledger:
+    """Entries in the order of arrival: writes in `entries`, reads in `reads`."""
+
+    def __init__(self) -> None:
+        self.entries: list[Entry] = []
+        self.reads: list[Entry] = []
+        self._numbers = itertools.count(1)
+        self._arrived: Counter[str] = Counter()
+        self._awaited: list[tuple[str, int, asyncio.Future[None]]] = []
+
+    def arrivals(self, operation: str | None = None) -> int:
+        """Count the requests of *operation*, or of all, that arrived whole (head and body)."""
+        return self._arrived.total() if operation is None else self._arrived[operation]
+
+    def effects(self, operation: str | None = None) -> list[Entry]:
+        """List the entries whose effect has happened, those of somebody else included."""
+        return [
+            entry
+            for entry in self.entries
+            if entry.applied_at is not None and (operation is None or entry.operation == operation)
+        ]
+
+    def find(self, operation: str, matches: Callable[[Json], bool] = lambda _body: True) -> list[Entry]:
+        """List the writes of *operation* whose parsed body *matches*."""
+        return [entry for entry in self.entries if entry.operation == operation and matches(entry.body)]
+
+    async def arrived(self, operation: str, n: int = 1) -> None:
+        """Wait until at least *n* requests of *operation* have arrived since the start."""
+        if self._arrived[operation] < n:
+            future = asyncio.get_running_loop().create_future()
+            self._awaited.append((operation, n, future))
+            await future
+
+    def arrive(
+        self, operation: str, *, write: bool, path_id: str | None, query: dict[str, str] | None, body: Json
+    ) -> Entry:
+        """Note a request that has just been read whole."""
+        entry = Entry(
+            number=next(self._numbers),
+            operation=operation,
+            path_id=path_id,
+            query=query,
+            body=body,
+            received_at=time.monotonic(),
+        )
+        (self.entries if write else self.reads).append(entry)
+        self._arrived[operation] += 1
+        if self._awaited:
+            self._wake(operation)
+        return entry
+
+    def by_other(self, operation: str, *, team: str, livemode: bool, target: str, body: Json) -> Entry:
+        """Note that somebody else changed *target*, at once and without a request."""
+        now = time.monotonic()
+        entry = Entry(
+            number=next(self._numbers),
+            operation=operation,
+            path_id=target,
+            body=body,
+            team=team,
+            livemode=livemode,
+            received_at=now,
+            applied_at=now,
+            by="other",
+            target=target,
+        )
+        self.entries.append(entry)
+        return entry
+
+    def _wake(self, operation: str) -> None:
+        count = self._arrived[operation]
+        for waiting in [one for one in self._awaited if one[0] == operation and one[1] <= count]:
+            self._awaited.remove(waiting)
+            if not waiting[2].done():
+                waiting[2].set_result(None)

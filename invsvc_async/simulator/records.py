@@ -1,0 +1,98 @@
+"""
+Records and their JSON text, with numbers kept digit by digit.
+
+Must never turn a decimal into a float: money leaves exactly as it was seeded or received.
+"""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+from json.encoder import encode_basestring_ascii as quoted
+from typing import TYPE_CHECKING, Any, NoReturn
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+Json = Any  # what JSON can hold; a recursive alias would have to be narrowed at every key
+
+
+class Record(dict[str, Json]):
+    """One JSON object of the service; ``record.url`` reads ``record["url"]``. Treat it as frozen."""
+
+    __slots__ = ()
+
+    def __getattr__(self, name: str) -> Json:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+    def with_changes(self, changes: dict[str, Json]) -> Record:
+        """Copy the record with *changes* over it, because stored records are shared with the past."""
+        return Record({**self, **changes})
+
+
+class _HoldsDecimal(Exception):  # noqa: N818 - a signal between two functions, never an error
+    pass
+
+
+def _refuse(value: object) -> NoReturn:
+    if isinstance(value, Decimal):
+        raise _HoldsDecimal
+    raise TypeError(f"not JSON: {value!r}")
+
+
+# The standard encoder is fast but cannot write a Decimal as a number: objects with one go the slow way.
+_encode = json.JSONEncoder(separators=(",", ":"), default=_refuse, allow_nan=False).encode
+
+
+def json_text(value: Json) -> str:
+    """Write *value* as compact JSON in ASCII; a Decimal is written with its own digits."""
+    try:
+        return _encode(value)
+    except _HoldsDecimal:
+        return "".join(_pieces(value))
+
+
+def _pieces(value: Json) -> Iterator[str]:
+    match value:
+        case Decimal():
+            yield str(value)
+        case dict():
+            before = "{"
+            for key, item in value.items():
+                yield f"{before}{quoted(key)}:"
+                yield from _pieces(item)
+                before = ","
+            yield "}" if before == "," else "{}"
+        case list() | tuple():
+            before = "["
+            for item in value:
+                yield before
+                yield from _pieces(item)
+                before = ","
+            yield "]" if before == "," else "[]"
+        case _:
+            yield _encode(value)
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
+
+
+_decode = json.JSONDecoder(parse_float=Decimal, parse_constant=_no_constant).decode
+
+
+def read_json(text: bytes) -> Json:
+    """
+    Read JSON with decimals exact.
+
+    Raises:
+        ValueError: It is not JSON in UTF-8, or is nested too deeply to be read.
+
+    """
+    try:
+        return _decode(text.decode())
+    except RecursionError:
+        raise ValueError("nested too deeply") from None

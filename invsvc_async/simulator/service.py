@@ -1,0 +1,185 @@
+"""
+The simulator: the service of the specification in memory, on a real socket of this machine.
+
+Must never listen anywhere but on the loopback unless told, and imports nothing of the client.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Literal, Self
+
+from aiohttp import web
+
+from invsvc_async.simulator import admin
+from invsvc_async.simulator.app import Application
+from invsvc_async.simulator.auth import MODULES, Credential, Keyring, Role
+from invsvc_async.simulator.faults import Faults
+from invsvc_async.simulator.ledger import Ledger
+from invsvc_async.simulator.seeding import Seeding
+from invsvc_async.simulator.state import Clock, State
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+JourneyReads = Literal["draft", "published", "off"]
+NAMES: Mapping[str, str] = MappingProxyType(
+    {
+        "limit": "limit",
+        "cursor": "next",
+        "order_by": "order_by",
+        "order": "order",
+        "created_after": "created_after",
+        "created_before": "created_before",
+        "client_id": "client_id",
+        "client_tax_id": "client_tax_id",
+        "page": "page",
+        "dbtable_limit": "limit",
+        "dbtable_state": "state",
+    }
+)
+MAX_BODY = 32 * 1024 * 1024  # bytes of a request
+PATIENCE = 0.2  # seconds that exchanges under way get at the end
+
+
+class Simulator(Seeding):
+    """
+    The service, for as long as the ``async with`` lasts.
+
+    Args:
+        seed: Makes records, ids and faults repeat (faults as far as the order of arrival does).
+        faults: A plan by probability; `script` decides single arrivals. May be replaced at any time.
+        journey_reads: What ``GET /journeys/{id}`` shows of a journey that is no draft; "off" makes it a 404.
+        names: Other names for the query parameters that the specification does not name, by those of `NAMES`.
+        latency: Seconds of work on each request.
+        at_once: How many requests are worked on at once; the rest queue. `None` is no limit.
+        host: Address to listen on.
+        port: Port to listen on; 0 takes a free one.
+        admin: Serve ``/_simulator/`` (ledger, arrivals, script, faults) to whoever can connect.
+
+    """
+
+    def __init__(
+        self,
+        *,
+        seed: int = 7,
+        faults: Faults | None = None,
+        journey_reads: JourneyReads = "draft",
+        names: Mapping[str, str] | None = None,
+        latency: float = 0.0,
+        at_once: int | None = None,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        admin: bool = False,
+    ) -> None:
+        unknown = set(names or ()) - set(NAMES)
+        if unknown:
+            raise ValueError(f"names: {', '.join(sorted(unknown))} is not among {', '.join(sorted(NAMES))}")
+        self.base_url = ""
+        self.ledger = Ledger()
+        self.team = "team_1"
+        self._state = State(seed=seed, names={**NAMES, **(names or {})}, journey_reads=journey_reads)
+        self._keyring = Keyring(self._state)
+        self._app = Application(
+            self._state, self._keyring, self.ledger, faults=faults or Faults.none(), seed=seed
+        )
+        self._app.latency = latency
+        self._at_once, self._host, self._port, self._admin = at_once, host, port, admin
+        self._runner: web.AppRunner | None = None
+        self._seed_all()
+        self.api_key = self.issue_key()
+        self.test_key = self.issue_key(livemode=False)
+        self.oauth_token = self.issue_oauth_token()
+        self.person_token = self.issue_person_token()
+
+    async def __aenter__(self) -> Self:
+        if self._at_once is not None:
+            self._app.places = asyncio.Semaphore(self._at_once)
+        app = web.Application(client_max_size=MAX_BODY)
+        if self._admin:
+            admin.mount(app, self)
+        self._app.mount(app)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=PATIENCE)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, self._host, self._port, backlog=4096).start()
+        self.base_url = f"http://{self._host}:{self._runner.addresses[0][1]}/v2"
+        return self
+
+    async def __aexit__(self, *_exc: object) -> None:
+        await self._app.stop()
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    # Faults
+
+    @property
+    def faults(self) -> Faults:
+        """The plan in force; assign another one to start or end an outage."""
+        return self._app.faults
+
+    @faults.setter
+    def faults(self, plan: Faults) -> None:
+        self._app.faults = plan
+
+    def script(self, operation: str, *steps: str) -> None:
+        """
+        Decide the next arrivals of *operation*, one step each, before the plan has a say.
+
+        Raises:
+            ValueError: An unknown operation, or a step that is not understood (the message lists the words).
+
+        """
+        self._app.script(operation, *steps)
+
+    # What happened
+
+    @property
+    def clock(self) -> Clock:
+        """The service's clock; set its `offset` in seconds to make it wrong."""
+        return self._state.clock
+
+    def arrivals(self, operation: str | None = None) -> int:
+        """Count the requests of *operation*, or of all, that reached the service whole."""
+        return self.ledger.arrivals(operation)
+
+    async def arrived(self, operation: str, n: int = 1) -> None:
+        """Wait until *n* requests of *operation* have arrived since the start."""
+        await self.ledger.arrived(operation, n)
+
+    async def settled(self) -> None:
+        """Wait until every late effect that is under way has landed."""
+        await self._app.settled()
+
+    # Credentials
+
+    def issue_key(
+        self,
+        *,
+        team: str | None = None,
+        livemode: bool = True,
+        role: Role = "admin",
+        modules: frozenset[str] = MODULES,
+        in_token: bool = True,
+    ) -> str:
+        """Make an API key; `in_token=False` leaves the team out of it, which the service refuses."""
+        selected = (team or self.team) if in_token else None
+        return self._keyring.issue(Credential("key", selected, livemode, "usr_1", role, modules))
+
+    def issue_oauth_token(self, *, team: str | None = None, livemode: bool = True) -> str:
+        """Make an OAuth access token, bound to its team."""
+        return self._keyring.issue(Credential("oauth", team or self.team, livemode, "usr_1"))
+
+    def issue_person_token(
+        self, *, user: str = "usr_1", team: str | None = None, role: Role = "admin"
+    ) -> str:
+        """Make a person's token; its data mode is the person's stored preference."""
+        return self._keyring.issue(Credential("person", team or self.team, True, user, role))
+
+    def revoke(self, token: str) -> None:
+        """Make *token* a revoked one."""
+        self._keyring.issued[token].standing = "revoked"
+
+    def expire(self, token: str) -> None:
+        """Make *token* an expired one."""
+        self._keyring.issued[token].standing = "expired"

@@ -1,0 +1,157 @@
+"""
+What the service knows: teams, users and, for each team and data mode, its books.
+
+Must never mix two teams or the two data modes, and never changes a stored record in place: a
+changed copy takes its place, so that the past stays readable.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+import uuid
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from invsvc_async.simulator.records import Json, Record
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+PAST_KEPT = 60.0  # seconds of changes that a stale read can be shown
+
+
+def seeded(seed: int, part: str) -> random.Random:
+    """Give *part* of a simulator its own repeatable stream, so that parts do not disturb each other."""
+    return random.Random(f"{seed}/{part}")  # noqa: S311 - made-up records and faults, not secrets
+
+
+@dataclass(slots=True)
+class Clock:
+    """The service's clock: the machine's, moved by `offset` seconds (either way, at any time)."""
+
+    offset: float = 0.0
+
+    def now_ms(self) -> int:
+        """Tell the service's time in epoch milliseconds, as every ``timestamp`` has it."""
+        return int((time.time() + self.offset) * 1000)
+
+
+class Shelf:
+    """Records of one kind by id. Remembers what it showed during the last `PAST_KEPT` seconds."""
+
+    __slots__ = ("_undo", "items")
+
+    def __init__(self) -> None:
+        self.items: dict[str, Record] = {}
+        self._undo: deque[tuple[float, str, Record | None]] = deque()
+
+    def seed(self, record: Record, key: str = "id") -> Record:
+        """Put *record* as if it had always been there."""
+        self.items[record[key]] = record
+        return record
+
+    def put(self, key: str, record: Record) -> Record:
+        """Store *record* now, in the place of the one before."""
+        self._remember(key)
+        self.items[key] = record
+        return record
+
+    def remove(self, key: str) -> None:
+        """Take the record away now."""
+        self._remember(key)
+        del self.items[key]
+
+    def as_of(self, past: float | None) -> Mapping[str, Record]:
+        """Show the records as they were at the monotonic time *past*; `None` means now."""
+        if past is None:
+            return self.items
+        shown = dict(self.items)
+        for at, key, before in reversed(self._undo):
+            if at <= past:
+                break
+            if before is None:
+                shown.pop(key, None)
+            else:
+                shown[key] = before
+        return shown
+
+    def _remember(self, key: str) -> None:
+        now = time.monotonic()
+        while self._undo and self._undo[0][0] < now - PAST_KEPT:
+            self._undo.popleft()
+        self._undo.append((now, key, self.items.get(key)))
+
+
+@dataclass(slots=True)
+class Book:
+    """Everything that one team has in one data mode."""
+
+    team: str
+    livemode: bool
+    journeys: Shelf = field(default_factory=Shelf)
+    published: dict[str, Record] = field(default_factory=dict[str, Record])
+    webhooks: Shelf = field(default_factory=Shelf)
+    secrets: dict[str, str] = field(default_factory=dict[str, str])
+    delivery_headers: dict[str, dict[str, str]] = field(default_factory=dict[str, dict[str, str]])
+    invoices: Shelf = field(default_factory=Shelf)
+    downloads: Shelf = field(default_factory=Shelf)
+    packages: dict[str, bytes] = field(default_factory=dict[str, bytes])
+    retentions: dict[str, list[Record]] = field(default_factory=dict[str, list[Record]])
+    links: Shelf = field(default_factory=Shelf)
+    reminders: dict[tuple[str, str], Record] = field(default_factory=dict[tuple[str, str], Record])
+    sheets: Shelf = field(default_factory=Shelf)
+    mappings: list[Record] = field(default_factory=list[Record])
+
+
+@dataclass(slots=True)
+class Account:
+    """What a team's plan allows; the `Team` resource does not show it."""
+
+    billing: str
+    connect: bool = False
+    api_access: bool = True
+    features: set[str] = field(default_factory=lambda: {"multipleIssuerAccounts", "suppliers"})
+
+
+class State:
+    """All that the service holds, in memory."""
+
+    def __init__(self, *, seed: int, names: Mapping[str, str], journey_reads: str) -> None:
+        self.clock = Clock()
+        self.names = dict(names)
+        self.journey_reads = journey_reads
+        self.random = seeded(seed, "state")
+        self.teams = Shelf()
+        self.accounts: dict[str, Account] = {}
+        self.users = Shelf()
+        self.preferences: dict[tuple[str, str], Record] = {}
+        self.bases: dict[tuple[str, str], list[Record]] = {}
+        self._books: dict[tuple[str, bool], Book] = {}
+
+    def book(self, team: str, *, livemode: bool) -> Book:
+        """Open the book of *team* in one data mode; it is made on first use."""
+        key = (team, livemode)
+        book = self._books.get(key)
+        if book is None:
+            book = self._books[key] = Book(team, livemode)
+        return book
+
+    def new_id(self, prefix: str) -> str:
+        """Make an id that no other record has."""
+        return f"{prefix}{self.random.getrandbits(96):024x}"
+
+    def new_folio(self) -> str:
+        """Make a fiscal folio, an upper-case UUID."""
+        return str(uuid.UUID(int=self.random.getrandbits(128), version=4)).upper()
+
+    def preference(self, user: str, team: str) -> Record:
+        """Read what *user* has stored for *team*, starting from live mode."""
+        fresh: dict[str, Json] = {
+            "team_id": team,
+            "testmode": False,
+            "search_collection": "invoices",
+            "invoices_order_by": "timestamp",
+        }
+        return self.preferences.get((user, team)) or Record(fresh)
