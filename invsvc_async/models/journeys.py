@@ -1,0 +1,178 @@
+"""
+Hold journeys, which are workflow graphs; never check what the service may refuse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+import attrs
+
+from invsvc_async.models.common import ABSENT, Model, wire
+
+__all__ = [
+    "ClonedFrom", "Edge", "Journey", "JourneyGraph", "JourneyOrigin", "JourneyStats", "JourneyStatus", "Node",
+    "NodeData", "PausedReason", "Position", "Viewport",
+]  # fmt: skip
+
+
+class JourneyStatus(StrEnum):
+    """The states of a journey that the specification names."""
+
+    DRAFT = "draft"
+    PUBLISHED = "published"
+    PAUSED = "paused"
+    ARCHIVED = "archived"
+
+
+class JourneyOrigin(StrEnum):
+    """Where a journey was made."""
+
+    DASHBOARD = "dashboard"
+    API = "api"
+    AI_BUILDER = "ai-builder"
+    CLONE = "clone"
+
+
+class PausedReason(StrEnum):
+    """Who paused a journey."""
+
+    CIRCUIT_BREAKER = "circuit_breaker"
+    USER = "user"
+
+
+@attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
+class Position(Model):
+    """
+    Where a node stands on the canvas, in its units.
+
+    Spec: Journey.
+    """
+
+    x: float = ABSENT
+    y: float = ABSENT
+
+
+@attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
+class NodeData(Model):
+    """
+    A node's settings: ``config`` is of free form.
+
+    Spec: Journey.
+    """
+
+    config: Mapping[str, Any] | None = ABSENT
+
+
+@attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
+class Node(Model):
+    """
+    One step of a journey; all four fields are required when it is sent.
+
+    Spec: Journey.
+    """
+
+    id: str = ABSENT
+    type: str = ABSENT
+    position: Position = ABSENT
+    data: NodeData = ABSENT
+
+
+@attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
+class Edge(Model):
+    """
+    A way from node ``source`` to node ``target`` (their ids).
+
+    Spec: Journey.
+    """
+
+    id: str = ABSENT
+    source: str = ABSENT
+    target: str = ABSENT
+    source_handle: str | None = wire("sourceHandle")
+
+
+@attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
+class Viewport(Model):
+    """
+    The part of the canvas last looked at.
+
+    Spec: Journey.
+    """
+
+    x: float = ABSENT
+    y: float = ABSENT
+    zoom: float = ABSENT
+
+
+@attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
+class JourneyGraph(Model):
+    """
+    A journey's nodes and edges; the service refuses extra keys at any level.
+
+    Spec: Journey.
+    """
+
+    nodes: tuple[Node, ...] = ABSENT
+    edges: tuple[Edge, ...] = ABSENT
+    viewport: Viewport | None = ABSENT
+
+
+@attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
+class ClonedFrom(Model):
+    """
+    The journey that this one was copied from; its ids are optional.
+
+    Spec: Journey.
+    """
+
+    journey_id: str | None = wire("journeyId")
+    group_id: str | None = wire("groupId")
+    livemode: bool = ABSENT
+    cloned_at: datetime = wire("clonedAt")
+
+
+@attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
+class JourneyStats(Model):
+    """
+    How often a journey ran and failed, and when it last ran.
+
+    Spec: Journey.
+    """
+
+    runs: int = ABSENT
+    errors: int = ABSENT
+    last_run_at: datetime | None = wire("lastRunAt")
+
+
+@attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
+class Journey(Model):
+    """
+    A workflow of a team; an update changes its draft fields, never the published snapshot.
+
+    Spec: Journey.
+    """
+
+    id: str = ABSENT
+    name: str = ABSENT
+    description: str | None = ABSENT
+    livemode: bool = ABSENT
+    owner: str | None = ABSENT
+    team: str | None = ABSENT
+    cloned_from: ClonedFrom | None = wire("clonedFrom")
+    created_at: datetime | None = ABSENT
+    last_updated: datetime | None = ABSENT
+    status: JourneyStatus | str = ABSENT
+    version: int = ABSENT
+    trigger_type: str = wire("triggerType")
+    graph: JourneyGraph = ABSENT
+    replaces_defaults: bool = wire("replacesDefaults")
+    stats: JourneyStats = ABSENT
+    from_: JourneyOrigin | str = ABSENT
+    paused_reason: PausedReason | str | None = wire("pausedReason")
+    paused_detail: str | None = wire("pausedDetail")
+    paused_at: datetime | None = wire("pausedAt")
+    group_id: str | None = wire("groupId")

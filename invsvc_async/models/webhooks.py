@@ -1,0 +1,119 @@
+"""
+Hold webhooks and the answers about them; never show a secret.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+import attrs
+
+from invsvc_async.models.common import ABSENT, Meta, Model
+
+__all__ = ["Deleted", "EventType", "Health", "Webhook", "WebhookList", "WebhookStatus"]
+
+
+class WebhookStatus(StrEnum):
+    """Whether a webhook is delivered to."""
+
+    ACTIVE = "active"
+    INACTIVE = "inactive"
+
+
+class EventType(StrEnum):
+    """
+    The events that a webhook can subscribe to.
+
+    Spec: Subscribable event types.
+    """
+
+    PAYMENT_CREATED = "payment.created"
+    PAYMENT_UPDATED = "payment.updated"
+    PAYMENT_SUCCEEDED = "payment.succeeded"
+    PAYMENT_CANCELED = "payment.canceled"
+    PAYMENT_DELETED = "payment.deleted"
+    PAYMENT_UPCOMING_DUE_DATE = "payment.upcoming_due_date"
+    INVOICE_CREATED = "invoice.created"
+    INVOICE_CANCELED = "invoice.canceled"
+    INVOICE_FAILED = "invoice.failed"
+    INVOICE_BATCH_COMPLETED = "invoice_batch.completed"
+    RECEIPT_CREATED = "receipt.created"
+    RECEIPT_UPDATED = "receipt.updated"
+    RECEIPT_COMPLETED = "receipt.completed"
+    RECEIPT_DELETED = "receipt.deleted"
+    CUSTOMER_CREATED = "customer.created"
+    CUSTOMER_UPDATED = "customer.updated"
+    CUSTOMER_DELETED = "customer.deleted"
+    SERVICE_CREATED = "service.created"
+    SERVICE_UPDATED = "service.updated"
+    SERVICE_DELETED = "service.deleted"
+    SAT_INVOICE_SYNCED = "sat.invoice.synced"
+
+
+@attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
+class Webhook(Model):
+    """
+    An address that events are delivered to; ``secret`` comes once, from the create, and is ``None`` ever after.
+
+    Spec: Webhook.
+    """
+
+    id: str = ABSENT
+    url: str = ABSENT
+    events: tuple[EventType | str, ...] = ABSENT
+    status: WebhookStatus | str = ABSENT
+    description: str | None = ABSENT
+    owner: str = ABSENT
+    created_at: datetime = ABSENT
+    secret: str | None = attrs.field(default=ABSENT, repr=False)
+
+
+@attrs.frozen(kw_only=True)
+class WebhookList(Sequence[Webhook]):
+    """
+    The webhooks of a team, as one answer gave them.
+
+    ``is_full`` says that it holds as many as were asked for: there is no cursor, so more may be missing.
+
+    Spec: Endpoints, Webhooks.
+    """
+
+    items: tuple[Webhook, ...] = ()
+    is_full: bool = False
+    meta: Meta | None = attrs.field(default=None, eq=False, repr=False)
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __iter__(self) -> Iterator[Webhook]:
+        return iter(self.items)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.items[index]
+
+
+@attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
+class Deleted(Model):
+    """
+    What a delete gives: the ``id`` that is gone and the service's words.
+
+    Spec: Endpoints, Webhooks.
+    """
+
+    id: str = ABSENT
+    message: str | None = ABSENT
+
+
+@attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
+class Health(Model):
+    """
+    The health probe's answer: ``status`` "ok", ``module`` "webhooks".
+
+    Spec: Endpoints, Webhooks.
+    """
+
+    status: str = ABSENT
+    module: str = ABSENT

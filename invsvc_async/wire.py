@@ -1,0 +1,316 @@
+"""
+Turn status, headers and bytes into a payload or an error; never into models, and never by the network.
+
+Numbers are exact throughout: whole ones are ``int``, all others ``Decimal`` with the digits of the wire.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+import msgspec
+from msgspec import Raw
+
+from invsvc_async import errors
+from invsvc_async.operations import Shape
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["Envelope", "dumps", "loads", "read_error", "read_success", "utc"]
+
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+UNREADABLE: Final = (ValueError, RecursionError, ArithmeticError)  # all that decoding can raise, on any bytes
+
+_PLAIN = msgspec.json.Decoder(float_hook=Decimal)
+_MEMBERS = msgspec.json.Decoder(dict[str, Raw])
+
+
+class _List(msgspec.Struct):
+    success: bool
+    data: list[Raw]
+    message: Any = None
+    timestamp: Any = None
+    next: str | None = None
+    has_more: bool = False
+    total_results: Any = None
+    page: Any = None
+    per_page: Any = None
+
+
+class _Standard(msgspec.Struct):
+    success: bool
+    data: Raw
+    message: Any = None
+    timestamp: Any = None
+
+
+class _Open(msgspec.Struct):
+    success: bool
+    data: Raw | None = None
+    message: Any = None
+    timestamp: Any = None
+
+
+_DECODE: Mapping[Shape, Callable[[bytes], Any]] = {
+    Shape.LIST: msgspec.json.Decoder(_List).decode,
+    Shape.STANDARD: msgspec.json.Decoder(_Standard).decode,
+    Shape.OPEN: msgspec.json.Decoder(_Open).decode,
+}
+_ENVELOPE_NAMES = frozenset(_List.__struct_fields__)
+
+
+@attrs.frozen(kw_only=True)
+class Envelope:
+    """
+    A successful answer, its payload not yet decoded.
+
+    ``raw`` holds the payload's bytes (one ``Raw`` an item in a list; ``None`` where an open answer has no
+    ``data``).  ``stamp`` is the service's time in whole ms since the epoch.  Keep what is made of ``raw``, not ``raw`` itself: it
+    pins the whole body.
+
+    Spec: Response envelopes.
+    """
+
+    success: bool = True
+    raw: Raw | list[Raw] | None = attrs.field(repr=False)
+    message: str | None = None
+    stamp: int | None = None
+    next: str | None = None
+    has_more: bool = False
+    total_results: int | None = None
+    page: int | None = None
+    per_page: int | None = None
+    content: bytes = attrs.field(repr=False, eq=False)
+
+    @property
+    def timestamp(self) -> datetime | None:
+        """The service's time when it answered, aware, in UTC."""
+        return _utc_or_none(self.stamp)
+
+    @property
+    def data(self) -> Any:  # Any: JSON as Python values
+        """
+        Decode the payload to plain data with exact numbers.
+
+        Raises:
+            UnreadableResponseError: It holds what JSON, or this machine, does not allow.
+        """
+        if self.raw is None:
+            return None
+        return [loads(item) for item in self.raw] if isinstance(self.raw, list) else loads(self.raw)
+
+    @property
+    def extra(self) -> Mapping[str, Any]:
+        """What stood beside the payload and is in no other attribute, decoded."""
+        members = _MEMBERS.decode(self.content)
+        return {name: loads(value) for name, value in members.items() if name not in _ENVELOPE_NAMES}
+
+
+def loads(content: bytes | Raw) -> Any:  # Any: JSON as Python values
+    """
+    Decode JSON to plain data: ``int`` and ``Decimal`` with every digit, the last of equal keys.
+
+    Raises:
+        UnreadableResponseError: Not JSON in UTF-8, or beyond what is safe (depth, digits).
+    """
+    try:
+        return _PLAIN.decode(content)
+    except UNREADABLE as cause:
+        raise _unreadable(bytes(content), cause) from cause
+
+
+def dumps(plain: object) -> bytes:
+    """
+    Encode plain data to JSON in UTF-8, a ``Decimal`` as a number with its own digits.
+
+    Raises:
+        InvalidRequestError: It holds what JSON has no form for: times, NaN, keys that are not text, objects.
+    """
+    try:
+        return msgspec.json.Encoder(decimal_format="number").encode(_checked(plain, "$"))
+    except (ValueError, RecursionError) as cause:
+        if isinstance(cause, errors.InvsvcError):
+            raise
+        raise errors.InvalidRequestError(f"$: cannot be written as JSON ({cause})") from cause
+
+
+def _checked(plain: object, at: str) -> object:
+    """Give *plain* back if JSON has a form for it: the encoder would make up its own for times, NaN and objects."""
+    match plain:
+        case None | bool() | str() | int() | Raw():
+            pass
+        case float() | Decimal() if math.isfinite(plain):
+            pass
+        case Mapping():
+            for name, value in plain.items():
+                if not isinstance(name, str):
+                    raise errors.InvalidRequestError(f"{at}: the key {name!r} is not a text")
+                _checked(value, f"{at}.{name}")
+        case list() | tuple():
+            for index, value in enumerate(plain):
+                _checked(value, f"{at}[{index}]")
+        case _:
+            raise errors.InvalidRequestError(f"{at}: JSON has no form for {type(plain).__name__} {plain!r:.60}")
+    return plain
+
+
+def utc(ms: int) -> datetime:
+    """
+    Give the UTC time *ms* milliseconds after the epoch, exactly.
+
+    Raises:
+        OverflowError: No ``datetime`` is that late.
+    """
+    return EPOCH + timedelta(milliseconds=ms)
+
+
+def _utc_or_none(stamp: object) -> datetime | None:
+    try:
+        return utc(stamp) if isinstance(stamp, int) else None
+    except OverflowError:
+        return None
+
+
+def read_success(
+    content: bytes, *, status: int, headers: Mapping[str, str], shape: Shape, operation: str
+) -> Envelope:
+    """
+    Read a 2xx answer of the *shape* that the table gives its operation.
+
+    Invalid UTF-8 within an item of a list is left to that item, so that it costs no other.
+
+    Raises:
+        UnreadableResponseError: It is not such an answer: empty, HTML, not JSON, another shape, ``success`` not true.
+
+    Spec: Response envelopes.
+    """
+    try:
+        if shape is not Shape.LIST:
+            content.decode()
+        if shape is Shape.BARE:
+            _MEMBERS.decode(content)
+            return Envelope(raw=Raw(content), content=content)
+        found = _DECODE[shape](content)
+    except UNREADABLE as cause:
+        raise _unreadable(content, cause, status=status, headers=headers, operation=operation) from cause
+    if not found.success:
+        raise _unreadable(content, "success is false", status=status, headers=headers, operation=operation)
+    return _envelope(found, content)
+
+
+def _envelope(found: Any, content: bytes) -> Envelope:
+    listed = isinstance(found, _List)
+    return Envelope(
+        raw=found.data,
+        content=content,
+        message=_text(found.message),
+        stamp=_whole(found.timestamp),
+        next=found.next if listed else None,
+        has_more=listed and found.has_more,
+        total_results=_whole(found.total_results) if listed else None,
+        page=_whole(found.page) if listed else None,
+        per_page=_whole(found.per_page) if listed else None,
+    )
+
+
+def _unreadable(
+    content: bytes,
+    why: object,
+    *,
+    status: int | None = None,
+    headers: Mapping[str, str] | None = None,
+    operation: str | None = None,
+) -> errors.UnreadableResponseError:
+    answer = f"the answer (HTTP {status})" if status else "the answer"
+    kind = (headers or {}).get("Content-Type") or "no content type"
+    found = f"{len(content)} bytes, {kind}" if content else "empty"
+    lead = f"{operation}: " if operation else ""
+    return errors.UnreadableResponseError(
+        f"{lead}{answer} is not what the specification describes ({found}; {why}). Look at .raw, and check the base URL.",
+        operation=operation,
+        status=status,
+        raw=content,
+    )
+
+
+def read_error(
+    content: bytes, *, status: int, headers: Mapping[str, str], operation: str
+) -> errors.ServiceError:
+    """
+    Read an answer that is an error; whatever its body is, this does not raise.
+
+    ``own_envelope`` is true for the standard error envelope alone.  The authentication layer's raw body gives a ``message`` without
+    it; a proxy's page gives neither.
+
+    Spec: Errors.
+    """
+    body = _object(content)
+    error = body.get("error")
+    own = body.get("success") is False and isinstance(error, dict)
+    said: Mapping[str, object] = error if own and isinstance(error, dict) else body
+    code, message = _text(said.get("code" if own else "error")), _text(said.get("message"))
+    return errors.service_error_class(status)(
+        status=status,
+        code=code,
+        message=message,
+        details=_details(said.get("details")),
+        timestamp=_utc_or_none(_whole(body.get("timestamp"))),
+        headers=headers,
+        raw=content,
+        operation=operation,
+        retry_after=_retry_after(headers),
+        own_envelope=own and code is not None and message is not None,
+    )
+
+
+def _object(content: bytes) -> dict[str, Any]:
+    try:
+        body = loads(content)
+    except errors.UnreadableResponseError:
+        return {}
+    return body if isinstance(body, dict) else {}
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _whole(value: object) -> int | None:
+    """Give a number that is whole as an ``int`` (``1.0`` is; the encoder of the service may write so)."""
+    if isinstance(value, float):
+        return int(value) if value.is_integer() else None
+    if isinstance(value, Decimal):
+        return int(value) if value.adjusted() < 16 and value == value.to_integral_value() else None
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _details(value: object) -> object:
+    if isinstance(value, Sequence) and not isinstance(value, str) and all(isinstance(one, str) for one in value):
+        return tuple(value)
+    return value
+
+
+def _retry_after(headers: Mapping[str, str]) -> float | None:
+    """Give the seconds to wait: as said, or from the answer's own ``Date``, so that no local clock comes in."""
+    said = headers.get("Retry-After", "").strip()
+    if said.isdecimal():
+        seconds = float(said)
+        return seconds if math.isfinite(seconds) else None
+    until, now = _http_date(said), _http_date(headers.get("Date", ""))
+    return max((until - now).total_seconds(), 0.0) if until and now else None
+
+
+def _http_date(text: str) -> datetime | None:
+    from email.utils import parsedate_to_datetime
+
+    try:
+        moment = parsedate_to_datetime(text)
+    except (ValueError, TypeError, OverflowError):
+        return None
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
