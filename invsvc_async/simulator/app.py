@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections import deque
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
@@ -48,7 +48,7 @@ class Application:
         self._chance = seeded(seed, "faults")
         self._scripts: dict[str, deque[Step]] = {}
         self._busy: set[web.RequestHandler] = set()
-        self._late: set[asyncio.Task[None]] = set()
+        self._pending: set[asyncio.Task[Any]] = set()  # Any: late effects, and whole exchanges
         self._released = asyncio.Event()
 
     def mount(self, app: web.Application) -> None:
@@ -74,17 +74,17 @@ class Application:
         self._scripts.setdefault(operation, deque()).extend(parsed)
 
     async def settled(self) -> None:
-        """Wait until every late effect that is under way has landed."""
-        while self._late:
-            await asyncio.wait(self._late)
+        """Wait until no effect is still to come: neither a late one nor that of a slow exchange."""
+        while self._pending:
+            await asyncio.wait(self._pending)
 
     async def stop(self) -> None:
         """Let hanging exchanges go, and drop late effects that have not landed."""
         self._released.set()
-        late = list(self._late)
-        for task in late:
+        pending = list(self._pending)
+        for task in pending:
             task.cancel()
-        await asyncio.gather(*late, return_exceptions=True)
+        await asyncio.gather(*pending, return_exceptions=True)
 
     async def _arrive(self, route: Route, request: web.Request) -> web.StreamResponse:
         try:
@@ -160,6 +160,7 @@ class Application:
             protocol.force_close()
 
     async def _work(self, more: float) -> None:
+        self._await_effect(asyncio.current_task())
         if self.places is None:
             await asyncio.sleep(self.latency + more)
         else:
@@ -173,9 +174,12 @@ class Application:
             exchange.entry.late = exchange.entry.applied
 
         exchange.entry.late = True
-        task = asyncio.create_task(land())
-        self._late.add(task)
-        task.add_done_callback(self._late.discard)
+        self._await_effect(asyncio.create_task(land()))
+
+    def _await_effect(self, task: asyncio.Task[Any] | None) -> None:
+        if task is not None:
+            self._pending.add(task)
+            task.add_done_callback(self._pending.discard)
 
 
 def _parsed(raw: bytes) -> Json | Malformed:

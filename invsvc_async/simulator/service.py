@@ -148,7 +148,7 @@ class Simulator(Seeding):
         await self.ledger.arrived(operation, n)
 
     async def settled(self) -> None:
-        """Wait until every late effect that is under way has landed."""
+        """Wait until no effect is still to come: neither a late one nor that of a slow exchange."""
         await self._app.settled()
 
     # Credentials

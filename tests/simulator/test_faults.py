@@ -1,0 +1,356 @@
+"""Each fault on a real socket, before, after and later than the effect, with the ledger's word on it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+
+import aiohttp
+import pytest
+
+from invsvc_async.simulator import Faults, Simulator
+from invsvc_async.simulator.faults import KINDS, parse_step
+
+from .conftest import HOOK, Caller, plain_session
+
+# What a plain client sees: a status, or the end of the exchange without a whole answer.
+SEEN = {
+    "500": (500, "application/json"),
+    "501": (501, "application/json"),
+    "404": (404, "application/json"),
+    "gone 404": (404, "application/json"),
+    "409": (409, "application/json"),
+    "own 503": (503, "application/json"),
+    "401 raw": (401, "application/json"),
+    "502": (502, "text/html"),
+    "503": (503, "text/html"),
+    "504": (504, "text/html"),
+    "408": (408, "text/html"),
+    "gateway 404": (404, "text/html"),
+    "gateway 500": (500, "text/html"),
+    "html": (200, "text/html"),
+    "empty": (200, "application/json"),
+    "garbage": (200, "application/json"),
+    "success false": (200, "application/json"),
+    "reset": aiohttp.ClientOSError,
+    "close": aiohttp.ServerDisconnectedError,
+    "half-head": aiohttp.ServerDisconnectedError,
+    "head then close": aiohttp.ServerDisconnectedError,
+    "truncate": aiohttp.ClientPayloadError,
+    "hang 0.05": aiohttp.ServerDisconnectedError,
+}
+
+
+async def seen(call, method, path, **more):
+    """Send one request and tell what came back, in the terms of `SEEN`."""
+    url = call.service.base_url + path
+    headers = {"Authorization": f"Bearer {call.service.api_key}"}
+    try:
+        async with call.session.request(method, url, headers=headers, **more) as response:
+            await response.read()
+            return response.status, response.content_type
+    except aiohttp.ClientError as error:
+        return type(error)
+
+
+def matches(found, wanted):
+    """Compare, with subclasses of an expected exception allowed."""
+    if isinstance(wanted, tuple):
+        return found == wanted
+    return isinstance(found, type) and issubclass(found, wanted)
+
+
+@pytest.mark.parametrize("end", SEEN)
+async def test_write_before_and_after_the_effect(service, call, end):
+    """Every end comes without an effect when alone, and with one after "apply, then"."""
+    service.script("webhooks.create", end, f"apply, then {end}")
+    for applied in (False, True):
+        assert matches(await seen(call, "POST", "/webhooks", json=HOOK), SEEN[end])
+        entry = service.ledger.entries[-1]
+        assert entry.applied is applied
+        assert entry.fault == (f"apply, then {end}" if applied else end)
+        whole = isinstance(SEEN[end], tuple)
+        assert entry.answered == (SEEN[end][0] if whole else None)
+        assert entry.refused is (not applied and end in {"404", "gone 404", "409", "401 raw"})
+        assert len(service.book().webhooks.items) == applied
+    assert service.arrivals("webhooks.create") == 2
+
+
+@pytest.mark.parametrize("end", ["500", "reset", "close", "truncate", "hang 0.05", "empty", "504"])
+async def test_write_whose_effect_comes_late(service, call, end):
+    """A late effect is not there when the answer is, and lands in its time."""
+    hook = service.seed_webhook()
+    service.script("webhooks.delete", f"late 0.15, then {end}")
+    started = time.monotonic()
+    assert matches(await seen(call, "DELETE", f"/webhooks/{hook.id}"), SEEN[end])
+    (entry,) = service.ledger.entries
+    assert (entry.applied, entry.late) == (False, True)
+    assert hook.id in service.book().webhooks.items
+    await service.settled()
+    assert entry.applied_at - started >= 0.15
+    assert entry.late
+    assert hook.id not in service.book().webhooks.items
+
+
+async def test_late_effect_that_the_service_refuses(service, call):
+    """A late effect on a thing that is gone by then never happens."""
+    hook = service.seed_webhook()
+    service.script("webhooks.delete", "late 0.05, then 500")
+    await seen(call, "DELETE", f"/webhooks/{hook.id}")
+    service.remove_webhook(hook.id)
+    await service.settled()
+    theirs, ours = sorted(service.ledger.entries, key=lambda entry: entry.by == "client")
+    assert (theirs.by, theirs.applied) == ("other", True)
+    assert (ours.applied, ours.late) == (False, False)
+
+
+@pytest.mark.parametrize("end", SEEN)
+async def test_read_that_fails(service, call, end):
+    """Reads end the same ways, and nothing is entered among the writes."""
+    service.script("webhooks.list", end)
+    assert matches(await seen(call, "GET", "/webhooks"), SEEN[end])
+    assert (await call("GET", "/webhooks")).status == 200
+    assert service.ledger.entries == []
+    assert [entry.fault for entry in service.ledger.reads] == [end, None]
+
+
+async def test_steps_follow_arrivals(service, call):
+    """Steps meet consecutive arrivals of their operation alone; afterwards all is well."""
+    service.script("webhooks.create", "pass", "500")
+    service.script("webhooks.create", "apply, then 502")
+    assert (await call("GET", "/webhooks")).status == 200
+    statuses = [(await call("POST", "/webhooks", json=HOOK)).status for _ in range(4)]
+    assert statuses == [201, 500, 502, 201]
+    assert len(service.ledger.effects("webhooks.create")) == 3
+
+
+async def test_rate_limits(service, call):
+    """A 429 has `Retry-After` and the shared code, but for credits, which have neither."""
+    service.script("webhooks.list", "429", "429 after 0.2", "429 credits")
+    plain, soon, spent = [await call("GET", "/webhooks") for _ in range(3)]
+    assert (plain.headers["Retry-After"], plain.body["error"]["code"]) == ("1", "rate_limit_exceeded")
+    assert soon.headers["Retry-After"] == "0.2"
+    assert "Retry-After" not in spent.headers
+    assert spent.body["error"]["code"] == "document_credits_exhausted"
+
+
+async def test_error_bodies(service, call):
+    """The own envelope, the authentication layer's raw body and an unsuccessful 200 differ as specified."""
+    service.script("webhooks.list", "500", "401 raw", "success false")
+    own, raw, unsuccessful = [(await call("GET", "/webhooks")).body for _ in range(3)]
+    assert own.keys() == {"success", "error", "timestamp"}
+    assert own["error"]["code"] == "internal_server_error"
+    assert raw == {"message": "Unauthorized"}
+    assert unsuccessful["success"] is False
+
+
+async def test_slow_and_drip_are_true_answers(service, call):
+    """Slow answers are late but true; a bare one is true without its payload."""
+    service.script("webhooks.create", "slow 0.1", "apply, then slow 0.1", "drip", "bare")
+    answers = []
+    for _ in range(3):
+        started = time.monotonic()
+        answers.append(await call("POST", "/webhooks", json=HOOK))
+        assert time.monotonic() - started >= 0.1
+    assert [answered.status for answered in answers] == [201, 201, 201]
+    assert "data" not in (await call("POST", "/webhooks", json=HOOK)).body
+    before, after, *_ = service.ledger.effects()
+    assert before.applied_at - before.received_at >= 0.1
+    assert after.applied_at - after.received_at < 0.1
+
+
+async def test_hang_until_the_client_leaves(service, call):
+    """A hanging answer never comes; the client's leaving ends it, and the service still works."""
+    service.script("webhooks.create", "apply, then hang")
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.1):
+            await call("POST", "/webhooks", json=HOOK)
+    assert service.ledger.effects()[0].answered is None
+    assert (await call("GET", "/webhooks")).status == 200
+
+
+async def test_hang_until_shutdown():
+    """Shutting down lets a hanging client go at once."""
+    async with plain_session() as session:
+        async with Simulator() as service:
+            service.script("webhooks.list", "hang")
+            waiting = asyncio.create_task(seen(Caller(session, service), "GET", "/webhooks"))
+            await service.arrived("webhooks.list")
+            started = time.monotonic()
+        assert matches(await waiting, aiohttp.ServerDisconnectedError)
+        assert time.monotonic() - started < 1
+
+
+async def test_client_that_leaves_early(service, call):
+    """What has arrived is carried out, though the client has gone meanwhile."""
+    service.script("webhooks.create", "slow 0.1")
+    sending = asyncio.create_task(call("POST", "/webhooks", json=HOOK))
+    await service.arrived("webhooks.create")
+    sending.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await sending
+    assert service.ledger.effects() == []
+    await service.settled()
+    assert len(service.ledger.effects()) == 1
+
+
+async def test_body_that_never_arrives_whole(service):
+    """A request whose body is cut off has not arrived."""
+    host, port = service.base_url.split("/")[2].split(":")
+    _, writer = await asyncio.open_connection(host, int(port))
+    writer.write(b"POST /v2/webhooks HTTP/1.1\r\nHost: x\r\nContent-Length: 500\r\n\r\n{")
+    await writer.drain()
+    writer.close()
+    await writer.wait_closed()
+    await asyncio.sleep(0.05)
+    assert service.arrivals() == 0
+
+
+async def test_idle_close(service):
+    """After a true answer the kept connection is closed a moment later."""
+    async with plain_session() as session:
+        service.script("webhooks.list", "idle-close 0.01")
+        call = Caller(session, service)
+        assert (await call("GET", "/webhooks")).status == 200
+        (connection,) = next(iter(session.connector._conns.values()))
+        async with asyncio.timeout(2):
+            while connection[0].is_connected():  # noqa: ASYNC110 - the pool tells nobody
+                await asyncio.sleep(0.005)
+        assert (await call("GET", "/webhooks")).status == 200
+
+
+async def test_stale_read(service, call):
+    """A stale read shows changed, new and removed records as they were."""
+    kept, gone = service.seed_webhook(description="old"), service.seed_webhook()
+    await asyncio.sleep(0.15)
+    service.change_webhook(kept.id, description="new")
+    service.remove_webhook(gone.id)
+    await call("POST", "/webhooks", json=HOOK)
+    service.script("webhooks.list", "stale 0.1", "pass")
+    past, now = [(await call("GET", "/webhooks")).body["data"] for _ in range(2)]
+    assert {hook["id"]: hook.get("description") for hook in past} == {kept.id: "old", gone.id: None}
+    assert [hook.get("description") for hook in now] == [None, "new"]
+
+
+async def test_bad_item(service, call):
+    """A page with one bad item holds a total that is no number; the record itself is whole."""
+    service.script("invoices.egress", "bad item")
+    bad = (await call("GET", "/invoices/egress")).body["data"]
+    good = (await call("GET", "/invoices/egress")).body["data"]
+    assert [invoice["total"] == "abc" for invoice in bad] == [True] + [False] * 9
+    assert bad[1:] == good[1:]
+
+
+@pytest.mark.parametrize(
+    ("operation", "step", "reason"),
+    [
+        ("webhooks.create", "explode", "step not understood: 'explode'; expected"),
+        ("webhooks.create", "apply then reset", "step not understood"),
+        ("webhooks.create", "apply, then", "step not understood"),
+        ("webhooks.create", "slow", "step not understood"),
+        ("webhooks.create", "200", "step not understood"),
+        ("webhooks.create", "late 1, then pass", "true answer cannot come before"),
+        ("webhooks.create", "stale 1", "is for reads"),
+        ("webhooks.list", "apply, then 500", "is a read and has no effect"),
+        ("webhooks.list", "bad item", "for the invoice lists"),
+        ("webhooks.destroy", "pass", "unknown operation 'webhooks.destroy'; expected one of"),
+    ],
+)
+def test_script_that_makes_no_sense(operation, step, reason):
+    """A step is read strictly, and its error says what is understood."""
+    with pytest.raises(ValueError, match=reason):
+        Simulator().script(operation, step)
+
+
+async def test_plan_meets_its_rate_and_kinds():
+    """A plan spreads its kinds over the arrivals, and each leaves what it says in the ledger."""
+    plan = Faults(rate=0.5, kinds=("500", "reset"), phases=("before", "after"))
+    async with Simulator(faults=plan) as service, plain_session() as session:
+        call = Caller(session, service)
+        hook = service.seed_webhook()
+        for _ in range(200):
+            await seen(call, "PUT", f"/webhooks/{hook.id}", json={})
+        faults = [entry.fault for entry in service.ledger.entries if entry.fault]
+        assert set(faults) == {"500", "apply, then 500", "reset", "apply, then reset"}
+        assert 70 <= len(faults) <= 130
+        for entry in service.ledger.entries:
+            assert entry.applied == (entry.fault is None or entry.fault.startswith("apply"))
+
+
+async def test_plan_repeats_with_the_seed():
+    """The same seed and order of arrivals meet the same faults; another seed does not."""
+
+    async def run(seed):
+        plan = Faults(rate=0.5, hang=0.01)
+        async with Simulator(seed=seed, faults=plan) as service, plain_session() as session:
+            for _ in range(30):
+                await seen(Caller(session, service), "POST", "/webhooks", json=HOOK)
+            return [entry.fault for entry in service.ledger.entries]
+
+    first = await run(3)
+    assert first == await run(3)
+    assert first != await run(4)
+
+
+async def test_plan_that_is_replaced(service, call):
+    """An outage begins and ends when the plan is replaced, and may concern some operations only."""
+    service.faults = Faults(rate=1, kinds=("503",), operations=("webhooks.list",))
+    assert (await call("GET", "/webhooks")).status == 503
+    assert (await call("GET", "/invoices/egress")).status == 200
+    service.faults = Faults.none()
+    assert (await call("GET", "/webhooks")).status == 200
+
+
+def test_plan_from_text():
+    """A plan is read from a command line's words."""
+    assert Faults.parse("none") == Faults.none() == Faults()
+    plan = Faults.parse(
+        "rate=0.2,kinds=500+reset,reads=0.1,late=0.4,phases=late,hang=2,operations=webhooks.create"
+    )
+    assert plan == Faults(
+        rate=0.2,
+        kinds=("500", "reset"),
+        reads=0.1,
+        late_up_to=0.4,
+        phases=("late",),
+        hang=2,
+        operations=("webhooks.create",),
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("rat=1", "'rat' is not among"),
+        ("rate=much", "rate takes a number"),
+        ("rate=2", "rate must be a probability"),
+        ("rate=0.1,kinds=501", "kinds: 501 is not among"),
+        ("phases=during", "phases: during is not among"),
+    ],
+)
+def test_plan_text_that_makes_no_sense(text, reason):
+    """A plan that cannot be is refused in words."""
+    with pytest.raises(ValueError, match=reason):
+        Faults.parse(text)
+
+
+def test_plan_without_kinds():
+    """A plan needs kinds to choose from."""
+    with pytest.raises(ValueError, match="kinds: nothing is not among"):
+        Faults(kinds=())
+
+
+def test_every_kind_is_a_step():
+    """Each kind of the plan is also a word of the script."""
+    for kind in KINDS:
+        assert parse_step(kind).words == kind
+
+
+async def test_latency_and_places():
+    """With one place, two requests take twice the time of one."""
+    async with Simulator(latency=0.05, at_once=1) as service, plain_session() as session:
+        call = Caller(session, service)
+        started = time.monotonic()
+        await asyncio.gather(call("GET", "/webhooks"), call("GET", "/webhooks"))
+        assert time.monotonic() - started >= 0.1

@@ -1,0 +1,93 @@
+"""Exact JSON, the shelf's past, and the service's clock."""
+
+from __future__ import annotations
+
+import time
+from decimal import Decimal
+
+import pytest
+
+from invsvc_async.simulator.records import Record, json_text, read_json
+from invsvc_async.simulator.state import Shelf
+
+from .conftest import HOOK
+
+
+def test_json_round_trip_with_decimals():
+    """Every digit survives reading and writing, in whatever nesting."""
+    text = (
+        r'{"a":[1.10,{"b":1E-7},[],{}],"c":"\u00e9\"","d":null,"e":123456789012345678901.5,"g":-0.0}'
+    )
+    assert json_text(read_json(text.encode())) == text
+    assert json_text({"plain": ["x", 1, None]}) == '{"plain":["x",1,null]}'
+    assert json_text((Decimal("1.0"), ())) == "[1.0,[]]"
+
+
+def test_json_of_what_is_no_json():
+    """Something else than JSON is a programming error, not text."""
+    with pytest.raises(TypeError, match="not JSON"):
+        json_text({"a": object()})
+
+
+def test_record_attributes():
+    """A field reads as an attribute; one that is not there is an AttributeError."""
+    record = Record(id="wh_1")
+    assert record.id == record["id"] == "wh_1"
+    with pytest.raises(AttributeError, match="url"):
+        _ = record.url
+
+
+def test_shelf_shows_its_past():
+    """The past holds what was stored then, and seeds have always been there."""
+    shelf = Shelf()
+    shelf.seed(Record(id="a", n=1))
+    before = time.monotonic()
+    while time.monotonic() == before:
+        pass
+    shelf.put("a", Record(id="a", n=2))
+    shelf.put("b", Record(id="b", n=1))
+    shelf.remove("a")
+    assert set(shelf.as_of(None)) == {"b"}
+    assert shelf.as_of(before) == {"a": {"id": "a", "n": 1}}
+    assert set(shelf.as_of(time.monotonic())) == {"b"}
+
+
+@pytest.mark.parametrize("offset", [3600.0, -3600.0])
+async def test_clock_shift(service, call, offset):
+    """The service's clock shows in envelopes, `created_at` and `last_updated`, both ways."""
+    service.clock.offset = offset
+    answered = (await call("POST", "/webhooks", json=HOOK)).body
+    updated = (await call("PUT", "/journeys/jrn_1", json={"name": "x"})).body
+    expected = (time.time() + offset) * 1000
+    for shown in (answered["timestamp"], answered["data"]["created_at"], updated["data"]["last_updated"]):
+        assert abs(shown - expected) < 5000
+
+
+async def test_somebody_else(service, call):
+    """Others' changes are seen by reads, entered as theirs, and count as no arrival."""
+    hook = service.seed_webhook()
+    service.change_journey("jrn_1", name="Theirs")
+    service.change_journey("jrn_1", name="Theirs, undated", last_updated=None)
+    service.change_webhook(hook.id, status="inactive")
+    service.remove_webhook(hook.id)
+    assert service.arrivals() == 0
+    journey = (await call("GET", "/journeys/jrn_1")).body["data"]
+    assert (journey["name"], journey["last_updated"]) == ("Theirs, undated", None)
+    entries = service.ledger.entries
+    assert [(entry.operation, entry.by, entry.applied) for entry in entries] == [
+        ("journeys.update", "other", True),
+        ("journeys.update", "other", True),
+        ("webhooks.update", "other", True),
+        ("webhooks.delete", "other", True),
+    ]
+    assert (
+        service.ledger.find("webhooks.update", lambda body: body["status"] == "inactive")[0].target == hook.id
+    )
+
+
+async def test_records_repeat_with_the_seed(service):
+    """The same seed makes the same folios."""
+    from invsvc_async.simulator import Simulator
+
+    assert list(Simulator(seed=7).book().invoices.items) == list(service.book().invoices.items)
+    assert list(Simulator(seed=8).book().invoices.items) != list(service.book().invoices.items)

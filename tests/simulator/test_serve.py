@@ -1,0 +1,89 @@
+"""The simulator for other processes: the command line, and the door for judges."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import sys
+
+import pytest
+
+from invsvc_async.simulator import Simulator
+from invsvc_async.simulator.serve import main
+
+from .conftest import HOOK, Caller, plain_session
+
+
+async def test_command_line_until_a_signal():
+    """One line of JSON tells where to connect; SIGTERM ends it with 0."""
+    options = ("--seed", "3", "--faults", "rate=1,kinds=503", "--admin")
+    program = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "invsvc_async.simulator", *options, stdout=asyncio.subprocess.PIPE
+    )
+    async with asyncio.timeout(20), plain_session() as session:
+        about = json.loads(await program.stdout.readline())
+        headers = {"Authorization": f"Bearer {about['api_key']}"}
+        async with session.get(f"{about['base_url']}/webhooks", headers=headers) as response:
+            assert response.status == 503
+        program.send_signal(signal.SIGTERM)
+        assert await program.wait() == 0
+    program._transport.close()
+
+
+def test_command_line_with_bad_faults(capsys):
+    """A fault plan that is not understood is a usage error in words."""
+    with pytest.raises(SystemExit, match="2"):
+        main(["--faults", "rate=often"])
+    assert "rate takes a number" in capsys.readouterr().err
+
+
+async def test_admin_door():
+    """A judge elsewhere scripts faults, waits for late effects, and reads the ledger."""
+    async with Simulator(admin=True) as service, plain_session() as session:
+        door = service.base_url.removesuffix("/v2") + "/_simulator"
+        step = {"operation": "webhooks.create", "steps": ["late 0.05, then 500"]}
+        async with session.post(f"{door}/script", json=step) as response:
+            assert await response.json() == {"scripted": 1}
+        assert (await Caller(session, service)("POST", "/webhooks", json=HOOK)).status == 500
+        async with session.get(f"{door}/settled") as response:
+            assert response.status == 200
+        async with session.get(f"{door}/ledger") as response:
+            (entry,) = await response.json()
+        assert (entry["operation"], entry["body"], entry["late"]) == ("webhooks.create", HOOK, True)
+        assert entry["applied_at"] > entry["received_at"]
+        async with session.get(f"{door}/arrivals?operation=webhooks.create") as response:
+            assert await response.json() == {"arrivals": 1}
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("script", "{"),
+        ("script", '{"operation": "webhooks.create", "steps": ["x"]}'),
+        ("script", "{}"),
+        ("faults", "x=1"),
+    ],
+)
+async def test_admin_door_and_bad_requests(path, body):
+    """What is not understood is a 400 that says why."""
+    async with Simulator(admin=True) as service, plain_session() as session:
+        door = service.base_url.removesuffix("/v2") + "/_simulator"
+        async with session.post(f"{door}/{path}", data=body) as response:
+            assert response.status == 400
+            assert (await response.json())["problem"]
+
+
+async def test_admin_door_sets_faults():
+    """The plan in force can be replaced from outside."""
+    async with Simulator(admin=True) as service, plain_session() as session:
+        door = service.base_url.removesuffix("/v2") + "/_simulator"
+        async with session.post(f"{door}/faults", data="rate=1,kinds=500") as response:
+            assert (await response.json())["rate"] == 1
+        assert service.faults.kinds == ("500",)
+
+
+async def test_admin_door_is_closed_by_default(service, call):
+    """Unless asked for, the door is a path like any unknown one."""
+    async with call.session.get(service.base_url.removesuffix("/v2") + "/_simulator/ledger") as response:
+        assert response.status == 404
