@@ -1,0 +1,118 @@
+"""
+Hold what the SDK does against what is true: the invariants, each by its number; never drive it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from invsvc_async.reconcile.evidence import Attempt, Done, End, Reading, Send, Verdict
+from tests.exhaustive.models import OLD, WANTED, Hook, Listing, Team
+from tests.exhaustive.world import EPSILON
+
+if TYPE_CHECKING:
+    from tests.exhaustive.setup import Node, Run, SetUp
+
+PROOF, TRUTH, ONCE, SETTLING, CALM, WINDOW, ENDING = 1, 2, 3, 4, 5, 6, 8
+MOST_STEPS = 250
+LONGEST_READ = 5.0
+SHORTEST = 5.0
+TRIES = 4
+
+_HAPPENED = {Verdict.APPLIED: True, Verdict.NOT_APPLIED: False, Verdict.REFUSED: False}
+
+
+class Broken(Exception):  # noqa: N818 - what is broken is a rule
+    """A rule of the writes is broken."""
+
+    def __init__(self, rule: int, words: str) -> None:
+        super().__init__(f"{rule}: {words}")
+        self.rule = rule
+
+
+def hold(rule: int, truth: object, words: str) -> None:
+    """Say that *rule* is broken unless *truth*."""
+    if not truth:
+        raise Broken(rule, words)
+
+
+def judge_send(setup: SetUp, node: Node, run: Run, send: Send) -> None:
+    """Hold a send that is about to begin against rules 1 and 3, and the rule of what still fits."""
+    hold(ONCE, not node.effects(run.number), "sent again after it took effect")
+    hold(ONCE, not node.pending(run.number), "sent again while it may still take effect")
+    hold(PROOF, 0 < send.attempt_timeout <= setup.timeouts.attempt, "the attempt is given more than configured")
+    if not run.doubt:
+        hold(PROOF, send.not_after is None, "a first send needs no proof")
+        return
+    last, policy = run.history[-1], setup.policy
+    hold(PROOF, isinstance(last, Reading) and run.absent, "sent in doubt without a proof of absence just before")
+    if run.mode == "settle":
+        return
+    hold(PROOF, send.not_after is not None and send.not_after <= run.local() + 5.0 + EPSILON, "the proof is old")
+    hold(PROOF, policy.resend == "proven" and run.resends < policy.max_resends, "sent more often than allowed")
+    hold(PROOF, send.attempt_timeout >= min(SHORTEST, setup.timeouts.attempt), "the attempt is given too little")
+    needed = send.attempt_timeout + policy.settle_after_loss + 2 * LONGEST_READ
+    assert run.since is not None
+    hold(PROOF, run.now + needed <= run.since + policy.deadline + EPSILON, "it does not fit before the deadline")
+
+
+def judge(setup: SetUp, node: Node, run: Run, done: Done) -> None:
+    """Hold a verdict against the truth."""
+    effects, pending = node.effects(run.number), node.pending(run.number)
+    hold(ONCE, len(effects) + pending <= 1 or setup.late, "two effects")
+    hold(ENDING, done.reason, "a verdict without a reason")
+    match done.verdict:
+        case Verdict.APPLIED:
+            _judge_applied(setup, node, run, done)
+        case Verdict.NOT_APPLIED | Verdict.REFUSED:
+            hold(TRUTH, not effects, f"{done.verdict}, but it happened")
+            hold(WINDOW, not pending, f"{done.verdict}, but it may still happen")
+            hold(TRUTH, done.verdict is Verdict.NOT_APPLIED or not run.echo, "an echo is believed without a read")
+        case Verdict.SUPERSEDED:
+            hold(CALM, node.world.touched, "superseded, but nobody touched it")
+            hold(WINDOW, not pending, "superseded, but it may still happen")
+        case _:
+            hold(CALM, not setup.calm, "unknown, though nothing stood in the way")
+    _judge_time(setup, run)
+    if run.live is not None:
+        _judge_settled(setup, node, run.live, done)
+
+
+def _judge_applied(setup: SetUp, node: Node, run: Run, done: Done) -> None:
+    effects = node.effects(run.number)
+    if not isinstance(setup.model, Listing | Team):
+        hold(TRUTH, effects or run.shown, "applied, but no state showed it")
+        already = isinstance(setup.model, Hook) and setup.thing[0] == WANTED and not run.told
+        if already and setup.model.operation == "webhooks.update" and setup.baseline:
+            hold(WINDOW, run.read_late, "already so, but read before the windows were over")
+        return
+    hold(TRUTH, effects, "applied, but it did not happen")
+    prefix = "wh_" if isinstance(setup.model, Listing) else "team_"
+    ours = {f"{prefix}{number}" for number in effects}
+    hold(TRUTH, run.told if done.value is None else done.value["id"] in ours, "applied, but by somebody else")
+    if done.evidence.duplicates is not None:
+        named = {one["id"] for one in done.evidence.duplicates}
+        hold(TRUTH, named <= ours, "names a thing of somebody else as its duplicate")
+        if run.resends and isinstance(setup.model, Listing):
+            hold(TRUTH, done.value is None or named == ours - {done.value["id"]}, "a second effect is hidden")
+            hold(WINDOW, run.read_late or not run.doubt, "duplicates are known before the windows are over")
+
+
+def _judge_time(setup: SetUp, run: Run) -> None:
+    unsent = sum(isinstance(event, Attempt) and event.end is End.NOT_SENT for event in run.history)
+    hold(ENDING, run.doubt or unsent <= TRIES, "tried too often to send it at all")
+    if run.doubt and run.since is not None:
+        latest = run.since + setup.policy.deadline + LONGEST_READ + setup.nap
+        hold(ENDING, run.now <= latest + EPSILON, "the deadline was passed")
+
+
+def _judge_settled(setup: SetUp, node: Node, live: Done, settled: Done) -> None:
+    """Hold the verdict of settling it once more against the live one."""
+    if node.world.acts < setup.acting or node.world.touched:
+        return
+    one, other = _HAPPENED.get(live.verdict), _HAPPENED.get(settled.verdict)
+    same = one is None or other is None or one is other
+    hold(SETTLING, same, f"settled as {settled.verdict} after the live verdict {live.verdict}")
+
+
+__all__ = ["MOST_STEPS", "OLD", "Broken", "hold", "judge", "judge_send"]

@@ -1,0 +1,112 @@
+"""
+Be the service and everybody else, in virtual time; never look at what the SDK thinks.
+
+Times are seconds of one true clock.  The service's clock shows them plus ``SERVER``.  What the SDK cannot see is left
+open: a request in doubt lands at some moment between two observations, and every telling choice is a world of its own.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Protocol
+
+SERVER = 1_700_000_000.0
+EPSILON = 1e-6
+OTHER = -1  # who did it, where it was not one of our runs
+
+Thing = Any  # a tuple of numbers, its shape is the model's
+
+
+class Pending(NamedTuple):
+    """A request of ours that may still take effect, at a moment from *earliest* to *latest*."""
+
+    run: int
+    earliest: float
+    latest: float
+
+
+class World(NamedTuple):
+    """One true state of affairs."""
+
+    thing: Thing
+    clock: float  # up to here it is decided what happened
+    pending: tuple[Pending, ...] = ()
+    effects: tuple[tuple[int, int], ...] = ()  # (run, id of the thing)
+    acts: int = 0  # how often somebody else may still act
+    touched: bool = False  # somebody else has changed what the write is about
+
+
+class Model(Protocol):
+    """What one write does to the thing it is about, what others do to it, and what a read shows of it."""
+
+    operation: str
+    body: Any
+    path: dict[str, str]
+    timed: bool  # whether the moment of a change can be seen later
+
+    def land(self, thing: Thing, at: float, run: int) -> tuple[Thing, int] | None:
+        """Apply the write: the new thing and its id, or ``None`` where nothing is there to change."""
+
+    def act(self, act: str, thing: Thing, at: float) -> tuple[Thing, bool] | None:
+        """Let somebody else act: the new thing, and whether that touches what the write is about."""
+
+    def show(self, thing: Thing) -> Any:
+        """Give the wire form that a read shows, ``None`` for a thing that is not there."""
+
+    def answer(self, thing: Thing, number: int) -> Any:
+        """Give the payload of the answer to the write that made or changed thing *number*."""
+
+    def wanted(self, thing: Thing, run: int) -> bool:
+        """Tell whether *thing* is as the write would leave it."""
+
+
+def evolve(world: World, until: float, model: Model, acts: tuple[str, ...]) -> list[World]:
+    """Give every way in which *world* may have gone on up to *until*."""
+    ways: list[World] = []
+    _evolve(world, until, model, acts, ways)
+    return list(dict.fromkeys(ways)) if len(ways) > 1 else ways
+
+
+def _evolve(world: World, until: float, model: Model, acts: tuple[str, ...], ways: list[World]) -> None:
+    ways.append(_quiet(world, until))
+    for place, pending in enumerate(world.pending):
+        rest = world.pending[:place] + world.pending[place + 1 :]
+        for at in _moments(max(world.clock, pending.earliest), min(until, pending.latest), model):
+            after = landed(world._replace(pending=rest), at, pending.run, model)
+            if after is not None:
+                _evolve(after, until, model, acts, ways)
+    if world.acts:
+        for at in _moments(world.clock, until, model):
+            for act in acts:
+                changed = model.act(act, world.thing, at)
+                if changed is not None:
+                    _evolve(_acted(world, at, *changed), until, model, acts, ways)
+
+
+def _quiet(world: World, until: float) -> World:
+    still = world.pending and tuple(one for one in world.pending if one.latest > until + EPSILON)
+    return world._replace(clock=max(until, world.clock), pending=still)
+
+
+def _acted(world: World, at: float, thing: Thing, touches: bool) -> World:
+    return world._replace(thing=thing, clock=at, acts=world.acts - 1, touched=world.touched or touches)
+
+
+def _moments(low: float, high: float, model: Model) -> tuple[float, ...]:
+    """Give the telling moments from *low* to *high*: the ends, where the moment leaves a trace."""
+    if low > high + EPSILON:
+        return ()
+    return (low, high) if model.timed and high > low + EPSILON else (high,)
+
+
+def landed(world: World, at: float, run: int, model: Model) -> World | None:
+    """Let the write of *run* take effect at *at*; ``None`` where there is nothing to change."""
+    change = model.land(world.thing, at, run)
+    if change is None:
+        return None
+    thing, number = change
+    return world._replace(thing=thing, clock=max(at, world.clock), effects=(*world.effects, (run, number)))
+
+
+def stamp(at: float, jitter: float = 0.0) -> int:
+    """Give the service's clock at *at*, in whole milliseconds."""
+    return int((at + SERVER + jitter) * 1000)
