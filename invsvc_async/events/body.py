@@ -1,0 +1,114 @@
+"""
+Decode JSON bodies of deliveries, exactly and within bounds; never decide what an event is.
+
+``data`` and ``payload`` stay undecoded: most of a body is never looked at by whoever only routes it.
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import msgspec
+
+from invsvc_async.errors import MalformedEventError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["Body", "V2Details", "body_of", "details_of", "is_object", "malformed", "plain_of"]
+
+_UNREADABLE: Final = (
+    msgspec.DecodeError,
+    RecursionError,
+    ArithmeticError,  # an exponent that Decimal cannot hold
+    ValueError,  # bytes that are not UTF-8
+)
+
+
+_Name = Annotated[str, msgspec.Meta(min_length=1, max_length=255)]
+_BRACE: Final = ord("{")
+_ABSENT: Final = msgspec.Raw(b"null")
+
+
+class Body(msgspec.Struct, gc=False):  # decoded JSON holds no cycles
+    """
+    The top level of a body of any family; ``Any`` for what only some families have: ``parse`` checks it.
+
+    The fields stand in the order in which bodies have them, which the decoder rewards.
+    """
+
+    id: Any = None
+    type: _Name | None = None
+    event: _Name | None = None
+    created: Any = None
+    created_at: Any = None
+    livemode: Any = None
+    team: Any = None
+    webhook: Any = None
+    connected_team: Any = msgspec.field(default=None, name="connectedTeam")
+    connected_team_metadata: Any = msgspec.field(default=None, name="connectedTeamMetadata")
+    test: bool | None = None
+    data: msgspec.Raw = _ABSENT
+    payload: msgspec.Raw = _ABSENT
+
+
+class V2Details(msgspec.Struct):
+    """The ``data`` of a v2 body."""
+
+    object: msgspec.Raw = _ABSENT
+
+
+_body: Final[Callable[[bytes | msgspec.Raw], Body]] = msgspec.json.Decoder(Body, float_hook=Decimal).decode
+_details: Final[Callable[[bytes | msgspec.Raw], V2Details]] = msgspec.json.Decoder(V2Details).decode
+_plain: Final[Callable[[bytes | msgspec.Raw], Any]] = msgspec.json.Decoder(float_hook=Decimal).decode
+
+
+def body_of(raw: bytes | msgspec.Raw, whole: bytes) -> Body:
+    """
+    Decode the top level; the syntax of all the rest is checked on the way.
+
+    Raises:
+        MalformedEventError: It is not UTF-8, not JSON or not an object; ``.raw`` is of *whole*.
+
+    """
+    try:
+        if raw is whole and not whole.isascii():
+            whole.decode()  # what is skipped is not checked for UTF-8
+        return _body(raw)
+    except _UNREADABLE as error:
+        raise malformed(f"it is not readable ({_reason(error)})", whole) from error
+
+
+def details_of(data: msgspec.Raw) -> V2Details:
+    """Look into ``data``, which is an object of sound syntax."""
+    return _details(data)
+
+
+def plain_of(raw: bytes | msgspec.Raw) -> dict[str, Any]:
+    """
+    Decode an object whose syntax was checked, with exact numbers.
+
+    Raises:
+        MalformedEventError: A number is longer, or its exponent larger, than any amount can be.
+
+    """
+    try:
+        plain: dict[str, Any] = _plain(raw)
+    except _UNREADABLE as error:
+        raise malformed(f"a value cannot be held ({_reason(error)})", bytes(raw)) from error
+    return plain
+
+
+def is_object(raw: msgspec.Raw) -> bool:
+    """Whether a value that was left undecoded is an object."""
+    return memoryview(raw)[0] == _BRACE
+
+
+def _reason(error: Exception) -> str:
+    return str(error) if isinstance(error, msgspec.DecodeError) else type(error).__name__
+
+
+def malformed(why: str, raw: bytes) -> MalformedEventError:
+    """Word the refusal of a body."""
+    return MalformedEventError(f"The body is not an event: {why}. Look at .raw and at who sent it.", raw=raw)

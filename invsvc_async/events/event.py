@@ -1,0 +1,245 @@
+"""
+Hold one delivered event as a frozen value; never judge whether it may be trusted.
+
+The three families of the specification are three classes.  Their envelope was checked by ``parse``; what
+is inside ``data`` is decoded on first use, so that an event that is only counted or forwarded costs no more.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeAlias
+
+import attrs
+
+from invsvc_async.events.body import Body, plain_of
+from invsvc_async.operations import EVENT_TYPES
+
+if TYPE_CHECKING:
+    from invsvc_async.events.signed import InvoiceBatch, SyncedInvoice
+
+__all__ = ["Event", "InvoiceBatchCompleted", "ResourceEvent", "SatInvoiceSynced"]
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_KNOWN: Final = frozenset(EVENT_TYPES)
+_V1_FIELDS: Final = frozenset(
+    {"event", "team", "webhook", "livemode", "data", "connectedTeam", "connectedTeamMetadata", "test"}
+)
+
+
+@attrs.frozen(repr=False)
+class _Event:
+    """What the three families share."""
+
+    raw: bytes
+    """The body as received, byte for byte."""
+    is_test: bool
+    """Whether the body or the headers mark it as a test from the dashboard: never act on it as real."""
+    _body: Body = attrs.field(eq=False)
+    _made: Any = attrs.field(init=False, eq=False)  # unset until ``data`` is read
+
+    _fields: ClassVar[frozenset[str]]
+
+    def __repr__(self) -> str:
+        test = ", a test" if self.is_test else ""
+        return f"<{type(self).__name__} {self.type} {self.id or 'without an id'}{test}>"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _again, (self.raw, self.is_test)
+
+    @property
+    def type(self) -> str:
+        """The event's name as sent, whether the specification lists it or not."""
+        return self._body.event or self._body.type or ""
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the specification lists this type of event."""
+        return self.type in _KNOWN
+
+    @property
+    def id(self) -> str | None:
+        """The event's id; ``None`` where its body has none (v1, v1.1, some samples)."""
+        found: str | None = self._body.id
+        return found
+
+    @property
+    def dedupe_key(self) -> str | None:
+        """The id that every delivery of this event shares; ``None`` where the body has none."""
+        return self.id
+
+    @property
+    def extra(self) -> dict[str, Any]:
+        """Top-level fields that the specification does not show, as plain exact values."""
+        return {name: value for name, value in plain_of(self.raw).items() if name not in self._fields}
+
+    def _resource(self) -> Any:  # Any: a model or plain values
+        if not hasattr(self, "_made"):
+            object.__setattr__(self, "_made", self._structure(plain_of(self._body.data)))
+        return self._made
+
+    def _structure(self, plain: dict[str, Any]) -> Any:
+        raise NotImplementedError
+
+
+@attrs.frozen(repr=False)
+class ResourceEvent(_Event):
+    """
+    A change of a payment, invoice, receipt, customer or service; also any type that the specification lacks.
+
+    Not signed; sent again by the service until it is answered 2xx, up to 16 attempts.  No order is promised.
+    A ``v1.1`` body is a ``v1`` body in a wrapper; its ``invoice.created`` carries ``date`` shifted by minus
+    six hours, which is handed over as it came.
+
+    Spec: Events, Payload versions of resource events.
+    """
+
+    version: Literal["v1", "v1.1", "v2"]
+
+    @property
+    def id(self) -> str | None:
+        """The delivery's id in v2, unique per event and webhook; ``None`` in v1 and v1.1."""
+        return self._body.id if self.version == "v2" else None
+
+    @property
+    def created(self) -> datetime | None:
+        """When the event was queued, in UTC (v2 only)."""
+        return _moment(self._body.created, milliseconds=1) if self.version == "v2" else None
+
+    @property
+    def livemode(self) -> bool | None:
+        """Whether it is about live data; ``None`` where the body does not say (a v1 sample)."""
+        found: bool | None = self._body.livemode
+        return found
+
+    @property
+    def team(self) -> str | None:
+        """The team's id (v1, v1.1)."""
+        return self._body.team if self.version != "v2" else None
+
+    @property
+    def webhook(self) -> str | None:
+        """The webhook's id (v1, v1.1)."""
+        return self._body.webhook if self.version != "v2" else None
+
+    @property
+    def connected_team(self) -> Any:  # Any: the specification shows no type
+        """The team that it is about, on deliveries to a Connect master team only."""
+        return self._body.connected_team
+
+    @property
+    def connected_team_metadata(self) -> dict[str, str] | None:
+        """That team's metadata, where it has any."""
+        found: dict[str, str] | None = self._body.connected_team_metadata
+        return found
+
+    @property
+    def extra(self) -> dict[str, Any]:
+        """Top-level fields that the specification does not show, those beside a v1.1 wrapper among them."""
+        plain = plain_of(self.raw)
+        if self.version == "v1.1":
+            plain |= plain.pop("payload")
+        return {name: value for name, value in plain.items() if name not in _RESOURCE_FIELDS[self.version]}
+
+    @property
+    def data(self) -> Any:  # Any: a model or plain values, as said here
+        """
+        The resource: in v2 an ``Invoice`` or a ``Customer`` where it is one, else a dict with exact numbers.
+
+        v1 and v1.1 give the service's internal camelCase form as it came, at event time; v2 gives the form of
+        the API, read when the delivery was sent (for ``*.deleted`` the last known state).
+
+        Raises:
+            MalformedEventError: It holds a number beyond all bounds.
+
+        """
+        return self._resource()
+
+    def _structure(self, plain: dict[str, Any]) -> Any:
+        if self.version != "v2":
+            return plain
+        resource: dict[str, Any] = plain["object"]
+        family = self.type.partition(".")[0]
+        if family not in {"invoice", "customer"}:
+            return resource
+        from invsvc_async import convert, models
+
+        return convert.structure(models.Invoice if family == "invoice" else models.Customer, resource)
+
+
+_RESOURCE_FIELDS: Final = {
+    "v1": _V1_FIELDS,
+    "v1.1": _V1_FIELDS,
+    "v2": frozenset({"id", "type", "created", "livemode", "data", "test"}),
+}
+
+
+@attrs.frozen(repr=False)
+class _SignedEvent(_Event):
+    """What the two signed families share: an ``evt_`` id and a time in epoch seconds."""
+
+    _fields = frozenset({"id", "event", "created_at", "data", "test"})
+
+    @property
+    def created_at(self) -> datetime | None:
+        """When it happened, in UTC, to the second."""
+        return _moment(self._body.created_at, milliseconds=1000)
+
+
+@attrs.frozen(repr=False)
+class SatInvoiceSynced(_SignedEvent):
+    """
+    The XML of a tax-authority invoice was fetched and stored.
+
+    Signed, and sent once only: what the receiver does not keep is gone.  The body has no ``livemode``.
+
+    Spec: Events, Tax-authority sync body.
+    """
+
+    @property
+    def data(self) -> SyncedInvoice:
+        """The synced invoice; ``issue_date`` is a local date-time without a zone."""
+        made: SyncedInvoice = self._resource()
+        return made
+
+    def _structure(self, plain: dict[str, Any]) -> Any:
+        from invsvc_async import convert
+        from invsvc_async.events.signed import SyncedInvoice
+
+        return convert.structure(SyncedInvoice, plain)
+
+
+@attrs.frozen(repr=False)
+class InvoiceBatchCompleted(_SignedEvent):
+    """
+    Every accepted invoice of an income batch has a final status.
+
+    Signed, and sent once only: what the receiver does not keep is gone.
+
+    Spec: Events, Invoice batch body.
+    """
+
+    @property
+    def data(self) -> InvoiceBatch:
+        """The batch with its counts."""
+        made: InvoiceBatch = self._resource()
+        return made
+
+    def _structure(self, plain: dict[str, Any]) -> Any:
+        from invsvc_async import convert
+        from invsvc_async.events.signed import InvoiceBatch
+
+        return convert.structure(InvoiceBatch, plain)
+
+
+Event: TypeAlias = ResourceEvent | SatInvoiceSynced | InvoiceBatchCompleted
+
+
+def _again(raw: bytes, is_test: bool) -> Event:  # noqa: FBT001 - the form of __reduce__
+    from invsvc_async.events.parse import parse
+
+    return attrs.evolve(parse(raw), is_test=is_test)
+
+
+def _moment(ticks: int | None, *, milliseconds: int) -> datetime | None:
+    return None if ticks is None else _EPOCH + timedelta(milliseconds=ticks * milliseconds)

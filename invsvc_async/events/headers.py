@@ -1,0 +1,45 @@
+"""
+Find a header among those of a delivery, however the framework holds them; never interpret a value.
+
+Which of two signatures counts is a question that a forger would like to answer: of a header that came twice,
+neither value is given out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final, TypeAlias
+
+__all__ = ["SIGNATURE", "TEST", "Headers", "value_of"]
+
+SIGNATURE: Final = "x-service-signature"
+TEST: Final = "x-service-test"
+
+Text: TypeAlias = str | bytes
+Headers: TypeAlias = Mapping[str, str] | Iterable[tuple[Text, Text]]
+"""A mapping with names of any case, or pairs as ASGI gives them."""
+
+
+def value_of(headers: Headers | None, name: str) -> str | None:
+    """Look up *name*, given in lower case; ``""``, which nothing accepts, if it is there but not one text."""
+    if headers is None:
+        return None
+    if headers.__class__ is not dict and not isinstance(headers, Mapping):  # measured: the first half is free
+        return _among_pairs(headers, name)
+    found: str | None = None
+    length = len(name)  # measured: cheaper than lower() on every key
+    for key in headers:
+        if len(key) == length and key.lower() == name:
+            if found is not None:
+                return ""
+            found = headers[key]
+    return found if found is None or isinstance(found, str) else ""
+
+
+def _among_pairs(headers: Iterable[tuple[Text, Text]], name: str) -> str | None:
+    found = [_text(value) for key, value in headers if _text(key).lower() == name]
+    return None if not found else found[0] if len(found) == 1 else ""
+
+
+def _text(value: Text) -> str:
+    return value.decode("latin-1") if isinstance(value, bytes) else str(value)

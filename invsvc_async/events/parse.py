@@ -1,0 +1,124 @@
+"""
+Turn the bytes of one delivery into an event; never verify it, never touch the network.
+
+The body alone decides which event it is.  A field of the envelope that breaks its type refuses the whole
+body: an event whose id or type cannot be relied on cannot be acted on.  ``data`` need only be an object here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+
+from invsvc_async.errors import MalformedEventError
+from invsvc_async.events.body import Body, body_of, details_of, is_object, malformed
+from invsvc_async.events.event import Event, InvoiceBatchCompleted, ResourceEvent, SatInvoiceSynced
+from invsvc_async.events.headers import TEST, value_of
+
+if TYPE_CHECKING:
+    from invsvc_async.events.headers import Headers
+
+__all__ = ["parse", "says_test"]
+
+Version: TypeAlias = Literal["v1", "v1.1", "v2"]
+SignedFamily: TypeAlias = type[SatInvoiceSynced] | type[InvoiceBatchCompleted]
+
+_ID_LENGTH: Final = 255
+_LAST_SECOND: Final = 253_402_300_799  # of the year 9999, the last that a datetime can say
+_SIGNED: Final[dict[str, SignedFamily]] = {
+    "sat.invoice.synced": SatInvoiceSynced,
+    "invoice_batch.completed": InvoiceBatchCompleted,
+}
+_SIGNED_WORDS: Final = {name.partition(".")[0]: family for name, family in _SIGNED.items()}
+
+
+def parse(body: bytes, headers: Headers | None = None) -> Event:
+    """
+    Read a body into one of the three families; this checks no signature and trusts nobody.
+
+    Unknown types become a ``ResourceEvent``, unknown fields are in ``.extra``.  Numbers are exact: ``int`` or
+    ``Decimal``.  *headers* only add the dashboard's test mark.
+
+    Raises:
+        MalformedEventError: The body is not an event of the specification.
+
+    Spec: Events.
+
+    """
+    raw = body if body.__class__ is bytes else _bytes(body)
+    content = body_of(raw, raw)
+    version: Version = "v1"
+    if content.event is None:
+        version, content = _other_version(content, raw)
+    if not is_object(content.data):
+        raise malformed("'data' is not an object", raw)
+    is_test = content.test is True or (headers is not None and says_test(headers))
+    name = content.event or content.type or ""
+    family = _SIGNED.get(name) or _signed_family(name, raw)
+    if family is None:
+        _check_resource(content, version, raw, is_test=is_test)
+        return ResourceEvent(raw, is_test, content, version)
+    if version != "v1":
+        raise malformed(f"{name} has a body of its own, not one of {version}", raw)
+    _check_id(content.id, raw, is_test=is_test)
+    _check_time("created_at", content.created_at, _LAST_SECOND, raw)
+    return family(raw, is_test, content)
+
+
+def says_test(headers: Headers) -> bool:
+    """Whether the headers bear the dashboard's test mark."""
+    return value_of(headers, TEST) == "true"
+
+
+def _other_version(content: Body, raw: bytes) -> tuple[Version, Body]:
+    if content.type is not None:
+        if not is_object(content.data) or not is_object(details_of(content.data).object):
+            raise malformed("it has a 'type' but no object in 'data.object'", raw)
+        return "v2", content
+    if not is_object(content.payload):
+        raise malformed("it has neither 'event', nor 'type', nor a 'payload'", raw)
+    inner = body_of(content.payload, raw)
+    if inner.event is None:
+        raise malformed("its 'payload' has no 'event'", raw)
+    inner.test = content.test or inner.test
+    return "v1.1", inner
+
+
+def _signed_family(name: str, raw: bytes) -> SignedFamily | None:
+    """Tell by its first word whether a type is of a signed family, though the specification may lack it."""
+    if not name.isprintable():  # every store and log must be able to hold it
+        raise malformed("the event's type is not printable", raw)
+    return _SIGNED_WORDS.get(name.partition(".")[0])
+
+
+def _check_resource(content: Body, version: Version, raw: bytes, *, is_test: bool) -> None:
+    _check("livemode", content.livemode, bool, raw)
+    if version == "v2":
+        _check_id(content.id, raw, is_test=is_test)
+        _check_time("created", content.created, _LAST_SECOND * 1000, raw)
+    else:
+        _check("team", content.team, str, raw)
+        _check("webhook", content.webhook, str, raw)
+        _check("connectedTeamMetadata", content.connected_team_metadata, dict, raw)
+
+
+def _check_id(text: Any, raw: bytes, *, is_test: bool) -> None:  # Any: as decoded, so with the checks below
+    if text is None and is_test:  # what a sample leaves out is not shown
+        return
+    if text.__class__ is not str or not 0 < len(text) <= _ID_LENGTH or not text.isprintable():
+        raise malformed(f"'id' is not a printable text of 1 to {_ID_LENGTH} characters", raw)
+
+
+def _check_time(field: str, ticks: Any, last: int, raw: bytes) -> None:
+    if ticks is not None and (ticks.__class__ is not int or not 0 <= ticks <= last):
+        raise malformed(f"{field!r} is not a whole number within the years 1970 to 9999", raw)
+
+
+def _check(field: str, value: Any, kind: type, raw: bytes) -> None:
+    if value is not None and value.__class__ is not kind:
+        raise malformed(f"{field!r} is not of type {kind.__name__}", raw)
+
+
+def _bytes(body: object) -> bytes:
+    if isinstance(body, (bytes, bytearray, memoryview)):
+        return bytes(body)
+    raise MalformedEventError(f"The body is a {type(body).__name__}. Pass the raw bytes as received.")
