@@ -57,6 +57,7 @@ class Parameter:
     wire: str | None = None  # on the wire; None: a name that the specification does not show
     assumed: str | None = None  # then the attribute of settings.ParameterNames that holds the assumption
     constraint: str = ""  # in words, where the fields below do not say it all
+    bearer: str | None = None  # the model whose `id` is taken from an object given in its place
     pattern: str | None = None
     choices: tuple[str, ...] = ()
     minimum: int | None = None  # of a number, of a text's length
@@ -112,8 +113,10 @@ _PERSON = ("person_token",)
 _UNTOLD = "The specification has no read for it: as the reader given finds; without one, unknown at once."
 
 
-def _path(name: str, wire: str = "id", *, pattern: str | None = None) -> Parameter:
-    return Parameter(name=name, where="path", form=Form.ID, wire=wire, pattern=pattern, required=True)
+def _path(name: str, wire: str = "id", *, pattern: str | None = None, bearer: str | None = None) -> Parameter:
+    return Parameter(
+        name=name, where="path", form=Form.ID, wire=wire, pattern=pattern, bearer=bearer, required=True
+    )
 
 
 def _body(
@@ -152,7 +155,7 @@ JOURNEYS_UPDATE = Operation(
     result="Journey",
     authority="admin in the selected team",
     parameters=(
-        _path("journey"),
+        _path("journey", bearer="Journey"),
         _body("name", minimum=1, maximum=150),
         _body("description", maximum=1000, nullable=True),
         _body("graph", Form.GRAPH, nullable=True),
@@ -388,7 +391,7 @@ WEBHOOKS_UPDATE = Operation(
     shape=Shape.OPEN,
     result="Webhook",
     parameters=(
-        _path("webhook", pattern=_WEBHOOK_ID),
+        _path("webhook", pattern=_WEBHOOK_ID, bearer="Webhook"),
         _body("url", Form.URL),
         _body("events", Form.EVENTS, choices=EVENT_TYPES),
         _body("description"),
@@ -407,7 +410,7 @@ WEBHOOKS_DELETE = Operation(
     kind=Kind.WRITE,
     shape=Shape.OPEN,
     result="Deleted",
-    parameters=(_path("webhook", pattern=_WEBHOOK_ID),),
+    parameters=(_path("webhook", pattern=_WEBHOOK_ID, bearer="Webhook"),),
     reader="webhooks.get",
     finder="deleted_webhook",
     settled="The webhook is read back: gone means done.",

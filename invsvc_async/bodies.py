@@ -1,0 +1,167 @@
+"""
+Turn a caller's values into JSON values, or name by address what has no such form; never change what they
+mean.
+
+The result is a copy: what the caller does to the values afterwards changes nothing that is sent.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from decimal import Decimal
+from math import isfinite
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import attrs
+
+from invsvc_async import convert
+
+if TYPE_CHECKING:
+    from invsvc_async.reconcile.evidence import Wire
+
+__all__ = ["Problems", "check_graph", "check_members", "kind_of", "to_wire"]
+
+Problems: TypeAlias = list[str]
+Check: TypeAlias = "Callable[[Any, str, Problems], None]"  # Any: what a caller gave
+
+_DEEPEST = 200  # levels: far more than a graph has, far fewer than the recursion limit
+_WIDEST = 8192  # bits of a whole number: Python gives the text of about 14,000
+_SURROGATE = re.compile(r"[\ud800-\udfff]")
+
+
+_KINDS: tuple[tuple[type | tuple[type, ...], str], ...] = (
+    (type(None), "null"),
+    (bool, "a boolean"),
+    (str, "text"),
+    ((int, float, Decimal), "a number"),
+    (Mapping, "an object"),
+    ((list, tuple), "a list"),
+)
+
+
+def kind_of(value: object) -> str:
+    """Name the type of *value* as JSON does, for a message."""
+    return next((name for kind, name in _KINDS if isinstance(value, kind)), f"a {type(value).__name__}")
+
+
+def to_wire(value: Any, address: str, problems: Problems, depth: int = 0) -> Wire:  # Any: what a caller gave
+    """Copy *value* as dicts, lists, texts, exact numbers, booleans and null."""
+    if attrs.has(type(value)):
+        value = convert.unstructure(value)
+    match value:
+        case None | bool():
+            return value
+        case str():
+            return _text(value, address, problems)
+        case int() | float() | Decimal():
+            return _number(value, address, problems)
+        case Mapping() | list() | tuple() if depth >= _DEEPEST:
+            problems.append(f"{address}: nested deeper than {_DEEPEST} levels")
+        case Mapping():
+            return _members_of(value, address, problems, depth)
+        case list() | tuple():
+            return [to_wire(item, f"{address}[{at}]", problems, depth + 1) for at, item in enumerate(value)]
+        case _:
+            problems.append(f"{address}: is a {type(value).__name__}, which JSON has no form for")
+    return None
+
+
+def _members_of(value: Mapping[Any, Any], address: str, problems: Problems, depth: int) -> dict[str, Wire]:
+    copied: dict[str, Wire] = {}
+    for key, member in value.items():
+        if isinstance(key, str):
+            name = _text(key, address, problems)
+            copied[name] = to_wire(member, f"{address}.{key}", problems, depth + 1)
+        else:
+            problems.append(f"{address}: has a key that is {kind_of(key)}, not text")
+    return copied
+
+
+def _text(value: str, address: str, problems: Problems) -> str:
+    if _SURROGATE.search(value):
+        problems.append(f"{ascii(address)[1:-1]}: holds half of a surrogate pair, which UTF-8 cannot carry")
+    return str(value)
+
+
+def _number(value: float | Decimal, address: str, problems: Problems) -> int | float | Decimal:
+    if isinstance(value, int):
+        if value.bit_length() > _WIDEST:
+            problems.append(f"{address}: has more digits than can be sent")
+        return int(value)
+    if not isfinite(value):
+        problems.append(f"{address}: is {value}, which JSON has no form for")
+    return value
+
+
+# -- shapes that the specification closes
+
+
+def _named(value: Any, address: str, problems: Problems) -> None:
+    if not isinstance(value, str):
+        problems.append(f"{address}: is {kind_of(value)}, not text")
+    elif not value:
+        problems.append(f"{address}: may not be empty")
+
+
+def _text_or_null(value: Any, address: str, problems: Problems) -> None:
+    if value is not None and not isinstance(value, str):
+        problems.append(f"{address}: is {kind_of(value)}, neither text nor null")
+
+
+def _coordinate(value: Any, address: str, problems: Problems) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, float, Decimal)):
+        problems.append(f"{address}: is {kind_of(value)}, not a number")
+
+
+def _free_or_null(value: Any, address: str, problems: Problems) -> None:
+    if value is not None and not isinstance(value, dict):
+        problems.append(f"{address}: is {kind_of(value)}, neither an object nor null")
+
+
+def _closed(required: Mapping[str, Check], optional: Mapping[str, Check] | None = None) -> Check:
+    known = {**required, **(optional or {})}
+
+    def check(value: Any, address: str, problems: Problems) -> None:
+        if not isinstance(value, dict):
+            problems.append(f"{address}: is {kind_of(value)}, not an object")
+            return
+        problems.extend(f"{address}.{key}: is required" for key in required if key not in value)
+        problems.extend(f"{address}.{key}: is not allowed here" for key in value if key not in known)
+        for key, check_member in known.items():
+            if key in value:
+                check_member(value[key], f"{address}.{key}", problems)
+
+    return check
+
+
+def _list_of(check_item: Check) -> Check:
+    def check(value: Any, address: str, problems: Problems) -> None:
+        if not isinstance(value, list):
+            problems.append(f"{address}: is {kind_of(value)}, not a list")
+            return
+        for at, item in enumerate(value):
+            check_item(item, f"{address}[{at}]", problems)
+
+    return check
+
+
+def _nullable(check: Check) -> Check:
+    return lambda value, address, problems: None if value is None else check(value, address, problems)
+
+
+_NODE = _closed(
+    {
+        "id": _named,
+        "type": _named,
+        "position": _closed({"x": _coordinate, "y": _coordinate}),
+        "data": _closed({}, {"config": _free_or_null}),
+    }
+)
+_EDGE = _closed({"id": _named, "source": _named, "target": _named}, {"sourceHandle": _text_or_null})
+_VIEWPORT = _closed({"x": _coordinate, "y": _coordinate, "zoom": _coordinate})
+
+check_graph = _closed(
+    {"nodes": _list_of(_NODE), "edges": _list_of(_EDGE)}, {"viewport": _nullable(_VIEWPORT)}
+)
+check_members = _list_of(_closed({"id": _named, "role": _named}))

@@ -1,0 +1,146 @@
+"""
+Check a caller's arguments against the rows of the table and give them their wire form; never send or guess.
+
+Every bad argument is named at once.  What the specification leaves open passes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import attrs
+
+from invsvc_async.bodies import Problems, kind_of, to_wire
+from invsvc_async.errors import InvalidRequestError
+from invsvc_async.forms import FORMS, METADATA, is_segment, quoted, texts_of
+from invsvc_async.models.common import UNSET
+from invsvc_async.operations import Form, Operation, Parameter
+from invsvc_async.reconcile.evidence import Wire
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from invsvc_async.settings import ParameterNames
+
+__all__ = ["Checked", "are_parameters", "check", "check_team", "wire_name"]
+
+
+@attrs.frozen(kw_only=True)
+class Checked:
+    """Arguments as they go on the wire: path values unquoted, query values as text, the body as JSON."""
+
+    path: dict[str, str]
+    query: dict[str, str]
+    body: dict[str, Wire]
+
+
+def check(
+    operation: Operation,
+    arguments: Mapping[str, object],
+    *,
+    names: ParameterNames,
+    team: str | None = None,
+    extra_query: Mapping[str, object] | None = None,
+    extra_body: Mapping[str, Wire] | None = None,
+) -> Checked:
+    """
+    Put *arguments* (all of the operation's, by their Python names; ``UNSET`` is left out) where their rows
+    say.
+
+    Raises:
+        InvalidRequestError: With every problem, and the operation's name.
+
+    """
+    problems: Problems = []
+    checked = Checked(path={}, query={}, body={})
+    for parameter in operation.parameters:
+        value = arguments[parameter.name]
+        if value is not UNSET:
+            _place(parameter, value, checked, names, problems)
+    check_team(team, problems)
+    if operation.shape == "list":
+        _check_range(checked, names, problems)
+    if extra_query is not None:
+        _add_query(operation, extra_query, checked, names, problems)
+    if extra_body is not None:
+        _add_body(operation, extra_body, checked, problems)
+    if problems:
+        raise InvalidRequestError(problems, operation=operation.name)
+    return checked
+
+
+def wire_name(parameter: Parameter, names: ParameterNames) -> str | None:
+    """Name *parameter* on the wire; ``None`` where that assumption has been switched off."""
+    if parameter.assumed is None:
+        return parameter.wire
+    assumed: str | None = getattr(names, parameter.assumed)
+    return assumed
+
+
+def are_parameters(query: Mapping[str, str], operation: Operation, names: ParameterNames) -> bool:
+    """Tell whether each name of *query* is one that *operation* takes."""
+    own = {wire_name(row, names) for row in operation.parameters if row.where == "query"}
+    filtered = any(row.form is Form.METADATA for row in operation.parameters)
+    return all(name in own or (filtered and name.startswith(METADATA)) for name in query)
+
+
+def _place(
+    parameter: Parameter, value: object, checked: Checked, names: ParameterNames, problems: Problems
+) -> None:
+    wire = wire_name(parameter, names)
+    if wire is None:
+        off = f"ParameterNames.{parameter.assumed} is None, so it cannot be asked for"
+        problems.append(f"{parameter.name}: {off}")
+    elif value is None:
+        if not parameter.nullable:
+            problems.append(f"{parameter.name}: may not be null; leave it out instead")
+        checked.body[wire] = None
+    else:
+        formed = FORMS[parameter.form](parameter, value, problems)
+        if parameter.where == "body":
+            checked.body[wire] = formed
+        elif parameter.form is Form.METADATA:
+            checked.query.update(formed)
+        else:
+            (checked.path if parameter.where == "path" else checked.query)[wire] = str(formed)
+
+
+def check_team(team: object, problems: Problems) -> None:
+    """Check the Connect parameter, which every operation takes."""
+    if team is not None and not (isinstance(team, str) and is_segment(team)):
+        problems.append(f"team: {quoted(team) if isinstance(team, str) else kind_of(team)} is no team id")
+
+
+def _check_range(checked: Checked, names: ParameterNames, problems: Problems) -> None:
+    query = checked.query
+    after, before = query.get(names.created_after or ""), query.get(names.created_before or "")
+    if after is not None and before is not None and int(after) > int(before) and not problems:
+        problems.append("created_after: is later than created_before, so nothing can match")
+    paged = names.page is not None and names.page in query
+    if paged and not any(name.startswith(METADATA) for name in query):
+        problems.append("page: goes only with metadata filters; follow `cursor` otherwise")
+
+
+def _add_query(
+    operation: Operation,
+    extra: Mapping[str, object],
+    checked: Checked,
+    names: ParameterNames,
+    problems: Problems,
+) -> None:
+    texts = texts_of("extra_query", extra, problems)
+    own = {wire_name(row, names): row.name for row in operation.parameters if row.where == "query"}
+    own["team"] = "team"
+    problems.extend(f"extra_query.{key}: use the argument {own[key]}" for key in texts if key in own)
+    checked.query.update(texts)
+
+
+def _add_body(operation: Operation, extra: Mapping[str, Wire], checked: Checked, problems: Problems) -> None:
+    body = to_wire(extra, "extra_body", problems)
+    if not isinstance(body, dict):
+        problems.append(f"extra_body: is {kind_of(extra)}, not an object")
+        return
+    own = {row.wire: row.name for row in operation.parameters if row.where == "body"}
+    problems.extend(f"extra_body.{key}: use the argument {own[key]}" for key in body if key in own)
+    problems.extend(f"extra_body.{key}: is set by the service" for key in body if key in operation.reserved)
+    checked.body.update(body)

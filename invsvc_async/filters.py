@@ -1,0 +1,121 @@
+"""
+Tell whether an item plainly fails the filter that was asked for; never drop one, and never guess.
+
+Several parameter names are assumptions (:class:`~invsvc_async.settings.ParameterNames`): a service that
+does not know a name ignores it, and answers with everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from invsvc_async.checks import wire_name
+from invsvc_async.errors import FieldError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from invsvc_async.operations import Operation
+    from invsvc_async.settings import ParameterNames
+
+__all__ = ["Filter", "filters_of", "first_stranger"]
+
+Filter: TypeAlias = "tuple[str, Callable[[Any], bool]]"  # Any: an item; True: it plainly fails
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_ROUNDING = timedelta(seconds=1)  # the service also takes seconds, so it may compare in seconds
+_SPELLINGS = {"cancelled": "canceled"}
+
+
+def filters_of(operation: Operation, query: Mapping[str, str], names: ParameterNames) -> tuple[Filter, ...]:
+    """List what of *query* (wire names) can be checked on an item."""
+    filters: list[Filter] = []
+    for parameter in operation.parameters:
+        value = query.get(wire_name(parameter, names) or "")
+        make = _MADE.get(parameter.name)
+        if value is not None and make is not None:
+            filters.append((f"{parameter.name}={value}", make(value)))
+    prefix = "metadata."
+    filters += [
+        (f"{name}={value}", _metadata(name.removeprefix(prefix), value))
+        for name, value in query.items()
+        if name.startswith(prefix)
+    ]
+    return tuple(filters)
+
+
+def first_stranger(items: Sequence[object], filters: tuple[Filter, ...]) -> str | None:
+    """Name the filter that one of *items* plainly fails, and that item's place; ``None`` where all pass."""
+    for at, item in enumerate(items):
+        for asked, fails in filters:
+            if _plainly(fails, item):
+                return f"item {at} does not fit {asked}"
+    return None
+
+
+def _plainly(fails: Callable[[Any], bool], item: object) -> bool:  # Any: an item
+    try:
+        return fails(item)
+    except FieldError:  # absent or broken: it may well fit
+        return False
+
+
+def _status(asked: str) -> Callable[[Any], bool]:
+    wanted = _SPELLINGS.get(asked, asked)
+    return lambda item: _SPELLINGS.get(item.status, item.status) != wanted
+
+
+def _folio(asked: str) -> Callable[[Any], bool]:
+    if not asked.isdecimal():
+        return lambda _: False
+    return lambda item: item.folio_number != int(asked)
+
+
+def _metadata(key: str, asked: str) -> Callable[[Any], bool]:
+    if "." in key:  # perhaps a path into nested metadata
+        return lambda _: False
+
+    def fails(item: Any) -> bool:  # Any: an item
+        metadata = item.metadata
+        if not isinstance(metadata, Mapping):
+            return False
+        value = metadata.get(key)
+        return value is None or (isinstance(value, str) and value.casefold() != asked.casefold())
+
+    return fails
+
+
+def _client(asked: str, name: str) -> Callable[[Any], bool]:
+    def fails(item: Any) -> bool:  # Any: an item
+        value = getattr(item.client, name, None)
+        return isinstance(value, str) and value.casefold() != asked.casefold()
+
+    return fails
+
+
+def _instant(asked: str) -> datetime:
+    return _EPOCH + timedelta(milliseconds=int(asked))
+
+
+def _created_after(asked: str) -> Callable[[Any], bool]:
+    earliest = _instant(asked) - _ROUNDING
+    return lambda item: item.created_at < earliest
+
+
+def _created_before(asked: str) -> Callable[[Any], bool]:
+    latest = _instant(asked) + _ROUNDING
+    return lambda item: item.created_at > latest
+
+
+_MADE: dict[str, Callable[[str], Callable[[Any], bool]]] = {  # Any: an item
+    "status": _status,
+    "series": lambda asked: lambda item: item.series != asked,
+    "folio": _folio,
+    "idempotency_key": lambda asked: lambda item: item.idempotency_key != asked,
+    "client_id": lambda asked: _client(asked, "id"),
+    "client_tax_id": lambda asked: _client(asked, "tax_id"),
+    "created_after": _created_after,
+    "created_before": _created_before,
+}

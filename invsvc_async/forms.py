@@ -1,0 +1,225 @@
+"""
+Give each form of parameter its wire form, or say what is wrong with it; never look at another parameter.
+
+Each function takes the row, the caller's value and the list of problems so far.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from math import isfinite
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import attrs
+
+from invsvc_async.bodies import Problems, check_graph, check_members, kind_of, to_wire
+from invsvc_async.errors import FieldError
+from invsvc_async.operations import Form, Parameter
+
+if TYPE_CHECKING:
+    from invsvc_async.reconcile.evidence import Wire
+
+__all__ = ["CONTROL", "FORMS", "METADATA", "is_segment", "quoted", "texts_of"]
+
+CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+METADATA = "metadata."  # what a metadata filter's name on the wire begins with
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
+_LONGEST = 1024  # characters of an id without a pattern
+
+
+def quoted(text: str) -> str:
+    """Show *text* in a message: printable, and cut where it is long."""
+    return ascii(text if len(text) <= 60 else f"{text[:57]}...")
+
+
+def _id(parameter: Parameter, value: Any, problems: Problems) -> str:
+    if parameter.bearer is not None and attrs.has(type(value)) and type(value).__name__ == parameter.bearer:
+        try:
+            value = value.id
+        except FieldError as error:
+            problems.append(f"{parameter.name}: the {parameter.bearer}'s id cannot be read ({error.why})")
+            return ""
+    if not isinstance(value, str):
+        problems.append(f"{parameter.name}: is {kind_of(value)}, not {_wanted(parameter)}")
+    elif parameter.pattern is not None:
+        if re.fullmatch(parameter.pattern, value) is None:
+            problems.append(f"{parameter.name}: {quoted(value)} does not match ^{parameter.pattern}$")
+    elif not is_segment(value):
+        wanted = "a text that is not empty, without slashes and control characters"
+        problems.append(f"{parameter.name}: {quoted(value)} is no id ({wanted})")
+    return str(value)
+
+
+def _wanted(parameter: Parameter) -> str:
+    return "an id" if parameter.bearer is None else f"a {parameter.bearer} or its id"
+
+
+def is_segment(text: str) -> bool:
+    """Tell whether *text* can be one segment of a path."""
+    return (
+        0 < len(text) <= _LONGEST and "/" not in text and text not in {".", ".."} and not CONTROL.search(text)
+    )
+
+
+def _text(parameter: Parameter, value: Any, problems: Problems) -> str:
+    if not isinstance(value, str):
+        problems.append(f"{parameter.name}: is {kind_of(value)}, not text")
+        return ""
+    text = str(to_wire(value, parameter.name, problems))
+    least = parameter.minimum or (
+        1 if parameter.where == "query" else 0
+    )  # an empty filter would filter nothing
+    if parameter.choices and text not in parameter.choices:
+        problems.append(f"{parameter.name}: {quoted(text)} is none of {', '.join(parameter.choices)}")
+    elif len(text) < least:
+        problems.append(f"{parameter.name}: may not be empty")
+    elif parameter.maximum is not None and len(text) > parameter.maximum:
+        problems.append(f"{parameter.name}: has {len(text)} characters, of {parameter.maximum} at most")
+    return text
+
+
+def _folio(parameter: Parameter, value: Any, problems: Problems) -> str:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(to_wire(value, parameter.name, problems))
+    return _text(parameter, value, problems)
+
+
+def _integer(parameter: Parameter, value: Any, problems: Problems) -> int:
+    low, high = parameter.minimum, parameter.maximum
+    if isinstance(value, bool) or not isinstance(value, int):
+        problems.append(f"{parameter.name}: is {kind_of(value)}, not a whole number")
+    elif (low is not None and value < low) or (high is not None and value > high):
+        bounds = f"from {low} to {high}" if high is not None else f"{low} or more"
+        problems.append(f"{parameter.name}: is {value}, not {bounds}")
+    else:
+        return int(value)
+    return 0
+
+
+def _number(parameter: Parameter, value: Any, problems: Problems) -> Wire:
+    if isinstance(value, bool) or not isinstance(value, (int, float, Decimal)):
+        problems.append(f"{parameter.name}: is {kind_of(value)}, not a number")
+    return to_wire(value, parameter.name, problems)
+
+
+def _flag(parameter: Parameter, value: Any, problems: Problems) -> Wire:
+    if not isinstance(value, bool):
+        problems.append(f"{parameter.name}: is {kind_of(value)}, not true or false")
+    return value
+
+
+def _time(parameter: Parameter, value: Any, problems: Problems) -> int:
+    match value:
+        case datetime() if value.utcoffset() is None:
+            problems.append(f"{parameter.name}: has no time zone; give an aware datetime")
+        case datetime():
+            return (value - _EPOCH) // _MILLISECOND
+        case date():
+            return (datetime(value.year, value.month, value.day, tzinfo=UTC) - _EPOCH) // _MILLISECOND
+        case int() if not isinstance(value, bool):
+            if value < 0:
+                problems.append(f"{parameter.name}: is {value}, before 1970")
+            return int(value)
+        case _:
+            problems.append(
+                f"{parameter.name}: is {kind_of(value)}, not an aware datetime, a date or epoch ms"
+            )
+    return 0
+
+
+def _object(parameter: Parameter, value: Any, problems: Problems) -> Wire:
+    wire = to_wire(value, parameter.name, problems)
+    if wire is not None and not isinstance(wire, dict):
+        problems.append(f"{parameter.name}: is {kind_of(value)}, not an object")
+    return wire
+
+
+def _graph(parameter: Parameter, value: Any, problems: Problems) -> Wire:
+    wire = to_wire(value, parameter.name, problems)
+    check_graph(wire, parameter.name, problems)
+    return wire
+
+
+def _members(parameter: Parameter, value: Any, problems: Problems) -> Wire:
+    wire = to_wire(value, parameter.name, problems)
+    check_members(wire, parameter.name, problems)
+    return wire
+
+
+def _events(parameter: Parameter, value: Any, problems: Problems) -> list[str]:
+    if not isinstance(value, (list, tuple, AbstractSet)):
+        problems.append(f"{parameter.name}: is {kind_of(value)}, not a list of event types")
+        return []
+    if not value:
+        problems.append(f"{parameter.name}: may not be empty")
+    events = sorted(map(str, value)) if isinstance(value, AbstractSet) else list(map(str, value))
+    unknown = [quoted(event) for event in events if event not in parameter.choices]
+    if unknown:
+        problems.append(f"{parameter.name}: no such event type as {', '.join(unknown)}")
+    return events
+
+
+def _url(parameter: Parameter, value: Any, problems: Problems) -> str:
+    if not isinstance(value, str) or not _is_url(value):
+        shown = quoted(value) if isinstance(value, str) else kind_of(value)
+        problems.append(f"{parameter.name}: {shown} is no absolute http or https URL")
+    return str(value)
+
+
+def _is_url(text: str) -> bool:
+    if CONTROL.search(text) or " " in text:
+        return False
+    try:
+        parts = urlsplit(text)
+        return parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
+
+
+def _metadata(parameter: Parameter, value: Any, problems: Problems) -> dict[str, str]:
+    if not isinstance(value, Mapping):
+        problems.append(f"{parameter.name}: is {kind_of(value)}, not an object")
+        return {}
+    texts = texts_of(parameter.name, value, problems)
+    return {f"{METADATA}{key}": text for key, text in texts.items()}
+
+
+def texts_of(name: str, values: Mapping[Any, Any], problems: Problems) -> dict[str, str]:
+    """Give the values of a query as text, by name."""
+    texts: dict[str, str] = {}
+    for key, value in values.items():
+        if not isinstance(key, str) or not key or CONTROL.search(key):
+            problems.append(f"{name}: has a key that is no parameter's name")
+        elif isinstance(value, bool):
+            texts[key] = "true" if value else "false"
+        elif isinstance(value, (str, int, Decimal)) and not (
+            isinstance(value, Decimal) and not isfinite(value)
+        ):
+            texts[key] = str(to_wire(value, f"{name}.{key}", problems))
+        else:
+            problems.append(f"{name}.{key}: is {kind_of(value)}, not text, a number or a boolean")
+    return texts
+
+
+FORMS: dict[Form, Callable[[Parameter, Any, Problems], Any]] = {  # Any: a caller's value
+    Form.ID: _id,
+    Form.TEXT: _text,
+    Form.FOLIO: _folio,
+    Form.INTEGER: _integer,
+    Form.NUMBER: _number,
+    Form.FLAG: _flag,
+    Form.TIME: _time,
+    Form.OBJECT: _object,
+    Form.GRAPH: _graph,
+    Form.MEMBERS: _members,
+    Form.EVENTS: _events,
+    Form.URL: _url,
+    Form.METADATA: _metadata,
+}

@@ -1,0 +1,240 @@
+"""
+Walk a list page by page, under either of its envelopes; never ask for a page that nobody wants.
+
+A ``Pages`` is a question, not an answer: it is frozen, holds no items, and can be walked again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+import attrs
+
+from invsvc_async import checks, convert, reads
+from invsvc_async.errors import (
+    CursorStalledError,
+    FilterNotHonouredError,
+    InvalidRequestError,
+    InvsvcError,
+    PagingError,
+)
+from invsvc_async.filters import filters_of, first_stranger
+from invsvc_async.models.common import Page
+from invsvc_async.positions import FIRST, Place, Position, read_token, write_token
+from invsvc_async.session import Request, View
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Generator
+
+
+__all__ = ["Pages"]
+
+T = TypeVar("T")
+
+
+@attrs.frozen(eq=False, repr=False)
+class Pages(Generic[T]):
+    """
+    A list that is read as it is walked: await it for the first page, or iterate over its items.
+
+    Each page is a read of its own, with its own ``Timeouts.call``.  Every error raised while walking has
+    ``resume_token``, the place of the page that failed.
+
+    Spec: Resources, Response envelopes.
+    """
+
+    _view: View
+    _request: Request  # without a position
+    _model: type[T]
+    _prefetch: bool = False
+    _start: Position = FIRST
+
+    def __repr__(self) -> str:
+        return f"<Pages of {self._request.operation.name}>"
+
+    def __await__(self) -> Generator[object, None, Page[T]]:
+        return self._page(self._start).__await__()
+
+    async def __aiter__(self) -> AsyncGenerator[T, None]:
+        walk = self.by_page()
+        try:
+            async for page in walk:
+                for item in page:
+                    yield item
+        finally:
+            await walk.aclose()
+
+    async def by_page(self) -> AsyncGenerator[Page[T], None]:
+        """
+        Iterate over the pages, each of up to ``limit`` items.
+
+        Raises:
+            CursorStalledError: A page came back that had been walked before.
+            FilterNotHonouredError: An item plainly fails the filter asked for.
+            PagingError: There is more, but no way to it.
+            ServiceError, TransportError, DeadlineExceededError: As of any read.
+
+        Spec: Resources, Response envelopes.
+
+        """
+        position, walked = self._start, {hash(self._start)}  # hashes: cursors can be long, and lists longer
+        ahead: asyncio.Task[Page[T]] | None = None
+        try:
+            while True:
+                page = await (ahead or self._page(position))
+                ahead = None
+                following = self._following(page, position, walked)
+                if self._prefetch and isinstance(following, Position):
+                    ahead = asyncio.create_task(self._page(following))
+                yield page
+                if following is None:
+                    return
+                if isinstance(following, PagingError):
+                    raise following
+                position = following
+        finally:
+            if ahead is not None:
+                ahead.cancel()
+                await asyncio.gather(ahead, return_exceptions=True)
+
+    async def collect(self, *, max: int | None = None) -> list[T]:  # noqa: A002 - the public word
+        """
+        Gather up to *max* items (default: all of them), reading no page beyond the one with the last.
+
+        Raises:
+            InvalidRequestError: *max* is not a whole number of 1 or more.
+            PagingError, ServiceError, TransportError, DeadlineExceededError: As when walking.
+
+        Spec: Resources, Response envelopes.
+
+        """
+        if max is not None and (isinstance(max, bool) or not isinstance(max, int) or max < 1):
+            raise InvalidRequestError("max: must be a whole number, 1 or more")
+        items: list[T] = []
+        walk = self.by_page()
+        try:
+            async for page in walk:
+                items.extend(page)
+                if max is not None and len(items) >= max:
+                    break
+        finally:
+            await walk.aclose()
+        return items[:max]
+
+    def token_after(self, page: Page[T]) -> str | None:
+        """
+        Write down the place behind *page*, for :meth:`resume`; ``None`` where *page* is the last.
+
+        Spec: Resources, Response envelopes.
+        """
+        following = self._following(page, Position(page=page.page), set())
+        return self._token(following) if isinstance(following, Position) else None
+
+    def resume(self, token: str) -> Pages[T]:
+        """
+        Make the same list, beginning at the place of *token* (of an error's ``resume_token``, or of
+        :meth:`token_after`).
+
+        A list made without arguments takes the token's own; otherwise they must be the same.
+
+        Raises:
+            InvalidRequestError: The token is damaged, or belongs to another list, team or filter.
+
+        Spec: Resources, Response envelopes.
+
+        """
+        place, request = read_token(token), self._request
+        problems = []
+        if place.operation != request.operation.name:
+            problems.append(f"token: belongs to {place.operation}")
+        elif place.team != self._view.team_of(request):
+            problems.append("token: belongs to another team")
+        elif request.query and place.query != request.query:
+            problems.append("token: belongs to a list with other arguments")
+        elif not checks.are_parameters(place.query, request.operation, self._view.names):
+            problems.append("token: holds arguments that this list does not take")
+        if problems:
+            raise InvalidRequestError(problems, operation=request.operation.name)
+        return attrs.evolve(self, request=attrs.evolve(request, query=place.query), start=place.position)
+
+    async def _page(self, position: Position) -> Page[T]:
+        try:
+            envelope = await reads.read(self._view, self._at(position))
+            page = Page(
+                items=convert.many(self._model, envelope),
+                next=envelope.next,
+                has_more=envelope.has_more,
+                total_results=envelope.total_results,
+                page=envelope.page,
+                per_page=envelope.per_page,
+                message=envelope.message,
+                timestamp=envelope.timestamp,
+            )
+            if position.page is not None and page.page not in {None, position.page}:
+                raise CursorStalledError(
+                    f"page {position.page} was asked for and page {page.page} came. "
+                    "Check ParameterNames.page, then go on with resume(.resume_token)"
+                )
+            self._refuse_strangers(page)
+        except InvsvcError as error:
+            vars(error)["resume_token"] = self._token(position)
+            raise
+        return page
+
+    def _at(self, position: Position) -> Request:
+        if position == FIRST:
+            return self._request
+        names, query = self._view.names, dict(self._request.query)
+        for name, value in ((names.cursor, position.cursor), (names.page, position.page)):
+            if value is not None:
+                if name is None:
+                    raise PagingError(
+                        "there is a further page, but ParameterNames says that none can be asked for. "
+                        "Set ParameterNames.cursor and .page to the deployment's names"
+                    )
+                query[name] = str(value)
+        return attrs.evolve(self._request, query=query)
+
+    def _following(
+        self, page: Page[T], position: Position, walked: set[int]
+    ) -> Position | PagingError | None:
+        """Tell where the page after *page* is, or why it cannot be had."""
+        if page.next and (page.items or page.has_more):
+            following = Position(cursor=page.next)
+        elif not page.has_more:
+            return None
+        elif (number := page.page or position.page) is None:
+            return PagingError(
+                "there is more, but the answer has neither a cursor nor a page number. Narrow the filter",
+                resume_token=self._token(position),
+            )
+        elif not page.items:
+            return PagingError(
+                f"page {number} is empty and yet there is more. Go on later with resume(.resume_token)",
+                resume_token=self._token(position),
+            )
+        else:
+            following = Position(page=number + 1)
+        if hash(following) in walked:
+            return CursorStalledError(
+                "a cursor came back that had been followed before: the walk would never end. "
+                "Check ParameterNames.cursor, then go on with resume(.resume_token)",
+                resume_token=self._token(position),
+            )
+        walked.add(hash(following))
+        return following
+
+    def _refuse_strangers(self, page: Page[T]) -> None:
+        filters = filters_of(self._request.operation, self._request.query, self._view.names)
+        stranger = first_stranger(page.items, filters) if filters else None
+        if stranger is not None:
+            raise FilterNotHonouredError(
+                f"{self._request.operation.name}: {stranger}: the service did not filter. "
+                "Set the deployment's name of that parameter in ParameterNames"
+            )
+
+    def _token(self, position: Position) -> str:
+        team = self._view.team_of(self._request)
+        operation, query = self._request.operation.name, dict(self._request.query)
+        return write_token(Place(operation=operation, query=query, team=team, position=position))

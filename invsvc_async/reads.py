@@ -1,0 +1,207 @@
+"""
+Read, and read again where that may help, within one deadline; never send anything that writes.
+
+A first try that succeeds makes no tenacity object and no task.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, NoReturn, TypeVar
+
+import attrs
+
+from invsvc_async.errors import (
+    DeadlineExceededError,
+    InvalidRequestError,
+    InvsvcError,
+    ServiceError,
+    TransportError,
+    UnreadableResponseError,
+)
+from invsvc_async.session import Request, View
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from tenacity import RetryCallState
+
+    from invsvc_async.transport import Exchange
+    from invsvc_async.wire import Envelope
+
+__all__ = ["check_wait", "poll", "read"]
+
+T = TypeVar("T")
+
+_TRANSIENT = frozenset({408, 425, 500, 502, 503, 504})
+_MOST_DOUBLINGS = 32
+
+
+async def read(view: View, request: Request, *, deadline: float | None = None) -> Envelope:
+    """
+    Send *request* until it is answered or lost for good, by *deadline* (``loop.time()``; default:
+    ``Timeouts.call`` from now).
+
+    Raises:
+        ServiceError: The service said no, or could not answer until the retries or their quota were used up.
+        TransportError: No usable answer came, likewise.
+        DeadlineExceededError: Time ran out first; the last error is its cause.
+
+    Spec: Errors, Status codes.
+
+    """
+    if deadline is None:
+        deadline = asyncio.get_running_loop().time() + view.timeouts.call
+    call = _Call(view, request, deadline)
+    try:
+        envelope = await call.once()
+    except (ServiceError, TransportError) as error:
+        if not _is_transient(error):
+            raise
+        envelope = await call.again(error)
+    view.session.quota.refund(view.reads.refund)
+    return envelope
+
+
+async def poll(
+    view: View,
+    look: Callable[[float], Awaitable[T]],
+    *,
+    until: Callable[[T], bool],
+    timeout: float,
+    every: float,
+    what: str,
+) -> T:
+    """
+    Call *look* with a deadline (``loop.time()``) every so many seconds until *until* holds of what it gives.
+
+    A look that fails for a passing reason is taken again.
+
+    Raises:
+        DeadlineExceededError: It did not hold within *timeout* seconds.
+
+    """
+    clock, loop = view.session.clock, asyncio.get_running_loop()
+    end = clock.now() + timeout
+    while True:
+        failure: InvsvcError | None = None
+        try:
+            seen = await look(loop.time() + min(view.timeouts.call, end - clock.now()))
+        except (ServiceError, TransportError, DeadlineExceededError) as error:
+            if not (isinstance(error, DeadlineExceededError) or _is_transient(error)):
+                raise
+            failure = error
+        else:
+            if until(seen):
+                return seen
+        if clock.now() + every >= end:
+            raise DeadlineExceededError(
+                f"{what}: not there after {timeout} s. Nothing was changed by waiting: call again to wait on."
+            ) from failure
+        await clock.sleep(every)
+
+
+def check_wait(operation: str, *, timeout: float, poll: float) -> None:
+    """
+    Check the times of a wait, in seconds.
+
+    Raises:
+        InvalidRequestError: They are not positive numbers.
+
+    """
+    times = {"timeout": timeout, "poll": poll}
+    problems = [
+        f"{name}: must be a number of seconds, more than 0"
+        for name, value in times.items()
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0
+    ]
+    if problems:
+        raise InvalidRequestError(problems, operation=operation)
+
+
+def _is_transient(error: BaseException) -> bool:
+    if isinstance(error, ServiceError):
+        if error.status == 429:  # without Retry-After, or under another code: credits or a daily limit
+            return error.code == "rate_limit_exceeded" and error.retry_after is not None
+        return error.status in _TRANSIENT
+    return isinstance(error, TransportError) and not isinstance(error, UnreadableResponseError)
+
+
+@attrs.define(eq=False)
+class _Call:
+    """One read, however many requests it takes."""
+
+    view: View
+    request: Request
+    deadline: float
+    timed_out: bool = False  # the last request
+    token_renewed: bool = False
+    failure: BaseException | None = None  # the last, where another request follows it
+
+    async def once(self) -> Envelope:
+        """Send one request (two, if the first showed a stale token) and open its answer."""
+        exchange = await self._attempt()
+        if exchange.status == 401 and not self.token_renewed and await self.view.renew_token(exchange):
+            self.token_renewed = True
+            exchange = await self._attempt()
+        return self.view.opened(self.request, exchange)
+
+    async def _attempt(self) -> Exchange:
+        left = self._left()
+        if left <= 0:
+            raise self._out_of_time() from self.failure
+        until = self.deadline - left + min(self.view.timeouts.attempt, left)
+        exchange = await self.view.attempt(self.request, deadline=until)
+        self.timed_out = exchange.timed_out
+        return exchange
+
+    async def again(self, first: ServiceError | TransportError) -> Envelope:
+        """Retry after *first*, which counts as the first attempt."""
+        from tenacity import AsyncRetrying, retry_if_exception
+
+        retrying = AsyncRetrying(
+            sleep=self.view.session.clock.sleep,
+            wait=self._pause,
+            stop=self._is_over,
+            retry=retry_if_exception(_is_transient),
+            retry_error_callback=self._give_up,
+        )
+        async for attempt in retrying:
+            with attempt:
+                if attempt.retry_state.attempt_number == 1:
+                    raise first
+                return await self.once()
+        raise AssertionError  # pragma: no cover - tenacity returns or raises
+
+    def _left(self) -> float:
+        return self.deadline - asyncio.get_running_loop().time()
+
+    def _pause(self, state: RetryCallState) -> float:
+        self.failure = state.outcome.exception() if state.outcome else None
+        reads = self.view.reads
+        highest = min(reads.maximum, reads.initial * 2.0 ** min(state.attempt_number - 1, _MOST_DOUBLINGS))
+        return max(self.view.session.random() * highest, self._asked_pause())
+
+    def _asked_pause(self) -> float:
+        """Tell how long the service asked to be left alone, in seconds; 0 where it did not."""
+        return getattr(self.failure, "retry_after", None) or 0.0
+
+    def _is_over(self, state: RetryCallState) -> bool:
+        reads = self.view.reads
+        if state.attempt_number >= reads.attempts or state.upcoming_sleep >= self._left():
+            return True
+        cost = reads.timeout_cost if self.timed_out else 1.0
+        return not self.view.session.quota.take(cost, of=reads.quota)
+
+    def _give_up(self, state: RetryCallState) -> NoReturn:
+        left = self._left()
+        cut_short = state.attempt_number < self.view.reads.attempts and state.upcoming_sleep >= left
+        if left <= 0 or (cut_short and not self._asked_pause()):
+            raise self._out_of_time() from self.failure
+        raise self.failure or AssertionError  # tenacity gives up on failures only
+
+    def _out_of_time(self) -> DeadlineExceededError:
+        return DeadlineExceededError(
+            f"{self.request.operation.name}: no answer within the time of the call. "
+            "Reading changes nothing: call again, or allow more with Timeouts(call=…)."
+        )

@@ -1,0 +1,104 @@
+"""Turn a method's arguments into a read, a list or a write of its row; never send anything itself."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+import attrs
+
+from invsvc_async import checks, convert, reads
+from invsvc_async.pages import Pages
+from invsvc_async.positions import Position
+from invsvc_async.session import Request
+from invsvc_async.writes import Write
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from invsvc_async.models import Meta
+    from invsvc_async.operations import Operation
+    from invsvc_async.reconcile.evidence import Reader, Wire
+    from invsvc_async.session import View
+
+__all__ = ["Resource"]
+
+T = TypeVar("T")
+
+
+class Resource:
+    """The methods of one resource, on one view of the client."""
+
+    __slots__ = ("_view",)
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+
+    def _request(
+        self,
+        operation: Operation,
+        arguments: Mapping[str, object],
+        *,
+        team: str | None = None,
+        extra_query: Mapping[str, object] | None = None,
+        extra_body: Mapping[str, Wire] | None = None,
+    ) -> Request:
+        """Check *arguments*, and the credential's kind, and make the request."""
+        checked = checks.check(
+            operation,
+            arguments,
+            names=self._view.names,
+            team=team,
+            extra_query=extra_query,
+            extra_body=extra_body,
+        )
+        self._view.check_authority(operation, team)
+        has_body = operation.method in {"POST", "PUT", "PATCH"}
+        body = checked.body if has_body else None
+        return Request(
+            operation=operation,
+            path=checked.path,
+            query=checked.query,
+            body=body,
+            has_body=has_body,
+            team=team,
+        )
+
+    async def _read(self, model: type[T], request: Request, *, deadline: float | None = None) -> T:
+        return convert.one(model, await reads.read(self._view, request, deadline=deadline))
+
+    async def _read_many(self, model: type[T], request: Request) -> tuple[tuple[T, ...], Meta]:
+        envelope = await reads.read(self._view, request)
+        return convert.many(model, envelope), convert.meta_of(envelope)
+
+    def _pages(
+        self,
+        model: type[T],
+        operation: Operation,
+        arguments: Mapping[str, object],
+        *,
+        team: str | None,
+        prefetch: bool,
+    ) -> Pages[T]:
+        """Take the position out of the request: walking sets it."""
+        names = self._view.names
+        request = self._request(operation, arguments, team=team)
+        query = dict(request.query)
+        cursor = query.pop(names.cursor, None) if names.cursor else None
+        page = query.pop(names.page, None) if names.page else None
+        start = Position(cursor=cursor, page=None if page is None else int(page))
+        return Pages(self._view, attrs.evolve(request, query=query), model, prefetch, start)
+
+    def _write(
+        self,
+        request: Request,
+        *,
+        baseline: object = None,
+        reader: Reader | None = None,
+        tag: bool | str = False,
+        on_lost_secret: Literal["raise", "keep"] = "raise",  # noqa: S107 - a policy, no password
+    ) -> Write[Any]:  # Any: the row names the model, the resource's method types it
+        """Make a write; an object (no id) as *baseline* hands over its last known state."""
+        known = None if baseline is None or isinstance(baseline, str) else convert.unstructure(baseline)
+        return Write(
+            self._view, request, baseline=known, tag=tag or None, reader=reader, on_lost_secret=on_lost_secret
+        )

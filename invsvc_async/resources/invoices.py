@@ -1,0 +1,183 @@
+"""Offer the operations of invoices; never sum, convert or cancel one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from invsvc_async import models, operations, reads
+from invsvc_async.models.common import UNSET
+from invsvc_async.resources.base import Resource
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from datetime import date, datetime
+
+    from invsvc_async.models import DownloadRequest, Invoice, Unset
+    from invsvc_async.pages import Pages
+
+__all__ = ["Invoices"]
+
+
+class Invoices(Resource):
+    """
+    Fiscal invoices, and their bulk downloads from the tax authority.
+
+    The country (Mexico or Colombia) follows from the issuing team's configuration, never from a customer or
+    a currency.
+
+    Spec: Endpoints, Invoices.
+    """
+
+    def egress(  # noqa: PLR0913 - the filters of the specification
+        self,
+        *,
+        limit: int | Unset = UNSET,
+        cursor: str | Unset = UNSET,
+        order_by: Literal["name", "timestamp"] | Unset = UNSET,
+        order: Literal["asc", "desc"] | Unset = UNSET,
+        created_after: datetime | date | int | Unset = UNSET,
+        created_before: datetime | date | int | Unset = UNSET,
+        idempotency_key: str | Unset = UNSET,
+        client_id: str | Unset = UNSET,
+        client_tax_id: str | Unset = UNSET,
+        status: Literal["valid", "canceled", "cancelled"] | Unset = UNSET,
+        series: str | Unset = UNSET,
+        folio: str | int | Unset = UNSET,
+        metadata: Mapping[str, str] | Unset = UNSET,
+        page: int | Unset = UNSET,
+        prefetch: bool = False,
+        team: str | None = None,
+    ) -> Pages[Invoice]:
+        """
+        List egress invoices (type E), read as the list is walked.
+
+        *limit* is the page size, 1 to 100 (the service's default: 10).  *created_after* and
+        *created_before* include their instant: an aware ``datetime``, a ``date`` (its midnight in UTC) or
+        epoch ms.  *series*, *folio* and *idempotency_key* match exactly.  *page* (from 1) goes only with
+        *metadata*.  *prefetch* reads one page ahead.  Several wire names are assumed: see
+        ``ParameterNames``.
+
+        Raises:
+            InvalidRequestError: Arguments break the specification; nothing was sent.
+            FilterNotHonouredError: While walking: an item plainly fails a filter.
+            ServiceError, TransportError, DeadlineExceededError: While walking, as of any read.
+
+        Spec: Endpoints, Invoices.
+
+        """
+        arguments = {
+            "limit": limit,
+            "cursor": cursor,
+            "order_by": order_by,
+            "order": order,
+            "created_after": created_after,
+            "created_before": created_before,
+            "idempotency_key": idempotency_key,
+            "client_id": client_id,
+            "client_tax_id": client_tax_id,
+            "status": status,
+            "series": series,
+            "folio": folio,
+            "metadata": metadata,
+            "page": page,
+        }
+        return self._pages(
+            models.Invoice, operations.INVOICES_EGRESS, arguments, team=team, prefetch=prefetch
+        )
+
+    def payment_complements(
+        self,
+        *,
+        limit: int | Unset = UNSET,
+        cursor: str | Unset = UNSET,
+        order_by: Literal["name", "timestamp"] | Unset = UNSET,
+        order: Literal["asc", "desc"] | Unset = UNSET,
+        created_after: datetime | date | int | Unset = UNSET,
+        created_before: datetime | date | int | Unset = UNSET,
+        idempotency_key: str | Unset = UNSET,
+        prefetch: bool = False,
+        team: str | None = None,
+    ) -> Pages[Invoice]:
+        """
+        List payment complements (type P), whose totals are all zero: they register payments of PPD invoices.
+
+        Arguments are those of :meth:`egress`, of which there are fewer here.
+
+        Raises:
+            InvalidRequestError: Arguments break the specification; nothing was sent.
+            FilterNotHonouredError: While walking: an item plainly fails a filter.
+            ServiceError, TransportError, DeadlineExceededError: While walking, as of any read.
+
+        Spec: Endpoints, Invoices.
+
+        """
+        arguments = {
+            "limit": limit,
+            "cursor": cursor,
+            "order_by": order_by,
+            "order": order,
+            "created_after": created_after,
+            "created_before": created_before,
+            "idempotency_key": idempotency_key,
+        }
+        operation = operations.INVOICES_PAYMENT_COMPLEMENTS
+        return self._pages(models.Invoice, operation, arguments, team=team, prefetch=prefetch)
+
+    async def download_status(self, request_id: str, *, team: str | None = None) -> DownloadRequest:
+        """
+        Read how far a download from the tax authority is; ``completed`` is the one status that the
+        specification names.
+
+        *request_id* comes from ``POST /invoices/download/request`` (``client.write``).  Each of
+        ``packages`` can then be had with ``client.download(f"/invoices/download/package/{package.id}")``.
+
+        Raises:
+            NotFoundError: There is no such request in the selected team and mode.
+            ServiceError, TransportError, DeadlineExceededError: As of any read.
+
+        Spec: Endpoints, Invoices.
+
+        """
+        return await self._download_status(request_id, team)
+
+    async def wait_for_download(
+        self,
+        request_id: str,
+        *,
+        timeout: float = 600.0,
+        poll: float = 5.0,
+        until: Callable[[DownloadRequest], bool] | None = None,
+        team: str | None = None,
+    ) -> DownloadRequest:
+        """
+        Read the status every *poll* seconds until it is ``completed``, or until *until* is true of it, for
+        at most *timeout* seconds.
+
+        The specification names no status of failure: give *until* to stop on those that your deployment has.
+
+        Raises:
+            DeadlineExceededError: It was not there in time; waiting changed nothing.
+            ServiceError: The service said no; failures that pass are read again.
+
+        Spec: States and transitions.
+
+        """
+        reads.check_wait("invoices.wait_for_download", timeout=timeout, poll=poll)
+        return await reads.poll(
+            self._view,
+            lambda deadline: self._download_status(request_id, team, deadline),
+            until=until or _is_completed,
+            timeout=timeout,
+            every=poll,
+            what="invoices.wait_for_download",
+        )
+
+    async def _download_status(
+        self, request_id: str, team: str | None, deadline: float | None = None
+    ) -> DownloadRequest:
+        request = self._request(operations.INVOICES_DOWNLOAD_STATUS, {"request_id": request_id}, team=team)
+        return await self._read(models.DownloadRequest, request, deadline=deadline)
+
+
+def _is_completed(request: DownloadRequest) -> bool:
+    return request.status == "completed"

@@ -1,0 +1,87 @@
+"""Offer the operations of journeys; never compare drafts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from invsvc_async import models, operations
+from invsvc_async.models.common import UNSET
+from invsvc_async.resources.base import Resource
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from invsvc_async.models import Journey, JourneyGraph, Unset
+    from invsvc_async.writes import Write
+
+__all__ = ["Journeys"]
+
+
+class Journeys(Resource):
+    """
+    Workflow graphs.
+
+    Spec: Endpoints, Journeys.
+    """
+
+    def update(
+        self,
+        journey: Journey | str,
+        *,
+        name: str | Unset = UNSET,
+        description: str | Unset | None = UNSET,
+        graph: JourneyGraph | Mapping[str, Any] | Unset | None = UNSET,  # Any: JSON
+        trigger_type: str | Unset | None = UNSET,
+        replaces_defaults: bool | Unset | None = UNSET,
+        team: str | None = None,
+    ) -> Write[Journey]:
+        """
+        Change fields of a journey's draft; the published snapshot stays as it is.
+
+        *journey* is an id, or a ``Journey`` whose state serves as the baseline.  *name* has 1 to 150
+        characters, *description* at most 1000; *graph* has ``nodes`` and ``edges`` and no key that the
+        specification does not name.  Needs admin authority.
+
+        When the answer is lost, the journey is read back: its fields and its ``last_updated`` tell.  That
+        read is not in the specification's list; ``ReconcilePolicy(journey_reader=…)`` replaces it or
+        switches it off.  Only of a draft can it tell, unless ``journey_reads_show_drafts`` says that the
+        deployment shows drafts of published journeys too.
+
+        Raises:
+            InvalidRequestError: Arguments break the specification; nothing was sent.
+            ValidationFailedError, PermissionDeniedError, NotFoundError, ConflictError: The service said no;
+                conflicts are of state, of a stale group revision, or of a spreadsheet's owner.
+            WriteNotAppliedError: It provably did not happen.
+            WriteSupersededError: Somebody else has changed the journey since.
+            AmbiguousWriteError: No read can tell.
+
+        Spec: Endpoints, Journeys.
+
+        """
+        arguments = {
+            "journey": journey,
+            "name": name,
+            "description": description,
+            "graph": graph,
+            "trigger_type": trigger_type,
+            "replaces_defaults": replaces_defaults,
+        }
+        request = self._request(operations.JOURNEYS_UPDATE, arguments, team=team)
+        return self._write(request, baseline=journey)
+
+    async def get(self, journey_id: str, *, team: str | None = None) -> Journey:
+        """
+        Read one journey, by an operation that the specification does not list: a deployment may lack it.
+
+        Of a journey that is not a draft it may show the published snapshot.
+
+        Raises:
+            NotFoundError: There is none in the selected team and mode, or the deployment lacks this read.
+            ServiceError, TransportError, DeadlineExceededError: As of any read.
+
+        Spec: none; see Endpoints, Journeys, for the object.
+
+        """
+        request = self._request(operations.JOURNEYS_GET, {"journey_id": journey_id}, team=team)
+        return await self._read(models.Journey, request)

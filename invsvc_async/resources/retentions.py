@@ -1,0 +1,42 @@
+"""Offer the files of tax retentions; never decode one unasked."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from invsvc_async import models, operations
+from invsvc_async.models.common import UNSET
+from invsvc_async.resources.base import Resource
+
+if TYPE_CHECKING:
+    from invsvc_async.models import RetentionFile
+
+__all__ = ["Retentions"]
+
+
+class Retentions(Resource):
+    """
+    Tax retentions.
+
+    Spec: Endpoints, Retentions.
+    """
+
+    async def files(
+        self, retention_id: str, *, file_type: Literal["pdf", "xml"] | None = None, team: str | None = None
+    ) -> list[RetentionFile]:
+        """
+        Read the files of a stamped retention: both, or those of *file_type*.
+
+        *retention_id* is its UUID.  ``.encoded`` is a file as received, ``.content`` its bytes.
+
+        Raises:
+            NotFoundError: There is no such retention in the selected team and mode.
+            ServiceError, TransportError, DeadlineExceededError: As of any read.
+
+        Spec: Endpoints, Retentions.
+
+        """
+        arguments = {"retention_id": retention_id, "file_type": UNSET if file_type is None else file_type}
+        request = self._request(operations.RETENTIONS_FILES, arguments, team=team)
+        items, _ = await self._read_many(models.RetentionFile, request)
+        return list(items)

@@ -1,0 +1,56 @@
+"""Offer the mapping of an imported spreadsheet; never read the sheet."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from invsvc_async import operations
+from invsvc_async.resources.base import Resource
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from invsvc_async.models import SheetConnection
+    from invsvc_async.reconcile.evidence import Reader
+    from invsvc_async.writes import Write
+
+__all__ = ["Sheets"]
+
+
+class Sheets(Resource):
+    """
+    Imports from a spreadsheet.
+
+    Spec: Endpoints, Spreadsheet import.
+    """
+
+    def save_mapping(
+        self,
+        fields: Mapping[str, Any],  # Any: JSON, here and below
+        *,
+        extra_body: Mapping[str, Any] | None = None,
+        reader: Reader | None = None,
+        team: str | None = None,
+    ) -> Write[SheetConnection]:
+        """
+        Save which column fills which field, which pauses the connection and rotates its generation.
+
+        The keys of *fields* are not specified: the service checks them.  Other properties go in
+        *extra_body*.  Needs editor authority, in the team and on the target module.
+
+        The specification has no read of the connection: when the answer is lost, *reader* finds out, and
+        without one the verdict is UNKNOWN at once.
+
+        Raises:
+            InvalidRequestError: Arguments break the specification; nothing was sent.
+            ValidationFailedError, PermissionDeniedError, ConflictError: The service said no.
+            WriteNotAppliedError: It provably did not happen.
+            AmbiguousWriteError: The answer was lost, and nothing that was read tells.
+
+        Spec: Endpoints, Spreadsheet import.
+
+        """
+        operation = operations.SHEETS_SAVE_MAPPING
+        request = self._request(operation, {"fields": fields}, extra_body=extra_body, team=team)
+        return self._write(request, reader=reader)

@@ -1,0 +1,139 @@
+"""Offer the operations of teams; never pick a team for the caller."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from invsvc_async import models, operations
+from invsvc_async.models.common import UNSET
+from invsvc_async.resources.base import Resource
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from decimal import Decimal
+    from typing import Any
+
+    from invsvc_async.models import Address, Brand, DbtableTables, DbtableWebhooks, Member, Team, Unset
+    from invsvc_async.reconcile.evidence import Reader
+    from invsvc_async.writes import Write
+
+__all__ = ["Teams"]
+
+
+class Teams(Resource):
+    """
+    Teams, and what the table-database provider imports for them.
+
+    Spec: Endpoints, Teams.
+    """
+
+    def create(  # noqa: PLR0913 - the fields of the specification
+        self,
+        *,
+        legal_name: str | Unset = UNSET,
+        tax_id: str | Unset = UNSET,
+        tax_system: str | Unset = UNSET,
+        address: Address | Mapping[str, Any] | Unset = UNSET,  # Any: JSON, here and below
+        brand: Brand | Mapping[str, Any] | Unset = UNSET,
+        support_email: str | Unset = UNSET,
+        support_phone: str | Unset = UNSET,
+        generate_onboarding_url: bool | Unset = UNSET,
+        metadata: Mapping[str, Any] | Unset = UNSET,
+        add_members: Sequence[Member | Mapping[str, Any]] | Unset = UNSET,
+        add_master_team_members: bool | Unset = UNSET,
+        credit_limit: int | Decimal | Unset | None = UNSET,
+        extra_body: Mapping[str, Any] | None = None,
+        reader: Reader | None = None,
+        team: str | None = None,
+    ) -> Write[Team]:
+        """
+        Create a team; which fields are required is not specified, so the service decides.
+
+        *add_members* is a list of ``{"id", "role"}`` (roles seen: admin, editor, viewer).  *credit_limit*
+        is in documents a billing period; null or left out: no cap of its own.  *generate_onboarding_url*
+        gives ``onboarding_url`` in the answer.  The plan needs ``multipleIssuerAccounts`` (else 403) and
+        the suppliers feature (else 401).
+
+        The specification has no read that finds a team: when the answer is lost, *reader* finds out, and
+        without one the verdict is UNKNOWN at once.
+
+        Raises:
+            InvalidRequestError: Arguments break the specification; nothing was sent.
+            ValidationFailedError, AuthenticationError, PermissionDeniedError: The service said no.
+            WriteNotAppliedError: It provably did not happen.
+            AmbiguousWriteError: The answer was lost, and nothing that was read tells.
+
+        Spec: Endpoints, Teams.
+
+        """
+        arguments = {
+            "legal_name": legal_name,
+            "tax_id": tax_id,
+            "tax_system": tax_system,
+            "address": address,
+            "brand": brand,
+            "support_email": support_email,
+            "support_phone": support_phone,
+            "generate_onboarding_url": generate_onboarding_url,
+            "metadata": metadata,
+            "add_members": add_members,
+            "add_master_team_members": add_master_team_members,
+            "credit_limit": credit_limit,
+        }
+        request = self._request(operations.TEAMS_CREATE, arguments, extra_body=extra_body, team=team)
+        return self._write(request, reader=reader)
+
+    async def dbtable_webhooks(
+        self,
+        team_id: str,
+        *,
+        scope: Literal["mode", "shared"] | Unset = UNSET,
+        state: Literal["active", "expired", "disabled"] | Unset = UNSET,
+        limit: int | Unset = UNSET,
+        extra_query: Mapping[str, str | int] | None = None,
+        team: str | None = None,
+    ) -> DbtableWebhooks:
+        """
+        Read the import mappings of the table-database provider; look at ``.status``: the listing may still
+        be ``processing``.
+
+        *limit* is the page size, 1 to 100.  The wire names of *state* and *limit* are assumed
+        (``ParameterNames``); other parameters, whose names the specification does not show, go in
+        *extra_query*.  Live and test mode share one connection to the provider.
+
+        Raises:
+            ConfigurationError: The credential is not a person's token.
+            ServiceError, TransportError, DeadlineExceededError: As of any read.
+
+        Spec: Endpoints, Teams.
+
+        """
+        arguments = {"team_id": team_id, "scope": scope, "state": state, "limit": limit}
+        operation = operations.TEAMS_DBTABLE_WEBHOOKS
+        request = self._request(operation, arguments, extra_query=extra_query, team=team)
+        return await self._read(models.DbtableWebhooks, request)
+
+    async def dbtable_tables(
+        self,
+        team_id: str,
+        base_id: str,
+        *,
+        extra_query: Mapping[str, str | int] | None = None,
+        team: str | None = None,
+    ) -> DbtableTables:
+        """
+        Read the tables and fields of a base; look at ``.status``: the listing may still be ``processing``.
+
+        Parameters whose names the specification does not show go in *extra_query*.
+
+        Raises:
+            ConfigurationError: The credential is not a person's token.
+            ServiceError, TransportError, DeadlineExceededError: As of any read.
+
+        Spec: Endpoints, Teams.
+
+        """
+        arguments = {"team_id": team_id, "base_id": base_id}
+        operation = operations.TEAMS_DBTABLE_TABLES
+        request = self._request(operation, arguments, extra_query=extra_query, team=team)
+        return await self._read(models.DbtableTables, request)

@@ -1,0 +1,221 @@
+"""Offer what the specification names in passing: any read, write or download; never leave the base URL."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, unquote, urlsplit
+
+import attrs
+
+from invsvc_async import operations, reads, wire
+from invsvc_async.bodies import Problems, to_wire
+from invsvc_async.checks import check_team
+from invsvc_async.errors import InvalidRequestError
+from invsvc_async.forms import CONTROL, quoted, texts_of
+from invsvc_async.models.common import UNSET
+from invsvc_async.resources.base import Resource
+from invsvc_async.session import Request, View
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+    from types import TracebackType
+
+    from invsvc_async.operations import Operation
+    from invsvc_async.reconcile.evidence import Reader, Wire
+    from invsvc_async.transport import Download
+    from invsvc_async.wire import Envelope
+    from invsvc_async.writes import Write
+
+__all__ = ["ByteStream", "Unlisted"]
+
+_SAFE = "/%:@!$&'()*+,;=~"  # as they are in a path; an escape that is there already stays
+_READS = ("GET",)
+_WRITES = ("DELETE", "PATCH", "POST", "PUT")
+
+
+class Unlisted(Resource):
+    """
+    Operations outside the table, under the same rules.
+
+    Spec: Endpoints (those that are "referenced by other operations only").
+    """
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, Any] | None = None,  # Any: texts, whole numbers, booleans
+        json: Wire = UNSET,
+        team: str | None = None,
+    ) -> Envelope:
+        """
+        Read anything else, retried as reads are, and give the envelope, its ``data`` plain with exact
+        numbers.
+
+        *method* is GET: what may change something goes through ``client.write``.  *path* is relative to the
+        base URL.
+
+        Raises:
+            InvalidRequestError: The method is not GET, or the path leaves the base URL; nothing was sent.
+            ServiceError, TransportError, DeadlineExceededError: As of any read.
+
+        Spec: Endpoints.
+
+        """
+        request = self._unlisted(operations.CLIENT_REQUEST, method, _READS, path, params, json, team)
+        return await reads.read(self._view, request)
+
+    def write(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, Any] | None = None,  # Any: texts, whole numbers, booleans
+        json: Wire = UNSET,
+        reader: Reader | None = None,
+        team: str | None = None,
+    ) -> Write[Any]:  # Any: the payload, plain
+        """
+        Send any other write once, and give its payload as plain data.
+
+        *method* is POST, PUT, PATCH or DELETE.  When the answer is lost, *reader* finds out what became of
+        it, and without one the verdict is UNKNOWN at once.
+
+        Raises:
+            InvalidRequestError: The method reads, or the path leaves the base URL; nothing was sent.
+            ServiceError: The service said no.
+            WriteNotAppliedError: It provably did not happen.
+            AmbiguousWriteError: The answer was lost, and nothing that was read tells.
+
+        Spec: Endpoints.
+
+        """
+        request = self._unlisted(operations.CLIENT_WRITE, method, _WRITES, path, params, json, team)
+        return self._write(request, reader=reader)
+
+    def download(
+        self, path: str, *, params: Mapping[str, Any] | None = None, team: str | None = None
+    ) -> ByteStream:
+        """
+        Stream bytes that have no envelope, such as a package of the tax authority; iterate over it, or
+        ``await .read()``.
+
+        It is sent once, when it is iterated over; ``Timeouts.attempt`` bounds the wait for the answer, and
+        then for each next part.
+
+        Raises:
+            InvalidRequestError: The path leaves the base URL; nothing was sent.
+            ServiceError, NotSentError, ResponseLostError: While it is read.
+
+        Spec: Endpoints, Invoices.
+
+        """
+        request = self._unlisted(operations.CLIENT_DOWNLOAD, "GET", _READS, path, params, UNSET, team)
+        return ByteStream(self._view, request)
+
+    def _unlisted(
+        self,
+        operation: Operation,
+        method: str,
+        methods: tuple[str, ...],
+        path: str,
+        params: Mapping[str, Any] | None,
+        json: Wire,
+        team: str | None,
+    ) -> Request:
+        problems: Problems = []
+        if method not in methods:
+            other = "client.request" if operation is operations.CLIENT_WRITE else "client.write"
+            problems.append(
+                f"method: {quoted(str(method))} is none of {', '.join(methods)}; others may go with {other}"
+            )
+        _check_path(path, problems)
+        check_team(team, problems)
+        query = texts_of("params", params or {}, problems)
+        if "team" in query:
+            problems.append("params.team: use the argument team")
+        body = None if json is UNSET else to_wire(json, "json", problems)
+        if problems:
+            raise InvalidRequestError(problems, operation=operation.name)
+        return Request(
+            operation=operation,
+            query=query,
+            body=body,
+            has_body=json is not UNSET,
+            team=team,
+            method=method,
+            raw_path="/" + quote(path.removeprefix("/"), safe=_SAFE),
+        )
+
+
+def _check_path(path: object, problems: Problems) -> None:
+    if not isinstance(path, str) or not path.strip("/"):
+        problems.append("path: must be a text relative to the base URL, such as /payments")
+        return
+    whole = unquote(path)
+    if CONTROL.search(path) or CONTROL.search(whole) or "\\" in whole:
+        problems.append("path: holds a backslash or a control character")
+    if "?" in path or "#" in path:
+        problems.append("path: holds ? or #; give the query as params")
+    if urlsplit(path).scheme or "//" in whole or not {".", ".."}.isdisjoint(whole.split("/")):
+        problems.append("path: must stay below the base URL: no scheme, no //, no . or .. segment")
+
+
+@attrs.define(eq=False, repr=False)
+class ByteStream:
+    """
+    Bytes that are fetched while they are read: iterate over it once, ``await .read()`` all, or enter it for
+    the headers.
+
+    Spec: Endpoints, Invoices.
+    """
+
+    _view: View
+    _request: Request
+    _open: AsyncExitStack = attrs.field(factory=AsyncExitStack)
+
+    async def __aenter__(self) -> Download:
+        return await self._open.enter_async_context(self._opened())
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._open.__aexit__(kind, error, trace)
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async with self._opened() as body:
+            async for part in body:
+                yield part
+
+    async def read(self) -> bytes:
+        """
+        Fetch the whole, of at most the client's ``max_response_bytes``.
+
+        Raises:
+            ServiceError, NotSentError, ResponseLostError: As when iterating.
+
+        Spec: Endpoints, Invoices.
+
+        """
+        async with self._opened() as body:
+            return await body.read()
+
+    @asynccontextmanager
+    async def _opened(self) -> AsyncIterator[Download]:
+        """Send it (twice, if the first showed a stale token) and hand out a successful answer."""
+        view, name = self._view, self._request.operation.name
+        for may_renew in (True, False):
+            deadline = asyncio.get_running_loop().time() + view.timeouts.attempt
+            exchange = await view.exchange(self._request, deadline=deadline)
+            async with view.session.transport.stream(exchange) as body:
+                if 200 <= body.status < 300:
+                    yield body
+                    return
+                exchange.answer = await body.read()
+            if not may_renew or not await view.renew_token(exchange):
+                raise wire.read_error(
+                    exchange.answer, status=body.status, headers=body.headers, operation=name
+                )

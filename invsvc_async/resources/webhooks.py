@@ -1,0 +1,174 @@
+"""Offer the operations of webhooks; never keep a secret."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from invsvc_async import models, operations
+from invsvc_async.models.common import UNSET, Unset
+from invsvc_async.resources.base import Resource
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from typing import Any
+
+    from invsvc_async.models import Deleted, Health, Webhook, WebhookList
+    from invsvc_async.writes import Write
+
+__all__ = ["Webhooks"]
+
+_DEFAULT_LIMIT = 10  # the service's
+
+
+class Webhooks(Resource):
+    """
+    The addresses that events are delivered to.
+
+    Spec: Endpoints, Webhooks.
+    """
+
+    async def list(
+        self,
+        *,
+        limit: int | Unset = UNSET,
+        status: Literal["active", "inactive"] | Unset = UNSET,
+        team: str | None = None,
+    ) -> WebhookList:
+        """
+        Read up to *limit* webhooks, 1 to 100 (the service's default: 10); there is no cursor to the rest.
+
+        ``.is_full`` says that the list holds as many as were asked for, so that more may be missing.
+
+        Raises:
+            ServiceError, TransportError, DeadlineExceededError: As of any read.
+
+        Spec: Endpoints, Webhooks.
+
+        """
+        request = self._request(operations.WEBHOOKS_LIST, {"limit": limit, "status": status}, team=team)
+        items, meta = await self._read_many(models.Webhook, request)
+        asked = _DEFAULT_LIMIT if isinstance(limit, Unset) else limit
+        return models.WebhookList(items=items, is_full=len(items) >= asked, meta=meta)
+
+    async def get(self, webhook_id: str, *, team: str | None = None) -> Webhook:
+        """
+        Read one webhook; its ``secret`` is never shown again, so it is ``None``.
+
+        Raises:
+            NotFoundError: There is none in the selected team and mode.
+            ServiceError, TransportError, DeadlineExceededError: As of any read.
+
+        Spec: Endpoints, Webhooks.
+
+        """
+        request = self._request(operations.WEBHOOKS_GET, {"webhook_id": webhook_id}, team=team)
+        return await self._read(models.Webhook, request)
+
+    def create(
+        self,
+        *,
+        url: str,
+        events: Iterable[str],
+        description: str | Unset = UNSET,
+        status: Literal["active", "inactive"] | Unset = UNSET,
+        tag: bool | str = False,
+        on_lost_secret: Literal["raise", "keep"] = "raise",  # noqa: S107 - a policy, no password
+        extra_body: Mapping[str, Any] | None = None,  # Any: JSON
+        team: str | None = None,
+    ) -> Write[Webhook]:
+        """
+        Subscribe a URL to events; only this answer ever holds the ``secret`` that signs deliveries, so
+        store it.
+
+        *url* is absolute, http or https; *events* are names of the specification.  *tag* puts a short token
+        (or a text of your own) at the end of *description*, by which the webhook is found for certain.  A
+        webhook made here delivers payload version v1, unless the team's default is v2.
+
+        When the answer is lost, the team's webhooks are listed: the tag, or the same content in the time of
+        the sends, tells.  The secret is lost then: *on_lost_secret* says whether that raises or gives the
+        webhook with ``secret=None``.
+
+        Raises:
+            InvalidRequestError: Arguments break the specification; nothing was sent.
+            ValidationFailedError, PermissionDeniedError: The service said no.
+            SecretLostError: It was created; its secret is gone.
+            WriteNotAppliedError: It provably did not happen.
+            AmbiguousWriteError: No read can tell: several could be it, or the list is full.
+
+        Spec: Endpoints, Webhooks.
+
+        """
+        arguments = {"url": url, "events": events, "description": description, "status": status}
+        request = self._request(operations.WEBHOOKS_CREATE, arguments, extra_body=extra_body, team=team)
+        return self._write(request, tag=tag, on_lost_secret=on_lost_secret)
+
+    def update(
+        self,
+        webhook: Webhook | str,
+        *,
+        url: str | Unset = UNSET,
+        events: Iterable[str] | Unset = UNSET,
+        description: str | Unset = UNSET,
+        status: Literal["active", "inactive"] | Unset = UNSET,
+        extra_body: Mapping[str, Any] | None = None,  # Any: JSON
+        team: str | None = None,
+    ) -> Write[Webhook]:
+        """
+        Change fields of a webhook; ``status="inactive"`` stops its deliveries, ``"active"`` resumes them.
+
+        *webhook* is an id, or a ``Webhook`` whose state serves as the baseline; without one, it is read
+        first.
+
+        When the answer is lost, the webhook is read back and its fields compared with those sent and with
+        the baseline.
+
+        Raises:
+            InvalidRequestError: Arguments break the specification; nothing was sent.
+            ValidationFailedError, PermissionDeniedError, NotFoundError: The service said no.
+            WriteNotAppliedError: It provably did not happen.
+            WriteSupersededError: Somebody else has changed or deleted it since.
+            AmbiguousWriteError: No read can tell.
+
+        Spec: Endpoints, Webhooks.
+
+        """
+        arguments = {
+            "webhook": webhook,
+            "url": url,
+            "events": events,
+            "description": description,
+            "status": status,
+        }
+        request = self._request(operations.WEBHOOKS_UPDATE, arguments, extra_body=extra_body, team=team)
+        return self._write(request, baseline=webhook)
+
+    def delete(self, webhook: Webhook | str, *, team: str | None = None) -> Write[Deleted]:
+        """
+        Remove a webhook, so that its deliveries stop.
+
+        When the answer is lost, the webhook is read back: gone means done; it is sent again only on proof
+        that it is still there.
+
+        Raises:
+            InvalidRequestError: The id breaks the specification; nothing was sent.
+            NotFoundError: There was none when the delete first arrived.
+            WriteNotAppliedError: It is still there.
+            AmbiguousWriteError: Reading it back failed until the deadline.
+
+        Spec: Endpoints, Webhooks.
+
+        """
+        request = self._request(operations.WEBHOOKS_DELETE, {"webhook": webhook}, team=team)
+        return self._write(request, baseline=webhook)
+
+    async def health(self) -> Health:
+        """
+        Ask whether the webhooks module answers; no credential is sent.
+
+        Raises:
+            ServiceError, TransportError, DeadlineExceededError: As of any read.
+
+        Spec: Endpoints, Webhooks.
+
+        """
+        return await self._read(models.Health, self._request(operations.WEBHOOKS_HEALTH, {}))
