@@ -7,94 +7,11 @@ types and finders are named, and resolved where they are used, so that importing
 
 from __future__ import annotations
 
-from enum import StrEnum
-from typing import Any, Literal
+from typing import Any
 
-import attrs
+from invsvc_async.rows import Form, Kind, Operation, Parameter, Shape
 
-
-class Kind(StrEnum):
-    """Whether an operation may change anything."""
-
-    READ = "read"
-    WRITE = "write"
-
-
-class Shape(StrEnum):
-    """How a successful answer is wrapped."""
-
-    STANDARD = "standard"  # {success, data, message?, timestamp}
-    LIST = "list"  # data, next and has_more side by side
-    OPEN = "open"  # the specification leaves it open: any JSON object whose success is true
-    BARE = "bare"  # no envelope
-
-
-class Form(StrEnum):
-    """What a parameter takes, and so how it is checked."""
-
-    ID = "id"  # text that becomes a segment of the path; for some, the object that bears it
-    TEXT = "text"
-    FOLIO = "text or whole number"
-    INTEGER = "whole number"
-    NUMBER = "number"
-    FLAG = "boolean"
-    TIME = "aware datetime, date or epoch ms"
-    OBJECT = "object"
-    GRAPH = "journey graph"
-    MEMBERS = "list of {id, role}"
-    EVENTS = "list of event types"
-    URL = "absolute http(s) URL"
-    METADATA = "object of texts"
-
-
-@attrs.frozen(kw_only=True)
-class Parameter:
-    """A path, query or body parameter with its constraint, as the specification states it."""
-
-    name: str  # in Python
-    where: Literal["path", "query", "body"]
-    form: Form = Form.TEXT
-    wire: str | None = None  # on the wire; None: a name that the specification does not show
-    assumed: str | None = None  # then the attribute of settings.ParameterNames that holds the assumption
-    constraint: str = ""  # in words, where the fields below do not say it all
-    bearer: str | None = None  # the model whose `id` is taken from an object given in its place
-    pattern: str | None = None
-    choices: tuple[str, ...] = ()
-    minimum: int | None = None  # of a number, of a text's length
-    maximum: int | None = None
-    nullable: bool = False
-    required: bool = False
-
-
-@attrs.frozen(kw_only=True)
-class Operation:
-    """One operation: a row of the table."""
-
-    name: str  # "webhooks.create": the resource and its method
-    method: str
-    path: str  # "/webhooks/{id}"
-    kind: Kind = Kind.READ
-    shape: Shape = Shape.STANDARD
-    result: str  # a class of invsvc_async.models, by name
-    many: bool = False  # the payload is a list of them
-    authority: str = ""
-    credentials: tuple[str, ...] = (
-        "api_key",
-        "oauth_token",
-        "person_token",
-    )  # kinds that the specification admits; () : none is sent
-    connect: bool = True  # takes the query parameter `team`
-    listed: bool = True  # in the specification's list of operations
-    parameters: tuple[Parameter, ...] = ()
-    extra: tuple[
-        Literal["query", "body"], ...
-    ] = ()  # where the specification says that there is more, but not what
-    reserved: tuple[str, ...] = ()  # keys of the body that the service sets itself
-    reader: str | None = None  # the operation whose answer settles this write
-    finder: str | None = None  # the function of reconcile.find that judges that answer
-    settled: str = ""  # in words, for the docs
-    section: str = ""  # of the specification
-
+__all__ = ["BY_NAME", "EVENT_TYPES", "TABLE", "Form", "Kind", "Operation", "Parameter", "Shape"]
 
 EVENT_TYPES = (
     "payment.created", "payment.updated", "payment.succeeded", "payment.canceled", "payment.deleted",
@@ -148,11 +65,7 @@ _LISTING = (
 _STATUS = ("active", "inactive")
 
 JOURNEYS_UPDATE = Operation(
-    name="journeys.update",
-    method="PUT",
-    path="/journeys/{id}",
-    kind=Kind.WRITE,
-    result="Journey",
+    name="journeys.update", method="PUT", path="/journeys/{id}", kind=Kind.WRITE, result="Journey",
     authority="admin in the selected team",
     parameters=(
         _path("journey", bearer="Journey"),
@@ -162,26 +75,17 @@ JOURNEYS_UPDATE = Operation(
         _body("trigger_type", wire="triggerType", nullable=True),
         _body("replaces_defaults", Form.FLAG, wire="replacesDefaults", nullable=True),
     ),
-    reader="journeys.get",
-    finder="journey",
+    reader="journeys.get", finder="journey",
     settled="The journey is read back; what it shows, and its `last_updated`, tell.",
     section="Endpoints, Journeys",
-)
+)  # fmt: skip
 JOURNEYS_GET = Operation(
-    name="journeys.get",
-    method="GET",
-    path="/journeys/{id}",
-    result="Journey",
-    listed=False,
+    name="journeys.get", method="GET", path="/journeys/{id}", result="Journey", listed=False,
     parameters=(_path("journey_id"),),
     section="not in the list of operations",
-)
+)  # fmt: skip
 INVOICES_EGRESS = Operation(
-    name="invoices.egress",
-    method="GET",
-    path="/invoices/egress",
-    shape=Shape.LIST,
-    result="Invoice",
+    name="invoices.egress", method="GET", path="/invoices/egress", shape=Shape.LIST, result="Invoice",
     many=True,
     parameters=(
         *_LISTING,
@@ -191,51 +95,32 @@ INVOICES_EGRESS = Operation(
         _query("series", constraint="exact match"),
         _query("folio", Form.FOLIO, constraint="exact match"),
         Parameter(name="metadata", where="query", form=Form.METADATA, wire="metadata.<key>"),
-        _unnamed(
-            "page",
-            Form.INTEGER,
-            minimum=1,
-            constraint="only with metadata filters; the service's default is 1",
-        ),
+        _unnamed("page", Form.INTEGER, minimum=1, constraint="only with metadata filters"),
     ),
     section="Endpoints, Invoices",
-)
+)  # fmt: skip
 INVOICES_PAYMENT_COMPLEMENTS = Operation(
-    name="invoices.payment_complements",
-    method="GET",
-    path="/invoices/payment",
-    shape=Shape.LIST,
-    result="Invoice",
-    many=True,
+    name="invoices.payment_complements", method="GET", path="/invoices/payment", shape=Shape.LIST,
+    result="Invoice", many=True,
     parameters=_LISTING,
     section="Endpoints, Invoices",
-)
+)  # fmt: skip
 INVOICES_DOWNLOAD_STATUS = Operation(
-    name="invoices.download_status",
-    method="GET",
-    path="/invoices/download/status/{request_id}",
+    name="invoices.download_status", method="GET", path="/invoices/download/status/{request_id}",
     result="DownloadRequest",
     parameters=(_path("request_id", "request_id"),),
     section="Endpoints, Invoices",
-)
+)  # fmt: skip
 RETENTIONS_FILES = Operation(
-    name="retentions.files",
-    method="GET",
-    path="/retentions/{id}/files",
-    result="RetentionFile",
-    many=True,
+    name="retentions.files", method="GET", path="/retentions/{id}/files", result="RetentionFile", many=True,
     parameters=(
         _path("retention_id"),
         _query("file_type", choices=("pdf", "xml"), constraint="left out: both"),
     ),
     section="Endpoints, Retentions",
-)
+)  # fmt: skip
 TEAMS_CREATE = Operation(
-    name="teams.create",
-    method="POST",
-    path="/teams",
-    kind=Kind.WRITE,
-    result="Team",
+    name="teams.create", method="POST", path="/teams", kind=Kind.WRITE, result="Team",
     authority="a plan with `multipleIssuerAccounts` (else 403) and suppliers (else 401)",
     parameters=(
         _body("legal_name"),
@@ -249,22 +134,14 @@ TEAMS_CREATE = Operation(
         _body("metadata", Form.OBJECT),
         _body("add_members", Form.MEMBERS),
         _body("add_master_team_members", Form.FLAG),
-        _body(
-            "credit_limit",
-            Form.NUMBER,
-            nullable=True,
-            constraint="documents per billing period; null: no cap of its own",
-        ),
+        _body("credit_limit", Form.NUMBER, nullable=True, constraint="documents a billing period"),
     ),
-    extra=("body",),
-    reserved=("team", "livemode", "owner"),
+    extra=("body",), reserved=("team", "livemode", "owner"),
     settled=_UNTOLD,
     section="Endpoints, Teams",
-)
+)  # fmt: skip
 TEAMS_DBTABLE_WEBHOOKS = Operation(
-    name="teams.dbtable_webhooks",
-    method="GET",
-    path="/teams/{id}/integrations/dbtable/webhooks",
+    name="teams.dbtable_webhooks", method="GET", path="/teams/{id}/integrations/dbtable/webhooks",
     result="DbtableWebhooks",
     authority="a person's token, with current authority in the team",
     credentials=_PERSON,
@@ -274,33 +151,23 @@ TEAMS_DBTABLE_WEBHOOKS = Operation(
         _unnamed("state", assumed="dbtable_state", choices=("active", "expired", "disabled")),
         _unnamed("limit", Form.INTEGER, assumed="dbtable_limit", **_PAGE_SIZE),
     ),
-    extra=("query",),
-    section="Endpoints, Teams",
-)
+    extra=("query",), section="Endpoints, Teams",
+)  # fmt: skip
 TEAMS_DBTABLE_TABLES = Operation(
-    name="teams.dbtable_tables",
-    method="GET",
-    path="/teams/{id}/integrations/dbtable/bases/{baseId}/tables",
+    name="teams.dbtable_tables", method="GET", path="/teams/{id}/integrations/dbtable/bases/{baseId}/tables",
     result="DbtableTables",
     authority="a person's token, with current authority in the team",
     credentials=_PERSON,
     parameters=(_path("team_id", pattern=_TEAM_ID), _path("base_id", "baseId", pattern=_TEAM_ID)),
-    extra=("query",),
-    section="Endpoints, Teams",
-)
+    extra=("query",), section="Endpoints, Teams",
+)  # fmt: skip
 USERS_GET = Operation(
-    name="users.get",
-    method="GET",
-    path="/users/{id}",
-    result="User",
+    name="users.get", method="GET", path="/users/{id}", result="User",
     parameters=(_path("user_id"),),
     section="Endpoints, Users",
-)
+)  # fmt: skip
 USERS_UPDATE_PREFERENCES = Operation(
-    name="users.update_preferences",
-    method="PATCH",
-    path="/users/me/preferences/{teamId}",
-    kind=Kind.WRITE,
+    name="users.update_preferences", method="PATCH", path="/users/me/preferences/{teamId}", kind=Kind.WRITE,
     result="Preferences",
     authority="a person's token, with active membership in the team",
     credentials=_PERSON,
@@ -311,84 +178,58 @@ USERS_UPDATE_PREFERENCES = Operation(
     extra=("body",),
     settled=_UNTOLD,
     section="Endpoints, Users",
-)
+)  # fmt: skip
 PAYMENTS_LINK = Operation(
-    name="payments.link",
-    method="GET",
-    path="/payments/links/{linkId}",
-    result="PaymentLink",
+    name="payments.link", method="GET", path="/payments/links/{linkId}", result="PaymentLink",
     authority="the payment module",
     parameters=(_path("link_id", "linkId", pattern=r"plink[A-Za-z0-9_-]{1,155}"),),
     section="Endpoints, Payments",
-)
+)  # fmt: skip
 PAYMENTS_REMINDER_OPERATION = Operation(
-    name="payments.reminder_operation",
-    method="GET",
-    path="/payments/{paymentId}/reminder-operations/{operationId}",
-    result="ReminderOperation",
+    name="payments.reminder_operation", method="GET",
+    path="/payments/{paymentId}/reminder-operations/{operationId}", result="ReminderOperation",
     parameters=(
         _path("payment_id", "paymentId", pattern=_PAYMENT_ID),
         _path("operation_id", "operationId", pattern=_UUID4),
     ),
-    extra=("query",),
-    section="Endpoints, Payments",
-)
+    extra=("query",), section="Endpoints, Payments",
+)  # fmt: skip
 SHEETS_SAVE_MAPPING = Operation(
-    name="sheets.save_mapping",
-    method="PUT",
-    path="/sheets/mapping",
-    kind=Kind.WRITE,
+    name="sheets.save_mapping", method="PUT", path="/sheets/mapping", kind=Kind.WRITE,
     result="SheetConnection",
     authority="editor, and editor on the target module, in the selected team",
     parameters=(_body("fields", Form.OBJECT, required=True),),
     extra=("body",),
     settled=_UNTOLD,
     section="Endpoints, Spreadsheet import",
-)
+)  # fmt: skip
 WEBHOOKS_LIST = Operation(
-    name="webhooks.list",
-    method="GET",
-    path="/webhooks",
-    result="Webhook",
-    many=True,
+    name="webhooks.list", method="GET", path="/webhooks", result="Webhook", many=True,
     parameters=(
         _query("limit", Form.INTEGER, constraint="the service's default is 10", **_PAGE_SIZE),
         _query("status", choices=_STATUS),
     ),
     section="Endpoints, Webhooks",
-)
+)  # fmt: skip
 WEBHOOKS_GET = Operation(
-    name="webhooks.get",
-    method="GET",
-    path="/webhooks/{id}",
-    result="Webhook",
+    name="webhooks.get", method="GET", path="/webhooks/{id}", result="Webhook",
     parameters=(_path("webhook_id", pattern=_WEBHOOK_ID),),
     section="Endpoints, Webhooks",
-)
+)  # fmt: skip
 WEBHOOKS_CREATE = Operation(
-    name="webhooks.create",
-    method="POST",
-    path="/webhooks",
-    kind=Kind.WRITE,
-    result="Webhook",
+    name="webhooks.create", method="POST", path="/webhooks", kind=Kind.WRITE, result="Webhook",
     parameters=(
         _body("url", Form.URL, required=True),
         _body("events", Form.EVENTS, choices=EVENT_TYPES, required=True),
         _body("description"),
         _body("status", choices=_STATUS, constraint="the service's default is active"),
     ),
-    extra=("body",),
-    reader="webhooks.list",
-    finder="created_webhook",
+    extra=("body",), reader="webhooks.list", finder="created_webhook",
     settled="The team's webhooks are listed; the tag, or the same content in the time of the sends, tells.",
     section="Endpoints, Webhooks",
-)
+)  # fmt: skip
 WEBHOOKS_UPDATE = Operation(
-    name="webhooks.update",
-    method="PUT",
-    path="/webhooks/{id}",
-    kind=Kind.WRITE,
-    shape=Shape.OPEN,
+    name="webhooks.update", method="PUT", path="/webhooks/{id}", kind=Kind.WRITE, shape=Shape.OPEN,
     result="Webhook",
     parameters=(
         _path("webhook", pattern=_WEBHOOK_ID, bearer="Webhook"),
@@ -397,53 +238,35 @@ WEBHOOKS_UPDATE = Operation(
         _body("description"),
         _body("status", choices=_STATUS),
     ),
-    extra=("body",),
-    reader="webhooks.get",
-    finder="updated_webhook",
+    extra=("body",), reader="webhooks.get", finder="updated_webhook",
     settled="The webhook is read back and compared with its state before, the baseline.",
     section="Endpoints, Webhooks",
-)
+)  # fmt: skip
 WEBHOOKS_DELETE = Operation(
-    name="webhooks.delete",
-    method="DELETE",
-    path="/webhooks/{id}",
-    kind=Kind.WRITE,
-    shape=Shape.OPEN,
+    name="webhooks.delete", method="DELETE", path="/webhooks/{id}", kind=Kind.WRITE, shape=Shape.OPEN,
     result="Deleted",
     parameters=(_path("webhook", pattern=_WEBHOOK_ID, bearer="Webhook"),),
-    reader="webhooks.get",
-    finder="deleted_webhook",
+    reader="webhooks.get", finder="deleted_webhook",
     settled="The webhook is read back: gone means done.",
     section="Endpoints, Webhooks",
-)
+)  # fmt: skip
 WEBHOOKS_HEALTH = Operation(
-    name="webhooks.health",
-    method="GET",
-    path="/webhooks/health",
-    shape=Shape.BARE,
-    result="Health",
-    credentials=(),
-    connect=False,
-    section="Endpoints, Webhooks",
-)
+    name="webhooks.health", method="GET", path="/webhooks/health", shape=Shape.BARE, result="Health",
+    credentials=(), connect=False, section="Endpoints, Webhooks",
+)  # fmt: skip
 
 # What the specification does not list: method and path come with the request.
 CLIENT_REQUEST = Operation(
-    name="client.request", method="GET", path="", shape=Shape.OPEN, result="Envelope", listed=False
-)
+    name="client.request", method="GET", path="", shape=Shape.OPEN, result="Envelope", listed=False,
+)  # fmt: skip
 CLIENT_DOWNLOAD = Operation(
-    name="client.download", method="GET", path="", shape=Shape.BARE, result="bytes", listed=False
-)
+    name="client.download", method="GET", path="", shape=Shape.BARE, result="bytes", listed=False,
+)  # fmt: skip
 CLIENT_WRITE = Operation(
-    name="client.write",
-    method="POST",
-    path="",
-    kind=Kind.WRITE,
-    shape=Shape.OPEN,
-    result="object",
+    name="client.write", method="POST", path="", kind=Kind.WRITE, shape=Shape.OPEN, result="object",
     listed=False,
     settled=_UNTOLD,
-)
+)  # fmt: skip
 
 TABLE: tuple[Operation, ...] = (
     JOURNEYS_UPDATE, JOURNEYS_GET,
