@@ -168,9 +168,9 @@ class Faults:
                 raise ValueError(f"{name} must be a probability, 0 to 1, not {value!r}")
         for name, known in (("kinds", KINDS), ("phases", PHASES)):
             chosen = getattr(self, name)
-            if not chosen or (unknown := set(chosen) - set(known)):
-                wrong = ", ".join(sorted(unknown)) if chosen else "nothing"
-                raise ValueError(f"{name}: {wrong} is not among {', '.join(known)}")
+            unknown = sorted(set(chosen) - set(known)) if chosen else ["nothing"]
+            if unknown:
+                raise ValueError(f"{name}: {', '.join(unknown)} is not among {', '.join(known)}")
 
     @classmethod
     def none(cls) -> Faults:

@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 from decimal import Decimal
 from json.encoder import encode_basestring_ascii as quoted
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeGuard
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 Json = Any  # what JSON can hold; a recursive alias would have to be narrowed at every key
 
@@ -31,6 +31,16 @@ class Record(dict[str, Json]):
     def with_changes(self, changes: dict[str, Json]) -> Record:
         """Copy the record with *changes* over it, because stored records are shared with the past."""
         return Record({**self, **changes})
+
+
+def is_object(value: Json) -> TypeGuard[dict[str, Json]]:
+    """Tell whether *value* is a JSON object."""
+    return isinstance(value, dict)
+
+
+def is_array(value: Json) -> TypeGuard[Sequence[Json]]:
+    """Tell whether *value* is a JSON array."""
+    return isinstance(value, list | tuple)
 
 
 class _HoldsDecimal(Exception):  # noqa: N818 - a signal between two functions, never an error
@@ -56,25 +66,24 @@ def json_text(value: Json) -> str:
 
 
 def _pieces(value: Json) -> Iterator[str]:
-    match value:
-        case Decimal():
-            yield str(value)
-        case dict():
-            before = "{"
-            for key, item in value.items():
-                yield f"{before}{quoted(key)}:"
-                yield from _pieces(item)
-                before = ","
-            yield "}" if before == "," else "{}"
-        case list() | tuple():
-            before = "["
-            for item in value:
-                yield before
-                yield from _pieces(item)
-                before = ","
-            yield "]" if before == "," else "[]"
-        case _:
-            yield _encode(value)
+    if isinstance(value, Decimal):
+        yield str(value)
+    elif is_object(value):
+        before = "{"
+        for key, item in value.items():
+            yield f"{before}{quoted(key)}:"
+            yield from _pieces(item)
+            before = ","
+        yield "}" if value else "{}"
+    elif is_array(value):
+        before = "["
+        for item in value:
+            yield before
+            yield from _pieces(item)
+            before = ","
+        yield "]" if value else "[]"
+    else:
+        yield _encode(value)
 
 
 def _no_constant(name: str) -> NoReturn:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from invsvc_async.simulator import seeds
+from invsvc_async.simulator import people, seeds
 from invsvc_async.simulator.records import Json, Record
 from invsvc_async.simulator.writes import change_journey
 
@@ -47,7 +47,7 @@ class Seeding:
     ) -> Record:
         """Make a team; a *connected* one shares the billing account, *connect* makes it a managing one."""
         billing = BILLING if connected else self._state.new_id("acct_")
-        team = seeds.new_team(self._state, fields, owner="usr_1", billing=billing, connect=connect)
+        team = people.new_team(self._state, fields, owner="usr_1", billing=billing, connect=connect)
         self._state.accounts[team.id].features = set(features)
         return self._state.teams.seed(team)
 
@@ -58,7 +58,7 @@ class Seeding:
 
     def seed_user(self, **fields: Json) -> Record:
         """Make a user of the default team."""
-        return self._state.users.seed(seeds.new_user(self._state, {"teams": [self.team], **fields}))
+        return self._state.users.seed(people.new_user(self._state, {"teams": [self.team], **fields}))
 
     def seed_webhook(
         self,
@@ -75,7 +75,7 @@ class Seeding:
         book = self.book(team=team, livemode=livemode)
         told = {} if description is None else {"description": description}
         hook = {"id": self._state.new_id("wh_"), "url": url, "events": list(events), "status": status, **told}
-        made = {"owner": "usr_1", "created_at": self._state.clock.now_ms() - seeds.DAY}
+        made = {"owner": "usr_1", "created_at": self._state.clock.now_ms() - people.DAY}
         record = book.webhooks.seed(Record(hook | made | fields))
         book.secrets[record.id] = self._state.new_id("whsec_")
         return record

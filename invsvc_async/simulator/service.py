@@ -15,10 +15,12 @@ from aiohttp import web
 from invsvc_async.simulator import admin
 from invsvc_async.simulator.app import Application
 from invsvc_async.simulator.auth import MODULES, Credential, Keyring, Role
+from invsvc_async.simulator.deliveries import Post
+from invsvc_async.simulator.delivering import Delivering
 from invsvc_async.simulator.faults import Faults
 from invsvc_async.simulator.ledger import Ledger
 from invsvc_async.simulator.seeding import Seeding
-from invsvc_async.simulator.state import Clock, State
+from invsvc_async.simulator.state import Clock, State, seeded
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -43,7 +45,7 @@ MAX_BODY = 32 * 1024 * 1024  # bytes of a request
 PATIENCE = 0.2  # seconds that exchanges under way get at the end
 
 
-class Simulator(Seeding):
+class Simulator(Seeding, Delivering):
     """
     The service, for as long as the ``async with`` lasts.
 
@@ -56,6 +58,9 @@ class Simulator(Seeding):
         at_once: How many requests are worked on at once; the rest queue. `None` is no limit.
         host: Address to listen on.
         port: Port to listen on; 0 takes a free one.
+        deliver: Deliver events of its own writes (``POST /invoices/income/batch``) to subscribed webhooks.
+        delivery_backoff: Seconds before the second attempt of a delivery; doubled up to 16 times as much.
+        delivery_timeout: Seconds of one attempt of a delivery.
         admin: Serve ``/_simulator/`` (ledger, arrivals, script, faults) to whoever can connect.
 
     """
@@ -71,6 +76,9 @@ class Simulator(Seeding):
         at_once: int | None = None,
         host: str = "127.0.0.1",
         port: int = 0,
+        deliver: bool = False,
+        delivery_backoff: float = 0.01,
+        delivery_timeout: float = 10.0,
         admin: bool = False,
     ) -> None:
         unknown = set(names or ()) - set(NAMES)
@@ -85,6 +93,15 @@ class Simulator(Seeding):
             self._state, self._keyring, self.ledger, faults=faults or Faults.none(), seed=seed
         )
         self._app.latency = latency
+        self._post = Post(
+            self._state,
+            seeded(seed, "deliveries"),
+            lambda: self.faults,
+            backoff=delivery_backoff,
+            attempt_timeout=delivery_timeout,
+        )
+        if deliver:
+            self._app.on_effect = self._post.on_effect
         self._at_once, self._host, self._port, self._admin = at_once, host, port, admin
         self._runner: web.AppRunner | None = None
         self._seed_all()
@@ -108,6 +125,7 @@ class Simulator(Seeding):
 
     async def __aexit__(self, *_exc: object) -> None:
         await self._app.stop()
+        await self._post.stop()
         if self._runner is not None:
             await self._runner.cleanup()
 

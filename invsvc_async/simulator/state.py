@@ -12,13 +12,14 @@ import time
 import uuid
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from invsvc_async.simulator.records import Json, Record
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+Version = Literal["v1", "v1.1", "v2"]
 PAST_KEPT = 60.0  # seconds of changes that a stale read can be shown
 
 
@@ -95,6 +96,7 @@ class Book:
     webhooks: Shelf = field(default_factory=Shelf)
     secrets: dict[str, str] = field(default_factory=dict[str, str])
     delivery_headers: dict[str, dict[str, str]] = field(default_factory=dict[str, dict[str, str]])
+    delivery_versions: dict[str, Version] = field(default_factory=dict[str, Version])
     invoices: Shelf = field(default_factory=Shelf)
     downloads: Shelf = field(default_factory=Shelf)
     packages: dict[str, bytes] = field(default_factory=dict[str, bytes])
@@ -137,6 +139,11 @@ class State:
         if book is None:
             book = self._books[key] = Book(team, livemode)
         return book
+
+    @property
+    def books(self) -> list[Book]:
+        """Every book that has been opened."""
+        return list(self._books.values())
 
     def new_id(self, prefix: str) -> str:
         """Make an id that no other record has."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from invsvc_async.simulator.calls import Malformed, invalid, refusal
+from invsvc_async.simulator.records import is_array, is_object
 
 if TYPE_CHECKING:
     from invsvc_async.simulator.records import Json
@@ -112,7 +113,7 @@ def array(inner: Check) -> Check:
     """Expect an array and check each item."""
 
     def check(value: Json, path: str) -> Iterator[str]:
-        if not isinstance(value, list):
+        if not is_array(value):
             yield f"{path}: must be an array"
             return
         for index, item in enumerate(value):
@@ -125,7 +126,7 @@ def shape(fields: Mapping[str, Check], *, required: tuple[str, ...] = (), closed
     """Expect an object with these *fields*; *closed* rejects every other key."""
 
     def check(value: Json, path: str) -> Iterator[str]:
-        if not isinstance(value, dict):
+        if not is_object(value):
             yield f"{path}: must be an object"
             return
         dot = f"{path}." if path else ""
@@ -217,7 +218,7 @@ def checked(state: State, body: Json | Malformed, check: Check) -> dict[str, Jso
     """
     if isinstance(body, Malformed):
         raise refusal(state, 400, "invalid_request_body", "The body is not valid JSON", body.reason)
-    if not isinstance(body, dict):
+    if not is_object(body):
         raise refusal(state, 400, "invalid_request_body", "The body must be a JSON object")
     problems = list(check(body, ""))
     if problems:

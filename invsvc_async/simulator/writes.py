@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from invsvc_async.simulator import seeds, validate
+from invsvc_async.simulator import people, seeds, validate
 from invsvc_async.simulator.auth import require_person, require_role
 from invsvc_async.simulator.calls import Answer, Call, found, path_id, refusal, success
 from invsvc_async.simulator.reads import NAME
@@ -82,7 +82,7 @@ def create_team(state: State, call: Call) -> Answer:
     if "suppliers" not in account.features:
         raise refusal(state, 401, "unauthorized", "The plan lacks the suppliers feature")
     body = checked(state, call.body, validate.TEAM_CREATE)
-    team = seeds.new_team(state, body, owner=call.caller.credential.user, billing=account.billing)
+    team = people.new_team(state, body, owner=call.caller.credential.user, billing=account.billing)
     state.teams.put(team["id"], team)
     return Answer(success(state.clock, team, "Team created"), 201, team["id"])
 

@@ -1,0 +1,200 @@
+"""
+Event deliveries as the service makes them: headers, signatures, retries, and faults of order and number.
+
+Must never sign a resource event, nor send a signed event twice on its own account.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import aiohttp
+
+from invsvc_async.simulator.events import SIGNED, body_of
+from invsvc_async.simulator.records import json_text
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Callable, Mapping
+
+    from invsvc_async.simulator.calls import Answer
+    from invsvc_async.simulator.faults import Faults
+    from invsvc_async.simulator.records import Json, Record
+    from invsvc_async.simulator.state import Book, State, Version
+
+ATTEMPTS = 16  # of a resource event, in all
+LONGEST_BACKOFF = 16  # times the first one
+OVERTAKEN = 0.05  # seconds that a reordered delivery lets others pass
+RETRIED = frozenset({408, 429})  # and every 5xx
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One POST of a delivery; `at` is of the monotonic clock, in seconds."""
+
+    at: float
+    status: int | None  # `None`: no answer
+    error: str | None = None
+
+
+@dataclass(slots=True)
+class Delivery:
+    """One event on its way to one receiver, and what became of it."""
+
+    event: str
+    url: str
+    body: bytes
+    headers: dict[str, str]
+    copies: int = 1
+    attempts: list[Attempt] = field(default_factory=list[Attempt])
+
+    @property
+    def statuses(self) -> list[int | None]:
+        """The status of each attempt, `None` where there was no answer."""
+        return [attempt.status for attempt in self.attempts]
+
+    @property
+    def delivered(self) -> bool:
+        """Whether any attempt was answered 2xx."""
+        return any(status is not None and 200 <= status < 300 for status in self.statuses)
+
+
+def signature(body: bytes, secret: str) -> str:
+    """Sign the raw *body* as ``X-Service-Signature`` has it."""
+    return f"sha256={hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()}"
+
+
+class Post:
+    """Sends deliveries, at most one session for all of them."""
+
+    def __init__(
+        self,
+        state: State,
+        chance: random.Random,
+        plan: Callable[[], Faults],
+        *,
+        backoff: float,
+        attempt_timeout: float,
+    ) -> None:
+        self.sent: list[Delivery] = []
+        self._state, self._chance, self._plan = state, chance, plan
+        self._backoff = backoff
+        self._timeout = aiohttp.ClientTimeout(total=attempt_timeout)
+        self._session: aiohttp.ClientSession | None = None
+        self._under_way: set[asyncio.Task[Delivery]] = set()
+
+    def prepare(
+        self,
+        event: str,
+        body: Mapping[str, Json],
+        url: str,
+        *,
+        secret: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Delivery:
+        """Put a delivery together: text, headers and, for the two signed events, the signature."""
+        text = json_text(body).encode()
+        sent = {"Content-Type": "application/json"}
+        if event in SIGNED:
+            sent["X-Service-Event"] = event
+            if secret is not None:
+                sent["X-Service-Signature"] = signature(text, secret)
+        elif not body.get("test"):
+            sent |= headers or {}
+        if body.get("test"):
+            sent["X-Service-Test"] = "true"
+        return Delivery(event, url, text, sent)
+
+    def to_webhook(
+        self, event: str, book: Book, hook: Record, resource: Mapping[str, Json] | None
+    ) -> Delivery:
+        """Put the delivery of *event* to one webhook together, by its version, secret and headers."""
+        version: Version = book.delivery_versions.get(hook["id"], "v1")
+        body = body_of(self._state, event, book, version=version, webhook=hook["id"], resource=resource)
+        headers = book.delivery_headers.get(hook["id"])
+        return self.prepare(event, body, hook["url"], secret=book.secrets.get(hook["id"]), headers=headers)
+
+    def emit(
+        self, event: str, book: Book, resource: Mapping[str, Json] | None = None
+    ) -> list[asyncio.Task[Delivery]]:
+        """Start the delivery of *event* to every active webhook of *book* that subscribes to it."""
+        hooks = [
+            hook
+            for hook in book.webhooks.items.values()
+            if hook["status"] == "active" and event in hook["events"]
+        ]
+        return [self._start(self.to_webhook(event, book, hook, resource)) for hook in hooks]
+
+    def on_effect(self, operation: str, book: Book, answer: Answer) -> None:
+        """Emit what a write of the service brings about."""
+        if operation != "invoices.income_batch" or isinstance(answer.body, bytes):
+            return
+        batch = answer.body["data"]
+        for folio in batch["accepted"]:
+            self.emit("invoice.created", book, book.invoices.items[folio])
+        count = batch["total"]
+        counts = {"queued": 0, "stamped": count, "failed": 0, "duplicate": 0, "needs_review": 0}
+        told = {"id": batch["id"], "total": count, "accepted": count, "rejected": 0, "counts": counts}
+        self.emit("invoice_batch.completed", book, {**told, "result": "completed"})
+
+    async def settled(self) -> None:
+        """Wait until every delivery under way has ended."""
+        while self._under_way:
+            await asyncio.wait(self._under_way)
+
+    async def stop(self) -> None:
+        """Give up what is under way and close the session."""
+        under_way = list(self._under_way)
+        for task in under_way:
+            task.cancel()
+        await asyncio.gather(*under_way, return_exceptions=True)
+        if self._session is not None:
+            await self._session.close()
+
+    async def send(self, delivery: Delivery) -> Delivery:
+        """Send every copy of *delivery*, each with its retries."""
+        self.sent.append(delivery)
+        for _ in range(delivery.copies):
+            await self._send_one(delivery)
+        return delivery
+
+    def _start(self, delivery: Delivery) -> asyncio.Task[Delivery]:
+        plan = self._plan()
+        if self._chance.random() < plan.duplicate_deliveries:
+            delivery.copies = 2
+        pause = OVERTAKEN if self._chance.random() < plan.reorder_deliveries else 0.0
+
+        async def later() -> Delivery:
+            await asyncio.sleep(pause)
+            return await self.send(delivery)
+
+        task = asyncio.create_task(later())
+        self._under_way.add(task)
+        task.add_done_callback(self._under_way.discard)
+        return task
+
+    async def _send_one(self, delivery: Delivery) -> None:
+        for number in range(1 if delivery.event in SIGNED else ATTEMPTS):
+            if number:
+                await asyncio.sleep(self._backoff * min(2 ** (number - 1), LONGEST_BACKOFF))
+            attempt = await self._attempt(delivery)
+            delivery.attempts.append(attempt)
+            if attempt.status is not None and attempt.status not in RETRIED and attempt.status < 500:
+                return
+
+    async def _attempt(self, delivery: Delivery) -> Attempt:
+        if self._session is None:
+            self._session = aiohttp.ClientSession(timeout=self._timeout)
+        at = time.monotonic()
+        try:
+            async with self._session.post(
+                delivery.url, data=delivery.body, headers=delivery.headers, allow_redirects=False
+            ) as response:
+                return Attempt(at, response.status)
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            return Attempt(at, None, repr(error))
