@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import attrs
 
-from invsvc_async import checks, convert, reads
+from invsvc_async import answers, checks, convert, reads
+from invsvc_async.models.common import Model
 from invsvc_async.pages import Pages
 from invsvc_async.positions import Position
 from invsvc_async.session import Request
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Resource"]
 
-T = TypeVar("T")
+T = TypeVar("T", bound=Model)
 
 
 class Resource:
@@ -64,11 +65,11 @@ class Resource:
         )
 
     async def _read(self, model: type[T], request: Request, *, deadline: float | None = None) -> T:
-        return convert.one(model, await reads.read(self._view, request, deadline=deadline))
+        return answers.one(model, await reads.read(self._view, request, deadline=deadline))
 
     async def _read_many(self, model: type[T], request: Request) -> tuple[tuple[T, ...], Meta]:
         envelope = await reads.read(self._view, request)
-        return convert.many(model, envelope), convert.meta_of(envelope)
+        return answers.many(model, envelope), answers.meta_of(envelope)
 
     def _pages(
         self,
