@@ -29,6 +29,7 @@ UNREADABLE: Final = (ValueError, RecursionError, ArithmeticError)  # all that de
 
 _PLAIN = msgspec.json.Decoder(float_hook=Decimal)
 _MEMBERS = msgspec.json.Decoder(dict[str, Raw])
+_ELEMENTS = msgspec.json.Decoder(list[Raw])
 
 
 class _List(msgspec.Struct):
@@ -86,6 +87,7 @@ class Envelope:
     total_results: int | None = None
     page: int | None = None
     per_page: int | None = None
+    request_id: str | None = None
     content: bytes = attrs.field(repr=False, eq=False)
 
     @property
@@ -123,6 +125,35 @@ def loads(content: bytes | Raw) -> Any:  # Any: JSON as Python values
         return _PLAIN.decode(content)
     except UNREADABLE as cause:
         raise _unreadable(bytes(content), cause) from cause
+
+
+def salvage(content: bytes | Raw, depth: int = 8) -> Any:  # Any: JSON as Python values
+    """
+    Decode as much of a JSON value as can be; a part that cannot be stays ``Raw``.
+
+    A parser gives up a whole value for one number of a million digits, or one bad byte: here it costs
+    only the smallest member around it, down to *depth* levels.
+    """
+    try:
+        return _PLAIN.decode(content)
+    except UNREADABLE:
+        pass
+    for parts in (_MEMBERS, _ELEMENTS) if depth else ():
+        try:
+            found = parts.decode(content)
+        except UNREADABLE:
+            continue
+        if isinstance(found, list):
+            return [salvage(part, depth - 1) for part in found]
+        return {name: salvage(part, depth - 1) for name, part in found.items()}
+    return Raw(bytes(content))
+
+
+def holds_broken(plain: object) -> bool:
+    """Tell whether ``salvage`` left a part of *plain* undecoded."""
+    if isinstance(plain, dict):
+        return any(map(holds_broken, plain.values()))
+    return any(map(holds_broken, plain)) if isinstance(plain, list) else isinstance(plain, Raw)
 
 
 def dumps(plain: object) -> bytes:
@@ -195,16 +226,21 @@ def read_success(
             content.decode()
         if shape is Shape.BARE:
             _MEMBERS.decode(content)
-            return Envelope(raw=Raw(content), content=content)
+            return Envelope(raw=Raw(content), content=content, request_id=_request_id(headers))
         found = _DECODE[shape](content)
     except UNREADABLE as cause:
         raise _unreadable(content, cause, status=status, headers=headers, operation=operation) from cause
     if not found.success:
         raise _unreadable(content, "success is false", status=status, headers=headers, operation=operation)
-    return _envelope(found, content)
+    return _envelope(found, content, headers)
 
 
-def _envelope(found: Any, content: bytes) -> Envelope:
+def _request_id(headers: Mapping[str, str]) -> str | None:
+    """Take the request's id from the header that most services send it in: an assumption, for the reference shows none."""
+    return headers.get("X-Request-Id")
+
+
+def _envelope(found: Any, content: bytes, headers: Mapping[str, str]) -> Envelope:
     listed = isinstance(found, _List)
     return Envelope(
         raw=found.data,
@@ -216,6 +252,7 @@ def _envelope(found: Any, content: bytes) -> Envelope:
         total_results=_whole(found.total_results) if listed else None,
         page=_whole(found.page) if listed else None,
         per_page=_whole(found.per_page) if listed else None,
+        request_id=_request_id(headers),
     )
 
 

@@ -196,7 +196,7 @@ class Model:
                 raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}", name=name, obj=self)
             problem = self._problem(name)
             if sys._getframe(1).f_code is attrs.evolve.__code__:  # noqa: SLF001 - it reads all, and must carry gaps over
-                return problem or UNSET
+                return (problem if problem and problem.address != "$" else None) or UNSET
             if problem:
                 raise problem
             if name in _nullable(type(self)):

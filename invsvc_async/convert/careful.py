@@ -1,0 +1,233 @@
+"""
+Structure an item field by field, so that a broken one costs only itself; never fail for a single field.
+
+Each type has one hook, made at first use and kept by a cattrs converter.  A hook raises ``Misfit``; the
+hook of a model turns it into a problem of that field.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+from decimal import Context, Decimal, Inexact, InvalidOperation, Overflow
+from functools import cache
+from types import MappingProxyType
+from typing import Any, TypeAlias, get_args, get_origin
+
+from cattrs import Converter
+from msgspec import Raw
+
+from invsvc_async.convert.plan import blank_of, enum_in, fields_of
+from invsvc_async.convert.plain import plain_of
+from invsvc_async.errors import FieldError
+from invsvc_async.models.common import NO_EXTRA, Flaws, Model
+from invsvc_async.wire import EPOCH, holds_broken
+
+__all__ = ["Misfit", "structure_item"]
+
+Hook: TypeAlias = Callable[[Any, Any], Any]
+
+# Raises where a digit would be lost, and bounds exponents: 1e999999999 as an int would take minutes.
+_EXACT = Context(prec=40, Emax=40, Emin=-40, traps=[Inexact, InvalidOperation, Overflow])
+
+_WORDS = {
+    dict: "an object", list: "an array", str: "a text", int: "a whole number", Decimal: "a number", bool: "a boolean",
+    type(None): "null", Raw: "what cannot be decoded",
+}  # fmt: skip
+
+
+class Misfit(ValueError):
+    """A value does not fit the type of its field; the text says why, without the value."""
+
+
+def structure_item(cls: type[Model], plain: object) -> Model:
+    """Make a model of *plain*; if it is no object at all, one whose every field has that problem."""
+    hook: Hook = converter().get_structure_hook(cls)
+    try:
+        made: Model = hook(plain, cls)
+    except Misfit as misfit:
+        return _filled(cls, {}, NO_EXTRA, Flaws({"": FieldError("$", plain, str(misfit))}, {}))
+    return made
+
+
+def _expected(what: str, got: object) -> Misfit:
+    return Misfit(f"expected {what}, got {_WORDS.get(type(got), 'something else')}")
+
+
+def _text(value: object, _: object) -> str:
+    if type(value) is not str:
+        raise _expected("a text", value)
+    return value
+
+
+def _boolean(value: object, _: object) -> bool:
+    if type(value) is not bool:
+        raise _expected("a boolean", value)
+    return value
+
+
+def _number(value: object) -> int | Decimal:
+    if type(value) is not int and type(value) is not Decimal:
+        raise _expected("a number", value)
+    return value
+
+
+def _decimal(value: object, _: object) -> Decimal:
+    return Decimal(_number(value))
+
+
+def _whole(value: object, _: object) -> int:
+    number = _number(value)
+    try:
+        return number if isinstance(number, int) else int(_EXACT.to_integral_exact(_EXACT.plus(number)))
+    except ArithmeticError:
+        raise Misfit("expected a whole number, got a fraction, or one too long to tell") from None
+
+
+def _float(value: object, _: object) -> float:
+    try:
+        found = float(_number(value))
+    except OverflowError:
+        found = math.inf
+    if math.isinf(found):
+        raise Misfit("expected a number within the range of a float")
+    return found
+
+
+def _time(value: object, _: object) -> datetime:
+    milliseconds = _number(value)
+    if not 0 <= milliseconds < 253_402_300_800_000:  # the year 10000
+        raise Misfit("expected milliseconds since 1970 and before the year 10000")
+    try:
+        microseconds = _EXACT.to_integral_exact(_EXACT.multiply(milliseconds, 1000))
+    except ArithmeticError:
+        raise Misfit("expected a time no finer than a microsecond") from None
+    return EPOCH + timedelta(microseconds=int(microseconds))
+
+
+def _object(value: object) -> dict[str, Any]:
+    if type(value) is not dict:
+        raise _expected("an object", value)
+    return value
+
+
+def _free_form(value: object, _: object) -> dict[str, Any]:
+    return _object(_anything(value, _))  # type: ignore[no-any-return]
+
+
+def _anything(value: object, _: object) -> object:
+    if holds_broken(value):
+        raise Misfit("a part of it cannot be decoded")
+    return value
+
+
+@cache
+def converter() -> Converter:
+    """Make the one converter: a hook a type, made when it is first asked for."""
+    made = Converter()
+    scalars: dict[Any, Hook] = {
+        str: _text, bool: _boolean, int: _whole, float: _float, Decimal: _decimal, datetime: _time,
+    }  # fmt: skip
+    for kind, hook in scalars.items():
+        made.register_structure_hook(kind, hook)
+    made.register_structure_hook_factory(lambda hint: hint is Any, lambda _: _anything)
+    made.register_structure_hook_factory(lambda hint: enum_in(hint) is not None, _open_enum_hook)
+    made.register_structure_hook_factory(lambda hint: get_origin(hint) is tuple, _tuple_hook)
+    made.register_structure_hook_factory(lambda hint: get_origin(hint) is Mapping, _mapping_hook)
+    made.register_structure_hook_factory(_is_model, _model_hook)
+    return made
+
+
+def _is_model(hint: Any) -> bool:
+    return isinstance(hint, type) and issubclass(hint, Model)
+
+
+def _open_enum_hook(hint: Any) -> Hook:
+    known = enum_in(hint) or {}
+
+    def open_enum(value: object, _: object) -> str:
+        text = _text(value, _)
+        return known.get(text, text)
+
+    return open_enum
+
+
+def _element_hook(hint: Any) -> Hook:
+    """Give the hook of an element: a model that is no object at all is kept as one whose every field says so."""
+    if _is_model(hint):
+        return lambda value, _: structure_item(hint, value)
+    hook: Hook = converter().get_structure_hook(hint)
+    return hook
+
+
+def _tuple_hook(hint: Any) -> Hook:
+    inner = get_args(hint)[0]
+    hook = _element_hook(inner)
+
+    def items(value: object, _: object) -> tuple[Any, ...]:
+        if type(value) is not list:
+            raise _expected("an array", value)
+        try:
+            return tuple([hook(item, inner) for item in value])
+        except Misfit as misfit:
+            raise Misfit(f"of an element: {misfit}") from None
+
+    return items
+
+
+def _mapping_hook(hint: Any) -> Hook:
+    inner = get_args(hint)[1]
+    if inner is Any:
+        return _free_form
+    hook = _element_hook(inner)
+    return lambda value, _: {name: hook(item, inner) for name, item in _object(value).items()}
+
+
+def _model_hook(cls: type[Model]) -> Hook:
+    fields = [
+        (field.name, field.wire, converter().get_structure_hook(field.type), field.type, field.nullable)
+        for field in fields_of(cls)
+    ]
+    known = {field.wire for field in fields_of(cls)}
+
+    def model(plain: object, _: object) -> Model:
+        plain = _object(plain)
+        values: dict[str, object] = {}
+        problems: dict[str, FieldError] = {}
+        spelt: dict[str, tuple[object, object]] = {}
+        for name, wire, hook, kind, nullable in fields:
+            if wire not in plain:
+                continue
+            value = plain[wire]
+            try:
+                values[name] = made = None if value is None and nullable else hook(value, kind)
+            except Misfit as misfit:
+                problems[name] = FieldError(f"$.{wire}", value, str(misfit))
+            else:
+                if _is_respelt(value, made):
+                    spelt[name] = made, value
+        extra = {name: plain[name] for name in plain.keys() - known}
+        flaws = Flaws(problems, spelt) if problems or spelt else None
+        return _filled(cls, values, MappingProxyType(extra) if extra else NO_EXTRA, flaws)
+
+    return model
+
+
+def _is_respelt(value: object, made: object) -> bool:
+    """Tell whether *made* would go back to the wire with other digits than it came with."""
+    if type(made) is float or (type(value) is Decimal and made is not value):
+        return str(plain_of(made)) != str(value)
+    return False
+
+
+def _filled(
+    cls: type[Model], values: Mapping[str, object], extra: Mapping[str, Any], flaws: Flaws | None
+) -> Model:
+    model: Any = blank_of(cls)()
+    for name, value in values.items():
+        setattr(model, name, value)
+    model.extra = extra
+    model._rest = flaws  # noqa: SLF001 - the one place that fills it by the careful way
+    model.__class__ = cls
+    return model  # type: ignore[no-any-return]

@@ -1,0 +1,207 @@
+"""
+Decode sound items at the speed of the parser, by code made from the attrs classes; never mend anything.
+
+For each class a ``msgspec.Struct`` mirrors its fields, and a function made once copies a decoded mirror
+into the attrs object.  Whatever is out of the ordinary raises, and the item goes the careful way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from decimal import Decimal
+from enum import Enum
+from functools import cache
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar, get_args, get_origin
+
+import msgspec
+from msgspec import Raw, UnsetType
+
+from invsvc_async.convert.plan import Field, blank_of, enum_in, fields_of
+from invsvc_async.models.common import Model
+from invsvc_async.wire import UNREADABLE, salvage
+
+if TYPE_CHECKING:
+    from invsvc_async.models.common import Place
+
+__all__ = ["decode_all"]
+
+T = TypeVar("T", bound=Model)
+Build: TypeAlias = "Callable[[Any, Place | None], Any]"
+One: TypeAlias = "Callable[[Raw | bytes], Any]"
+
+# Until 2100, milliseconds / 1000 as a float rounds to the right microsecond (its spacing is below half of one).
+_Milliseconds = Annotated[int, msgspec.Meta(ge=0, lt=4_102_444_800_000)]
+
+
+class _Way(Enum):
+    """What an item may be, from the least, which is quickest, to the most."""
+
+    WHOLE = "every field there, none unknown: nothing of the wire form is kept"
+    WITH_UNKNOWN = "every field there, unknown ones in the outermost object: a copy of the wire form is kept"
+    ANY = "fields absent, unknown ones anywhere"
+
+
+class _Item:
+    """The wire form of one item (a copy: a slice would pin the whole page), decoded when first asked for."""
+
+    __slots__ = ("_plain", "_raw")
+
+    def __init__(self, raw: Raw | bytes) -> None:
+        self._raw: bytes | None = bytes(raw)
+
+    def plain(self) -> Any:
+        if self._raw is not None:
+            self._plain = salvage(self._raw)
+            self._raw = None
+        return self._plain
+
+
+def decode_all(cls: type[T], raws: Sequence[Raw | bytes]) -> tuple[T, ...]:
+    """Decode each item by the quickest way that takes it; the next begins with the way that took the last."""
+    made: list[T] = []
+    ways = [_decoder_of(cls, way) for way in _Way]
+    for raw in raws:
+        for at, decode in enumerate(ways):
+            try:
+                made.append(decode(raw))
+            except UNREADABLE:
+                continue
+            del ways[:at]
+            break
+        else:
+            made.append(_carefully(cls, raw))
+    return tuple(made)
+
+
+def _carefully(cls: type[T], raw: Raw | bytes) -> T:
+    from invsvc_async.convert.careful import structure_item
+
+    return structure_item(cls, salvage(raw))
+
+
+@cache
+def _decoder_of(cls: type[Model], way: _Way) -> One:
+    """Make the function from the bytes of an item to its model, at first use."""
+    mirror = msgspec.json.Decoder(_mirror_of(cls, way), float_hook=Decimal).decode
+    build = _build_of(cls, way)
+    if way is _Way.WHOLE:
+        return lambda raw: build(mirror(raw), None)
+    return lambda raw: build(mirror(raw), _Item(raw))
+
+
+@cache
+def _mirror_of(cls: type[Model], way: _Way) -> type[msgspec.Struct]:
+    fields = fields_of(cls)
+    return msgspec.defstruct(
+        f"{cls.__name__}Mirror",
+        [_mirrored(field, way) for field in fields],
+        rename={field.name: field.wire for field in fields},
+        forbid_unknown_fields=way is _Way.WHOLE,
+        kw_only=True,
+        gc=False,
+    )
+
+
+def _mirrored(field: Field, way: _Way) -> Any:
+    hint = _mirrored_type(field.type, _within(way))
+    if field.nullable:
+        hint |= None
+    return (field.name, hint | UnsetType, msgspec.UNSET) if _may_be_absent(field, way) else (field.name, hint)
+
+
+def _mirrored_type(hint: Any, way: _Way) -> Any:
+    origin, args = get_origin(hint), get_args(hint)
+    if _is_model(hint):
+        return _mirror_of(hint, way)
+    if origin is tuple:
+        return hint if _made(args[0], "w", "", way, {}) == "w" else list[_mirrored_type(args[0], way)]  # type: ignore[misc]
+    if origin is Mapping:
+        return dict[str, _mirrored_type(args[1], way)]  # type: ignore[misc]
+    if enum_in(hint):
+        return str
+    return {Decimal: Any, float: Any, datetime: _Milliseconds}.get(hint, hint)
+
+
+def _is_model(hint: Any) -> bool:
+    return isinstance(hint, type) and issubclass(hint, Model)
+
+
+def _within(way: _Way) -> _Way:
+    return _Way.ANY if way is _Way.ANY else _Way.WHOLE
+
+
+def _may_be_absent(field: Field, way: _Way) -> bool:
+    return field.nullable or way is _Way.ANY
+
+
+@cache
+def _build_of(cls: type[Model], way: _Way) -> Build:
+    """Write and compile the copy of a mirror of *cls* into the model, field by field."""
+    names: dict[str, object] = {
+        "blank": blank_of(cls), "cls": cls, "decimal": _decimal, "Decimal": Decimal, "exact": _float,
+        "moment": datetime.fromtimestamp, "unset": msgspec.UNSET, "utc": UTC,
+    }  # fmt: skip
+    lines = ["def build(s, place):", " o = blank()"]
+    if way is not _Way.WHOLE:
+        lines += [" o._rest = place"]
+    for field in fields_of(cls):
+        lines += _copy(field, way, names)
+    lines += [" o.__class__ = cls", " return o"]
+    exec("\n".join(lines), names)  # noqa: S102 - made of our own field names alone
+    return names["build"]  # type: ignore[return-value]
+
+
+def _copy(field: Field, way: _Way, names: dict[str, object]) -> list[str]:
+    place = f"(place, {field.wire!r})" if way is _Way.ANY else "None"
+    made = _made(field.type, "v", place, _within(way), names)
+    if _may_be_absent(field, way):
+        null = "None if v is None else " if field.nullable and made != "v" else ""
+        return [f" v = s.{field.name}", f" if v is not unset: o.{field.name} = {null}{made}"]
+    if made == "v":
+        return [f" o.{field.name} = s.{field.name}"]
+    return [f" v = s.{field.name}", f" o.{field.name} = {made}"]
+
+
+def _made(hint: Any, value: str, place: str, way: _Way, names: dict[str, object]) -> str:
+    """Write the expression that makes an object of type *hint* from a mirror's *value*, which stands at *place*."""
+    origin, args = get_origin(hint), get_args(hint)
+    if _is_model(hint):
+        names[hint.__name__] = _build_of(hint, way)
+        return f"{hint.__name__}({value}, {place})"
+    if origin is tuple or (origin is Mapping and args[1] is not Any):
+        element = "None" if place == "None" else f"({place}, i)"
+        one = _made(args[-1] if origin is Mapping else args[0], "w", element, way, names)
+        if origin is Mapping:
+            return f"{{i: {one} for i, w in {value}.items()}}"
+        return value if one == "w" else f"tuple([{one} for i, w in enumerate({value})])"
+    if known := enum_in(hint):
+        names[(table := f"known_{len(names)}")] = known.get
+        return f"{table}({value}, {value})"
+    templates = {
+        Decimal: "{0} if type({0}) is Decimal else decimal({0})",
+        float: "exact({0})",
+        datetime: "moment({0} / 1000, utc)",
+    }
+    return templates.get(hint, "{0}").format(value)
+
+
+class _Unusual(ValueError):
+    """A value that the careful way must judge."""
+
+
+def _decimal(number: object) -> Decimal:
+    if type(number) is not int:
+        raise _Unusual
+    return Decimal(number)
+
+
+def _float(number: object) -> float:
+    """Give the float that goes back to the wire with the same digits."""
+    if type(number) is int and abs(number) < 2**53:
+        return float(number)
+    if type(number) is Decimal:
+        found = float(number)
+        if not found.is_integer() and str(Decimal(repr(found))) == str(number):
+            return found
+    raise _Unusual

@@ -1,0 +1,73 @@
+"""
+Give models back as the plain wire data that they came from; never lose a field or a digit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from decimal import Decimal
+from enum import Enum
+from typing import Any
+
+from msgspec import Raw
+
+from invsvc_async.errors import InvalidRequestError
+from invsvc_async.models.common import UNSET, Flaws, Model, wire_names
+from invsvc_async.wire import EPOCH
+
+__all__ = ["plain_of", "unstructure"]
+
+
+def unstructure(model: object) -> Any:  # Any: JSON as Python values
+    """
+    Give the wire form of *model*, or of plain values that hold models.
+
+    What was absent stays absent, null stays null; unknown fields and broken ones go back as they came.
+    Times become whole milliseconds since the epoch (or a ``Decimal`` of them where they are finer), floats numbers.
+
+    Raises:
+        InvalidRequestError: A value has no form on the wire, such as a time without a zone.
+    """
+    return plain_of(model)
+
+
+def plain_of(value: Any) -> Any:
+    """Give the wire form of any value that a model may hold."""
+    match value:
+        case Model():
+            return _object_of(value)
+        case Enum():
+            return value.value
+        case None | bool() | str() | int() | Decimal() | Raw():
+            return value
+        case float() if math.isfinite(value):
+            return int(value) if value.is_integer() and abs(value) < 2**53 else Decimal(repr(value))
+        case datetime() if value.tzinfo:
+            return _milliseconds(value)
+        case Mapping():
+            return {name: plain_of(item) for name, item in value.items()}
+        case list() | tuple():
+            return [plain_of(item) for item in value]
+    raise InvalidRequestError(f"{type(value).__name__} {value!r:.60} has no form on the wire")
+
+
+def _milliseconds(time: datetime) -> int | Decimal:
+    whole, rest = divmod(time - EPOCH, timedelta(milliseconds=1))
+    return whole if not rest else Decimal(f"{whole}.{rest.microseconds:03}")
+
+
+def _object_of(model: Model) -> Any:
+    flaws = model._rest if isinstance(model._rest, Flaws) else Flaws({}, {})  # noqa: SLF001
+    if "" in flaws.problems:
+        return flaws.problems[""].raw
+    found: dict[str, Any] = {}
+    for name, wire in wire_names(type(model)).items():
+        value = model._slot(name)  # noqa: SLF001 - absent is not null
+        if value is not UNSET:
+            made, raw = flaws.spelt.get(name, (UNSET, None))
+            found[wire] = raw if made == value else plain_of(value)
+        elif name in flaws.problems:
+            found[wire] = flaws.problems[name].raw
+    return {**found, **model.extra}

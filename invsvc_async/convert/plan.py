@@ -1,0 +1,64 @@
+"""
+Read from the attrs classes what their fields are, once per class; the only list of fields that there is.
+"""
+
+from __future__ import annotations
+
+import types
+from enum import StrEnum
+from functools import cache
+from typing import TYPE_CHECKING, Any, get_args, get_type_hints
+
+import attrs
+
+from invsvc_async.models.common import Model, wire_names
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["Field", "blank_of", "enum_in", "fields_of"]
+
+
+@attrs.frozen
+class Field:
+    """A field: its ``name`` here and on the ``wire``, its type without ``None``, and whether null is allowed."""
+
+    name: str
+    wire: str
+    type: Any  # Any: types are values here, unions among them
+    nullable: bool
+
+
+@cache
+def fields_of(cls: type[Model]) -> tuple[Field, ...]:
+    """Give the fields of *cls* that come from the wire, in its order."""
+    hints = get_type_hints(cls)
+    return tuple(Field(name, wire, *_without_none(hints[name])) for name, wire in wire_names(cls).items())
+
+
+def _without_none(hint: Any) -> tuple[Any, bool]:
+    if hint is Any:
+        return hint, True
+    parts = get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+    some = [part for part in parts if part is not type(None)]
+    return (some[0] if len(some) == 1 else some[0] | some[1]), len(some) < len(parts)
+
+
+def enum_in(hint: Any) -> Mapping[str, str] | None:
+    """Give the known values of an open enum (``WebhookStatus | str``) by their text; ``None`` if *hint* is none."""
+    first = get_args(hint)[0] if isinstance(hint, types.UnionType) else None
+    if not (isinstance(first, type) and issubclass(first, StrEnum)):
+        return None
+    return {member.value: member for member in first}
+
+
+@cache
+def blank_of(cls: type[Model]) -> type[Model]:
+    """
+    Make the class that *cls* is filled as: the same slots, open to assignment.
+
+    To fill a frozen object field by field costs four times as much as to fill this one and then to set
+    ``__class__`` (40 fields: 2.0 against 0.5 µs, on 3.11 to 3.13).
+    """
+    open_to_all = {"__slots__": cls.__slots__, "__init__": object.__init__}  # type: ignore[attr-defined]
+    return type(f"Blank{cls.__name__}", (Model,), open_to_all)
