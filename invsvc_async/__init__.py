@@ -1,0 +1,108 @@
+"""
+Know what became of every write: an async client of an invoicing, payments and integrations service.
+
+Every public name is here, and loaded when it is first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from invsvc_async._version import __version__
+
+if TYPE_CHECKING:
+    from invsvc_async import errors, events, models, readers, simulator, testing
+    from invsvc_async.batch import Batch
+    from invsvc_async.client import Client
+    from invsvc_async.convert import unstructure
+    from invsvc_async.credentials import ApiKey, OAuthToken, PersonToken, TokenProvider
+    from invsvc_async.errors import (
+        AmbiguousWriteError,
+        AuthenticationError,
+        ConfigurationError,
+        ConflictError,
+        CursorStalledError,
+        DeadlineExceededError,
+        EventError,
+        FieldError,
+        FileEncodingError,
+        FilterNotHonouredError,
+        InvalidRequestError,
+        InvsvcError,
+        JournalError,
+        MalformedEventError,
+        NotFoundError,
+        NotSentError,
+        PagingError,
+        PermissionDeniedError,
+        RateLimitedError,
+        ResponseLostError,
+        SecretLostError,
+        ServerError,
+        ServiceError,
+        SignatureMismatchError,
+        SignatureMissingError,
+        TransportError,
+        UnauthenticatedEventError,
+        UnreadableResponseError,
+        ValidationFailedError,
+        WriteError,
+        WriteNotAppliedError,
+        WriteSupersededError,
+    )
+    from invsvc_async.models.common import UNSET, Page
+    from invsvc_async.outcome import Outcome
+    from invsvc_async.pages import Pages
+    from invsvc_async.reconcile.evidence import Absent, Applied, CannotTell, Holds, Superseded, Verdict
+    from invsvc_async.reconcile.intent import Intent
+    from invsvc_async.settings import ParameterNames, ReadRetries, ReconcilePolicy, Timeouts
+    from invsvc_async.wire import Envelope
+    from invsvc_async.writes import Write
+
+_HOMES = {
+    "batch": ("Batch",),
+    "client": ("Client",),
+    "convert": ("unstructure",),
+    "credentials": ("ApiKey", "OAuthToken", "PersonToken", "TokenProvider"),
+    "errors": (
+        "AmbiguousWriteError", "AuthenticationError", "ConfigurationError", "ConflictError", "CursorStalledError",
+        "DeadlineExceededError", "EventError", "FieldError", "FileEncodingError", "FilterNotHonouredError",
+        "InvalidRequestError", "InvsvcError", "JournalError", "MalformedEventError", "NotFoundError", "NotSentError",
+        "PagingError", "PermissionDeniedError", "RateLimitedError", "ResponseLostError", "SecretLostError", "ServerError",
+        "ServiceError", "SignatureMismatchError", "SignatureMissingError", "TransportError",
+        "UnauthenticatedEventError", "UnreadableResponseError", "ValidationFailedError", "WriteError",
+        "WriteNotAppliedError", "WriteSupersededError",
+    ),
+    "models.common": ("UNSET", "Page"),
+    "outcome": ("Outcome",),
+    "pages": ("Pages",),
+    "reconcile.evidence": ("Absent", "Applied", "CannotTell", "Holds", "Superseded", "Verdict"),
+    "reconcile.intent": ("Intent",),
+    "settings": ("ParameterNames", "ReadRetries", "ReconcilePolicy", "Timeouts"),
+    "wire": ("Envelope",),
+    "writes": ("Write",),
+}  # fmt: skip
+_HOME = {name: home for home, names in _HOMES.items() for name in names}
+_ROOMS = ("errors", "events", "models", "readers", "simulator", "testing")
+
+__all__ = [  # noqa: PLE0604 - the names are those of the table above, which the type checker's block spells out
+    "__version__",
+    *_HOME,
+    *_ROOMS,
+]
+
+
+def __getattr__(name: str) -> object:
+    if name in _HOME:
+        value = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+    elif name in _ROOMS:
+        value = import_module(f"{__name__}.{name}")
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

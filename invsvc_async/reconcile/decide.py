@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PROOF_LASTS", "READ_TIME", "decide"]
 
+JOURNEY_READER = "journey_reader"  # the name of a journey reader of the caller's own
 NOT_SENT_TRIES = 3  # how often a request that never left is tried again
 PROOF_LASTS = 5.0  # s: how long after its end a read that shows absence allows a re-send
 READ_TIME = 5.0  # s: what one settling read is given
@@ -84,7 +85,8 @@ def _before_first(known: Known) -> Decision:
 
 
 def _send(known: Known) -> Send:
-    return Send(attempt_timeout=known.intent.timeouts.attempt)
+    timeouts = known.intent.timeouts
+    return Send(attempt_timeout=min(timeouts.attempt, timeouts.call))
 
 
 def _never_left(known: Known) -> Decision:
@@ -271,7 +273,7 @@ def _reader_in_spec(known: Known) -> str | None:
     """Name the read that settles the operation; a journey's can be replaced or switched off."""
     if known.operation.finder == "journey":
         reader = known.policy.journey_reader
-        return reader if reader is None or isinstance(reader, str) else "journey_reader"
+        return reader if reader is None or isinstance(reader, str) else JOURNEY_READER
     return known.operation.reader
 
 

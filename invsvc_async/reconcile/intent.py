@@ -66,6 +66,7 @@ class Intent:
     path: dict[str, str] = attrs.field(factory=dict)
     query: dict[str, str] = attrs.field(factory=dict)
     body: Wire = None
+    has_body: bool = True
     scope: Scope
     tag: str | None = None
     baseline: Wire = None
@@ -74,3 +75,22 @@ class Intent:
     policy: ReconcilePolicy = attrs.field(factory=ReconcilePolicy)
     timeouts: Timeouts = attrs.field(factory=Timeouts)
     reader: str | None = None  # name of the caller's own reader
+
+    def to_json(self) -> str:
+        """Give the intent as JSON text: no token, no secret; the caller's own readers by name only."""
+        from invsvc_async.reconcile.codec import intent_to_json
+
+        return intent_to_json(self)
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Intent:
+        """
+        Take an intent back from its JSON text.
+
+        Raises:
+            InvalidRequestError: The text is damaged, of a newer version, or not an intent at all.
+
+        """
+        from invsvc_async.reconcile.codec import intent_from_json
+
+        return intent_from_json(text)

@@ -1,0 +1,439 @@
+"""
+Hold one client's settings and its resources; never build a request.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from functools import cached_property
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any, Literal, Self
+from urllib.parse import urlsplit
+
+import attrs
+
+from invsvc_async._version import __version__
+from invsvc_async.clock import Clock, SystemClock
+from invsvc_async.credentials import Credential, credential_from
+from invsvc_async.errors import ConfigurationError
+from invsvc_async.models.common import UNSET
+from invsvc_async.quota import RetryQuota
+from invsvc_async.session import Session, View
+from invsvc_async.settings import ParameterNames, ReadRetries, ReconcilePolicy, Timeouts
+from invsvc_async.settling import resumed, settled
+from invsvc_async.transport import MAX_RESPONSE_BYTES, Transport
+
+if TYPE_CHECKING:
+    import ssl as tls
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+    from types import TracebackType
+
+    import aiohttp
+
+    from invsvc_async.journal import Journal
+    from invsvc_async.models.common import Unset
+    from invsvc_async.outcome import Outcome
+    from invsvc_async.reconcile.evidence import Reader, Wire
+    from invsvc_async.reconcile.intent import Intent
+    from invsvc_async.resources.invoices import Invoices
+    from invsvc_async.resources.journeys import Journeys
+    from invsvc_async.resources.payments import Payments
+    from invsvc_async.resources.retentions import Retentions
+    from invsvc_async.resources.sheets import Sheets
+    from invsvc_async.resources.teams import Teams
+    from invsvc_async.resources.unlisted import ByteStream
+    from invsvc_async.resources.users import Users
+    from invsvc_async.resources.webhooks import Webhooks
+    from invsvc_async.session import AttemptReport, DecisionReport
+    from invsvc_async.wire import Envelope
+    from invsvc_async.writes import Write
+
+__all__ = ["Client"]
+
+_LOOPBACK = re.compile(r"localhost|127(\.\d{1,3}){3}|::1")
+_VERSION = re.compile(r"/v\d+$")
+_OURS_TO_SET = ("authorization", "content-type", "content-length", "content-encoding", "expect", "host", "transfer-encoding")
+
+
+class Client:
+    """
+    The service, as one application sees it: one credential, one pool of connections, one loop.
+
+    Make one for each application and share it: it is safe under thousands of tasks.  ``async with`` it, or call :meth:`aclose`.
+    Times are in seconds.  ``max_response_bytes`` bounds a body as received and as unfolded.  ``session`` is the
+    application's own ``aiohttp.ClientSession``: used, never closed.  ``journal`` names a file that stores each write before its first
+    byte.  The hooks get metadata only: ``on_attempt`` of each request, ``on_decision`` of each decision about a write, ``on_unsettled`` the
+    intent of each write whose fate is open.
+
+    Raises:
+        ConfigurationError: Something given cannot work, in words.
+
+    Spec: Authentication.
+
+    """
+
+    def __init__(  # noqa: PLR0913 - each is a setting of its own
+        self,
+        base_url: str,
+        credential: Credential,
+        *,
+        team: str | None = None,
+        timeout: Timeouts = Timeouts(),  # noqa: B008 - frozen
+        reads: ReadRetries = ReadRetries(),  # noqa: B008 - frozen
+        reconcile: ReconcilePolicy = ReconcilePolicy(),  # noqa: B008 - frozen
+        names: ParameterNames = ParameterNames(),  # noqa: B008 - frozen
+        max_concurrency: int | Literal["adaptive"] = 100,
+        max_response_bytes: int = MAX_RESPONSE_BYTES,
+        journal: str | Path | Journal | None = None,
+        session: aiohttp.ClientSession | None = None,
+        ssl: tls.SSLContext | aiohttp.Fingerprint | bool | None = None,
+        headers: Mapping[str, str] | None = None,
+        user_agent: str | None = None,
+        trust_env: bool = False,
+        allow_insecure_http: bool = False,
+        on_attempt: Callable[[AttemptReport], None] | None = None,
+        on_decision: Callable[[DecisionReport], None] | None = None,
+        on_unsettled: Callable[[Intent], None] | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        if not isinstance(credential, Credential):
+            raise ConfigurationError("the credential must be ApiKey(…), OAuthToken(…), PersonToken(…) or TokenProvider(…)")
+        clock = clock or SystemClock()
+        transport = Transport(
+            max_concurrency=max_concurrency,
+            session=session,
+            ssl=ssl,
+            trust_env=trust_env,
+            max_response_bytes=max_response_bytes,
+            clock=clock,
+        )
+        shared = Session(
+            transport=transport,
+            clock=clock,
+            base_url=_checked_url(base_url, allow_insecure_http=allow_insecure_http),
+            credential=credential,
+            headers=_headers(headers, user_agent),
+            quota=RetryQuota(),
+            on_attempt=on_attempt,
+            on_decision=on_decision,
+            on_unsettled=on_unsettled,
+            journal=_journal(journal),
+        )
+        self._view = View(
+            session=shared, timeouts=timeout, reads=reads, reconcile=reconcile, names=names, team=_checked_team(team)
+        )
+
+    @classmethod
+    def of(cls, view: View) -> Self:
+        """Make a client of an existing view; it shares everything with the one that the view is of."""
+        client = cls.__new__(cls)
+        client._view = view
+        return client
+
+    @classmethod
+    def from_env(cls, *, profile: str | None = None, **settings: Any) -> Self:  # Any: those of Client
+        """
+        Make a client from the environment, and from a profile of ``invsvc.toml``.
+
+        Reads ``INVSVC_BASE_URL``; one of ``INVSVC_API_KEY``, ``INVSVC_OAUTH_TOKEN`` and ``INVSVC_PERSON_TOKEN``; ``INVSVC_TEAM``;
+        ``INVSVC_PROFILE`` (or *profile*) names a table ``[profiles.NAME]`` of ``invsvc.toml`` in this directory, with ``base_url``, ``team`` and a
+        table ``names`` of parameter names.  The environment goes before the file; *settings* go before both.
+
+        Raises:
+            ConfigurationError: Something is missing or contradictory; it says what to set.
+
+        """
+        from invsvc_async.profiles import from_environment
+
+        found = from_environment(os.environ, profile)
+        credential = settings.pop("credential", None) or credential_from(
+            api_key=os.environ.get("INVSVC_API_KEY"),
+            oauth_token=os.environ.get("INVSVC_OAUTH_TOKEN"),
+            person_token=os.environ.get("INVSVC_PERSON_TOKEN"),
+        )
+        return cls(**{**found, "credential": credential, **settings})
+
+    def __repr__(self) -> str:
+        view = self._view
+        return f"Client({view.session.base_url!r}, {view.session.credential!r}, team={view.team!r})"
+
+    # --- views
+
+    def with_options(
+        self,
+        *,
+        timeout: Timeouts | Unset = UNSET,
+        reads: ReadRetries | Unset = UNSET,
+        reconcile: ReconcilePolicy | Unset = UNSET,
+        names: ParameterNames | Unset = UNSET,
+        team: str | None | Unset = UNSET,
+    ) -> Self:
+        """Give a cheap view on the same pool with other options; closing it closes the pool."""
+        asked = {"timeouts": timeout, "reads": reads, "reconcile": reconcile, "names": names, "team": team}
+        changed: dict[str, Any] = {  # Any: each has the type of its argument
+            name: value for name, value in asked.items() if value is not UNSET
+        }
+        _checked_team(changed.get("team"))
+        return self.of(attrs.evolve(self._view, **changed))
+
+    def for_team(self, team: str) -> Self:
+        """
+        Give a view that acts on *team* (Connect): only API keys with that plan feature may; its 403 comes through.
+
+        Spec: Authentication, 4.
+        """
+        return self.with_options(team=team)
+
+    # --- resources
+
+    @cached_property
+    def journeys(self) -> Journeys:
+        """Workflow graphs."""
+        from invsvc_async.resources.journeys import Journeys
+
+        return Journeys(self._view)
+
+    @cached_property
+    def invoices(self) -> Invoices:
+        """Invoice lists and downloads of the tax authority."""
+        from invsvc_async.resources.invoices import Invoices
+
+        return Invoices(self._view)
+
+    @cached_property
+    def retentions(self) -> Retentions:
+        """Files of stamped retentions."""
+        from invsvc_async.resources.retentions import Retentions
+
+        return Retentions(self._view)
+
+    @cached_property
+    def teams(self) -> Teams:
+        """Teams and their table-database integration."""
+        from invsvc_async.resources.teams import Teams
+
+        return Teams(self._view)
+
+    @cached_property
+    def users(self) -> Users:
+        """Users and the caller's preferences."""
+        from invsvc_async.resources.users import Users
+
+        return Users(self._view)
+
+    @cached_property
+    def payments(self) -> Payments:
+        """Payment links and reminder operations."""
+        from invsvc_async.resources.payments import Payments
+
+        return Payments(self._view)
+
+    @cached_property
+    def sheets(self) -> Sheets:
+        """The spreadsheet import."""
+        from invsvc_async.resources.sheets import Sheets
+
+        return Sheets(self._view)
+
+    @cached_property
+    def webhooks(self) -> Webhooks:
+        """The addresses that events are delivered to."""
+        from invsvc_async.resources.webhooks import Webhooks
+
+        return Webhooks(self._view)
+
+    # --- what the table does not list
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, Any] | None = None,  # Any: texts, whole numbers, booleans
+        json: Wire = UNSET,
+        team: str | None = None,
+    ) -> Envelope:
+        """
+        Read anything else (GET), retried as reads are, and give the envelope, its ``data`` plain with exact numbers.
+
+        Raises:
+            InvalidRequestError: The method is not GET, or the path leaves the base URL; nothing was sent.
+            ServiceError, TransportError, DeadlineExceededError: As of any read.
+
+        Spec: Endpoints.
+
+        """
+        return await self._unlisted.request(method, path, params=params, json=json, team=team)
+
+    def write(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, Any] | None = None,  # Any: texts, whole numbers, booleans
+        json: Wire = UNSET,
+        reader: Reader | None = None,
+        team: str | None = None,
+    ) -> Write[Any]:  # Any: the payload, plain
+        """
+        Send any other write under the rules of all writes, and give its payload as plain data.
+
+        When the answer is lost, *reader* (an async callable of the client and the intent that returns a finding) finds out what
+        became of it; without one the verdict is UNKNOWN at once.
+
+        Raises:
+            InvalidRequestError: The method reads, or the path leaves the base URL; nothing was sent.
+            ServiceError: The service said no.
+            WriteNotAppliedError: It provably did not happen.
+            AmbiguousWriteError: The answer was lost, and nothing that was read tells.
+
+        Spec: Endpoints.
+
+        """
+        return self._unlisted.write(method, path, params=params, json=json, reader=reader, team=team)
+
+    def download(
+        self, path: str, *, params: Mapping[str, Any] | None = None, team: str | None = None
+    ) -> ByteStream:
+        """
+        Stream bytes that have no envelope; iterate over it, or ``await .read()``.
+
+        Raises:
+            InvalidRequestError: The path leaves the base URL; nothing was sent.
+            ServiceError, NotSentError, ResponseLostError: While it is read.
+
+        Spec: Endpoints, Invoices.
+
+        """
+        return self._unlisted.download(path, params=params, team=team)
+
+    @cached_property
+    def _unlisted(self) -> Any:  # Any: resources.unlisted.Unlisted, imported on first use
+        from invsvc_async.resources.unlisted import Unlisted
+
+        return Unlisted(self._view)
+
+    # --- writes whose fate is open
+
+    @property
+    def unsettled(self) -> tuple[Intent, ...]:
+        """The intents of this client whose fate is open (cancelled in flight, unknown), oldest first; 10,000 at most."""
+        return tuple(self._view.session.unsettled.values())
+
+    async def settle(
+        self, intent: Intent, *, reader: Reader | None = None, same_mode: bool = False
+    ) -> Outcome[Any]:  # Any: the intent's operation says what the value is
+        """
+        Find out, later or elsewhere, what became of a write that was sent; it only reads, so twice is harmless.
+
+        *reader* is the caller's own where the write had one.  ``same_mode=True`` is the caller's word that the intent belongs to this
+        credential's team and data mode, where neither an answer nor the credential itself can show it.
+
+        Raises:
+            InvalidRequestError: The intent belongs to another base URL, team, data mode or credential.
+
+        """
+        return await settled(self._view, intent, reader=reader, same_mode=same_mode)
+
+    def resume(
+        self, intent: Intent, *, reader: Reader | None = None, same_mode: bool = False
+    ) -> Write[Any]:  # Any: the intent's operation says what the value is
+        """
+        Settle first, then send again if that proved the write absent; nothing is sent before it is awaited.
+
+        Raises:
+            InvalidRequestError: The intent belongs to another base URL, team, data mode or credential.
+
+        """
+        return resumed(self._view, intent, reader=reader, same_mode=same_mode)
+
+    async def recover(self) -> list[Outcome[Any]]:  # Any: each intent's operation says what its value is
+        """
+        Settle what a process before this one left in the journal, one by one; it only reads.
+
+        Raises:
+            ConfigurationError: The client has no journal.
+            JournalError: The journal is held by another process, damaged, or of a newer version.
+
+        """
+        journal = self._view.session.journal
+        if journal is None:
+            raise ConfigurationError("there is nothing to recover from: make the client with journal='outbox.db'")
+        await journal.open()
+        return [
+            await settled(self._view, intent, reader=None, same_mode=True, journaled=True)
+            async for intent in journal.open_intents()
+        ]
+
+    # --- life
+
+    async def __aenter__(self) -> Self:
+        if self._view.session.journal is not None:
+            await self._view.session.journal.open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close the connections (never a session of the application's); what is in flight ends, and its intents stay."""
+        session = self._view.session
+        await session.transport.aclose()
+        if session.journal is not None:
+            await session.journal.aclose()
+
+
+def _checked_url(text: object, *, allow_insecure_http: bool) -> str:
+    if not isinstance(text, str):
+        raise ConfigurationError(f"base_url must be a text, not {type(text).__name__}")
+    try:
+        parts = urlsplit(text)
+        port, host = parts.port, parts.hostname
+    except ValueError as error:
+        raise ConfigurationError(f"base_url is not a URL: {error}") from None
+    path = parts.path.rstrip("/")
+    problems = [
+        (parts.scheme not in ("http", "https") or not host, "must begin with https:// (or http://) and name a host"),
+        (bool(parts.username or parts.password), "must carry no credentials: pass ApiKey(…) or the like"),
+        (bool(parts.query or parts.fragment) or "?" in text or "#" in text, "must carry no query or fragment"),
+        (not _VERSION.search(path), "must end in the version segment, such as https://host.example/v2"),
+        (
+            parts.scheme == "http" and not _LOOPBACK.fullmatch(host or "") and not allow_insecure_http,
+            "is plain http to a host that is not this machine: use https, or say allow_insecure_http=True",
+        ),
+        (any(ord(char) <= 32 or ord(char) == 127 for char in text), "holds a space or control character"),
+    ]
+    wrong = [words for found, words in problems if found]
+    if wrong:
+        raise ConfigurationError(f"base_url {'; '.join(wrong)}")
+    place = f"[{host}]" if host and ":" in host else host
+    return f"{parts.scheme}://{place}{f':{port}' if port else ''}{path}"
+
+
+def _checked_team(team: object) -> str | None:
+    if team is not None and (not isinstance(team, str) or not team or not team.isprintable()):
+        raise ConfigurationError("team must be a team's id, as text")
+    return team
+
+
+def _headers(extra: Mapping[str, str] | None, user_agent: str | None) -> dict[str, str]:
+    ours = user_agent or f"invsvc-async/{__version__} aiohttp/{version('aiohttp')}"
+    headers = {"Accept": "application/json", "User-Agent": ours, **(extra or {})}
+    for name, value in headers.items():
+        if name.lower() in _OURS_TO_SET:
+            raise ConfigurationError(f"headers: {name} is set by the client itself")
+        if not value.isprintable():
+            raise ConfigurationError(f"headers: the value of {name} holds a line break or control character")
+    return headers
+
+
+def _journal(given: str | Path | Journal | None) -> Journal | None:
+    if given is None or hasattr(given, "open_intents"):
+        return given  # type: ignore[return-value]  # it has the methods of one
+    from invsvc_async.batch.outbox import Outbox
+
+    return Outbox(given)

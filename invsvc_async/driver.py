@@ -1,0 +1,403 @@
+"""
+Drive one write: do what ``decide`` says and add what came of it to the history; never decide here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from invsvc_async.errors import InvsvcError, ServiceError, TransportError
+from invsvc_async.operations import BY_NAME
+from invsvc_async.outcome import Outcome, resends_of
+from invsvc_async.reconcile.decide import JOURNEY_READER, READ_TIME, decide
+from invsvc_async.reconcile.evidence import (
+    Absent,
+    Applied,
+    Attempt,
+    CannotTell,
+    Done,
+    End,
+    ErrorFacts,
+    Evidence,
+    Holds,
+    Read,
+    Reading,
+    Send,
+    Superseded,
+    Tick,
+    Verdict,
+    Wait,
+)
+from invsvc_async.reconcile.find import TAG, no_such_read
+from invsvc_async.reconcile.known import Known
+from invsvc_async.reconcile.revise import stored
+from invsvc_async.reconcile.same import normal_url
+from invsvc_async.session import DecisionReport, Request, stamp_of
+
+if TYPE_CHECKING:
+    from invsvc_async.client import Client
+    from invsvc_async.reconcile.evidence import Decision, Event, History, Reader, Wire
+    from invsvc_async.reconcile.intent import Intent
+    from invsvc_async.results import Result
+    from invsvc_async.session import View
+    from invsvc_async.transport import Exchange
+
+__all__ = ["Driver"]
+
+T = TypeVar("T")
+
+log = logging.getLogger("invsvc_async.writes")
+
+LIST_SIZE = 100  # the most that one listing of webhooks holds
+_FINDINGS = (Applied, Holds, Absent, Superseded, CannotTell)
+
+
+class Driver(Generic[T]):
+    """One run of one write, from its first send (or from where another process left it) to its outcome."""
+
+    def __init__(
+        self,
+        view: View,
+        request: Request,
+        intent: Intent,
+        result: Result[T],
+        *,
+        reader: Reader | None = None,
+        history: History = (),
+        may_send: bool = True,
+    ) -> None:
+        self.view = view
+        self.session = view.session
+        self.request = request
+        self.operation = request.operation
+        self.intent = intent
+        self.result = result
+        self.reader = reader
+        self.history = history
+        self.may_send = may_send
+        self.error: InvsvcError | None = None  # of the last attempt that failed
+        self.value: T | None = None  # of a readable answer
+
+    # --- the loop
+
+    async def run(self) -> Outcome[T]:
+        """Drive to an outcome; cancelled, leave the intent where it can be settled later."""
+        line = self._line()
+        if self.history:  # taken up again: time has passed since
+            self._add(Tick(self.session.clock.now()))
+        try:
+            if line is None:
+                return await self._concluded(await self._loop())
+            async with self.session.turns.turn(line, self.session.clock) as turn:
+                try:
+                    return await self._concluded(await self._loop())
+                finally:
+                    known = self._known()
+                    turn.free_at = known.over if known.in_doubt else turn.free_at
+        except BaseException:
+            self._shelve()
+            raise
+
+    async def _loop(self) -> Done:
+        while True:
+            decision = decide(self.operation, self.intent, self.history)
+            if not self.may_send and isinstance(decision, Send):
+                decision = self._not_sending()
+            self._tell(decision)
+            match decision:
+                case Done():
+                    return decision
+                case Send():
+                    await self._send(decision)
+                case Read():
+                    self._add(await self._look(decision))
+                case Wait(seconds):
+                    await self.session.clock.sleep(seconds)
+                    self._add(Tick(self.session.clock.now()))
+
+    def _add(self, event: Event) -> None:
+        self.history = (*self.history, event)
+
+    def _known(self) -> Known:
+        return Known(self.operation, self.intent, self.history)
+
+    def current_intent(self) -> Intent:
+        """Give the intent as another process would need it now."""
+        return stored(self.operation, self.intent, self.history)
+
+    def _not_sending(self) -> Done:
+        """Say what a settle finds where a resume would send."""
+        last = self.history[-1]
+        read_at = last.started if isinstance(last, Reading) else None
+        evidence = Evidence(basis="absence" if self.intent.sent else "never sent", read_at=read_at)
+        return Done(
+            verdict=Verdict.NOT_APPLIED, reason="it has not happened, and settling sends nothing", evidence=evidence
+        )
+
+    def _line(self) -> tuple[str | None, str] | None:
+        """Name the line in which an untagged create stands: identical ones could not be told apart."""
+        if self.operation.finder != "created_webhook" or self.intent.tag is not None or not self.may_send:
+            return None
+        return self.intent.scope.team, normal_url(self.intent.body["url"])
+
+    # --- sending
+
+    async def _send(self, send: Send) -> None:
+        clock, started = self.session.clock, self.session.clock.now()
+        deadline = asyncio.get_running_loop().time() + send.attempt_timeout
+        try:
+            exchange = await self.view.exchange(self.request, deadline=deadline, not_after=send.not_after)
+        except InvsvcError as error:  # a token that could not be had
+            self.error = error
+            self._add(Attempt(started=started, ended=clock.now(), end=End.NOT_SENT, error=_facts(error)))
+            return
+        if self.session.journal is not None:
+            intent = stored(self.operation, self.intent, self.history, send=send, at=started)
+            await self.session.journal.sending(intent)
+        try:
+            await self.view.attempt(self.request, deadline=deadline, exchange=exchange)
+        finally:
+            if exchange.end is not None:
+                self._add(self._attempt(exchange, send))
+        if exchange.status == 401 and await self.view.renew_token(exchange):
+            self._mark_renewed()
+
+    def _attempt(self, exchange: Exchange, send: Send) -> Attempt:
+        assert exchange.end is not None
+        readable, failure, stamp, retry_after, own = False, None, None, None, False
+        try:
+            envelope = self.view.opened(self.request, exchange)
+            self.value = self.result.of_answer(envelope, self.request)
+            readable, stamp, own = True, envelope.stamp, True
+        except ServiceError as error:
+            failure, stamp, own, retry_after = error, stamp_of(error), error.own_envelope, error.retry_after
+        except TransportError as error:
+            failure = error
+        self.error = failure or self.error
+        return Attempt(
+            started=exchange.started,
+            ended=exchange.ended,
+            end=exchange.end,
+            status=exchange.status,
+            readable=readable,
+            own_envelope=own,
+            error=_facts(failure) if failure else None,
+            stamp=stamp,
+            retry_after=retry_after,
+            timeout=send.attempt_timeout,
+        )
+
+    def _mark_renewed(self) -> None:
+        import attrs
+
+        last = self.history[-1]
+        assert isinstance(last, Attempt)
+        self.history = (*self.history[:-1], attrs.evolve(last, token_renewed=True))
+
+    # --- reading
+
+    async def _look(self, read: Read) -> Reading:
+        reader = self._own_reader(read.reader)
+        if reader is not None:
+            return await self._ask(reader)
+        operation = BY_NAME[read.reader]
+        in_doubt = self._known().in_doubt
+        if operation.name == "webhooks.list":
+            request = Request(operation=operation, query={"limit": str(LIST_SIZE)}, team=self.intent.scope.team)
+            fetch = partial(self._fetch, request, in_doubt=in_doubt)
+            reading: Reading = await self.session.listings.share(self.intent.scope.team, fetch)
+            return self._without_own_claims(reading)
+        request = Request(operation=operation, path=self.intent.path, team=self.intent.scope.team)
+        reading = await self._fetch(request, in_doubt=in_doubt)
+        if no_such_read(self._known(), reading):
+            self.session.warn_once(
+                "journey_reader",
+                f"reading a journey back answered HTTP {reading.status}: journey updates in doubt stay unknown here. "
+                "Set ReconcilePolicy(journey_reader=…) to a read that this deployment has, or to None",
+            )
+        return reading
+
+    async def _fetch(self, request: Request, *, in_doubt: bool) -> Reading:
+        """Read the state once (twice where a fresh token was needed)."""
+        started = self.session.clock.now()
+        try:
+            exchange = await self._exchanged(request, in_doubt=in_doubt)
+            if exchange.status == 401 and await self.view.renew_token(exchange):
+                exchange = await self._exchanged(request, in_doubt=in_doubt)
+            envelope = self.view.opened(request, exchange)
+            seen = envelope.data
+        except ServiceError as error:
+            return Reading(
+                started=exchange.started,
+                ended=exchange.ended,
+                status=error.status,
+                own_envelope=error.own_envelope,
+                stamp=stamp_of(error),
+                error=_facts(error),
+            )
+        except InvsvcError as error:
+            return Reading(started=started, ended=self.session.clock.now(), error=_facts(error))
+        many = len(seen) if isinstance(seen, list) else 0
+        return Reading(
+            started=exchange.started,
+            ended=exchange.ended,
+            status=exchange.status,
+            own_envelope=True,
+            seen=seen,
+            raw_count=many,
+            full=many >= LIST_SIZE or bool(envelope.has_more or envelope.next),
+            stamp=envelope.stamp,
+        )
+
+    async def _exchanged(self, request: Request, *, in_doubt: bool) -> Exchange:
+        deadline = asyncio.get_running_loop().time() + READ_TIME
+        return await self.view.attempt(request, deadline=deadline, lane="settle" if in_doubt else "call")
+
+    def _without_own_claims(self, reading: Reading) -> Reading:
+        import attrs
+
+        claims, key = self.session.claims, self.intent.key
+        ids = (item.get("id") for item in reading.seen or () if isinstance(item, dict))
+        others = frozenset(each for each in ids if isinstance(each, str) and claims.get(each, key) != key)
+        return attrs.evolve(reading, claimed_by_others=others) if others else reading
+
+    def _own_reader(self, name: str) -> Reader | None:
+        if name == self.intent.reader:
+            return self.reader
+        if name != JOURNEY_READER:
+            return None
+        own = self.intent.policy.journey_reader  # an intent from elsewhere holds but its name
+        return own if callable(own) else self._clients_journey_reader()
+
+    def _clients_journey_reader(self) -> Reader:
+        own = self.view.reconcile.journey_reader
+        return own if callable(own) else _no_reader
+
+    async def _ask(self, reader: Reader) -> Reading:
+        """Let the caller's own reader look; whatever it raises, or gives that is no finding, is a failed read."""
+        from invsvc_async.client import Client
+
+        clock = self.session.clock
+        started = clock.now()
+        try:
+            async with asyncio.timeout(READ_TIME):
+                found = await reader(Client.of(self.view), self.current_intent())
+            if isinstance(found, _FINDINGS):
+                return Reading(started=started, ended=clock.now(), finding=found)
+            if self.operation.finder == "journey":
+                return Reading(
+                    started=started, ended=clock.now(), status=200, own_envelope=True, seen=_plain_journey(found)
+                )
+            why = f"the reader gave a {type(found).__name__}, not a finding"
+        except Exception as error:  # noqa: BLE001 - the caller's code; a failed read is no evidence of anything
+            why = f"the reader failed with {type(error).__name__}: {error}"
+        log.warning("%s %s: %s", self.operation.name, self.intent.key, why)
+        return Reading(started=started, ended=clock.now(), error=ErrorFacts(kind="reader", message=why))
+
+    # --- the end
+
+    async def _concluded(self, done: Done) -> Outcome[T]:
+        known = self._known()
+        value = await self._value_of(done)
+        lost = done.verdict is Verdict.APPLIED and self.operation.finder == "created_webhook" and self.value is None
+        outcome = Outcome(
+            verdict=done.verdict,
+            message=done.reason,
+            intent=self.current_intent(),
+            evidence=done.evidence,
+            value=value,
+            error=self.error,
+            attempts=len(known.attempts),
+            resends=resends_of(known),
+            secret_lost=lost,
+            history=self.history,
+            started_as=self.intent,
+        )
+        self._claim(done)
+        if self.session.journal is not None:
+            await self.session.journal.settled(outcome.intent, outcome)
+        if done.verdict is Verdict.UNKNOWN:
+            self.session.leave_unsettled(outcome.intent)
+        else:
+            self.session.unsettled.pop(self.intent.key, None)
+        return outcome
+
+    async def _value_of(self, done: Done) -> T | None:
+        if done.verdict is not Verdict.APPLIED:
+            return None
+        if self.value is not None:
+            return self.value
+        if done.evidence.basis == "reader":
+            return done.value  # type: ignore[no-any-return]  # the caller's reader says what it is
+        if done.value is None and self.operation.finder == "updated_webhook":  # its answer need not hold the webhook
+            done_value = (await self._look(Read(reader="webhooks.get", why="the value"))).seen
+            return self.result.of_state(done_value or dict(self.intent.path))
+        return None if done.value is None else self.result.of_state(done.value)
+
+    def _claim(self, done: Done) -> None:
+        """Note which webhooks are this intent's; a tag of the fixed form says so by itself."""
+        if self.operation.finder != "created_webhook" or done.verdict is not Verdict.APPLIED:
+            return
+        if self.intent.tag is not None and TAG.fullmatch(self.intent.tag):
+            return
+        found = [done.value, *(done.evidence.duplicates or ())]
+        ids = [each.get("id") for each in found if isinstance(each, dict)]
+        for each in [*ids, getattr(self.value, "id", None)]:
+            if isinstance(each, str):
+                self.session.claim(each, self.intent.key)
+
+    def _shelve(self) -> None:
+        """Keep the intent, if and only if a byte of it may have left."""
+        if self._known().sends:
+            self.session.leave_unsettled(self.current_intent())
+
+    # --- telling
+
+    def _tell(self, decision: Decision) -> None:
+        noted = len(self.history) > 1
+        if not noted and self.session.on_decision is None and not log.isEnabledFor(logging.DEBUG):
+            return
+        kind, reason, verdict = _words(decision)
+        level = logging.INFO if noted else logging.DEBUG
+        log.log(level, "%s %s: %s%s", self.operation.name, self.intent.key, kind, f" ({reason})" if reason else "")
+        report = DecisionReport(
+            operation=self.operation.name, key=self.intent.key, decision=kind, reason=reason, verdict=verdict
+        )
+        self.session.tell(self.session.on_decision, report)
+
+
+async def _no_reader(client: Client, intent: Intent) -> CannotTell:  # noqa: ARG001, RUF029 - a reader's form
+    return CannotTell("the intent names a journey reader that this client does not have: give it in its ReconcilePolicy")
+
+
+def _words(decision: Decision) -> tuple[Any, str, str | None]:  # Any: one of DecisionReport's literals
+    match decision:
+        case Done(verdict=verdict, reason=reason):
+            return "done", f"{verdict}: {reason}", str(verdict)
+        case Send(not_after=not_after):
+            return "send", "again, on proof of absence" if not_after is not None else "", None
+        case Read(reader=reader, why=why):
+            return "read", f"{reader}: {why}", None
+        case Wait(seconds):
+            return "wait", f"{seconds:.3f} s", None
+
+
+def _facts(error: InvsvcError) -> ErrorFacts:
+    if isinstance(error, ServiceError):
+        return ErrorFacts(
+            kind=type(error).__name__,
+            message=error.message or str(error),
+            status=error.status,
+            code=error.code,
+        )
+    status = error.status if isinstance(error, TransportError) else None
+    return ErrorFacts(kind=type(error).__name__, message=str(error), status=status)
+
+
+def _plain_journey(found: object) -> Wire:
+    from invsvc_async.convert import unstructure
+
+    return found if isinstance(found, dict) else unstructure(found)

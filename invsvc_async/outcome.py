@@ -1,0 +1,105 @@
+"""
+Hold what became of a write, and tell the story of how that is known; never the network.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+import attrs
+
+from invsvc_async.errors import (
+    AmbiguousWriteError,
+    SecretLostError,
+    ServiceError,
+    WriteError,
+    WriteNotAppliedError,
+    WriteSupersededError,
+)
+from invsvc_async.reconcile.evidence import End, Verdict
+from invsvc_async.reconcile.known import kind_of
+from invsvc_async.reconcile.story import tell, to_json
+
+if TYPE_CHECKING:
+    from invsvc_async.errors import InvsvcError
+    from invsvc_async.reconcile.evidence import Evidence, History
+    from invsvc_async.reconcile.intent import Intent
+    from invsvc_async.reconcile.known import Known
+
+__all__ = ["Outcome"]
+
+T_co = TypeVar("T_co", covariant=True)
+
+_ERRORS: dict[Verdict, type[WriteError]] = {
+    Verdict.NOT_APPLIED: WriteNotAppliedError,
+    Verdict.REFUSED: WriteNotAppliedError,
+    Verdict.SUPERSEDED: WriteSupersededError,
+    Verdict.UNKNOWN: AmbiguousWriteError,
+}
+
+
+@attrs.frozen(kw_only=True)
+class Outcome(Generic[T_co]):
+    """
+    What became of a write, and on which evidence.
+
+    ``value`` is the model where the verdict is APPLIED and it is known; ``error`` the last failure seen, whatever the verdict; ``attempts`` how
+    many requests were tried, those that never left included; ``resends`` how many of them were sent again on proof of
+    absence; ``secret_lost`` that a webhook was created and the answer with its secret was not received; ``message`` the one-line reason.
+    """
+
+    verdict: Verdict
+    message: str
+    intent: Intent = attrs.field(repr=False)
+    evidence: Evidence
+    value: T_co | None = None
+    error: InvsvcError | None = None
+    attempts: int = 0
+    resends: int = 0
+    secret_lost: bool = False
+    history: History = attrs.field(default=(), repr=False)
+    started_as: Intent | None = attrs.field(default=None, repr=False, eq=False)  # the intent before *history*
+
+    @property
+    def applied(self) -> bool | None:
+        """True if APPLIED, False if NOT_APPLIED or REFUSED, ``None`` where neither is sure."""
+        if self.verdict is Verdict.APPLIED:
+            return True
+        return False if self.verdict in (Verdict.NOT_APPLIED, Verdict.REFUSED) else None
+
+    def unwrap(self) -> T_co:
+        """
+        Give the value, as awaiting the write does.
+
+        Raises:
+            ServiceError: The service refused it.
+            WriteNotAppliedError, WriteSupersededError, AmbiguousWriteError, SecretLostError: As the verdict says.
+
+        """
+        if self.verdict is Verdict.APPLIED:
+            if self.secret_lost:
+                raise SecretLostError(f"{self._lead()}: applied, but its secret was lost", outcome=self) from self.error
+            return self.value  # type: ignore[return-value]  # None only where no read gives the value; see explain()
+        if self.verdict is Verdict.REFUSED and isinstance(self.error, ServiceError):
+            raise self.error
+        raise _ERRORS[self.verdict](f"{self._lead()}: {self.verdict}: {self.message}", outcome=self) from self.error
+
+    def _lead(self) -> str:
+        return f"{self.intent.operation} ({self.intent.key})"
+
+    def explain(self) -> str:
+        """Tell the story in a few plain lines: what was sent, what was read, why the verdict follows."""
+        return tell(self.started_as or self.intent, self.history, self.verdict, self.message)
+
+    def to_json(self) -> str:
+        """Give the story as JSON, which ``invsvc explain FILE`` replays through the same rules, offline."""
+        return to_json(self.started_as or self.intent, self.history, self.verdict, self.message)
+
+
+def resends_of(known: Known) -> int:
+    """Count the requests that were sent again after one in doubt."""
+    resends, in_doubt = 0, bool(known.carried)
+    for attempt in known.attempts:
+        resends += in_doubt and attempt.end is not End.NOT_SENT
+        in_doubt = in_doubt or kind_of(attempt) in ("short", "long")
+    return resends

@@ -1,0 +1,87 @@
+"""
+Read a client's settings from the environment and from ``invsvc.toml``; never a token, and nothing is sent.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from invsvc_async.errors import ConfigurationError
+from invsvc_async.settings import ParameterNames
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["FILE", "from_environment"]
+
+FILE = "invsvc.toml"
+_KEYS = {"base_url": str, "team": str, "allow_insecure_http": bool, "names": dict, "reconcile": dict}
+
+
+def from_environment(environment: Mapping[str, str], profile: str | None) -> dict[str, Any]:  # Any: Client's settings
+    """
+    Gather what ``Client`` takes, the environment before the file.
+
+    Raises:
+        ConfigurationError: There is no base URL, no such profile, or the file holds what it must not.
+
+    """
+    found = _from_file(environment, profile or environment.get("INVSVC_PROFILE"))
+    if environment.get("INVSVC_BASE_URL"):
+        found["base_url"] = environment["INVSVC_BASE_URL"]
+    if environment.get("INVSVC_TEAM"):
+        found["team"] = environment["INVSVC_TEAM"]
+    if "base_url" not in found:
+        raise ConfigurationError(f"set INVSVC_BASE_URL, or base_url in a profile of {FILE}")
+    return found
+
+
+def _from_file(environment: Mapping[str, str], profile: str | None) -> dict[str, Any]:
+    path = Path(environment.get("INVSVC_CONFIG") or FILE)
+    if not path.is_file():
+        if profile:
+            raise ConfigurationError(f"profile {profile!r} is asked for, and there is no file {path}")
+        return {}
+    try:
+        whole = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
+        raise ConfigurationError(f"{path} cannot be read: {error}") from None
+    profiles = whole.get("profiles", {})
+    name = profile or whole.get("default_profile")
+    if name is None:
+        return {}
+    if not isinstance(profiles, dict) or not isinstance(profiles.get(name), dict):
+        known = ", ".join(profiles) if isinstance(profiles, dict) and profiles else "none"
+        raise ConfigurationError(f"{path} has no profile {name!r}; it has {known}")
+    return _checked(profiles[name], f"{path}, profile {name!r}")
+
+
+def _checked(found: dict[str, Any], place: str) -> dict[str, Any]:
+    """Take what a profile may hold, in words where it holds anything else: a token among others."""
+    from invsvc_async.settings import ReconcilePolicy
+
+    wrong = [key for key, value in found.items() if not isinstance(value, _KEYS.get(key, ()))]
+    if wrong:
+        raise ConfigurationError(
+            f"{place}: {', '.join(wrong)} cannot stand there; it takes {', '.join(_KEYS)} (tokens belong in the environment)"
+        )
+    settings = dict(found)
+    for key, cls in (("names", ParameterNames), ("reconcile", ReconcilePolicy)):
+        if key in settings:
+            settings[key] = _made(cls, settings[key], f"{place}, {key}")
+    return settings
+
+
+def _made(cls: type[Any], values: dict[str, Any], place: str) -> Any:  # Any: one of two classes of settings
+    known = {each.name for each in attrs.fields(cls)}
+    unknown = sorted(set(values) - known)
+    if unknown:
+        raise ConfigurationError(f"{place}: unknown {', '.join(unknown)}")
+    try:  # TOML has no null: an empty text switches a name off
+        return cls(**{name: None if value == "" else value for name, value in values.items()})
+    except (TypeError, ValueError) as error:
+        raise ConfigurationError(f"{place}: {error}") from None

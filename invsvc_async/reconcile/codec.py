@@ -1,0 +1,212 @@
+"""
+Give intents and histories a JSON form that outlives processes and versions; never a token, secret or model.
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from functools import cache
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from invsvc_async import settings, wire
+from invsvc_async.errors import InvalidRequestError, InvsvcError
+from invsvc_async.operations import BY_NAME
+from invsvc_async.reconcile import evidence
+from invsvc_async.reconcile.intent import Intent
+
+if TYPE_CHECKING:
+    from cattrs import Converter
+
+    from invsvc_async.reconcile.evidence import Event, Finding, History, Wire
+
+__all__ = ["SCHEMA", "event_from_wire", "event_to_wire", "intent_from_json", "intent_to_json", "parsed"]
+
+T = TypeVar("T")
+
+SCHEMA = 1
+LONGEST = 64 * 2**20  # characters of an intent's text
+_EVENTS: dict[str, type[Event]] = {
+    "attempt": evidence.Attempt,
+    "reading": evidence.Reading,
+    "tick": evidence.Tick,
+    "resumed": evidence.Resumed,
+}
+_FINDINGS: dict[str, type[Any]] = {  # Any: what a finding holds is wire data
+    "applied": evidence.Applied,
+    "holds": evidence.Holds,
+    "absent": evidence.Absent,
+    "superseded": evidence.Superseded,
+    "cannot tell": evidence.CannotTell,
+}
+
+
+def intent_to_json(intent: Intent) -> str:
+    """Give *intent* as JSON text."""
+    return wire.dumps({"schema": SCHEMA, **_converter().unstructure(intent)}).decode()
+
+
+def intent_from_json(text: str | bytes) -> Intent:
+    """Take an intent from its text; InvalidRequestError says what is wrong with it."""
+    plain = parsed(text, "an intent")
+    plain.pop("schema")
+    intent = _structured(plain, Intent, "an intent")
+    problem = _misfit(intent)
+    if problem:
+        raise InvalidRequestError(f"not an intent of this package: {problem}")
+    return intent
+
+
+def parsed(text: str | bytes, what: str) -> dict[str, Wire]:
+    """Take the JSON object out of *text*, and look at its version."""
+    if len(text) > LONGEST:
+        raise InvalidRequestError(f"not {what}: longer than {LONGEST} characters")
+    try:
+        plain = wire.loads(text.encode() if isinstance(text, str) else text)
+    except (InvsvcError, UnicodeEncodeError) as error:
+        raise InvalidRequestError(f"not {what}: the text is damaged or cut off") from error
+    if not isinstance(plain, dict) or "schema" not in plain:
+        raise InvalidRequestError(f"not {what}: there is no schema version in it")
+    version = plain["schema"]
+    if version != SCHEMA or isinstance(version, bool):
+        raise InvalidRequestError(
+            f"{what} of schema version {version!r}, and this package reads version {SCHEMA}: use the version that made it, or a newer one"
+        )
+    return plain
+
+
+def _structured(plain: Wire, cls: type[T], what: str) -> T:
+    from cattrs.errors import BaseValidationError, ForbiddenExtraKeysError
+    from cattrs.v import transform_error
+
+    try:
+        return _converter().structure(plain, cls)
+    except (BaseValidationError, ForbiddenExtraKeysError) as error:
+        raise InvalidRequestError([f"not {what}: {each}" for each in transform_error(error)][:20]) from error
+    except (TypeError, ValueError, KeyError, AttributeError) as error:
+        raise InvalidRequestError(f"not {what}: {error}") from error
+
+
+def _misfit(intent: Intent) -> str | None:
+    """Tell what makes a well-formed intent one that cannot be settled."""
+    operation = BY_NAME.get(intent.operation)
+    if operation is None or operation.kind != "write":
+        return f"there is no write called {intent.operation!r}"
+    names = {each.wire or each.name for each in operation.parameters if each.where == "path"}
+    if not operation.listed:
+        names = {"method", "path"}
+    if set(intent.path) != names:
+        return f"its path names {sorted(intent.path)}, not {sorted(names)}"
+    if operation.finder in ("journey", "created_webhook", "updated_webhook") and not isinstance(intent.body, dict):
+        return "its body is not an object"
+    if operation.finder == "created_webhook" and not isinstance(intent.body.get("url"), str):
+        return "its body has no url"
+    return "its baseline is not an object" if not isinstance(intent.baseline, (dict, type(None))) else None
+
+
+def event_to_wire(event: Event) -> Wire:
+    """Give one event of a history as plain data."""
+    name = next(name for name, cls in _EVENTS.items() if type(event) is cls)
+    return {"event": name, **_without_secrets(_converter().unstructure(event))}
+
+
+def event_from_wire(plain: Wire) -> Event:
+    """Take one event back."""
+    if not isinstance(plain, dict) or plain.get("event") not in _EVENTS:
+        raise InvalidRequestError("not a story: an event of a kind that this package does not know")
+    fields = {name: value for name, value in plain.items() if name != "event"}
+    return _structured(fields, _EVENTS[plain["event"]], "a story")
+
+
+def history_to_wire(history: History) -> list[Wire]:
+    """Give a history as plain data."""
+    return [event_to_wire(event) for event in history]
+
+
+def _without_secrets(value: Wire) -> Wire:
+    if isinstance(value, dict):
+        return {name: _without_secrets(inner) for name, inner in value.items() if name != "secret"}
+    return [_without_secrets(each) for each in value] if isinstance(value, list) else value
+
+
+@cache
+def _converter() -> Converter:
+    """Make the converter: strict about types, for what it reads may be damaged."""
+    import attrs
+    from cattrs import Converter
+    from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, override
+
+    names = {"Reader": str, "Wire": Any, "Bounds": evidence.Bounds, "Finding": Any}
+    for cls in (settings.ReconcilePolicy, evidence.Reading, evidence.Attempt, Intent):
+        attrs.resolve_types(cls, localns=names)
+    converter = Converter(forbid_extra_keys=True)
+    for kind in (str, bool, int):
+        converter.register_structure_hook(kind, _exactly(kind))
+    converter.register_structure_hook(float, _number)
+    special = {
+        settings.ReconcilePolicy: {"journey_reader": override(struct_hook=_reader, unstruct_hook=_reader_by_name)},
+        evidence.Reading: {
+            "claimed_by_others": override(struct_hook=lambda value, _: frozenset(value), unstruct_hook=sorted),
+            "finding": override(struct_hook=_finding, unstruct_hook=_finding_to_wire),
+        },
+    }
+    for cls, fields in special.items():
+        structure: Any = make_dict_structure_fn(cls, converter, _cattrs_forbid_extra_keys=True, **fields)
+        unstructure: Any = make_dict_unstructure_fn(cls, converter, **fields)
+        converter.register_structure_hook(cls, structure)
+        converter.register_unstructure_hook(cls, unstructure)
+    return converter
+
+
+def _exactly(kind: type[T]) -> Any:  # Any: cattrs' own form of a hook
+    def hook(value: object, _: object) -> T:
+        if type(value) is not kind:
+            raise TypeError(f"{kind.__name__} wanted")
+        return value
+
+    return hook
+
+
+def _number(value: Any, _: object) -> float:  # Any: a Decimal or an int of the parser
+    if not isinstance(value, (int, Decimal)) or isinstance(value, bool):
+        raise TypeError("a number wanted")
+    return float(value)
+
+
+def _reader(value: object, _: object) -> str | None:
+    if value is not None and value not in ("journeys.get", "journey_reader"):
+        raise TypeError("no name of a reader")
+    return value  # type: ignore[return-value]  # one of the two names, or none
+
+
+def _reader_by_name(reader: object) -> str | None:
+    return "journey_reader" if callable(reader) else reader  # type: ignore[return-value]  # a name, or none
+
+
+def _finding_to_wire(finding: Finding | None) -> Wire:
+    """Give a reader's finding; its value may be a model, whose wire form is kept."""
+    if finding is None:
+        return None
+    name = next(name for name, cls in _FINDINGS.items() if type(finding) is cls)
+    fields = {field: getattr(finding, field) for field in finding.__slots__ if not field.startswith("__")}
+    return {"finding": name, **{field: _plain(value) for field, value in fields.items()}}
+
+
+def _plain(value: Any) -> Wire:  # Any: whatever a reader of the caller's found
+    if isinstance(value, (list, tuple)):
+        return [_plain(each) for each in value]
+    if value is None or isinstance(value, (str, bool, int, Decimal, dict)):
+        return value
+    from invsvc_async.convert import unstructure
+
+    try:
+        return unstructure(value)
+    except TypeError:
+        return repr(value)
+
+
+def _finding(plain: Any, _: object) -> Finding | None:  # Any: parsed JSON
+    if plain is None:
+        return None
+    cls = _FINDINGS[plain["finding"]]
+    fields = {name: value for name, value in plain.items() if name != "finding"}
+    return cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()})  # type: ignore[no-any-return]

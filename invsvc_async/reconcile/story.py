@@ -1,0 +1,111 @@
+"""
+Tell how a verdict came about, in plain lines and as JSON that replays; never decide otherwise than ``decide``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from invsvc_async import wire
+from invsvc_async.errors import InvalidRequestError
+from invsvc_async.operations import BY_NAME
+from invsvc_async.reconcile.codec import (
+    SCHEMA,
+    event_from_wire,
+    event_to_wire,
+    intent_from_json,
+    intent_to_json,
+    parsed,
+)
+from invsvc_async.reconcile.decide import decide
+from invsvc_async.reconcile.evidence import Attempt, Done, End, Reading, Resumed, Tick
+from invsvc_async.reconcile.known import time_of
+
+if TYPE_CHECKING:
+    from invsvc_async.reconcile.evidence import Decision, Event, History
+    from invsvc_async.reconcile.intent import Intent
+
+__all__ = ["from_json", "replay", "tell", "to_json"]
+
+
+def tell(intent: Intent, history: History, verdict: str, reason: str) -> str:
+    """Tell the story in a few lines: what was done, when (s since the first event), and what it showed."""
+    begun = _start_of(history[0]) if history else 0.0
+    lines = [f"{intent.operation}, intent {intent.key}"]
+    lines += [
+        f"  {_start_of(event) - begun:+9.3f} s  {_told(event)}" for event in history if not isinstance(event, Tick)
+    ]
+    lines.append(f"  verdict: {verdict} - {reason}")
+    return "\n".join(lines)
+
+
+def _start_of(event: Event) -> float:
+    return event.started if isinstance(event, (Attempt, Reading)) else time_of(event)
+
+
+def _told(event: Event) -> str:
+    if isinstance(event, Attempt):
+        return _told_attempt(event)
+    if isinstance(event, Reading):
+        return _told_reading(event)
+    return "taken up again: only the stored sends count"
+
+
+def _told_attempt(attempt: Attempt) -> str:
+    took = f"{attempt.ended - attempt.started:.3f} s"
+    if attempt.end is End.NOT_SENT:
+        return f"not sent: {attempt.error.message if attempt.error else 'no byte left'}"
+    if attempt.end is End.LOST:
+        return f"sent, answer lost after {took}: {attempt.error.message if attempt.error else 'no answer'}"
+    code = f" {attempt.error.code}" if attempt.error and attempt.error.code else ""
+    unread = "" if attempt.readable or attempt.error and attempt.error.code else ", not the service's own words"
+    return f"sent, answered HTTP {attempt.status}{code} after {took}{unread}"
+
+
+def _told_reading(reading: Reading) -> str:
+    if reading.finding is not None:
+        return f"the caller's reader found: {type(reading.finding).__name__}"
+    if reading.error is not None and reading.status is None:
+        return f"read failed: {reading.error.message}"
+    shown = f": {reading.raw_count} items" if isinstance(reading.seen, list) else ""
+    return f"read the state: HTTP {reading.status}{shown}"
+
+
+def to_json(intent: Intent, history: History, verdict: str, reason: str) -> str:
+    """Give the story as JSON: the intent as it was taken up, every event, and what was said in the end."""
+    plain = {
+        "schema": SCHEMA,
+        "intent": wire.loads(intent_to_json(intent)),
+        "history": [event_to_wire(event) for event in history],
+        "verdict": str(verdict),
+        "reason": reason,
+    }
+    return wire.dumps(plain).decode()
+
+
+def from_json(text: str | bytes) -> tuple[Intent, History, str]:
+    """
+    Take a story back: the intent, its history, and the verdict that was said.
+
+    Raises:
+        InvalidRequestError: The text is damaged, of a newer version, or not a story.
+
+    """
+    plain = parsed(text, "a story")
+    events, intent, verdict = plain.get("history"), plain.get("intent"), plain.get("verdict")
+    if not isinstance(events, list) or not isinstance(intent, dict) or not isinstance(verdict, str):
+        raise InvalidRequestError("not a story: intent, history and verdict belong in it")
+    return intent_from_json(wire.dumps(intent)), tuple(map(event_from_wire, events)), verdict
+
+
+def replay(intent: Intent, history: History) -> list[tuple[Event | None, Decision]]:
+    """Ask ``decide`` anew after each event: what it says to do next, from the first to the last."""
+    operation = BY_NAME[intent.operation]
+    steps: list[tuple[Event | None, Decision]] = []
+    for length in range(len(history) + 1):
+        if length == 0 and history and isinstance(history[0], Resumed):
+            continue
+        steps.append((history[length - 1] if length else None, decide(operation, intent, history[:length])))
+        if isinstance(steps[-1][1], Done):
+            break
+    return steps

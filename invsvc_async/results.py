@@ -1,0 +1,112 @@
+"""
+Make a write's value from its answer, or from a state that was read; by the operation's row, never by guessing.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+import attrs
+
+from invsvc_async import convert, models
+from invsvc_async.errors import UnreadableResponseError
+from invsvc_async.operations import Shape
+
+if TYPE_CHECKING:
+    from invsvc_async.operations import Operation
+    from invsvc_async.reconcile.evidence import Wire
+    from invsvc_async.session import Request
+    from invsvc_async.wire import Envelope
+
+__all__ = ["Result", "result_of"]
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Result(Protocol[T_co]):
+    """How the value of one operation's writes is made."""
+
+    def of_answer(self, envelope: Envelope, request: Request) -> T_co | None:
+        """
+        Make the value of a readable answer; ``None`` where the answer does not hold it.
+
+        Raises:
+            UnreadableResponseError: The payload is not what the operation answers.
+
+        """
+        ...
+
+    def of_state(self, state: Wire) -> T_co:
+        """Make the value of what a settling read showed."""
+        ...
+
+
+@attrs.frozen
+class _Modelled(Generic[T]):
+    model: type[T]
+
+    def of_answer(self, envelope: Envelope, request: Request) -> T | None:  # noqa: ARG002 - the protocol's
+        return convert.one(self.model, envelope)
+
+    def of_state(self, state: Wire) -> T:
+        return convert.structure(self.model, state)
+
+
+class _Connection(_Modelled[T]):
+    """The connection stands one level down, in ``data.connection``."""
+
+    def of_answer(self, envelope: Envelope, request: Request) -> T | None:  # noqa: ARG002 - the protocol's
+        payload = envelope.data
+        connection = payload.get("connection") if isinstance(payload, dict) else None
+        if not isinstance(connection, dict):
+            raise UnreadableResponseError("sheets.save_mapping: the answer holds no data.connection")
+        return convert.structure(self.model, connection, meta=convert.meta_of(envelope))
+
+
+class _Open(_Modelled[T]):
+    """An answer whose payload the specification leaves open: it may be the thing, or nothing of use."""
+
+    def of_answer(self, envelope: Envelope, request: Request) -> T | None:
+        payload = envelope.data
+        if not isinstance(payload, dict) or payload.get("id") != request.path.get("id") or "url" not in payload:
+            return None
+        return convert.one(self.model, envelope)
+
+
+@attrs.frozen
+class _Deleted:
+    """``{success, message}``: what was deleted is the request's own."""
+
+    def of_answer(self, envelope: Envelope, request: Request) -> models.Deleted:
+        return convert.structure(
+            models.Deleted, {"id": request.path.get("id"), "message": envelope.message}, meta=convert.meta_of(envelope)
+        )
+
+    def of_state(self, state: Wire) -> models.Deleted:
+        return convert.structure(models.Deleted, state)
+
+
+@attrs.frozen
+class _Plain:
+    """Any other write: its payload as plain data."""
+
+    def of_answer(self, envelope: Envelope, request: Request) -> Wire:  # noqa: ARG002 - the protocol's
+        return envelope.data
+
+    def of_state(self, state: Wire) -> Wire:
+        return state
+
+
+@cache
+def result_of(operation: Operation) -> Result[Any]:  # Any: the table names the model, the resource's method types it
+    """Find how the value of *operation* is made."""
+    if operation.name == "webhooks.delete":
+        return _Deleted()
+    if operation.result == "object":
+        return _Plain()
+    model = getattr(models, operation.result)
+    if operation.name == "sheets.save_mapping":
+        return _Connection(model)
+    return _Open(model) if operation.shape is Shape.OPEN else _Modelled(model)

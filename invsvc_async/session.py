@@ -1,0 +1,318 @@
+"""
+Put one request of the client on the wire and read its answer; never repeat one, never judge a write.
+
+A ``Session`` is what all views of one client share; a ``View`` is a session with the options of one of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Literal, TypeVar
+from urllib.parse import quote, urlencode
+
+import attrs
+from yarl import URL
+
+from invsvc_async import wire
+from invsvc_async.errors import ConfigurationError, NotSentError, ResponseLostError, ServiceError
+from invsvc_async.operations import Kind
+from invsvc_async.quota import RetryQuota
+from invsvc_async.reconcile.clock import ServerClock
+from invsvc_async.reconcile.evidence import End
+from invsvc_async.transport import Exchange, Transport
+from invsvc_async.turns import Listings, Turns
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from invsvc_async.clock import Clock
+    from invsvc_async.credentials import Credential
+    from invsvc_async.journal import Journal
+    from invsvc_async.operations import Operation
+    from invsvc_async.reconcile.evidence import Wire
+    from invsvc_async.reconcile.intent import Intent
+    from invsvc_async.settings import ParameterNames, ReadRetries, ReconcilePolicy, Timeouts
+    from invsvc_async.wire import Envelope
+
+__all__ = ["AttemptReport", "DecisionReport", "Request", "Session", "View"]
+
+log = logging.getLogger("invsvc_async")
+
+T = TypeVar("T")
+
+UNSETTLED_KEPT = 10_000
+CLAIMS_KEPT = 50_000
+
+
+@attrs.frozen(kw_only=True)
+class Request:
+    """What is asked of the service: an operation with its values, before any header."""
+
+    operation: Operation
+    path: Mapping[str, str] = attrs.field(factory=dict)  # unquoted
+    query: Mapping[str, str] = attrs.field(factory=dict)  # wire names
+    body: Wire = None
+    has_body: bool = False
+    team: str | None = None
+    method: str | None = None  # of an unlisted operation
+    raw_path: str | None = None  # the same: relative to the base URL
+
+
+@attrs.frozen(kw_only=True)
+class AttemptReport:
+    """Tell a hook of one request on the wire; times in seconds, never a body or a credential."""
+
+    operation: str
+    method: str
+    end: End
+    status: int | None
+    seconds: float
+    lane: Literal["call", "settle"]
+
+
+@attrs.frozen(kw_only=True)
+class DecisionReport:
+    """Tell a hook of one decision about a write: what is done next and why; ``verdict`` is set on the last one."""
+
+    operation: str
+    key: str
+    decision: Literal["send", "read", "wait", "done"]
+    reason: str
+    verdict: str | None = None
+
+
+@attrs.define(kw_only=True, eq=False, repr=False)
+class Session:
+    """What all views of one client share: connections, credential, clocks, claims, open intents."""
+
+    transport: Transport
+    clock: Clock
+    base_url: str
+    credential: Credential
+    headers: dict[str, str]
+    quota: RetryQuota
+    on_attempt: Callable[[AttemptReport], None] | None = None
+    on_decision: Callable[[DecisionReport], None] | None = None
+    on_unsettled: Callable[[Intent], None] | None = None
+    random: Callable[[], float] = random.random
+    journal: Journal | None = None
+    server_clock: ServerClock = attrs.field(factory=ServerClock)
+    unsettled: OrderedDict[str, Intent] = attrs.field(factory=OrderedDict)
+    claims: OrderedDict[str, str] = attrs.field(factory=OrderedDict)  # webhook id -> key of the intent that made it
+    turns: Turns = attrs.field(factory=Turns)
+    listings: Listings = attrs.field(factory=Listings)
+    livemode: bool | None = None  # as answers showed it
+    warned: set[str] = attrs.field(factory=set)
+
+    def claim(self, webhook_id: str, key: str) -> None:
+        """Note that the webhook is the one that intent *key* made, so that no other intent takes it for its own."""
+        self.claims.setdefault(webhook_id, key)
+        if len(self.claims) > CLAIMS_KEPT:
+            self.claims.popitem(last=False)
+
+    def leave_unsettled(self, intent: Intent) -> None:
+        """Keep an intent whose fate is open, and tell the caller's hook."""
+        self.unsettled[intent.key] = intent
+        self.unsettled.move_to_end(intent.key)
+        if len(self.unsettled) > UNSETTLED_KEPT:
+            key, _ = self.unsettled.popitem(last=False)
+            log.error("more than %d unsettled writes: intent %s is no longer kept here", UNSETTLED_KEPT, key)
+        self.tell(self.on_unsettled, intent)
+
+    def tell(self, hook: Callable[[T], None] | None, report: T) -> None:
+        """Call a hook of the caller's; its failure is logged and changes nothing."""
+        if hook is not None:
+            try:
+                hook(report)
+            except Exception:
+                log.exception("a hook of the client failed; the call goes on")
+
+    def warn_once(self, topic: str, message: str) -> None:
+        """Log a warning once for each client."""
+        if topic not in self.warned:
+            self.warned.add(topic)
+            log.warning("%s", message)
+
+
+_AUTHORITY_WORDS = {
+    "api_key": "an API key",
+    "oauth_token": "an OAuth token",
+    "person_token": "a person's token (identity provider, or personal MCP token)",
+}
+
+
+@attrs.frozen(kw_only=True)
+class View:
+    """A session with the options of one view of the client."""
+
+    session: Session
+    timeouts: Timeouts
+    reads: ReadRetries
+    reconcile: ReconcilePolicy
+    names: ParameterNames
+    team: str | None = None
+
+    def check_authority(self, operation: Operation, team: str | None = None) -> None:
+        """
+        Refuse what the specification closes to the credential's kind, before anything is sent.
+
+        Raises:
+            ConfigurationError: The credential is of a kind that this operation does not take.
+
+        """
+        kind = self.session.credential.kind
+        if operation.credentials and kind not in operation.credentials:
+            wanted = " or ".join(_AUTHORITY_WORDS[each] for each in operation.credentials)
+            raise ConfigurationError(
+                f"{operation.name} needs {wanted}; this client holds {_AUTHORITY_WORDS[kind]}. Nothing was sent: "
+                "make a client with such a credential"
+            )
+
+    def team_of(self, request: Request) -> str | None:
+        """Tell the value of the Connect parameter, where one is sent."""
+        return (request.team or self.team) if request.operation.connect else None
+
+    async def attempt(
+        self,
+        request: Request,
+        *,
+        deadline: float,
+        lane: Literal["call", "settle"] = "call",
+        not_after: float | None = None,
+        exchange: Exchange | None = None,
+    ) -> Exchange:
+        """
+        Put *request* on the wire once and return the record of it; raises nothing of the network's.
+
+        *deadline* is of the event loop's clock.  A caller that must know the end even when cancelled hands in its own *exchange*,
+        made by :meth:`exchange`.
+        """
+        record = exchange or await self.exchange(request, deadline=deadline, lane=lane, not_after=not_after)
+        await self.session.transport.send(record)
+        if self.session.on_attempt is not None:
+            self._report(request, record)
+        return record
+
+    async def exchange(
+        self,
+        request: Request,
+        *,
+        deadline: float,
+        lane: Literal["call", "settle"] = "call",
+        not_after: float | None = None,
+    ) -> Exchange:
+        """Make the record of one request, with its address, headers and body."""
+        session, operation = self.session, request.operation
+        headers = session.headers.copy()
+        if operation.credentials:
+            headers["Authorization"] = session.credential.ready or await session.credential.header()
+        content = None
+        if request.has_body:
+            content = wire.dumps(request.body)
+            headers["Content-Type"] = "application/json"
+        return Exchange(
+            method=request.method or operation.method,
+            url=self.url(request),
+            headers=headers,
+            content=content,
+            write=operation.kind is Kind.WRITE,
+            deadline=deadline,
+            connect_timeout=self.timeouts.connect,
+            not_after=not_after,
+            lane=lane,
+        )
+
+    def url(self, request: Request) -> URL:
+        """Make the whole address, every value percent-encoded."""
+        path = request.raw_path
+        if path is None:
+            path = request.operation.path
+            for name, value in request.path.items():
+                path = path.replace(f"{{{name}}}", quote(value, safe=""))
+        team = self.team_of(request)
+        query = {**request.query, "team": team} if team else request.query
+        text = f"{self.session.base_url}{path}?{urlencode(query)}" if query else f"{self.session.base_url}{path}"
+        return URL(text, encoded=True)
+
+    def opened(self, request: Request, exchange: Exchange) -> Envelope:
+        """
+        Read the answer, and learn the service's time from it.
+
+        Raises:
+            NotSentError, ResponseLostError: There is no whole answer.
+            UnreadableResponseError: It is not what the specification describes.
+            ServiceError: It is an error.
+
+        """
+        name = request.operation.name
+        if exchange.end is not End.ANSWERED or exchange.status is None or exchange.answer_headers is None:
+            raise _no_answer(name, exchange) from exchange.error
+        if not 200 <= exchange.status < 300:
+            error = wire.read_error(
+                exchange.answer, status=exchange.status, headers=exchange.answer_headers, operation=name
+            )
+            self._learn(stamp_of(error), exchange)
+            raise error
+        envelope = wire.read_success(
+            exchange.answer,
+            status=exchange.status,
+            headers=exchange.answer_headers,
+            shape=request.operation.shape,
+            operation=name,
+        )
+        self._learn(envelope.stamp, exchange)
+        return envelope
+
+    def _learn(self, stamp: int | None, exchange: Exchange) -> None:
+        if stamp is not None:
+            self.session.server_clock.learn(stamp, exchange.started, exchange.ended)
+
+    async def renew_token(self, exchange: Exchange) -> bool:
+        """
+        Get a fresh token after a 401 of the authentication layer; False where there is none to be had.
+
+        A 401 in the standard envelope (a missing plan feature) is not a matter of tokens.
+        """
+        credential = self.session.credential
+        if not credential.renewable or exchange.status != 401 or exchange.answer_headers is None:
+            return False
+        error = wire.read_error(exchange.answer, status=401, headers=exchange.answer_headers, operation="")
+        if error.own_envelope:
+            return False
+        return await credential.renew(exchange.headers.get("Authorization"))
+
+    def _report(self, request: Request, exchange: Exchange) -> None:
+        assert exchange.end is not None
+        report = AttemptReport(
+            operation=request.operation.name,
+            method=exchange.method,
+            end=exchange.end,
+            status=exchange.status,
+            seconds=exchange.ended - exchange.started,
+            lane=exchange.lane,
+        )
+        self.session.tell(self.session.on_attempt, report)
+
+
+def stamp_of(error: ServiceError) -> int | None:
+    """Tell the service's time of an error answer, in whole ms."""
+    return None if error.timestamp is None else round(error.timestamp.timestamp() * 1000)
+
+
+def _no_answer(operation: str, exchange: Exchange) -> NotSentError | ResponseLostError:
+    why = str(exchange.error) or type(exchange.error).__name__ if exchange.error else "no answer"
+    if exchange.timed_out:
+        why = f"timed out ({why})"
+    if exchange.end is End.NOT_SENT:
+        return NotSentError(
+            f"{operation}: the request never left this machine: {why}. Check the address and the network, then call again.",
+            operation=operation,
+        )
+    return ResponseLostError(
+        f"{operation}: the request was sent and its answer was lost: {why}. Reads can be called again; a write is settled by reading.",
+        operation=operation,
+        status=exchange.status,
+    )

@@ -1,0 +1,96 @@
+"""
+Take a write up where another process, or a cancellation, left it; never for another team, mode or address.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from invsvc_async.driver import Driver
+from invsvc_async.errors import InvalidRequestError
+from invsvc_async.operations import BY_NAME
+from invsvc_async.reconcile.evidence import Resumed
+from invsvc_async.results import result_of
+from invsvc_async.session import Request
+from invsvc_async.writes import Write
+
+if TYPE_CHECKING:
+    from invsvc_async.outcome import Outcome
+    from invsvc_async.reconcile.evidence import Reader
+    from invsvc_async.reconcile.intent import Intent
+    from invsvc_async.session import View
+
+__all__ = ["resumed", "settled"]
+
+
+async def settled(
+    view: View, intent: Intent, *, reader: Reader | None, same_mode: bool, journaled: bool = False
+) -> Outcome[Any]:  # Any: the intent's operation says what the value is
+    """Find out by reads alone what became of *intent*."""
+    check_scope(view, intent, same_mode=same_mode)
+    history = (Resumed(at=view.session.clock.now(), journaled=journaled, sender_gone=journaled),)
+    request = request_of(intent)
+    driver: Driver[Any] = Driver(
+        view, request, intent, result_of(request.operation), reader=reader, history=history, may_send=False
+    )
+    return await driver.run()
+
+
+def resumed(view: View, intent: Intent, *, reader: Reader | None, same_mode: bool) -> Write[Any]:
+    """Make the write that settles *intent* first and sends it again only on proof."""
+    check_scope(view, intent, same_mode=same_mode)
+    return Write(view, request_of(intent), reader=reader, resumes=intent)
+
+
+def request_of(intent: Intent) -> Request:
+    """Make the request that *intent* was, or would be."""
+    operation = BY_NAME[intent.operation]
+    unlisted = not operation.listed
+    return Request(
+        operation=operation,
+        path={} if unlisted else intent.path,
+        query=intent.query,
+        body=intent.body,
+        has_body=intent.has_body,
+        team=intent.scope.team,
+        method=intent.path["method"] if unlisted else None,
+        raw_path=intent.path["path"] if unlisted else None,
+    )
+
+
+def check_scope(view: View, intent: Intent, *, same_mode: bool) -> None:
+    """
+    Refuse an intent that would be looked for in the wrong place: what is not there would seem not to have happened.
+
+    Raises:
+        InvalidRequestError: It belongs to another base URL or team, or may belong to another data mode or credential.
+
+    """
+    session, scope = view.session, intent.scope
+    if scope.base_url != session.base_url:
+        raise _refusal(intent, f"it was for {scope.base_url}, and this client is for {session.base_url}")
+    if view.team is not None and scope.team != view.team:
+        raise _refusal(intent, f"it was for team {scope.team!r}, and this client acts on team {view.team!r}")
+    if same_mode or intent.key in session.unsettled:
+        return
+    if scope.livemode is not None and session.livemode is not None and scope.livemode != session.livemode:
+        modes = {True: "live", False: "test"}
+        raise _refusal(intent, f"it was {modes[scope.livemode]} data, and this client's credential is for {modes[session.livemode]} data")
+    if not _same_place(view, intent):
+        raise _refusal(intent, "nothing shows that this client's credential has its team and data mode; if it has, say same_mode=True")
+
+
+def _same_place(view: View, intent: Intent) -> bool:
+    """Tell whether the credential is the same one, or answers have shown the same mode of a team that is named."""
+    session, scope = view.session, intent.scope
+    mine = session.credential.fingerprint(intent.key)
+    if mine is not None and mine == scope.credential:
+        return session.credential.kind != "person_token"  # whose mode is a preference that may have changed since
+    shown = scope.livemode is not None and scope.livemode == session.livemode
+    return shown and (scope.team is not None or scope.credential is None)
+
+
+def _refusal(intent: Intent, why: str) -> InvalidRequestError:
+    return InvalidRequestError(f"intent {intent.key}: {why}", operation=intent.operation)

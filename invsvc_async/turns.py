@@ -1,0 +1,100 @@
+"""
+Let creates of one address take turns, and let those that wait for the same list share it; never the network.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
+
+    from invsvc_async.clock import Clock
+
+__all__ = ["Listings", "Turn", "Turns"]
+
+
+@attrs.define(eq=False)
+class Turn:
+    """One place in line.  ``free_at``: local s before which the next one may not send."""
+
+    free_at: float = float("-inf")
+    waiting: int = 0
+    lock: asyncio.Lock = attrs.field(factory=asyncio.Lock)
+
+
+class Turns:
+    """Lines of writes that must not be under way at the same time."""
+
+    def __init__(self) -> None:
+        self._lines: dict[Hashable, Turn] = {}
+
+    @asynccontextmanager
+    async def turn(self, line: Hashable, clock: Clock) -> AsyncIterator[Turn]:
+        """Wait for one's turn; who holds it sets ``free_at`` if the next must wait beyond its end."""
+        turn = self._lines.setdefault(line, Turn())
+        turn.waiting += 1
+        try:
+            async with turn.lock:
+                while (left := turn.free_at - clock.now()) > 0:
+                    await clock.sleep(left)
+                yield turn
+        finally:
+            turn.waiting -= 1
+            self._forget(line, turn, clock)
+
+    def _forget(self, line: Hashable, turn: Turn, clock: Clock) -> None:
+        if not turn.waiting and turn.free_at <= clock.now():
+            self._lines.pop(line, None)
+        if len(self._lines) > 1000:
+            now = clock.now()
+            stale = [each for each, kept in self._lines.items() if not kept.waiting and kept.free_at <= now]
+            for each in stale:
+                del self._lines[each]
+
+
+@attrs.define(eq=False)
+class _Listing:
+    task: asyncio.Task[Any]  # Any: whatever is fetched
+    waiting: int = 0
+
+
+class Listings:
+    """
+    Share a list among all who ask for it before it is begun.
+
+    Nobody is given a list that was begun before they asked, and at most one of each is under way.
+    """
+
+    def __init__(self) -> None:
+        self._next: dict[Hashable, _Listing] = {}
+        self._under_way: dict[Hashable, asyncio.Lock] = {}
+
+    async def share(self, what: Hashable, fetch: Callable[[], Awaitable[Any]]) -> Any:  # Any: what *fetch* gives
+        """Have what *fetch* gives, begun after this call; one fetch serves all who wait for it."""
+        listing = self._next.get(what)
+        if listing is None:
+            listing = self._next[what] = _Listing(asyncio.create_task(self._run(what, fetch)))
+        listing.waiting += 1
+        try:
+            return await asyncio.shield(listing.task)
+        finally:
+            listing.waiting -= 1
+            if not listing.waiting and not listing.task.done():
+                if self._next.get(what) is listing:
+                    del self._next[what]
+                listing.task.cancel()
+
+    async def _run(self, what: Hashable, fetch: Callable[[], Awaitable[Any]]) -> Any:
+        lock = self._under_way.setdefault(what, asyncio.Lock())
+        async with lock:
+            self._next.pop(what, None)  # from here on, it is begun
+            try:
+                return await fetch()
+            finally:
+                if what not in self._next:  # whoever waits for the lock stands there
+                    del self._under_way[what]

@@ -1,0 +1,286 @@
+"""
+Be a write that has not been sent yet: a value to await, to key, to hand to a batch; never send on its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import warnings
+from base64 import b32encode
+from collections.abc import Coroutine, Generator
+from secrets import token_bytes, token_hex
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+import attrs
+
+from invsvc_async.driver import Driver
+from invsvc_async.models.common import UNSET
+from invsvc_async.reconcile.evidence import Resumed
+from invsvc_async.reconcile.intent import Intent, Scope
+from invsvc_async.results import result_of
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from invsvc_async.models.common import Unset
+    from invsvc_async.outcome import Outcome
+    from invsvc_async.reconcile.evidence import History, Reader, Wire
+    from invsvc_async.session import Request, View
+    from invsvc_async.settings import ReconcilePolicy
+
+__all__ = ["Write"]
+
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its event loop is the loop's
+    """
+    A write that is sent when it is awaited, once, however often that is.
+
+    ``await write`` gives the model, or raises if it did not come about; ``await write.outcome()`` gives the
+    :class:`Outcome` and raises only for cancellation and misuse.  It is a coroutine: ``create_task``, ``TaskGroup``, ``gather`` and
+    ``wait_for`` take it.  A second awaiter shares the first's run; if the first is cancelled, the second goes on from there,
+    finding out first what became of what was sent.  Dropped without being awaited, closed or handed on, it warns.
+    """
+
+    __slots__ = ("_baseline", "_coroutine", "_driver", "_intent", "_keep_lost", "_key", "_outcome", "_policy",
+                 "_reader", "_request", "_resumes", "_running", "_spent", "_tag", "_view", "_waiting")  # fmt: skip
+
+    def __init__(
+        self,
+        view: View,
+        request: Request,
+        *,
+        baseline: Wire = None,
+        tag: bool | str | None = None,
+        reader: Reader | None = None,
+        on_lost_secret: Literal["raise", "keep"] = "raise",
+        resumes: Intent | None = None,
+    ) -> None:
+        self._spent = False  # awaited, closed or handed on
+        self._view = view
+        self._request = request
+        self._baseline = _without_secret(baseline)
+        self._reader = reader
+        self._keep_lost = on_lost_secret == "keep"
+        self._tag = f"[iv-{b32encode(token_bytes(10)).decode().lower()}]" if tag is True else tag or None
+        self._resumes = resumes
+        self._policy = resumes.policy if resumes else view.reconcile
+        self._key: str | None = None
+        self._intent = resumes
+        self._driver: Driver[T_co] | None = None
+        self._outcome: Outcome[T_co] | None = None
+        self._coroutine: Coroutine[Any, Any, T_co] | None = None
+        self._running = False
+        self._waiting: list[asyncio.Future[None]] = []
+
+    # --- what users call
+
+    @property
+    def intent(self) -> Intent:
+        """What is to be written (or, once under way, how far it is), as plain data: no secret, no token."""
+        if self._outcome is not None:
+            return self._outcome.intent
+        if self._driver is not None:
+            return self._driver.current_intent()
+        if self._intent is None:
+            self._intent = self._new_intent()
+        return self._intent
+
+    async def outcome(self) -> Outcome[T_co]:
+        """
+        Send it, find out what became of it, and tell; never raises for what the service did.
+
+        Raises:
+            ConfigurationError: The client cannot be used so (another loop, closed); nothing was sent.
+            JournalError: The intent could not be stored; nothing was sent.
+
+        """
+        self._spent = True
+        while self._outcome is None:
+            if self._running:
+                waiter = asyncio.get_running_loop().create_future()
+                self._waiting.append(waiter)
+                await waiter
+                continue
+            self._running = True
+            try:
+                if self._driver is None:
+                    self._driver = self._new_driver()
+                self._outcome = await self._driver.run()
+            finally:
+                self._running = False
+                waiting, self._waiting = self._waiting, []
+                for waiter in waiting:
+                    if not waiter.done():
+                        waiter.set_result(None)
+        return self._outcome
+
+    def with_policy(
+        self,
+        policy: ReconcilePolicy | None = None,
+        *,
+        settle_after_error: float | Unset = UNSET,
+        settle_after_loss: float | Unset = UNSET,
+        deadline: float | Unset = UNSET,
+        resend: Literal["proven", "never"] | Unset = UNSET,
+        max_resends: int | Unset = UNSET,
+        wait_when_limited: bool | Unset = UNSET,
+        absence_within: float | Unset = UNSET,
+        journey_reader: Reader | Literal["journeys.get"] | None | Unset = UNSET,
+        journey_reads_show_drafts: bool | Unset = UNSET,
+    ) -> Write[T_co]:
+        """Give the same write under another policy, or with single settings changed (seconds); this one is spent."""
+        changes: dict[str, Any] = {  # Any: each is checked by ReconcilePolicy
+            "settle_after_error": settle_after_error,
+            "settle_after_loss": settle_after_loss,
+            "deadline": deadline,
+            "resend": resend,
+            "max_resends": max_resends,
+            "wait_when_limited": wait_when_limited,
+            "absence_within": absence_within,
+            "journey_reader": journey_reader,
+            "journey_reads_show_drafts": journey_reads_show_drafts,
+        }
+        changed = {name: value for name, value in changes.items() if value is not UNSET}
+        return self._but(policy=attrs.evolve(policy or self._policy, **changed))
+
+    def keyed(self, key: str) -> Write[T_co]:
+        """Give the same write under a key of the caller's (1 to 200 printable characters), for batches; this one is spent."""
+        if not key or len(key) > 200 or not key.isprintable():
+            from invsvc_async.errors import InvalidRequestError
+
+            raise InvalidRequestError("key: 1 to 200 printable characters", operation=self._request.operation.name)
+        return self._but(key=key)
+
+    def tagged(self) -> Write[T_co]:
+        """Give the same write, where it creates a webhook, with a tag at the end of its description; this one is spent."""
+        if self._request.operation.finder != "created_webhook" or self._tag is not None:
+            return self
+        return self._but(tag=f"[iv-{b32encode(token_bytes(10)).decode().lower()}]")
+
+    # --- the coroutine
+
+    def __await__(self) -> Generator[Any, Any, T_co]:
+        return self._value().__await__()
+
+    async def _value(self) -> T_co:
+        outcome = self._outcome or await self.outcome()
+        if outcome.secret_lost and self._keep_lost:
+            return outcome.value  # type: ignore[return-value]  # applied and found: there is a value
+        return outcome.unwrap()
+
+    def send(self, value: Any, /) -> Any:
+        """Run on, as a coroutine does; for event loops."""
+        return self._coro().send(value)
+
+    def throw(  # type: ignore[override]  # the one-argument form is the only one that is not deprecated
+        self, typ: BaseException, val: object = None, tb: TracebackType | None = None, /
+    ) -> Any:
+        """Raise inside, as a coroutine does; for event loops."""
+        return self._coro().throw(typ)
+
+    def close(self) -> None:
+        """Give it up: what was not sent never is; what may have been goes to ``client.unsettled``."""
+        self._spent = True
+        if self._coroutine is not None:
+            self._coroutine.close()
+
+    def _coro(self) -> Coroutine[Any, Any, T_co]:
+        if self._coroutine is None:
+            self._spent = True
+            self._coroutine = self._value()
+        return self._coroutine
+
+    def __del__(self) -> None:
+        if not getattr(self, "_spent", True):
+            name = self._request.operation.name
+            warnings.warn(f"{name} was never awaited: nothing was sent", RuntimeWarning, stacklevel=2, source=self)
+
+    def __repr__(self) -> str:
+        state = self._outcome.verdict if self._outcome else "under way" if self._driver else "not sent"
+        return f"<Write {self._request.operation.name}: {state}>"
+
+    # --- how it is made
+
+    def _but(self, *, policy: ReconcilePolicy | None = None, key: str | None = None, tag: str | None = None) -> Write[T_co]:
+        if self._driver is not None:
+            from invsvc_async.errors import ConfigurationError
+
+            raise ConfigurationError("a write that is under way cannot be changed")
+        other: Write[T_co] = Write(
+            self._view,
+            self._request,
+            baseline=self._baseline,
+            tag=tag or self._tag,
+            reader=self._reader,
+            on_lost_secret="keep" if self._keep_lost else "raise",
+            resumes=self._resumes,
+        )
+        other._policy = policy or self._policy
+        other._key = key or self._key
+        self._spent = True
+        return other
+
+    def _new_driver(self) -> Driver[T_co]:
+        """Make its run, with the service's clock as this client knows it now."""
+        session, request, policy = self._view.session, self._request, self._policy
+        now = session.clock.now()
+        history: History = ()
+        if self._resumes is None:
+            bounds = session.server_clock.bounds(now, policy.clock_slack)
+            intent = attrs.evolve(self.intent, bounds=bounds, policy=policy)
+        else:
+            intent, history = attrs.evolve(self._resumes, policy=policy), (Resumed(at=now),)
+        request = attrs.evolve(request, body=intent.body)
+        return Driver(
+            self._view, request, intent, result_of(request.operation), reader=self._reader, history=history
+        )
+
+    def _new_intent(self) -> Intent:
+        view, request, session = self._view, self._request, self._view.session
+        key = self._key or token_hex(8)
+        operation = request.operation
+        path = dict(request.path)
+        if request.raw_path is not None:
+            path = {"method": request.method or operation.method, "path": request.raw_path}
+        scope = Scope(
+            base_url=session.base_url,
+            team=view.team_of(request),
+            livemode=session.livemode,
+            credential=session.credential.fingerprint(key),
+        )
+        return Intent(
+            key=key,
+            operation=operation.name,
+            path=path,
+            query=dict(request.query),
+            body=self._body(),
+            has_body=request.has_body,
+            scope=scope,
+            tag=self._tag,
+            baseline=self._baseline,
+            policy=self._policy,
+            timeouts=view.timeouts,
+            reader=None if self._reader is None else reader_name(self._reader),
+        )
+
+    def _body(self) -> Wire:
+        """Put the tag, where there is one, at the end of the description."""
+        body = self._request.body
+        if self._tag is None:
+            return body
+        text = body.get("description")
+        return {**body, "description": f"{text} {self._tag}" if text else self._tag}
+
+
+def _without_secret(state: Wire) -> Wire:
+    """Keep a webhook's secret out of what is stored of it."""
+    if isinstance(state, dict) and "secret" in state:
+        return {name: value for name, value in state.items() if name != "secret"}
+    return state
+
+
+def reader_name(reader: Reader) -> str:
+    """Name a reader of the caller's: what an intent can hold of it."""
+    return str(getattr(reader, "name", None) or getattr(reader, "__qualname__", type(reader).__qualname__))
