@@ -1,0 +1,433 @@
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta, timezone
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from invsvc_async import operations
+from invsvc_async.checks import Checked, are_parameters, check
+from invsvc_async.errors import InvalidRequestError
+from invsvc_async.models import Journey, Webhook
+from invsvc_async.models.common import UNSET
+from invsvc_async.operations import Operation
+from invsvc_async.settings import ParameterNames
+
+UUID4 = "0b9e6b0a-3f52-4d0e-9a6f-6f0d7b8f5a11"
+
+
+def checked(operation: Operation, *, names: ParameterNames | None = None, **given: Any) -> Checked:
+    extras = {name: given.pop(name) for name in ("extra_query", "extra_body", "team") if name in given}
+    arguments = {parameter.name: UNSET for parameter in operation.parameters} | given
+    return check(operation, arguments, names=names or ParameterNames(), **extras)
+
+
+def problems(operation: Operation, **given: Any) -> tuple[str, ...]:
+    with pytest.raises(InvalidRequestError) as caught:
+        checked(operation, **given)
+    assert caught.value.operation == operation.name
+    return caught.value.problems
+
+
+GRAPH = {
+    "nodes": [{"id": "n1", "type": "start", "position": {"x": 0, "y": 1.5}, "data": {}}],
+    "edges": [{"id": "e1", "source": "n1", "target": "n1", "sourceHandle": None}],
+    "viewport": None,
+}
+
+
+def broken_graph(path: str, value: object) -> dict[str, Any]:
+    graph: dict[str, Any] = {
+        "nodes": [{**GRAPH["nodes"][0], "position": {"x": 0, "y": 1}, "data": {}}],
+        "edges": [dict(GRAPH["edges"][0])],
+        "viewport": {"x": 0, "y": 0, "zoom": 1},
+    }
+    *parents, last = path.split(".")
+    spot: Any = graph
+    for parent in parents:
+        spot = spot[int(parent)] if parent.isdecimal() else spot[parent]
+    if value is UNSET:
+        del spot[last]
+    else:
+        spot[last] = value
+    return graph
+
+
+@pytest.mark.parametrize(
+    ("operation", "given"),
+    [
+        (operations.USERS_GET, {"user_id": "usr_1"}),
+        (operations.USERS_GET, {"user_id": "a b?c#d%é"}),
+        (operations.WEBHOOKS_GET, {"webhook_id": "wh_1"}),
+        (operations.PAYMENTS_LINK, {"link_id": "plink_" + "a" * 154}),
+        (operations.PAYMENTS_REMINDER_OPERATION, {"payment_id": "p" * 160, "operation_id": UUID4}),
+        (operations.TEAMS_DBTABLE_TABLES, {"team_id": "t" * 128, "base_id": "app-_9"}),
+        (operations.USERS_UPDATE_PREFERENCES, {"team_id": "t" * 256, "testmode": True}),
+    ],
+)
+def test_id_that_fits_its_pattern(operation: Operation, given: dict[str, Any]) -> None:
+    """An id goes into the path as it is."""
+    path = checked(operation, **given).path
+
+    assert set(path.values()) == {value for value in given.values() if isinstance(value, str)}
+
+
+@pytest.mark.parametrize(
+    ("operation", "given", "name"),
+    [
+        (operations.USERS_GET, {"user_id": ""}, "user_id"),
+        (operations.USERS_GET, {"user_id": "."}, "user_id"),
+        (operations.USERS_GET, {"user_id": ".."}, "user_id"),
+        (operations.USERS_GET, {"user_id": "a/b"}, "user_id"),
+        (operations.USERS_GET, {"user_id": "a\r\nX: y"}, "user_id"),
+        (operations.USERS_GET, {"user_id": "a\x85"}, "user_id"),
+        (operations.USERS_GET, {"user_id": "\ud800"}, "user_id"),
+        (operations.USERS_GET, {"user_id": "a" * 1025}, "user_id"),
+        (operations.USERS_GET, {"user_id": 7}, "user_id"),
+        (operations.USERS_GET, {"user_id": None}, "user_id"),
+        (operations.WEBHOOKS_GET, {"webhook_id": "health"}, "webhook_id"),
+        (operations.WEBHOOKS_GET, {"webhook_id": "wh_a/../b"}, "webhook_id"),
+        (operations.WEBHOOKS_GET, {"webhook_id": "wh_1\n"}, "webhook_id"),
+        (operations.WEBHOOKS_DELETE, {"webhook": Journey(id="wh_1")}, "webhook"),
+        (operations.WEBHOOKS_DELETE, {"webhook": Webhook(url="https://x.example")}, "webhook"),
+        (operations.PAYMENTS_LINK, {"link_id": "plink"}, "link_id"),
+        (operations.PAYMENTS_LINK, {"link_id": "plink_" + "a" * 155}, "link_id"),
+        (operations.PAYMENTS_LINK, {"link_id": "plink_é"}, "link_id"),
+        (operations.TEAMS_DBTABLE_WEBHOOKS, {"team_id": "t" * 129}, "team_id"),
+        (operations.USERS_UPDATE_PREFERENCES, {"team_id": "t" * 257, "testmode": True}, "team_id"),
+        (
+            operations.PAYMENTS_REMINDER_OPERATION,
+            {"payment_id": "p", "operation_id": UUID4.upper()},
+            "operation_id",
+        ),
+        (
+            operations.PAYMENTS_REMINDER_OPERATION,
+            {"payment_id": "p", "operation_id": UUID4.replace("-4", "-1")},
+            "operation_id",
+        ),
+        (
+            operations.PAYMENTS_REMINDER_OPERATION,
+            {"payment_id": "p" * 161, "operation_id": UUID4},
+            "payment_id",
+        ),
+    ],
+)
+def test_id_that_breaks_its_pattern(operation: Operation, given: dict[str, Any], name: str) -> None:
+    """An id that could not be one, or could leave its segment, is a problem of its name."""
+    (problem,) = problems(operation, **given)
+
+    assert problem.startswith(f"{name}: ")
+
+
+def test_object_in_place_of_its_id() -> None:
+    """An object gives its id."""
+    assert checked(operations.WEBHOOKS_DELETE, webhook=Webhook(id="wh_7")).path == {"id": "wh_7"}
+
+
+def test_problems_are_named_all_at_once() -> None:
+    """Every bad field is in one error, which is a ValueError and says that nothing was sent."""
+    with pytest.raises(ValueError, match="Nothing was sent") as caught:
+        checked(
+            operations.WEBHOOKS_CREATE, url="ftp://x", events=["invoice.paid"], status="on", description=7
+        )
+
+    assert [problem.split(":")[0] for problem in caught.value.problems] == [  # type: ignore[attr-defined]
+        "url", "events", "description", "status",
+    ]  # fmt: skip
+
+
+def test_fields_left_out_and_null() -> None:
+    """UNSET leaves a field out; null is sent where the specification has it, and refused where it does not."""
+    body = checked(operations.JOURNEYS_UPDATE, journey="j", description=None, trigger_type=None).body
+
+    assert body == {"description": None, "triggerType": None}
+    assert problems(operations.JOURNEYS_UPDATE, journey="j", name=None) == (
+        "name: may not be null; leave it out instead",
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [
+        ({"name": ""}, "name"),
+        ({"name": "n" * 151}, "name"),
+        ({"name": 5}, "name"),
+        ({"description": "d" * 1001}, "description"),
+        ({"description": "\ud83d"}, "description"),
+        ({"replaces_defaults": 1}, "replaces_defaults"),
+        ({"trigger_type": True}, "trigger_type"),
+        ({"graph": []}, "graph"),
+        ({"graph": {"nodes": []}}, "graph.edges"),
+    ],
+)
+def test_journey_field_beyond_its_bounds(given: dict[str, Any], name: str) -> None:
+    """Lengths and types are those of the specification."""
+    (problem,) = problems(operations.JOURNEYS_UPDATE, journey="j", **given)
+
+    assert problem.startswith(f"{name}: ")
+
+
+def test_journey_name_at_its_bounds() -> None:
+    """1 and 150 characters, and 1000 of description, are within."""
+    for name in ("n", "n" * 150):
+        assert checked(operations.JOURNEYS_UPDATE, journey="j", name=name).body == {"name": name}
+    text = "d" * 1000
+    assert checked(operations.JOURNEYS_UPDATE, journey="j", description=text).body == {"description": text}
+
+
+def test_graph_is_copied() -> None:
+    """What the caller does to a graph afterwards does not change what is sent."""
+    graph = broken_graph("viewport.zoom", Decimal("1.50"))
+    body = checked(operations.JOURNEYS_UPDATE, journey="j", graph=graph).body
+    graph["nodes"].clear()
+
+    assert body["graph"]["nodes"][0]["id"] == "n1"
+    assert str(body["graph"]["viewport"]["zoom"]) == "1.50"
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("extra", 1),
+        ("nodes", UNSET),
+        ("nodes", {}),
+        ("nodes.0.extra", 1),
+        ("nodes.0.id", ""),
+        ("nodes.0.type", UNSET),
+        ("nodes.0.position", UNSET),
+        ("nodes.0.position.z", 1),
+        ("nodes.0.position.x", "1"),
+        ("nodes.0.position.x", True),
+        ("nodes.0.position.y", UNSET),
+        ("nodes.0.data", UNSET),
+        ("nodes.0.data.other", 1),
+        ("nodes.0.data.config", []),
+        ("nodes.0.data.config", {"at": object()}),
+        ("edges.0.source", ""),
+        ("edges.0.target", UNSET),
+        ("edges.0.sourceHandle", 1),
+        ("edges.0.label", "x"),
+        ("viewport.zoom", UNSET),
+        ("viewport.zoom", float("nan")),
+        ("viewport.pan", 1),
+    ],
+)
+def test_graph_with_a_flaw(path: str, value: object) -> None:
+    """No extra key, gap, empty name or wrong type passes at any level, and its address is told."""
+    (problem,) = problems(operations.JOURNEYS_UPDATE, journey="j", graph=broken_graph(path, value))
+
+    address = "graph." + path.replace(".0", "[0]")
+    assert problem.startswith(address)
+
+
+@pytest.mark.parametrize(
+    ("value", "ms"),
+    [
+        (datetime(2026, 5, 1, 12, tzinfo=UTC), 1_777_636_800_000),
+        (datetime(2026, 5, 1, 6, tzinfo=timezone(timedelta(hours=-6))), 1_777_636_800_000),
+        (datetime(2026, 5, 1, 12, 0, 0, 1999, tzinfo=UTC), 1_777_636_800_001),
+        (date(2026, 5, 1), 1_777_593_600_000),
+        (1_777_593_600_000, 1_777_593_600_000),
+        (0, 0),
+    ],
+)
+def test_time_as_ms(value: Any, ms: int) -> None:
+    """Aware times, dates (midnight UTC) and ms go out as whole ms."""
+    assert checked(operations.INVOICES_EGRESS, created_after=value).query == {"created_after": str(ms)}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [datetime(2026, 5, 1), "2026-05-01", 1.5, True, -1, None],  # noqa: DTZ001 - naive on purpose
+)
+def test_time_without_meaning(value: Any) -> None:
+    """A naive datetime, text, a fraction, a boolean or a time before the epoch is refused."""
+    (problem,) = problems(operations.INVOICES_EGRESS, created_after=value)
+
+    assert problem.startswith("created_after: ")
+
+
+def test_range_turned_around() -> None:
+    """A range in which nothing can lie is a problem; one of a single instant is none."""
+    late, early = date(2026, 5, 2), date(2026, 5, 1)
+
+    assert problems(operations.INVOICES_EGRESS, created_after=late, created_before=early)
+    assert checked(operations.INVOICES_EGRESS, created_after=early, created_before=early)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"limit": 0},
+        {"limit": 101},
+        {"limit": True},
+        {"limit": "10"},
+        {"limit": 10.0},
+        {"limit": None},
+        {"cursor": ""},
+        {"cursor": None},
+        {"order_by": "total"},
+        {"order": "down"},
+        {"status": "paid"},
+        {"series": ""},
+        {"folio": 1.0},
+        {"folio": True},
+        {"metadata": [("a", "b")]},
+        {"metadata": {"": "b"}},
+        {"metadata": {"a": None}},
+        {"metadata": {"a": Decimal("NaN")}},
+        {"page": 2},
+        {"page": 0, "metadata": {"a": "b"}},
+    ],
+)
+def test_filter_out_of_bounds(given: dict[str, Any]) -> None:
+    """Page size, order, status and filters are checked; an empty or null filter, which would let all pass, too."""
+    (problem,) = problems(operations.INVOICES_EGRESS, **given)
+
+    assert problem.split(":")[0].split(".")[0] in given
+
+
+def test_filters_on_the_wire() -> None:
+    """Filters go out as text under their names; metadata under its prefix."""
+    query = checked(
+        operations.INVOICES_EGRESS,
+        names=ParameterNames(client_id="customer", limit="per_page"),
+        limit=100,
+        client_id="cli_1",
+        folio=17,
+        status="cancelled",
+        metadata={"order": "A-1", "n": 2, "vip": True},
+        page=3,
+    ).query
+
+    assert query == {
+        "per_page": "100",
+        "customer": "cli_1",
+        "folio": "17",
+        "status": "cancelled",
+        "metadata.order": "A-1",
+        "metadata.n": "2",
+        "metadata.vip": "true",
+        "page": "3",
+    }
+
+
+def test_name_switched_off() -> None:
+    """A filter whose assumed name is None is an error in words, not a list of everything."""
+    (problem,) = problems(operations.INVOICES_EGRESS, names=ParameterNames(client_id=None), client_id="c")
+
+    assert problem == "client_id: ParameterNames.client_id is None, so it cannot be asked for"
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["", "x", "//x.example", "ftp://x.example", "https://", "https:///p", "http://x.example:0", "http://x:99999",
+     "http://a b", "http://x\n", 7, "https://[::1"],
+)  # fmt: skip
+def test_url_that_is_none(url: Any) -> None:
+    """Only an absolute http or https URL with a host passes."""
+    assert problems(operations.WEBHOOKS_CREATE, url=url, events=["invoice.created"])
+
+
+@pytest.mark.parametrize("url", ["https://x.example", "http://127.0.0.1:8080/in?a=b", "https://[::1]/x"])
+def test_url_as_it_is(url: str) -> None:
+    """A URL is sent unchanged."""
+    assert checked(operations.WEBHOOKS_CREATE, url=url, events=["invoice.created"]).body["url"] == url
+
+
+@pytest.mark.parametrize(
+    "events", [[], "invoice.created", ["invoice.paid"], [7], {"invoice.created": 1}, None]
+)
+def test_events_that_are_none(events: Any) -> None:
+    """Events are a non-empty list of names of the specification."""
+    assert problems(operations.WEBHOOKS_CREATE, url="https://x.example", events=events)
+
+
+def test_events_of_every_name() -> None:
+    """All 21 names pass, in the caller's order; a set is sorted."""
+    assert len(operations.EVENT_TYPES) == 21
+    url = "https://x.example"
+    body = checked(operations.WEBHOOKS_CREATE, url=url, events=operations.EVENT_TYPES[::-1]).body
+    assert body["events"] == list(operations.EVENT_TYPES[::-1])
+    body = checked(operations.WEBHOOKS_CREATE, url=url, events={"invoice.failed", "invoice.created"}).body
+    assert body["events"] == ["invoice.created", "invoice.failed"]
+
+
+@pytest.mark.parametrize(
+    ("given", "address"),
+    [
+        ({"metadata": {"a": {"b": [1, {2}]}}}, "metadata.a.b[1]"),
+        ({"metadata": {1: 2}}, "metadata"),
+        ({"metadata": {"a": float("inf")}}, "metadata.a"),
+        ({"metadata": {"a": Decimal("NaN")}}, "metadata.a"),
+        ({"metadata": {"a": datetime(2026, 1, 1, tzinfo=UTC)}}, "metadata.a"),
+        ({"metadata": {"a": 1 << 9000}}, "metadata.a"),
+        ({"metadata": {"a": b"x"}}, "metadata.a"),
+        ({"metadata": {"\udc00": 1}}, "metadata"),
+        ({"address": "street"}, "address"),
+        ({"add_members": [{"id": "u"}]}, "add_members[0].role"),
+        ({"credit_limit": "5"}, "credit_limit"),
+        ({"credit_limit": float("nan")}, "credit_limit"),
+        ({"generate_onboarding_url": "yes"}, "generate_onboarding_url"),
+        ({"extra_body": {"livemode": True}}, "extra_body.livemode"),
+        ({"extra_body": {"tax_id": "X"}}, "extra_body.tax_id"),
+        ({"extra_body": [1]}, "extra_body"),
+        ({"team": "a/b"}, "team"),
+        ({"team": 7}, "team"),
+    ],
+)
+def test_body_that_is_no_json(given: dict[str, Any], address: str) -> None:
+    """What JSON has no form for, or the specification reserves, is named by its address."""
+    (problem,) = problems(operations.TEAMS_CREATE, **given)
+
+    assert problem.startswith(f"{address}: ")
+
+
+def test_body_without_end() -> None:
+    """A body that contains itself ends in words."""
+    endless: dict[str, Any] = {}
+    endless["again"] = endless
+
+    (problem,) = problems(operations.TEAMS_CREATE, metadata=endless)
+
+    assert problem.endswith("nested deeper than 200 levels")
+
+
+def test_numbers_stay_exact() -> None:
+    """Numbers go out with their own digits."""
+    body = checked(
+        operations.TEAMS_CREATE, credit_limit=Decimal("1234567890.123456789"), metadata={"n": 10**30}
+    ).body
+
+    assert str(body["credit_limit"]) == "1234567890.123456789"
+    assert body["metadata"]["n"] == 10**30
+
+
+def test_extra_body_beside_arguments() -> None:
+    """What the specification does not show goes out as given."""
+    body = checked(operations.SHEETS_SAVE_MAPPING, fields={"a": "B"}, extra_body={"target": "payment"}).body
+
+    assert body == {"fields": {"a": "B"}, "target": "payment"}
+
+
+@pytest.mark.parametrize("extra", [{"team": "t"}, {"limit": 5}, {"scope": "mode"}, {"a": [1]}, {"": "x"}])
+def test_extra_query_that_collides(extra: dict[str, Any]) -> None:
+    """A parameter that has an argument, and a value that is no text, are refused."""
+    assert problems(operations.TEAMS_DBTABLE_WEBHOOKS, team_id="t", extra_query=extra)
+
+
+def test_extra_query_as_given() -> None:
+    """What the specification does not show goes out as text."""
+    query = checked(operations.TEAMS_DBTABLE_WEBHOOKS, team_id="t", extra_query={"offset": 3, "q": "é"}).query
+
+    assert query == {"offset": "3", "q": "é"}
+
+
+def test_parameters_of_a_list() -> None:
+    """Only names that a list takes are its parameters."""
+    names = ParameterNames()
+
+    assert are_parameters({"status": "valid", "metadata.a": "b"}, operations.INVOICES_EGRESS, names)
+    assert not are_parameters({"team": "t"}, operations.INVOICES_EGRESS, names)
+    assert not are_parameters({"metadata.a": "b"}, operations.INVOICES_PAYMENT_COMPLEMENTS, names)

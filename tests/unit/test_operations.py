@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import re
+
+import attrs
+import pytest
+
+from invsvc_async import models
+from invsvc_async.operations import BY_NAME, TABLE, Form, Kind, Operation, Shape
+from invsvc_async.settings import ParameterNames
+
+rows = pytest.mark.parametrize("row", TABLE, ids=lambda row: row.name)
+
+
+def test_table_holds_the_specification() -> None:
+    """All 19 operations of the specification are there, and beside them the journey read and three open roads."""
+    unlisted = {row.name for row in TABLE if not row.listed}
+
+    assert len(TABLE) - len(unlisted) == 19
+    assert unlisted == {"journeys.get", "client.request", "client.download", "client.write"}
+    assert len(BY_NAME) == len(TABLE)
+
+
+@rows
+def test_row_names_a_model_that_exists(row: Operation) -> None:
+    """A result is a class of the models, but for what has none."""
+    if row.name.startswith("client."):
+        assert row.result in {"Envelope", "bytes", "object"}
+    else:
+        assert isinstance(getattr(models, row.result), type)
+
+
+@rows
+def test_row_fills_its_path(row: Operation) -> None:
+    """The path parameters are those in the path's braces, in their order."""
+    wires = [each.wire for each in row.parameters if each.where == "path"]
+
+    assert wires == re.findall(r"{(\w+)}", row.path)
+
+
+@rows
+def test_row_settles_by_a_read_of_the_table(row: Operation) -> None:
+    """A write with a finder names a read that is there; a read names none; every write says in words how it settles."""
+    assert (row.reader is None) == (row.finder is None)
+    assert row.reader is None or BY_NAME[row.reader].kind is Kind.READ
+    assert (row.kind is Kind.WRITE) == bool(row.settled)
+    assert (row.method == "GET") == (row.kind is Kind.READ)
+
+
+@rows
+def test_row_with_an_assumed_name_can_find_it(row: Operation) -> None:
+    """A parameter has a name on the wire, or the setting that assumes one."""
+    settings = attrs.fields_dict(ParameterNames)
+
+    for parameter in row.parameters:
+        assert (parameter.wire is None) == (parameter.assumed is not None)
+        assert parameter.assumed is None or parameter.assumed in settings
+        assert parameter.pattern is None or re.compile(parameter.pattern)
+
+
+def test_lists_alone_have_the_list_envelope() -> None:
+    """Only the two invoice lists have a cursor."""
+    listed = [row.name for row in TABLE if row.shape is Shape.LIST]
+
+    assert listed == ["invoices.egress", "invoices.payment_complements"]
+
+
+def test_health_takes_neither_credential_nor_team() -> None:
+    """The probe is unauthenticated, and alone without the Connect parameter."""
+    assert [row.name for row in TABLE if not row.connect] == ["webhooks.health"]
+    assert BY_NAME["webhooks.health"].credentials == ()
+
+
+def test_forms_are_all_in_use() -> None:
+    """No form is without a parameter."""
+    used = {parameter.form for row in TABLE for parameter in row.parameters}
+
+    assert used == set(Form)
