@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 import attrs
 
-from invsvc_async import answers, checks, reads
+from invsvc_async import checks, payloads, reads
 from invsvc_async.errors import (
     CursorStalledError,
     FilterNotHonouredError,
@@ -163,7 +163,7 @@ class Pages(Generic[T]):
     async def _page(self, position: Position) -> Page[T]:
         try:
             envelope = await reads.read(self._view, self._at(position))
-            page = answers.page(self._model, envelope)
+            page = payloads.page(self._model, envelope)
             if position.page is not None and page.page not in {None, position.page}:
                 raise CursorStalledError(
                     f"page {position.page} was asked for and page {page.page} came. "
