@@ -1,65 +1,182 @@
-"""Make models of an opened answer, with what it said beside them; never read bytes that are no answer."""
+"""
+Read an answer's body, whole or as it arrives, under a cap; never take a cut one for whole.
+
+A failure is told in words: aiohttp's exceptions hold the request's headers, and their frames hold more.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+import asyncio
+import zlib
+from typing import TYPE_CHECKING
 
-from invsvc_async import convert
-from invsvc_async.errors import UnreadableResponseError
-from invsvc_async.models.common import Meta, Model, Page
+from aiohttp import hdrs
+
+from invsvc_async.errors import NotSentError, ResponseLostError
+from invsvc_async.gate import OwnError
+from invsvc_async.reconcile.evidence import End
 
 if TYPE_CHECKING:
-    from invsvc_async.wire import Envelope
+    from collections.abc import AsyncIterator
 
-__all__ = ["many", "meta_of", "one", "page"]
+    import aiohttp
 
-T = TypeVar("T", bound=Model)
+    from invsvc_async.errors import TransportError
+    from invsvc_async.gate import Gate
+
+__all__ = ["CutError", "Download", "failure", "in_words", "inflate", "whole_body"]
 
 
-def one(model: type[T], envelope: Envelope) -> T:
+class CutError(OwnError):
+    """No whole body can be had of this answer."""
+
+
+class Download:
     """
-    Make the model that is the payload.
+    An answer whose body is read while it arrives: ``async for part in download``, once.
+
+    ``status`` and ``headers`` are here from the start.
+    """
+
+    def __init__(
+        self, response: aiohttp.ClientResponse, gate: Gate, *, pause: float | None, cap: int
+    ) -> None:
+        self.status = response.status
+        self.headers = response.headers
+        self._response = response
+        self._gate = gate
+        self._pause = pause
+        self._cap = cap
+
+    async def read(self) -> bytes:
+        """
+        Return the whole body, of at most the transport's ``max_response_bytes``.
+
+        Raises:
+            ResponseLostError: It did not arrive whole, or is longer.
+
+        """
+        parts: list[bytes] = []
+        left = self._cap
+        async for part in self:
+            left -= len(part)
+            if left < 0:
+                raise self._lost(_too_long(self._cap))
+            parts.append(part)
+        return b"".join(parts)
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        content = self._response.content
+        while not content.at_eof():
+            if part := await self._next_part():
+                yield part
+        if not _is_framed(self._response):
+            raise self._lost(_unmarked())
+        self._gate.exchange.end = End.ANSWERED
+
+    async def _next_part(self) -> bytes:
+        try:
+            async with asyncio.timeout(self._pause) as self._gate.scope:
+                return await self._response.content.readany()
+        except Exception as error:  # noqa: BLE001 - whatever it is, the rest is lost
+            raise self._lost(error) from None
+        finally:
+            self._gate.scope = None
+
+    def _lost(self, error: Exception) -> TransportError:
+        self._gate.exchange.error = in_words(error)
+        self._gate.exchange.timed_out = isinstance(error, TimeoutError)
+        return failure(self._gate)
+
+
+async def whole_body(response: aiohttp.ClientResponse, *, cap: int) -> bytes:
+    """
+    Return the body of *response*, unfolded.
 
     Raises:
-        UnreadableResponseError: The payload is no object.
+        CutError: It is over *cap* bytes (received or unfolded), its end is not marked, or its coding is cut.
+        Exception: Anything of aiohttp's, where it is cut or stalls.
 
     """
-    if envelope.raw is None or isinstance(envelope.raw, list):
-        raise UnreadableResponseError(
-            f"the answer holds no {model.__name__}. Look at .raw.", raw=envelope.content
-        )
-    return convert.decode(model, envelope.raw, meta=meta_of(envelope))
+    if not _is_framed(response):
+        raise _unmarked()
+    content = response.content
+    body = await content.readany()
+    if not content.at_eof() and len(body) <= cap:
+        parts, left = [body], cap - len(body)
+        while left >= 0 and not content.at_eof():
+            parts.append(await content.readany())
+            left -= len(parts[-1])
+        body = b"".join(parts)
+    if len(body) > cap:
+        raise _too_long(cap)
+    coding = response.headers.get(hdrs.CONTENT_ENCODING)
+    return inflate(body, coding, cap=cap) if coding else body
 
 
-def many(model: type[T], envelope: Envelope) -> tuple[T, ...]:
+def _is_framed(response: aiohttp.ClientResponse) -> bool:
+    if response.status in {204, 304} or response.method == hdrs.METH_HEAD:
+        return True
+    headers = response.headers
+    if coding := headers.getall(hdrs.TRANSFER_ENCODING, None):
+        return coding[-1].rpartition(",")[2].strip().lower() == "chunked"
+    return hdrs.CONTENT_LENGTH in headers
+
+
+def inflate(body: bytes, coding: str, *, cap: int) -> bytes:
     """
-    Make the models that the payload lists.
+    Return the bytes that *body* stands for; as received where *coding* is none that was asked for.
 
     Raises:
-        UnreadableResponseError: The payload is no list.
+        CutError: It is cut or broken, or more than *cap* bytes long; no more than that is ever unfolded.
 
     """
-    if envelope.raw is None:
-        raise UnreadableResponseError(
-            f"the answer lists no {model.__name__}. Look at .raw.", raw=envelope.content
-        )
-    return convert.decode_items(model, envelope.raw)
+    name = coding.strip().lower()
+    if name not in {"gzip", "x-gzip", "deflate"}:
+        return body
+    parts: list[bytes] = []
+    left = cap
+    while body:
+        reader = zlib.decompressobj(_window(name, body))
+        try:
+            parts.append(reader.decompress(body, left + 1))
+        except zlib.error as error:
+            raise CutError(f"the answer's {name} coding is broken: {error}") from None
+        left -= len(parts[-1])
+        if left < 0:
+            raise _too_long(cap)
+        if not reader.eof:
+            raise CutError(f"the answer's {name} coding is cut short")
+        body = reader.unused_data  # gzip may come in several members
+    return b"".join(parts)
 
 
-def page(model: type[T], envelope: Envelope) -> Page[T]:
-    """Make one page of a list, under either of its envelopes."""
-    return Page(
-        items=many(model, envelope),
-        next=envelope.next,
-        has_more=envelope.has_more,
-        total_results=envelope.total_results,
-        page=envelope.page,
-        per_page=envelope.per_page,
-        message=envelope.message,
-        timestamp=envelope.timestamp,
-    )
+def _window(name: str, body: bytes) -> int:
+    if name != "deflate":
+        return 16 + zlib.MAX_WBITS
+    # Some servers leave out the zlib wrapper that "deflate" stands for.
+    return zlib.MAX_WBITS if body[0] & 0x0F == zlib.DEFLATED else -zlib.MAX_WBITS
 
 
-def meta_of(envelope: Envelope) -> Meta:
-    """Keep what the answer said beside its payload."""
-    return Meta(message=envelope.message, timestamp=envelope.timestamp)
+def _too_long(cap: int) -> CutError:
+    return CutError(f"the answer is longer than {cap} bytes (max_response_bytes)")
+
+
+def _unmarked() -> CutError:
+    return CutError("only the connection's end marks the answer's: it cannot be told from a cut one")
+
+
+def in_words(error: Exception) -> Exception:
+    """Say what *error* says in an exception that holds nothing but the words."""
+    if isinstance(error, TimeoutError):
+        return TimeoutError(str(error) or "no answer within the time given")
+    return ConnectionError(str(error) if isinstance(error, OwnError) else f"{type(error).__name__}: {error}")
+
+
+def failure(gate: Gate) -> TransportError:
+    """Make the exception that a stream raises for what is noted on its exchange."""
+    exchange = gate.exchange
+    kind = ResponseLostError if gate.opened else NotSentError
+    raised = kind(f"{exchange.method} {exchange.url.path}: {exchange.error}", status=exchange.status)
+    raised.__cause__ = exchange.error
+    return raised

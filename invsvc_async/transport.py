@@ -1,0 +1,317 @@
+"""
+Send one request for each call and tell how it ended; never send it twice, elsewhere, or past its deadline.
+
+The only importer of aiohttp's client.  Whether bytes can have left is told by the gate alone: the class of an
+exception proves nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import lru_cache
+from math import inf, nan
+from typing import TYPE_CHECKING, Literal
+
+import aiohttp
+import attrs
+from aiohttp import hdrs
+from multidict import CIMultiDictProxy
+from yarl import URL
+
+from invsvc_async.answers import Download, failure, in_words, whole_body
+from invsvc_async.clock import SystemClock
+from invsvc_async.errors import ConfigurationError
+from invsvc_async.gate import Gate, RefusedError
+from invsvc_async.limits import Lane, Limiter
+from invsvc_async.reconcile.evidence import End
+
+if TYPE_CHECKING:
+    import ssl as tls
+    from collections.abc import AsyncGenerator
+
+    from invsvc_async.clock import Clock
+
+__all__ = ["Download", "Exchange", "Transport"]
+
+MAX_RESPONSE_BYTES = 64 * 2**20
+_KEEP_IDLE = 10.0  # s, well below the usual 15 of servers: a write that meets the server's close is LOST
+_NEVER_BY_DEFAULT = (hdrs.EXPECT, hdrs.CONTENT_LENGTH, hdrs.TRANSFER_ENCODING, hdrs.CONTENT_ENCODING)
+
+
+@attrs.define(eq=False, slots=True)
+class Exchange:
+    """
+    One request, and what became of it.
+
+    The caller owns it: ``end`` is set even where :meth:`Transport.send` is cancelled.  ``deadline`` is of the
+    event loop's clock; ``not_after``, ``started`` and ``ended`` are of the transport's clock; all in seconds.
+    Accept-Encoding is the transport's own: leave it out of ``headers``.
+    """
+
+    method: str
+    url: URL  # whole and encoded, with its query
+    headers: Mapping[str, str]
+    content: bytes | None = None
+    write: bool = False
+    deadline: float = inf
+    connect_timeout: float = 10.0
+    not_after: float | None = None  # when the proof that allows a re-send expires
+    lane: Lane = "call"
+    end: End | None = None
+    status: int | None = None  # also where only the head arrived: then a hint, not an answer
+    answer_headers: CIMultiDictProxy[str] | None = None
+    answer: bytes = b""
+    error: Exception | None = None  # in words: no headers, no frames, nothing of the original
+    started: float = nan  # when the first byte may have left, else when `send` began
+    ended: float = nan
+    timed_out: bool = False
+
+
+class Transport:
+    """
+    Send requests, each once, over one pool of connections that binds to the loop of its first use.
+
+    ``max_concurrency`` bounds the requests in flight.  A *session* of the application's is used as it is and
+    never closed, but its middlewares do not run and no redirect is followed: both can send twice.
+    ``max_response_bytes`` counts a body as received and as unfolded.
+
+    Raises:
+        ConfigurationError: ``ssl`` or ``trust_env`` is given beside a session, which has its own.
+
+    """
+
+    def __init__(
+        self,
+        *,
+        max_concurrency: int | Literal["adaptive"] = 100,
+        session: aiohttp.ClientSession | None = None,
+        ssl: tls.SSLContext | aiohttp.Fingerprint | bool | None = None,
+        trust_env: bool = False,
+        max_response_bytes: int = MAX_RESPONSE_BYTES,
+        clock: Clock | None = None,
+    ) -> None:
+        if session is not None and (ssl is not None or trust_env):
+            raise ConfigurationError("`ssl` and `trust_env` are your own session's: set them there.")
+        self._limiter = Limiter(100 if max_concurrency == "adaptive" else max_concurrency)
+        self._session = session
+        self._borrowed = session is not None
+        self._tls = True if ssl is None else ssl
+        self._trust_env = trust_env
+        self._cap = max_response_bytes
+        self._clock = clock or SystemClock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._closed = False
+        self._in_flight: set[Gate] = set()
+        self._emptied = asyncio.Event()
+
+    async def send(self, exchange: Exchange) -> None:
+        """
+        Send *exchange* once and fill in how it ended; nothing is raised for the network's sake.
+
+        Raises:
+            ConfigurationError: The transport is closed or belongs to another event loop, or its borrowed
+                session cannot keep the rules of writes.
+            asyncio.CancelledError: The caller was cancelled.
+
+        """
+        session = self._bind()
+        gate = self._gate(exchange)
+        limiter, lane = self._limiter, exchange.lane
+        try:
+            async with asyncio.timeout_at(_finite(exchange.deadline)) as gate.scope:
+                if not limiter.enter(lane):
+                    await limiter.wait(lane)
+                try:
+                    response = await self._request(
+                        session, gate, "identity" if exchange.write else "gzip, deflate"
+                    )
+                    try:
+                        exchange.answer = await whole_body(response, cap=self._cap)
+                        exchange.end = End.ANSWERED
+                    finally:
+                        _close(response)
+                finally:
+                    limiter.leave(lane)
+        except Exception as error:  # noqa: BLE001 - the gate tells the end, not the class of what was raised
+            self._explain(gate, error)
+        finally:
+            self._conclude(gate)
+
+    @asynccontextmanager
+    async def stream(self, exchange: Exchange) -> AsyncGenerator[Download]:
+        """
+        Send *exchange* once and hand out its answer while it arrives, of any length.
+
+        What is left until the deadline bounds the wait for the head, and then each wait for more bytes.
+
+        Raises:
+            NotSentError: Not one byte of the request left.
+            ResponseLostError: No answer arrived, or (while it is read) not the whole.
+            ConfigurationError: As for :meth:`send`.
+
+        """
+        session = self._bind()
+        gate = self._gate(exchange)
+        limiter, lane = self._limiter, exchange.lane
+        pause = _finite(exchange.deadline - asyncio.get_running_loop().time())
+        async with AsyncExitStack() as undo:
+            undo.callback(self._conclude, gate)
+            try:
+                async with asyncio.timeout_at(_finite(exchange.deadline)) as gate.scope:
+                    if not limiter.enter(lane):
+                        await limiter.wait(lane)
+                    undo.callback(limiter.leave, lane)
+                    response = await self._request(session, gate, "identity")
+            except Exception as error:  # noqa: BLE001 - as in send
+                self._explain(gate, error)
+                raise failure(gate) from None
+            finally:
+                gate.scope = None
+            undo.callback(_close, response)
+            yield Download(response, gate, pause=pause, cap=self._cap)
+
+    async def aclose(self) -> None:
+        """
+        End what is in flight as not sent or lost, at once, and close the connections, save a borrowed session's.
+
+        Raises:
+            ConfigurationError: Another event loop is using it.
+
+        """
+        in_use = self._loop is not None and not self._loop.is_closed()
+        if in_use:
+            self._refuse_other_loop()
+        self._closed = True
+        if in_use:
+            await self._interrupt()
+        if self._session is not None and not self._borrowed:
+            await self._session.close()
+
+    async def _interrupt(self) -> None:
+        for gate in tuple(self._in_flight):
+            gate.interrupt()
+            if gate.scope is None:  # a stream that nobody waits on just now: its reader will see
+                self._in_flight.discard(gate)
+        if self._in_flight:
+            await self._emptied.wait()
+
+    def _bind(self) -> aiohttp.ClientSession:
+        if self._closed:
+            raise ConfigurationError("This client is closed: make a new one.")
+        if self._loop is None:
+            self._adopt(asyncio.get_running_loop())
+        self._refuse_other_loop()
+        session = self._session
+        if session is None:
+            session = self._session = self._own_session()
+        elif session.closed:
+            raise ConfigurationError("The aiohttp session given to this client is closed: give an open one.")
+        return session
+
+    def _adopt(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._session is not None:
+            _refuse_unfit(self._session, loop)
+        self._loop = loop
+
+    def _refuse_other_loop(self) -> None:
+        if asyncio.get_running_loop() is not self._loop:
+            raise ConfigurationError(
+                "This client belongs to the event loop that used it first: make one client for each loop."
+            )
+
+    def _own_session(self) -> aiohttp.ClientSession:
+        # aiohttp makes its verifying TLS context at import: no certificates are read on the loop.
+        places = self._limiter.total
+        connector = aiohttp.TCPConnector(
+            limit=places, limit_per_host=places, keepalive_timeout=_KEEP_IDLE, ssl=self._tls
+        )
+        return aiohttp.ClientSession(
+            connector=connector, cookie_jar=aiohttp.DummyCookieJar(), trust_env=self._trust_env
+        )
+
+    def _gate(self, exchange: Exchange) -> Gate:
+        exchange.started = self._clock.now()
+        gate = Gate(exchange, self._clock, asyncio.get_running_loop())
+        self._in_flight.add(gate)
+        return gate
+
+    async def _request(
+        self, session: aiohttp.ClientSession, gate: Gate, coding: str
+    ) -> aiohttp.ClientResponse:
+        exchange = gate.exchange
+        gate.refuse_late()
+        by_body = exchange.write or exchange.content is not None
+        response = await session.request(
+            exchange.method,
+            exchange.url,
+            data=gate if by_body else None,
+            headers={**exchange.headers, hdrs.ACCEPT_ENCODING: coding},
+            timeout=_timeout(exchange.connect_timeout, self._borrowed),
+            allow_redirects=False,
+            raise_for_status=False,
+            auto_decompress=False,
+            middlewares=() if by_body else (gate.let_read,),
+        )
+        if not gate.opened:  # Python 3.11: an answer to nothing that was asked, before the body's writer ran
+            gate.seal()
+            _close(response)
+            raise RefusedError("the connection held a stale answer")
+        exchange.status = response.status
+        exchange.answer_headers = response.headers
+        return response
+
+    def _explain(self, gate: Gate, error: Exception) -> None:
+        exchange = gate.exchange
+        if self._closed:
+            exchange.error = ConnectionAbortedError("the client was closed")
+        elif gate.refusal and not gate.opened:  # what aiohttp makes of a refusal says less
+            exchange.error = ConnectionError(gate.refusal)
+        else:
+            exchange.timed_out = isinstance(error, TimeoutError)
+            exchange.error = in_words(error)
+
+    def _conclude(self, gate: Gate) -> None:
+        gate.seal()
+        exchange = gate.exchange
+        if exchange.end is None:
+            exchange.end = End.LOST if gate.opened else End.NOT_SENT
+            gate.drop()
+        exchange.ended = self._clock.now()
+        self._in_flight.discard(gate)
+        if self._closed and not self._in_flight:
+            self._emptied.set()
+
+
+def _close(response: aiohttp.ClientResponse) -> None:
+    if not response.closed:
+        response.close()
+
+
+def _finite(seconds: float) -> float | None:
+    return None if seconds == inf else seconds
+
+
+@lru_cache(maxsize=16)
+def _timeout(connect: float, borrowed: bool) -> aiohttp.ClientTimeout:  # noqa: FBT001 - a key of the cache
+    # No total: aiohttp rounds that up, and one asyncio.timeout bounds everything.  Waiting for a place in a
+    # borrowed pool is not connecting.
+    if borrowed:
+        return aiohttp.ClientTimeout(total=None, sock_connect=connect, ceil_threshold=inf)
+    return aiohttp.ClientTimeout(total=None, connect=connect, ceil_threshold=inf)
+
+
+def _refuse_unfit(session: aiohttp.ClientSession, loop: asyncio.AbstractEventLoop) -> None:
+    if session._loop is not loop:  # noqa: SLF001 - its public property is deprecated
+        raise ConfigurationError("The aiohttp session belongs to another event loop: make it in this one.")
+    for name in _NEVER_BY_DEFAULT:
+        if name in session.headers:
+            raise ConfigurationError(
+                f"The aiohttp session sends {name} by default, which breaks the rules of writes: "
+                "take it out of the session's headers."
+            )
+    if session.auth is not None:
+        raise ConfigurationError(
+            "The aiohttp session has an `auth` of its own, and the client sends its credential."
+        )
