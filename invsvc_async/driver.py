@@ -9,6 +9,8 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+import attrs
+
 from invsvc_async.errors import InvsvcError, ServiceError, TransportError
 from invsvc_async.operations import BY_NAME
 from invsvc_async.outcome import Outcome, resends_of
@@ -126,7 +128,8 @@ class Driver(Generic[T]):
 
     def current_intent(self) -> Intent:
         """Give the intent as another process would need it now."""
-        return stored(self.operation, self.intent, self.history)
+        intent = stored(self.operation, self.intent, self.history)
+        return _with_mode(intent, self.session.livemode)
 
     def _not_sending(self) -> Done:
         """Say what a settle finds where a resume would send."""
@@ -156,7 +159,7 @@ class Driver(Generic[T]):
             return
         if self.session.journal is not None:
             intent = stored(self.operation, self.intent, self.history, send=send, at=started)
-            await self.session.journal.sending(intent)
+            await self.session.journal.sending(_with_mode(intent, self.session.livemode))
         try:
             await self.view.attempt(self.request, deadline=deadline, exchange=exchange)
         finally:
@@ -171,6 +174,7 @@ class Driver(Generic[T]):
         try:
             envelope = self.view.opened(self.request, exchange)
             self.value = self.result.of_answer(envelope, self.request)
+            self.session.saw(getattr(self.value, "livemode", None))
             readable, stamp, own = True, envelope.stamp, True
         except ServiceError as error:
             failure, stamp, own, retry_after = error, stamp_of(error), error.own_envelope, error.retry_after
@@ -191,8 +195,6 @@ class Driver(Generic[T]):
         )
 
     def _mark_renewed(self) -> None:
-        import attrs
-
         last = self.history[-1]
         assert isinstance(last, Attempt)
         self.history = (*self.history[:-1], attrs.evolve(last, token_renewed=True))
@@ -240,6 +242,8 @@ class Driver(Generic[T]):
             )
         except InvsvcError as error:
             return Reading(started=started, ended=self.session.clock.now(), error=_facts(error))
+        if isinstance(seen, dict):
+            self.session.saw(seen.get("livemode"))
         many = len(seen) if isinstance(seen, list) else 0
         return Reading(
             started=exchange.started,
@@ -257,8 +261,6 @@ class Driver(Generic[T]):
         return await self.view.attempt(request, deadline=deadline, lane="settle" if in_doubt else "call")
 
     def _without_own_claims(self, reading: Reading) -> Reading:
-        import attrs
-
         claims, key = self.session.claims, self.intent.key
         ids = (item.get("id") for item in reading.seen or () if isinstance(item, dict))
         others = frozenset(each for each in ids if isinstance(each, str) and claims.get(each, key) != key)
@@ -383,6 +385,13 @@ def _words(decision: Decision) -> tuple[Any, str, str | None]:  # Any: one of De
             return "read", f"{reader}: {why}", None
         case Wait(seconds):
             return "wait", f"{seconds:.3f} s", None
+
+
+def _with_mode(intent: Intent, livemode: bool | None) -> Intent:
+    """Note the data mode in the scope of *intent*, once an answer has shown it."""
+    if intent.scope.livemode is not None or livemode is None:
+        return intent
+    return attrs.evolve(intent, scope=attrs.evolve(intent.scope, livemode=livemode))
 
 
 def _facts(error: InvsvcError) -> ErrorFacts:

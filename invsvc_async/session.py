@@ -130,6 +130,11 @@ class Session:
             except Exception:
                 log.exception("a hook of the client failed; the call goes on")
 
+    def saw(self, livemode: object) -> None:
+        """Note the data mode that an answer showed; a person's may change at any time, so none is noted."""
+        if isinstance(livemode, bool) and self.credential.kind != "person_token":
+            self.livemode = livemode
+
     def warn_once(self, topic: str, message: str) -> None:
         """Log a warning once for each client."""
         if topic not in self.warned:

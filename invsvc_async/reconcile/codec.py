@@ -142,6 +142,7 @@ def _converter() -> Converter:
     for kind in (str, bool, int):
         converter.register_structure_hook(kind, _exactly(kind))
     converter.register_structure_hook(float, _number)
+    converter.register_structure_hook(evidence.End, lambda value, _: evidence.End(value))
     special = {
         settings.ReconcilePolicy: {"journey_reader": override(struct_hook=_reader, unstruct_hook=_reader_by_name)},
         evidence.Reading: {

@@ -1,0 +1,33 @@
+"""The embedded service and a client of it with short settle windows, for tests on real sockets."""
+
+from __future__ import annotations
+
+import pytest
+
+from invsvc_async import ApiKey, Client, ReadRetries, ReconcilePolicy, Timeouts
+from invsvc_async.simulator import Simulator
+
+# The windows are those of the rules, shrunk: late commits of the tests stay well inside them.
+SHORT = ReconcilePolicy(settle_after_error=0.25, settle_after_loss=0.4, deadline=20.0)
+QUICK = Timeouts(attempt=0.3, connect=2.0, call=5.0)
+NO_WAIT = ReadRetries(initial=0.01, maximum=0.05)
+
+
+@pytest.fixture
+async def service():
+    async with Simulator(seed=7) as running:
+        yield running
+
+
+@pytest.fixture
+async def client(service):
+    async with client_of(service) as made:
+        yield made
+
+
+def client_of(service, **settings):
+    """Make a client of *service* with short windows; *settings* go before."""
+    credential = settings.pop("credential", None) or ApiKey(service.api_key)
+    return Client(
+        service.base_url, credential, **{"reconcile": SHORT, "timeout": QUICK, "reads": NO_WAIT, **settings}
+    )

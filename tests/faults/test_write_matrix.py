@@ -1,0 +1,103 @@
+"""Every write, every fault, before and after the effect: the verdict against the service's own ledger."""
+
+from __future__ import annotations
+
+import asyncio
+
+import attrs
+import pytest
+
+from invsvc_async import Verdict
+from invsvc_async.simulator import Simulator
+from tests.faults.conftest import client_of
+
+WRITES = ("webhooks.create", "webhooks.create tagged", "webhooks.update", "webhooks.delete", "journeys.update")
+FAULTS = (
+    "500", "502", "503", "504", "408", "reset", "close", "hang", "truncate", "garbage", "html", "empty",
+    "success false", "head then close",
+)  # fmt: skip
+PHASES = ("{}", "apply, then {}", "late 0.15, then {}")
+
+
+@attrs.frozen
+class Case:
+    write: str
+    step: str
+    reused: bool
+
+    @property
+    def operation(self):
+        return self.write.split()[0]
+
+
+def begin(case, service, client):
+    """Make the write of *case*; the thing it acts on is there already."""
+    match case.write.split():
+        case ["webhooks.create", *tagged]:
+            return client.webhooks.create(url="https://me.example/in", events=["invoice.created"], tag=bool(tagged))
+        case ["webhooks.update"]:
+            return client.webhooks.update(service.seed_webhook().id, description="a value of its own")
+        case ["webhooks.delete"]:
+            return client.webhooks.delete(service.seed_webhook().id)
+        case _:
+            return client.journeys.update(service.seed_journey(status="draft").id, name="a value of its own")
+
+
+async def settle_one(case):
+    """Run *case* and say what is wrong with its verdict, if anything."""
+    async with Simulator(seed=7) as service, client_of(service) as client:
+        if case.reused:
+            await client.webhooks.list()
+        service.script(case.operation, case.step)
+        outcome = await begin(case, service, client).outcome()
+        await asyncio.sleep(0.45)  # past the window: a commit of ours after the verdict would show
+        effects = [entry for entry in service.ledger.effects(case.operation) if entry.by == "client"]
+        return wrong_about(outcome, len(effects), service.arrivals(case.operation))
+
+
+def wrong_about(outcome, effects, arrivals):
+    if outcome.verdict is not Verdict.APPLIED:
+        return f"{outcome.verdict} where a second send was free to succeed\n{outcome.explain()}"
+    if effects != 1:
+        return f"{effects} effects\n{outcome.explain()}"
+    if outcome.attempts != arrivals:
+        return f"{arrivals} arrivals of {outcome.attempts} attempts\n{outcome.explain()}"
+    return None
+
+
+@pytest.mark.parametrize("phase", PHASES, ids=("before", "after", "late"))
+@pytest.mark.parametrize("write", WRITES)
+async def test_write_under_every_fault(write, phase):
+    """Each fault ends in APPLIED with exactly one effect, on fresh and on reused connections."""
+    cases = [Case(write, phase.format(fault), reused) for fault in FAULTS for reused in (False, True)]
+    found = await asyncio.gather(*map(settle_one, cases))
+    wrong = [f"{case}: {problem}" for case, problem in zip(cases, found, strict=True) if problem]
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("write", WRITES)
+@pytest.mark.parametrize("status", ["400", "403", "404", "409"])
+async def test_write_refused(service, client, write, status):
+    """A definite no is REFUSED at once: one arrival, no effect, no read to settle."""
+    case = Case(write, status, reused=False)
+    service.script(case.operation, status)
+
+    outcome = await begin(case, service, client).outcome()
+
+    assert outcome.verdict is Verdict.REFUSED
+    assert outcome.error.status == int(status)
+    assert service.arrivals(case.operation) == 1
+    assert not [entry for entry in service.ledger.effects(case.operation) if entry.by == "client"]
+
+
+@pytest.mark.parametrize("write", WRITES)
+async def test_write_never_resent_when_policy_says_so(service, write):
+    """With resend="never" a write that provably did not happen is NOT_APPLIED after one arrival."""
+    case = Case(write, "reset", reused=False)
+    async with client_of(service) as client:
+        policy = attrs.evolve(client._view.reconcile, resend="never")
+        service.script(case.operation, "reset")
+        outcome = await begin(case, service, client).with_policy(policy).outcome()
+
+    assert outcome.verdict is Verdict.NOT_APPLIED
+    assert service.arrivals(case.operation) == 1

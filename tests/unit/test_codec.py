@@ -1,0 +1,133 @@
+"""Intents and stories as JSON: what goes in comes out, and damage is named."""
+
+from __future__ import annotations
+
+import json
+
+import attrs
+import pytest
+
+from invsvc_async import Intent, InvalidRequestError
+from invsvc_async.operations import BY_NAME
+from invsvc_async.reconcile import story
+from invsvc_async.reconcile.decide import decide
+from invsvc_async.reconcile.evidence import (
+    Absent, Applied, Attempt, Bounds, CannotTell, Done, End, ErrorFacts, Reading, Resumed, Tick,
+)  # fmt: skip
+from invsvc_async.reconcile.intent import Scope, Sent, SentEnd
+from invsvc_async.settings import ReconcilePolicy, Timeouts
+
+INTENT = Intent(
+    key="row-17",
+    operation="webhooks.create",
+    body={"url": "https://me.example/in", "events": ["invoice.created"], "description": "mine [iv-aaaaaaaaaaaaaaaa]"},
+    scope=Scope(base_url="https://host.example/v2", team="team_1", livemode=True, credential="00ff"),
+    tag="[iv-aaaaaaaaaaaaaaaa]",
+    baseline={"id": "wh_1"},
+    bounds=Bounds(low=1.25, high=1.5),
+    sent=(Sent(earliest=1.0, latest=2.0, attempt_timeout=30.0, end=SentEnd(kind="short", latest=3.5)), Sent(attempt_timeout=5.0)),
+    policy=ReconcilePolicy(settle_after_loss=3.0, journey_reader=None),
+    timeouts=Timeouts(attempt=4.0),
+    reader="mine",
+)
+HISTORY = (
+    Reading(started=0.0, ended=0.1, status=200, own_envelope=True, seen=[{"id": "wh_0"}], raw_count=1, stamp=1_000),
+    Attempt(started=0.2, ended=0.3, end=End.ANSWERED, status=500, own_envelope=True, stamp=1_100,
+            error=ErrorFacts(kind="ServerError", message="no", status=500, code="internal_server_error")),
+    Tick(0.5),
+    Reading(started=2.5, ended=2.6, claimed_by_others=frozenset({"wh_7", "wh_8"}), error=ErrorFacts(kind="x", message="y")),
+    Reading(started=2.7, ended=2.8, finding=CannotTell("why", candidates=({"id": "wh_1"},))),
+    Reading(started=2.7, ended=2.8, finding=Applied({"id": "wh_1"}, duplicates=None)),
+    Reading(started=2.7, ended=2.8, finding=Absent()),
+    Resumed(at=9.0, journaled=True),
+)  # fmt: skip
+
+
+def test_intent_survives_json():
+    """Every part of an intent comes back equal."""
+    assert Intent.from_json(INTENT.to_json()) == INTENT
+
+
+def test_own_journey_reader_survives_by_name():
+    """A callable becomes the name under which a client finds its own."""
+    own = attrs.evolve(INTENT, policy=ReconcilePolicy(journey_reader=lambda _client, _intent: None))
+    assert Intent.from_json(own.to_json()).policy.journey_reader == "journey_reader"
+
+
+def test_story_survives_json_and_replays():
+    """A story's events come back of the same types, so that deciding anew says the same at every step."""
+    history = HISTORY[:3]
+    text = story.to_json(INTENT, history, "unknown", "because")
+    intent, back, verdict = story.from_json(text)
+    assert (intent, back, verdict) == (INTENT, history, "unknown")
+    operation = BY_NAME["webhooks.create"]
+    assert [decision for _, decision in story.replay(intent, back)] == [
+        decide(operation, INTENT, history[:n]) for n in range(4)
+    ]
+
+
+def test_every_event_survives_json():
+    """Failed reads, claims, the caller's own findings and restarts included."""
+    _, back, _ = story.from_json(story.to_json(INTENT, HISTORY, "unknown", "because"))
+    assert back == HISTORY
+    assert [type(event) for event in back] == [type(event) for event in HISTORY]
+
+
+def test_replay_stops_at_the_verdict():
+    """What was noted after a verdict is not asked about."""
+    answered = (Attempt(started=0.0, ended=0.1, end=End.ANSWERED, status=200, readable=True, own_envelope=True),)
+    steps = story.replay(INTENT, (*answered, Tick(9.0)))
+    assert isinstance(steps[-1][1], Done)
+    assert len(steps) == 2
+
+
+def test_secret_in_a_reading_is_left_out_of_the_story():
+    """A service that shows secrets again does not put them into our files."""
+    seen = [{"id": "wh_1", "secret": "whsec_hush"}]
+    history = (Reading(started=0.0, ended=0.1, status=200, own_envelope=True, seen=seen, raw_count=1),)
+    assert "whsec_hush" not in story.to_json(INTENT, history, "unknown", "because")
+
+
+def change(**changes):
+    plain = json.loads(INTENT.to_json())
+    plain.update(changes)
+    return json.dumps(plain)
+
+
+DAMAGED = {
+    "empty": ("", "damaged or cut off"),
+    "cut off": (INTENT.to_json()[:-20], "damaged or cut off"),
+    "not text in UTF-8": (b"\xff\xfe", "damaged or cut off"),
+    "lone surrogate": ('{"schema": 1, "key": "\ud800"}', "damaged or cut off"),
+    "a list": ("[]", "no schema version"),
+    "foreign": ('{"id": 1}', "no schema version"),
+    "newer": (change(schema=2), "schema version 2"),
+    "true as a version": (change(schema=True), "schema version"),
+    "unknown field": (change(colour="red"), "colour"),
+    "missing field": (json.dumps({k: v for k, v in json.loads(INTENT.to_json()).items() if k != "scope"}), "scope"),
+    "wrong type": (change(key=5), "key"),
+    "unknown operation": (change(operation="webhooks.explode"), "no write called"),
+    "a read": (change(operation="webhooks.get"), "no write called"),
+    "path of another operation": (change(path={"id": "wh_1"}), "its path names"),
+    "body that is no object": (change(body=[1]), "body is not an object"),
+    "create without url": (change(body={"events": []}), "no url"),
+    "baseline that is no object": (change(baseline="x"), "baseline"),
+    "end of no kind": (change(sent=[{"earliest": None, "latest": None, "attempt_timeout": 1, "end": {"kind": "maybe", "latest": None}}]), "kind"),
+    "time that is text": (change(sent=[{"earliest": "1", "latest": None, "attempt_timeout": 1, "end": None}]), "earliest"),
+    "impossible policy": (change(policy={"deadline": -1}), "policy"),
+    "foreign reader": (change(policy={"journey_reader": "os.system"}), "reader"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "words"), DAMAGED.values(), ids=DAMAGED)
+def test_damaged_intent_is_refused_in_words(text, words):
+    """Damaged, truncated, foreign and future texts are InvalidRequestError and say what is wrong."""
+    with pytest.raises(InvalidRequestError, match=words):
+        Intent.from_json(text)
+
+
+@pytest.mark.parametrize("plain", [{}, {"history": [], "intent": {}, "verdict": 1}, {"history": [{"event": "boom"}], "verdict": "unknown"}])
+def test_damaged_story_is_refused_in_words(plain):
+    """A text that is no story is InvalidRequestError."""
+    with pytest.raises(InvalidRequestError, match="not a story"):
+        story.from_json(json.dumps({"schema": 1, "intent": json.loads(INTENT.to_json()), **plain}))
