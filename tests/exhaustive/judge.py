@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from invsvc_async.reconcile.evidence import Attempt, Done, End, Reading, Send, Verdict
-from tests.exhaustive.models import OLD, WANTED, Hook, Listing, Team
+from tests.exhaustive.models import WANTED, Hook, Journey, Listing, Team
 from tests.exhaustive.world import EPSILON
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def judge(setup: SetUp, node: Node, run: Run, done: Done) -> None:
             hold(WINDOW, not pending, "superseded, but it may still happen")
         case _:
             hold(CALM, not setup.calm, "unknown, though nothing stood in the way")
-    _judge_time(setup, run)
+    _judge_time(setup, run, done)
     if run.live is not None:
         _judge_settled(setup, node, run.live, done)
 
@@ -98,7 +98,11 @@ def _judge_applied(setup: SetUp, node: Node, run: Run, done: Done) -> None:
             hold(WINDOW, run.read_late or not run.doubt, "duplicates are known before the windows are over")
 
 
-def _judge_time(setup: SetUp, run: Run) -> None:
+def _judge_time(setup: SetUp, run: Run, done: Done) -> None:
+    if done.evidence.basis == "absence" and run.first is not None and not isinstance(setup.model, Journey | Team):
+        removes = setup.model.operation == "webhooks.delete"
+        recent = run.now <= run.first + setup.policy.absence_within + LONGEST_READ
+        hold(TRUTH, removes or recent, "an absence that is too old")
     unsent = sum(isinstance(event, Attempt) and event.end is End.NOT_SENT for event in run.history)
     hold(ENDING, run.doubt or unsent <= TRIES, "tried too often to send it at all")
     if run.doubt and run.since is not None:
@@ -115,4 +119,4 @@ def _judge_settled(setup: SetUp, node: Node, live: Done, settled: Done) -> None:
     hold(SETTLING, same, f"settled as {settled.verdict} after the live verdict {live.verdict}")
 
 
-__all__ = ["MOST_STEPS", "OLD", "Broken", "hold", "judge", "judge_send"]
+__all__ = ["MOST_STEPS", "Broken", "hold", "judge", "judge_send"]

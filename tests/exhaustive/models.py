@@ -128,6 +128,7 @@ def _changed(value: int, side: int) -> Any:
             "description": f"text {value}", "owner": "usr_1", "created_at": stamp(-9000.0)}  # fmt: skip
 
 
+MUCH_LATER = 200.0  # from here on an equal webhook of somebody else is not "at the same time"
 SAME, NEAR, AWAY, GONE, BLURRED = 0, 1, 2, 3, 4  # how a webhook of a list looks, beside the one that was asked for
 
 
@@ -164,14 +165,16 @@ class Listing:
 
     def act(self, act: str, thing: Thing, at: float) -> tuple[Thing, bool] | None:
         """Make one that looks the same, nearly so or not at all, or spoil the newest of ours."""
-        looks = {"identical": SAME, "near": NEAR, "away": AWAY, "blurred": BLURRED}
+        looks = {"identical": SAME, "later": SAME, "near": NEAR, "away": AWAY, "blurred": BLURRED}
+        if act == "later" and at < MUCH_LATER:
+            return None
         if act in looks:
             return (*thing, (len(thing), looks[act], at + self.others, OTHER)), act != "away"
         ours = [place for place, hook in enumerate(thing) if hook[3] != OTHER and hook[1] == SAME]
         if not ours:
             return None
         number, _, created, run = thing[ours[-1]]
-        spoilt = (number, {"delete": GONE, "move": AWAY}[act], created, run)
+        spoilt = (number, {"delete": GONE, "move": AWAY, "edit": NEAR}[act], created, run)
         return (*thing[: ours[-1]], spoilt, *thing[ours[-1] + 1 :]), True
 
     def show(self, thing: Thing) -> Any:

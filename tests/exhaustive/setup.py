@@ -59,10 +59,12 @@ class SetUp:
     runs: int = 1
     in_turn: bool = True  # creates of one URL run one at a time
     margin: float = 1.5  # s after the windows until the next one's turn: two slacks, and a band that is just narrow
+    shared: bool = True  # the runs belong to one client and see each other's claims
     own_claims: bool = False  # a claim of one's own counts as another's (a mistake)
     late: float = 0.0  # s that a commit may land after the window
     lag: float = 0.0  # s that a read is behind
     nap: float = 0.0  # s that the machine sleeps during an attempt, its clock standing still
+    jump: float = -512.0  # s that the clock of a process is ahead of the clock of the one before
     drift: float = 0.0  # s that the hosts which answer are ahead of the service's other clocks
     calm: bool = False  # nothing stands in the way: no UNKNOWN
 
@@ -102,6 +104,7 @@ class Run(NamedTuple):
     resends: int = 0
     doubt: bool = False  # a send of it had no trustworthy answer
     over: float = 0.0  # when the windows of those are over
+    first: float | None = None  # when the first send began
     since: float | None = None  # from when its deadline counts
     absent: bool = False  # the last event is a good read, after the windows, of a state without our effect
     shown: bool = False  # a read showed the state as wanted, or the service said so

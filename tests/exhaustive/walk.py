@@ -7,7 +7,6 @@ from __future__ import annotations
 import random
 import time
 from array import array
-from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from tests.exhaustive.answers import Ending
 
 WINDOWS = {"short": 2.0, "long": 15.0}
-CLOCK_JUMP = 512.0  # s by which the local clock of the next process differs
 
 
 @attrs.frozen
@@ -47,12 +45,17 @@ def shipped() -> Subject:
 
 @attrs.define
 class Found:
-    """What a walk found: histories by verdict, their signatures, and the rules that were broken."""
+    """What a walk found: the signatures of the histories by verdict, and the rules that were broken."""
 
-    verdicts: Counter[str] = attrs.field(factory=Counter)
-    signs: array[int] = attrs.field(factory=lambda: array("q"))
+    signs: dict[str, array[int]] = attrs.field(factory=dict)
+    walked: int = 0
     broken: list[tuple[str, str, str, History]] = attrs.field(factory=list)  # set-up, rule, words, shortest history
     whole: bool = True  # no history was left out
+
+    def count(self, verdict: str, sign: int) -> None:
+        """Count one history."""
+        self.signs.setdefault(verdict, array("q")).append(sign)
+        self.walked += 1
 
     def add(self, setup: SetUp, error: Broken, history: History) -> None:
         """Keep the shortest history for each way to break a rule."""
@@ -72,39 +75,37 @@ class Walk:
     setup: SetUp
     subject: Subject
 
-    def whole(
-        self, *, first: bool = False, part: tuple[int, int] = (0, 1), until: float = NEVER, most: float = NEVER
-    ) -> Found:
-        """Walk every history of *part*, or to the *first* broken rule, or until a time or a count is reached."""
-        found = Found()
-        stack = self._part(found, *part)
-        while stack:
-            if time.monotonic() > until or len(found.signs) >= most:
-                found.whole = False
-                break
+    def whole(self, *, first: bool = False) -> Found:
+        """Walk every history, or up to the *first* broken rule."""
+        found, stack = Found(), [self.setup.root()]
+        while stack and not (first and found.broken):
             stack.extend(self._step(stack.pop(), found))
-            if first and found.broken:
-                break
         return found
+
+    def cut(self, seed: int, *, until: float, most: float) -> Found:
+        """Walk up to *most* histories, all that share a beginning drawn by *seed*, then all of the next."""
+        found, draw = Found(whole=False), random.Random(seed)  # noqa: S311 - repeatable, not secret
+        while time.monotonic() < until and found.walked < most:
+            stack = self._beginning(draw, found)
+            while stack and time.monotonic() < until and found.walked < most:
+                stack.extend(self._step(stack.pop(), found))
+        return found
+
+    def _beginning(self, draw: random.Random, found: Found) -> list[Node]:
+        """Take a few steps at random: the first ends, kills and acts."""
+        ways = [self.setup.root()]
+        for _ in range(draw.randrange(2, 8)):
+            ways = self._step(draw.choice(ways), found) or ways
+        return ways
 
     def at_random(self, seed: int, *, until: float, most: float) -> Found:
         """Walk histories drawn by *seed*, each from its beginning."""
-        found, draw = Found(whole=False), random.Random(seed)  # noqa: S311 - repeatable, not secret
-        while time.monotonic() < until and len(found.signs) < most:
+        found, draw = Found(whole=False), random.Random(seed)  # noqa: S311 - the same
+        while time.monotonic() < until and found.walked < most:
             ways = [self.setup.root()]
             while ways:
                 ways = self._step(draw.choice(ways), found)
         return found
-
-    def _part(self, found: Found, number: int, count: int) -> list[Node]:
-        """Give the roots of one of *count* parts of the tree."""
-        roots = [self.setup.root()]
-        while count > 1 and 0 < len(roots) < 16 * count:
-            deeper = Found()
-            roots = [child for root in roots for child in self._step(root, deeper)]
-            if number == 0:
-                _merge(found, deeper)
-        return roots[number::count]
 
     def _step(self, node: Node, found: Found) -> list[Node]:
         """Give the places that follow *node*; count it where it is an end."""
@@ -112,8 +113,7 @@ class Walk:
         if not open_:
             done = node.runs[-1].done
             assert done is not None
-            found.verdicts[done.verdict] += 1
-            found.signs.append(node.sign)
+            found.count(str(done.verdict), node.sign)
             if not self.setup.afterwards or node.runs[0].live is not None:
                 return []
             return [self._settled(node, crash) for crash in self.setup.afterwards]
@@ -214,6 +214,8 @@ class Walk:
 
     def _claimed(self, node: Node, run: Run) -> frozenset[str]:
         own = self.setup.own_claims
+        if not self.setup.shared:
+            return frozenset()
         return frozenset(number for number, by in node.claims if own or by != run.number)
 
     # --- sends
@@ -252,11 +254,11 @@ class Walk:
     def _attempt(self, node: Node, run: Run, send: Send, ending: Ending) -> Iterator[Node]:
         setup = self.setup
         took = send.attempt_timeout if ending.took is None else ending.took
-        ended = run.now + took
+        ended = run.now + took + setup.nap
         over = ended + WINDOWS[ending.window] if ending.window else run.over
         worlds: list[World | None] = [node.world]
         if ending.effect == "yes":
-            moments = (run.now, ended) if setup.model.timed and setup.runs == 1 else (run.now,)
+            moments = (run.now, ended) if setup.model.timed and setup.in_turn else (run.now,)
             worlds = [landed(node.world, at, run.number, setup.model) for at in moments]
         elif ending.effect == "maybe":
             worlds = [_in_flight(node.world, run.number, run.now, over + setup.late)]
@@ -275,8 +277,8 @@ class Walk:
         left = ending.end is not End.NOT_SENT
         later = run._replace(
             now=ended + setup.nap, history=(*run.history, attempt), shift=run.shift + setup.nap, sends=run.sends + left,
-            resends=run.resends + (run.doubt and left), doubt=run.doubt or unsure, over=max(over, run.over) + setup.nap,
-            since=ended if run.since is None and unsure else run.since, absent=False, told=told or run.told,
+            resends=run.resends + (run.doubt and left), doubt=run.doubt or unsure, over=max(over, run.over),
+            first=run.now if run.first is None and left else run.first, since=ended if run.since is None and unsure else run.since, absent=False, told=told or run.told,
             echo=run.doubt and ending.status in (404, 409), pause=False, shown=run.shown or told, read_late=False,
         )  # fmt: skip
         sign = hash((node.sign, run.number, ending.code, run.now, world.thing, len(world.pending)))
@@ -310,15 +312,16 @@ class Walk:
         dead = run.now + 0.25
         over = (dead if crash.gone else run.now + send.attempt_timeout) + WINDOWS["long"]
         world = _in_flight(node.world, run.number, run.now, over + self.setup.late)
-        run = run._replace(now=dead, sends=run.sends + 1, resends=run.resends + run.doubt, doubt=True)
+        first = run.now if run.first is None else run.first
+        run = run._replace(now=dead, first=first, sends=run.sends + 1, resends=run.resends + run.doubt, doubt=True)
         return self._taken_up(node._replace(world=world), run, intent, crash, over=max(over, run.over))
 
     def _taken_up(self, node: Node, run: Run, intent: Any, crash: Crash, *, over: float) -> Node:
         now = run.now + crash.delay
         doubt = not (intent.sent or crash.journaled) or any(_unsure(sent) for sent in intent.sent)
         begun = Run(
-            run.number, now, intent, (resumed(crash, now - run.shift - CLOCK_JUMP),), run.shift + CLOCK_JUMP, crash.mode,
-            run.sends, doubt=doubt, over=over, since=now, live=run.done, pause=True, told=run.told,
+            run.number, now, intent, (resumed(crash, now - run.shift + self.setup.jump),), run.shift - self.setup.jump, crash.mode,
+            run.sends, doubt=doubt, first=run.first, over=over, since=now, live=run.done, pause=True, told=run.told,
         )  # fmt: skip
         sign = hash((node.sign, run.number, now, crash.mode == "settle", crash.journaled, crash.gone, len(crash.kept)))
         return node.with_run(begun, sign=sign, crashed=True)
@@ -340,8 +343,3 @@ def _in_flight(world: World, run: int, earliest: float, latest: float) -> World:
     return world._replace(pending=(*world.pending, Pending(run, earliest, latest)))
 
 
-def _merge(found: Found, more: Found) -> None:
-    found.verdicts.update(more.verdicts)
-    found.signs.extend(more.signs)
-    found.broken.extend(more.broken)
-    found.whole = found.whole and more.whole
