@@ -381,10 +381,7 @@ class Client:
 
     async def aclose(self) -> None:
         """Close the connections (never a session of the application's); what is in flight ends, and its intents stay."""
-        session = self._view.session
-        await session.transport.aclose()
-        if session.journal is not None:
-            await session.journal.aclose()
+        await self._view.session.aclose()
 
 
 def _checked_url(text: object, *, allow_insecure_http: bool) -> str:

@@ -108,6 +108,8 @@ class Driver(Generic[T]):
             decision = decide(self.operation, self.intent, self.history)
             if not self.may_send and isinstance(decision, Send):
                 decision = self._not_sending()
+            if self.session.closed and not isinstance(decision, Done) and self._known().in_doubt:
+                decision = _closed()
             self._tell(decision)
             match decision:
                 case Done():
@@ -117,7 +119,7 @@ class Driver(Generic[T]):
                 case Read():
                     self._add(await self._look(decision))
                 case Wait(seconds):
-                    await self.session.clock.sleep(seconds)
+                    await self.session.pause(seconds)
                     self._add(Tick(self.session.clock.now()))
 
     def _add(self, event: Event) -> None:
@@ -385,6 +387,11 @@ def _words(decision: Decision) -> tuple[Any, str, str | None]:  # Any: one of De
             return "read", f"{reader}: {why}", None
         case Wait(seconds):
             return "wait", f"{seconds:.3f} s", None
+
+
+def _closed() -> Done:
+    reason = "the client was closed before it was known: settle its intent with another client"
+    return Done(verdict=Verdict.UNKNOWN, reason=reason, evidence=Evidence(basis="none"))
 
 
 def _with_mode(intent: Intent, livemode: bool | None) -> Intent:

@@ -106,6 +106,27 @@ class Session:
     listings: Listings = attrs.field(factory=Listings)
     livemode: bool | None = None  # as answers showed it
     warned: set[str] = attrs.field(factory=set)
+    closed: bool = False
+    pauses: set[asyncio.Future[None]] = attrs.field(factory=set)
+
+    async def pause(self, seconds: float) -> None:
+        """Let *seconds* pass, or less when the client is closed meanwhile."""
+        sleeping = asyncio.ensure_future(self.clock.sleep(seconds))
+        self.pauses.add(sleeping)
+        try:
+            await asyncio.wait((sleeping,))
+        finally:
+            self.pauses.discard(sleeping)
+            sleeping.cancel()
+
+    async def aclose(self) -> None:
+        """Close the connections and end every pause: what is in flight ends, and its intents stay."""
+        self.closed = True
+        for sleeping in self.pauses:
+            sleeping.cancel()
+        await self.transport.aclose()
+        if self.journal is not None:
+            await self.journal.aclose()
 
     def claim(self, webhook_id: str, key: str) -> None:
         """Note that the webhook is the one that intent *key* made, so that no other intent takes it for its own."""

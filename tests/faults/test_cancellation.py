@@ -1,0 +1,234 @@
+"""Cancellation at every await of a write: prompt, honest, and nothing leaks."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import socket
+import warnings
+
+import pytest
+
+from invsvc_async import ApiKey, Client, ReconcilePolicy, Timeouts, Verdict
+from tests.faults.conftest import SHORT, client_of
+
+LONG_WAIT = ReconcilePolicy(settle_after_error=5.0, settle_after_loss=5.0, deadline=30.0)
+PATIENT = Timeouts(attempt=10.0, connect=10.0, call=20.0)
+
+
+def create(client, **options):
+    return client.webhooks.create(url="https://me.example/in", events=["invoice.created"], **options)
+
+
+async def cancelled(task, within=0.2):
+    """Cancel *task* and see one prompt CancelledError."""
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        async with asyncio.timeout(within):
+            await task
+    assert task.cancelled()
+
+
+async def no_task_is_left():
+    for _ in range(5):
+        await asyncio.sleep(0)
+    codes = [(task, getattr(task.get_coro(), "cr_code", None)) for task in asyncio.all_tasks()]
+    return [
+        task
+        for task, code in codes
+        if code and "/invsvc_async/" in code.co_filename and "/simulator/" not in code.co_filename
+    ]
+
+
+async def test_cancelled_waiting_for_a_place(service):
+    """A write that waits for a free connection has not left: its intent is not kept."""
+    async with client_of(service, max_concurrency=1, timeout=PATIENT) as client:
+        service.script("webhooks.delete", "hang")
+        first = asyncio.create_task(client.webhooks.delete(service.seed_webhook().id))
+        await service.arrived("webhooks.delete")
+        second = asyncio.create_task(create(client, tag=True))
+        await asyncio.sleep(0.05)
+
+        await cancelled(second)
+        assert client.unsettled == ()
+        await cancelled(first)
+    assert service.arrivals("webhooks.create") == 0
+
+
+async def test_cancelled_while_connecting(service):
+    """A write whose connection is not there yet has not left."""
+    with socket.socket() as full:  # accepts nothing: its backlog is taken
+        full.bind(("127.0.0.1", 0))
+        full.listen(0)
+        address = full.getsockname()
+        fillers = [socket.socket() for _ in range(3)]
+        for filler in fillers:
+            filler.setblocking(False)  # noqa: FBT003
+            filler.connect_ex(address)
+        async with Client(f"http://127.0.0.1:{address[1]}/v2", ApiKey("k"), timeout=PATIENT) as client:
+            client._view.session.server_clock.learn(1, 0.0, 0.0)
+            task = asyncio.create_task(client.webhooks.delete("wh_1"))
+            await asyncio.sleep(0.1)
+            await cancelled(task)
+            assert client.unsettled == ()
+        for filler in fillers:
+            filler.close()
+
+
+@pytest.mark.parametrize("step", ["hang", "apply, then hang", "apply, then drip"])
+async def test_cancelled_after_sending(service, client, step):
+    """A write of which a byte may have left goes to client.unsettled and to the hook, once."""
+    told = []
+    client._view.session.on_unsettled = told.append
+    patient = client.with_options(timeout=PATIENT)
+    service.script("webhooks.create", step)
+    task = asyncio.create_task(create(patient))
+    await service.arrived("webhooks.create")
+
+    await cancelled(task)
+
+    assert [intent.key for intent in client.unsettled] == [intent.key for intent in told]
+    assert len(told) == 1
+    assert told[0].sent[0].end.kind == "long"
+    assert await no_task_is_left() == []
+
+
+async def test_cancelled_while_waiting_out_the_window(service, client):
+    """A write in doubt that only waits can be cancelled at once, and stays settleable."""
+    service.script("webhooks.delete", "apply, then reset", "pass")
+    service.script("webhooks.get", *["503"] * 50)
+    write = client.webhooks.delete(service.seed_webhook().id).with_policy(LONG_WAIT)
+    task = asyncio.create_task(write)
+    await service.arrived("webhooks.get", 2)
+    await asyncio.sleep(0.05)
+
+    await cancelled(task)
+
+    assert [intent.operation for intent in client.unsettled] == ["webhooks.delete"]
+
+
+async def test_cancelled_while_reading_state(service, client):
+    """The read that settles is abandoned too, with its task and its connection."""
+    service.script("webhooks.create", "apply, then reset")
+    service.script("webhooks.list", "pass", "hang")
+    task = asyncio.create_task(create(client))
+    await service.arrived("webhooks.list", 2)
+
+    await cancelled(task)
+
+    assert len(client.unsettled) == 1
+    assert await no_task_is_left() == []
+
+
+async def test_cancelled_between_definite_answers(service, client):
+    """Waiting to send a rate-limited write again is not doubt: the intent is not kept."""
+    service.script("webhooks.delete", "429 after 5")
+    write = client.webhooks.delete(service.seed_webhook().id).with_policy(LONG_WAIT, wait_when_limited=True)
+    task = asyncio.create_task(write)
+    await service.arrived("webhooks.delete")
+    await asyncio.sleep(0.05)
+
+    await cancelled(task)
+
+    assert client.unsettled == ()
+
+
+async def test_timeout_around_a_write(service, client):
+    """asyncio.timeout gives TimeoutError at its time, and the intent is kept."""
+    service.script("webhooks.delete", "hang")
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.1):
+            await client.with_options(timeout=PATIENT).webhooks.delete(service.seed_webhook().id)
+    assert len(client.unsettled) == 1
+
+
+async def test_task_group_cancels_its_writes(service, client):
+    """A failing sibling cancels the write; the group raises the sibling's error alone."""
+    service.script("webhooks.delete", "hang")
+    patient = client.with_options(timeout=PATIENT)
+
+    async def fail():
+        await service.arrived("webhooks.delete")
+        raise LookupError("the sibling")
+
+    with pytest.raises(ExceptionGroup) as caught:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(patient.webhooks.delete(service.seed_webhook().id))
+            group.create_task(fail())
+    assert [type(error) for error in caught.value.exceptions] == [LookupError]
+    assert len(client.unsettled) == 1
+
+
+async def test_second_awaiter_goes_on_when_the_first_is_cancelled(service, client):
+    """The second awaiter takes over from the history: it reads first, and there is one effect."""
+    patient = client.with_options(timeout=PATIENT)
+    service.script("webhooks.create", "apply, then hang")
+    write = create(patient)
+    first = asyncio.create_task(write.outcome())
+    await service.arrived("webhooks.create")
+    second = asyncio.create_task(write.outcome())
+    await asyncio.sleep(0.01)
+
+    await cancelled(first)
+    outcome = await second
+
+    assert outcome.verdict is Verdict.APPLIED
+    assert service.arrivals("webhooks.create") == 1
+    assert client.unsettled == ()
+
+
+async def test_awaiting_again_gives_the_same(service, client):
+    """One run serves every await, and a second awaiter beside the first."""
+    write = create(client)
+    hooks = await asyncio.gather(write, write.outcome())
+    assert (await write).id == hooks[0].id == hooks[1].value.id
+    assert service.arrivals("webhooks.create") == 1
+
+
+async def test_write_in_every_way_of_running_a_coroutine(service, client):
+    """create_task, gather, wait_for and TaskGroup take a write as they take a coroutine."""
+    ids = [service.seed_webhook().id for _ in range(4)]
+    await asyncio.create_task(client.webhooks.delete(ids[0]))
+    await asyncio.wait_for(client.webhooks.delete(ids[1]), 2)
+    await asyncio.gather(client.webhooks.delete(ids[2]))
+    async with asyncio.TaskGroup() as group:
+        group.create_task(client.webhooks.delete(ids[3]))
+    assert service.arrivals("webhooks.delete") == 4
+
+
+async def test_write_that_is_dropped_warns(client):
+    """A write that nobody ran warns as a coroutine does; one that is closed, or became another, does not."""
+    with pytest.warns(RuntimeWarning, match="never awaited"):
+        create(client)
+        gc.collect()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        create(client).close()
+        create(client).keyed("row-1").close()
+        gc.collect()
+
+
+async def test_closing_a_write_under_way_keeps_its_intent(service, client):
+    """close() in flight is a cancellation: what may have left is kept."""
+    service.script("webhooks.delete", "hang")
+    write = client.with_options(timeout=PATIENT).webhooks.delete(service.seed_webhook().id)
+    task = asyncio.create_task(write.outcome())
+    await service.arrived("webhooks.delete")
+    await cancelled(task)
+    write.close()
+    assert [intent.key for intent in client.unsettled] == [write.intent.key]
+
+
+async def test_client_closed_during_traffic(service):
+    """aclose() ends promptly while writes are in flight; they end too, and leave their intents."""
+    client = client_of(service, timeout=PATIENT, reconcile=SHORT)
+    hooks = [service.seed_webhook().id for _ in range(5)]
+    service.script("webhooks.delete", *["hang"] * 5)
+    async with client:
+        tasks = [asyncio.create_task(client.webhooks.delete(hook).outcome()) for hook in hooks]
+        await service.arrived("webhooks.delete", 5)
+        async with asyncio.timeout(1):
+            await client.aclose()
+        async with asyncio.timeout(2):
+            await asyncio.gather(*tasks, return_exceptions=True)
+        assert len(client.unsettled) == 5

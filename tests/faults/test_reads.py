@@ -1,0 +1,414 @@
+"""Reads against the simulator: which are sent again, how often, how soon, and how they end."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import TYPE_CHECKING
+
+import pytest
+
+from invsvc_async.client import Client
+from invsvc_async.clock import SystemClock
+from invsvc_async.credentials import ApiKey, TokenProvider
+from invsvc_async.errors import (
+    AuthenticationError,
+    DeadlineExceededError,
+    InvalidRequestError,
+    NotFoundError,
+    NotSentError,
+    RateLimitedError,
+    ResponseLostError,
+    ServerError,
+    ServiceError,
+    UnreadableResponseError,
+)
+from invsvc_async.settings import ReadRetries, Timeouts
+from invsvc_async.simulator import Simulator
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from invsvc_async.credentials import Credential
+
+
+class SkippingClock(SystemClock):
+    """The steady clock, on which time that is slept passes at once."""
+
+    def __init__(self) -> None:
+        self.slept: list[float] = []
+
+    def now(self) -> float:
+        """Tell the time, with what was slept."""
+        return super().now() + sum(self.slept)
+
+    async def sleep(self, seconds: float) -> None:
+        """Skip *seconds*, but let others run."""
+        self.slept.append(seconds)
+        await asyncio.sleep(0)
+
+
+@pytest.fixture
+async def service() -> AsyncIterator[Simulator]:
+    """Give a simulator without faults."""
+    async with Simulator() as running:
+        yield running
+
+
+@pytest.fixture
+def clock() -> SkippingClock:
+    """Give a clock on which no sleep takes time."""
+    return SkippingClock()
+
+
+class Rig:
+    """Makes clients of one service, with one clock and no luck in the backoff."""
+
+    def __init__(self, service: Simulator, clock: SkippingClock) -> None:
+        self.service, self.clock, self.made = service, clock, list[Client]()
+
+    def client(
+        self,
+        *,
+        credential: Credential | None = None,
+        reads: ReadRetries = ReadRetries(),  # noqa: B008 - frozen
+        timeout: Timeouts = Timeouts(),  # noqa: B008 - frozen
+    ) -> Client:
+        """Make a client whose jitter is always the most."""
+        credential = credential or ApiKey(self.service.api_key)
+        client = Client(
+            self.service.base_url, credential, reads=reads, timeout=timeout, clock=self.clock
+        )
+        client._view.session.random = lambda: 1.0
+        self.made.append(client)
+        return client
+
+
+@pytest.fixture
+async def rig(service: Simulator, clock: SkippingClock) -> AsyncIterator[Rig]:
+    """Give a maker of clients, and close them in the end."""
+    rig = Rig(service, clock)
+    yield rig
+    for client in rig.made:
+        await client.aclose()
+
+
+async def test_read_that_succeeds_at_once(rig):
+    """One call is one request, and nothing is waited for."""
+    hook = rig.service.seed_webhook()
+
+    assert (await rig.client().webhooks.get(hook.id)).id == hook.id
+    assert rig.service.arrivals("webhooks.get") == 1
+    assert rig.clock.slept == []
+
+
+@pytest.mark.parametrize(
+    "fault",
+    ["500", "502", "503", "504", "408", "425", "reset", "close", "truncate", "half-head", "429 after 1"],
+)
+async def test_read_after_a_fault_that_passes(rig, fault):
+    """A fault that may pass costs one more request, after one pause."""
+    hook = rig.service.seed_webhook()
+    rig.service.script("webhooks.get", fault)
+
+    assert (await rig.client().webhooks.get(hook.id)).id == hook.id
+    assert rig.service.arrivals("webhooks.get") == 2
+    assert len(rig.clock.slept) == 1
+
+
+@pytest.mark.parametrize(
+    "fault", ["400", "401", "401 raw", "403", "404", "409", "410", "429 credits", "501", "gateway 404"]
+)
+async def test_read_that_is_refused(rig, fault):
+    """A definite no is raised at once, under its status."""
+    rig.service.script("webhooks.get", fault)
+
+    with pytest.raises(ServiceError) as caught:
+        await rig.client().webhooks.get("wh_1")
+
+    assert str(caught.value.status) in fault
+    assert rig.service.arrivals("webhooks.get") == 1
+    assert rig.clock.slept == []
+
+
+@pytest.mark.parametrize("fault", ["garbage", "html", "empty", "success false"])
+async def test_read_whose_answer_cannot_be_read(rig, fault):
+    """A whole 2xx that is not the specification's is raised at once, with its bytes."""
+    rig.service.script("webhooks.get", fault)
+
+    with pytest.raises(UnreadableResponseError) as caught:
+        await rig.client().webhooks.get("wh_1")
+
+    assert caught.value.status == 200
+    assert caught.value.operation == "webhooks.get"
+    assert rig.service.arrivals("webhooks.get") == 1
+
+
+async def test_read_whose_attempts_are_used_up(rig):
+    """The last error is raised after the first attempt and its retries; pauses double up to their most."""
+    rig.service.script("webhooks.get", *["500"] * 9)
+
+    with pytest.raises(ServerError):
+        await rig.client(reads=ReadRetries(attempts=5, initial=0.5, maximum=1.5)).webhooks.get("wh_1")
+
+    assert rig.service.arrivals("webhooks.get") == 5
+    assert rig.clock.slept == [0.5, 1.0, 1.5, 1.5]
+
+
+async def test_read_that_is_not_to_be_repeated(rig):
+    """One attempt is one request."""
+    rig.service.script("webhooks.get", "500")
+
+    with pytest.raises(ServerError):
+        await rig.client(reads=ReadRetries(attempts=1)).webhooks.get("wh_1")
+
+    assert rig.service.arrivals("webhooks.get") == 1
+
+
+async def test_read_that_then_fails_for_good(rig):
+    """A definite no after a passing fault ends the call."""
+    rig.service.script("webhooks.get", "500", "404")
+
+    with pytest.raises(NotFoundError):
+        await rig.client().webhooks.get("wh_1")
+
+    assert rig.service.arrivals("webhooks.get") == 2
+
+
+async def test_read_that_never_leaves(rig):
+    """A port on which nobody listens is tried again, and says that nothing left."""
+    with socket.socket() as taken:  # bound, but not listening
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+    client = Client(f"http://127.0.0.1:{port}/v2", ApiKey("eyJ.a.b"), clock=rig.clock)
+
+    with pytest.raises(NotSentError):
+        await client.webhooks.get("wh_1")
+
+    assert len(rig.clock.slept) == 3
+    await client.aclose()
+
+
+async def test_limited_read_waits_as_asked(rig):
+    """The pause is no shorter than Retry-After."""
+    hook = rig.service.seed_webhook()
+    rig.service.script("webhooks.get", "429 after 7")
+
+    await rig.client().webhooks.get(hook.id)
+
+    assert rig.clock.slept == [7.0]
+
+
+async def test_limited_read_beyond_its_deadline(rig):
+    """A pause that would outlast the call is not begun; the refusal itself is raised."""
+    rig.service.script("webhooks.get", "429 after 61")
+
+    with pytest.raises(RateLimitedError) as caught:
+        await rig.client().webhooks.get("wh_1")
+
+    assert caught.value.retry_after == 61
+    assert rig.clock.slept == []
+
+
+async def test_pause_beyond_the_deadline(rig):
+    """A backoff that would outlast the call is not begun; the last error is the cause."""
+    rig.service.script("webhooks.get", "500")
+
+    with pytest.raises(DeadlineExceededError) as caught:
+        await rig.client(reads=ReadRetries(initial=100, maximum=100)).webhooks.get("wh_1")
+
+    assert isinstance(caught.value.__cause__, ServerError)
+    assert rig.service.arrivals("webhooks.get") == 1
+    assert rig.clock.slept == []
+
+
+async def test_service_that_hangs_until_the_deadline(rig):
+    """One deadline is over all attempts, and the last attempt shrinks to what is left of it."""
+    rig.service.script("webhooks.get", *["hang"] * 4)
+    loop = asyncio.get_running_loop()
+    begun = loop.time()
+
+    with pytest.raises(DeadlineExceededError) as caught:
+        await rig.client(
+            reads=ReadRetries(initial=0.001), timeout=Timeouts(attempt=0.1, call=0.25)
+        ).webhooks.get("wh_1")
+
+    assert isinstance(caught.value.__cause__, ResponseLostError)
+    assert 0.2 <= loop.time() - begun < 1.0
+    assert rig.service.arrivals("webhooks.get") == 3
+
+
+async def test_quota_that_is_used_up(rig):
+    """Retries of all calls share one quota; without it the first error is the last."""
+    client = rig.client(reads=ReadRetries(quota=3, refund=0))
+    rig.service.script("webhooks.get", *["500"] * 9)
+
+    for _ in range(3):
+        with pytest.raises(ServerError):
+            await client.webhooks.get("wh_1")
+
+    assert rig.service.arrivals("webhooks.get") == 4 + 1 + 1
+
+
+async def test_quota_after_timeouts(rig):
+    """A retry after a timeout costs more."""
+    client = rig.client(reads=ReadRetries(quota=3, timeout_cost=2), timeout=Timeouts(attempt=0.05))
+    rig.service.script("webhooks.get", *["hang"] * 3)
+
+    with pytest.raises(ResponseLostError):
+        await client.webhooks.get("wh_1")
+
+    assert rig.service.arrivals("webhooks.get") == 2
+
+
+async def test_quota_is_paid_back(rig):
+    """A success gives back, so that retries go on."""
+    hook = rig.service.seed_webhook()
+    client = rig.client(reads=ReadRetries(quota=1, refund=1))
+    for _ in range(3):
+        rig.service.script("webhooks.get", "500")
+        await client.webhooks.get(hook.id)
+
+    assert rig.service.arrivals("webhooks.get") == 6
+
+
+async def test_quota_of_none(rig):
+    """A view without a quota repeats nothing."""
+    rig.service.script("webhooks.get", "500")
+
+    with pytest.raises(ServerError):
+        await rig.client().with_options(reads=ReadRetries(quota=0)).webhooks.get("wh_1")
+
+    assert rig.service.arrivals("webhooks.get") == 1
+
+
+def provider(rig: Rig, asked: list[str]) -> TokenProvider:
+    """Make a provider that notes each call and gives another key each time."""
+
+    async def fresh() -> str:  # noqa: RUF029 - a provider is async
+        asked.append(rig.service.issue_key())
+        return asked[-1]
+
+    return TokenProvider(fresh, kind="api_key")
+
+
+async def test_stale_token_is_renewed_once(rig):
+    """A 401 of the authentication layer costs one fresh token and one more request, without a pause."""
+    hook, asked = rig.service.seed_webhook(), []
+    rig.service.script("webhooks.get", "401 raw")
+
+    await rig.client(credential=provider(rig, asked)).webhooks.get(hook.id)
+
+    assert len(asked) == 2
+    assert rig.service.arrivals("webhooks.get") == 2
+    assert rig.clock.slept == []
+
+
+async def test_fresh_token_that_is_refused_too(rig):
+    """A second 401 is raised."""
+    asked = []
+    rig.service.script("webhooks.get", "401 raw", "500", "401 raw", "401 raw")
+
+    with pytest.raises(AuthenticationError):
+        await rig.client(credential=provider(rig, asked)).webhooks.get("wh_1")
+
+    assert len(asked) == 2
+    assert rig.service.arrivals("webhooks.get") == 3
+
+
+async def test_plan_without_the_feature_is_no_stale_token(rig):
+    """A 401 in the standard envelope is raised as it is."""
+    asked = []
+    rig.service.script("webhooks.get", "401")
+
+    with pytest.raises(AuthenticationError):
+        await rig.client(credential=provider(rig, asked)).webhooks.get("wh_1")
+
+    assert len(asked) == 1
+    assert rig.service.arrivals("webhooks.get") == 1
+
+
+async def test_read_cancelled_in_its_pause(rig):
+    """Cancelling ends the call at once, and nothing more is sent."""
+    pausing = asyncio.Event()
+
+    async def sleep(_: float) -> None:
+        pausing.set()
+        await asyncio.Event().wait()
+
+    rig.clock.sleep = sleep
+    rig.service.script("webhooks.get", "500")
+    call = asyncio.create_task(rig.client().webhooks.get("wh_1"))
+    await pausing.wait()
+    call.cancel()
+
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    assert rig.service.arrivals("webhooks.get") == 1
+
+
+async def test_wait_for_a_download(rig):
+    """The status is read at its pace until it is completed, through faults that pass."""
+    request = rig.service.seed_download(status="processing", packages=[])
+    rig.service.script("invoices.download_status", "pass", *["500"] * 4, "pass")
+    client = rig.client(reads=ReadRetries(initial=0.1, maximum=0.1))
+    reads = 0
+
+    def until(download) -> bool:
+        nonlocal reads
+        reads += 1
+        if reads == 2:
+            rig.service.complete_download(request["request_id"])
+        return download.status == "completed"
+
+    download = await client.invoices.wait_for_download(request["request_id"], poll=5, timeout=60, until=until)
+
+    assert download.packages
+    assert reads == 3
+    assert [pause for pause in rig.clock.slept if pause == 5] == [5, 5, 5]
+    assert rig.service.arrivals("invoices.download_status") == 7
+
+
+async def test_wait_that_runs_out(rig):
+    """A wait ends before the read that would come too late, and says so."""
+    request = rig.service.seed_download(status="processing", packages=[])
+
+    with pytest.raises(DeadlineExceededError, match=r"invoices\.wait_for_download"):
+        await rig.client().invoices.wait_for_download(request["request_id"], poll=5, timeout=14)
+
+    assert rig.service.arrivals("invoices.download_status") == 3
+    assert rig.clock.slept == [5, 5]
+
+
+async def test_wait_for_what_is_not_there(rig):
+    """A definite no ends a wait."""
+    with pytest.raises(NotFoundError):
+        await rig.client().invoices.wait_for_download("none")
+
+    assert rig.service.arrivals("invoices.download_status") == 1
+
+
+@pytest.mark.parametrize("times", [{"timeout": 0}, {"poll": -1}, {"timeout": True}, {"poll": "5"}, {"poll": float("nan")}])
+async def test_wait_without_sensible_times(rig, times):
+    """Times of a wait are checked before anything is sent."""
+    with pytest.raises(InvalidRequestError):
+        await rig.client().invoices.wait_for_download("x", **times)
+
+    assert rig.service.arrivals() == 0
+
+
+async def test_settle_a_reminder(rig):
+    """The same UUID is read until the caller is content; nothing is ever sent."""
+    payment, operation = "pay_1", "0b9e6b0a-3f52-4d0e-9a6f-6f0d7b8f5a11"
+    rig.service.seed_reminder(payment, operation)
+    seen = []
+
+    def until(found) -> bool:
+        seen.append(found)
+        return len(seen) == 3
+
+    found = await rig.client().payments.settle_reminder(payment, operation, until=until)
+
+    assert found is seen[-1]
+    assert found.content
+    assert rig.service.arrivals("payments.reminder_operation") == rig.service.arrivals() == 3

@@ -1,0 +1,148 @@
+"""Finding out later, or elsewhere, what became of a write that was sent: by reads alone."""
+
+from __future__ import annotations
+
+import asyncio
+
+import attrs
+import pytest
+
+from invsvc_async import ApiKey, Client, Intent, InvalidRequestError, OAuthToken, PersonToken, Verdict
+from invsvc_async.simulator import Simulator
+from tests.faults.conftest import client_of
+
+WRITES = {
+    "webhooks.create": lambda client, _: client.webhooks.create(url="https://me.example/in", events=["invoice.created"]),
+    "webhooks.update": lambda client, service: client.webhooks.update(service.seed_webhook().id, description="mine"),
+    "webhooks.delete": lambda client, service: client.webhooks.delete(service.seed_webhook().id),
+    "journeys.update": lambda client, service: client.journeys.update(service.seed_journey(status="draft").id, name="mine"),
+}  # fmt: skip
+
+
+async def cancel_in_flight(client, service, operation, step):
+    """Send a write whose answer hangs, cancel it once it has arrived, and hand over its intent."""
+    service.script(operation, step)
+    task = asyncio.create_task(WRITES[operation](client, service))
+    await service.arrived(operation)
+    await asyncio.sleep(0.02)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    (intent,) = client.unsettled
+    return Intent.from_json(intent.to_json())
+
+
+def effects(service, operation):
+    return [entry for entry in service.ledger.effects(operation) if entry.by == "client"]
+
+
+@pytest.mark.parametrize("operation", WRITES)
+@pytest.mark.parametrize(("step", "verdict"), [("apply, then hang", Verdict.APPLIED), ("hang", Verdict.NOT_APPLIED)])
+async def test_settle_agrees_with_the_ledger_and_never_sends(service, operation, step, verdict):
+    """A client of another process tells truly what became of a cancelled write, and sends nothing."""
+    async with client_of(service) as first:
+        intent = await cancel_in_flight(first, service, operation, step)
+    async with client_of(service) as second:
+        outcomes = await asyncio.gather(second.settle(intent), second.settle(intent))
+
+    assert [outcome.verdict for outcome in outcomes] == [verdict, verdict]
+    assert len(effects(service, operation)) == (verdict is Verdict.APPLIED)
+    assert service.arrivals(operation) == 1
+
+
+@pytest.mark.parametrize("operation", WRITES)
+@pytest.mark.parametrize("step", ["apply, then hang", "hang"])
+async def test_resume_sends_again_only_on_proof(service, operation, step):
+    """Resuming ends with exactly one effect, whether or not the first send had one."""
+    async with client_of(service) as first:
+        intent = await cancel_in_flight(first, service, operation, step)
+    async with client_of(service) as second:
+        outcome = await second.resume(intent).outcome()
+
+    assert outcome.verdict is Verdict.APPLIED
+    assert len(effects(service, operation)) == 1
+    assert service.arrivals(operation) == (1 if step.startswith("apply") else 2)
+
+
+async def test_settled_intent_leaves_the_unsettled(service, client):
+    """A verdict takes the intent off the list of those whose fate is open."""
+    intent = await cancel_in_flight(client, service, "webhooks.delete", "apply, then hang")
+    await client.settle(intent)
+    assert client.unsettled == ()
+
+
+async def test_intent_that_was_never_sent_counts_as_sent(service, client):
+    """Outside a journal an intent without sends proves nothing: its create is unknown, for its time is."""
+    write = client.webhooks.create(url="https://me.example/in", events=["invoice.created"])
+    outcome = await client.settle(write.intent)
+    write.close()
+    assert outcome.verdict is Verdict.UNKNOWN
+    assert service.arrivals("webhooks.create") == 0
+
+
+async def refusal(client, intent, **options):
+    with pytest.raises(InvalidRequestError) as caught:
+        await client.settle(intent, **options)
+    return str(caught.value)
+
+
+async def test_settle_refuses_another_base_url(service, client):
+    """What is looked for at another service would seem not to have happened."""
+    intent = await cancel_in_flight(client, service, "webhooks.delete", "hang")
+    async with Simulator(seed=8) as other, client_of(other) as stranger:
+        assert other.base_url in await refusal(stranger, intent)
+        assert other.arrivals() == 0
+
+
+async def test_settle_refuses_another_team(service):
+    """A client that acts on one team does not settle what was for another, or for none that is named."""
+    team = service.teams[1]
+    async with client_of(service, team=team) as first:
+        hook = service.seed_webhook(team=team)
+        service.script("webhooks.delete", "hang")
+        outcome = await first.webhooks.delete(hook.id).with_policy(resend="never", deadline=0.0).outcome()
+        with pytest.raises(InvalidRequestError, match="team"):
+            await first.for_team(service.teams[0]).settle(outcome.intent)
+        with pytest.raises(InvalidRequestError, match="team"):
+            await first.settle(attrs.evolve(outcome.intent, scope=attrs.evolve(outcome.intent.scope, team=None)))
+        patient = attrs.evolve(outcome.intent, policy=first._view.reconcile)
+        assert (await first.settle(patient)).verdict is Verdict.NOT_APPLIED
+
+
+async def test_settle_refuses_a_key_of_another_mode(service, client):
+    """A live intent and a test key would give a false "not applied", unless the caller says that it is the same."""
+    intent = await cancel_in_flight(client, service, "webhooks.create", "apply, then hang")
+    async with client_of(service, credential=ApiKey(service.test_key)) as test_mode:
+        before = service.arrivals()
+        assert "same_mode=True" in await refusal(test_mode, intent)
+        assert service.arrivals() == before
+    async with client_of(service, credential=ApiKey(service.issue_key())) as rotated:
+        assert "same_mode=True" in await refusal(rotated, intent)
+        assert (await rotated.settle(intent, same_mode=True)).verdict is Verdict.APPLIED
+
+
+async def test_settle_refuses_a_mode_that_answers_contradict(service, client):
+    """Where both sides have seen their mode, the words name both."""
+    await client.journeys.update(service.seed_journey(status="draft").id, name="seen to be live")
+    intent = await cancel_in_flight(client, service, "webhooks.create", "hang")
+    assert intent.scope.livemode is True
+    async with client_of(service, credential=ApiKey(service.test_key)) as test_mode:
+        await test_mode.journeys.update(service.seed_journey(status="draft", livemode=False).id, name="seen to be test")
+        assert "live data" in await refusal(test_mode, intent)
+
+
+async def test_settle_of_a_persons_intent_needs_the_callers_word(service):
+    """A person's mode is a preference that may have changed since: elsewhere, only the caller knows."""
+    async with client_of(service, credential=PersonToken(service.person_token)) as person:
+        intent = await cancel_in_flight(person, service, "webhooks.delete", "apply, then hang")
+        assert (await person.settle(intent)).verdict is Verdict.APPLIED
+    async with client_of(service, credential=PersonToken(service.person_token)) as later:
+        assert "same_mode=True" in await refusal(later, intent)
+
+
+async def test_intent_holds_no_token(service):
+    """Neither the token nor anything that reveals it is in an intent, a story or a repr."""
+    async with Client(service.base_url, OAuthToken(service.oauth_token)) as client:
+        outcome = await client.webhooks.delete(service.seed_webhook().id).outcome()
+        texts = [outcome.intent.to_json(), outcome.to_json(), outcome.explain(), repr(outcome), repr(client)]
+    assert not [text for text in texts if service.oauth_token in text]

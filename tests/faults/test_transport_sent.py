@@ -1,0 +1,325 @@
+"""Whether bytes have left is told by evidence: NOT_SENT only where the server can have seen nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+import threading
+
+import pytest
+from yarl import URL
+
+from invsvc_async.reconcile.evidence import End
+from tests.faults.raw_server import (
+    OK,
+    RawServer,
+    obliging,
+    on_both_loops,
+    request_to,
+    server_tls,  # noqa: F401 - a fixture
+    transport_for,
+)
+
+
+class HandClock:
+    """A clock that stands until it is set."""
+
+    def __init__(self):
+        self.time = 100.0
+
+    def now(self):
+        return self.time
+
+    async def sleep(self, seconds):
+        self.time += seconds
+
+
+async def silent(peer):
+    """Read whatever comes and never answer."""
+    while await peer.arrival():
+        pass
+
+
+class FullQueue:
+    """A listener whose queue is full: a connection to it is never made, nor refused."""
+
+    async def __aenter__(self):
+        self._sock = socket.socket()
+        self._sock.bind(("127.0.0.1", 0))
+        self._sock.listen(0)
+        self.url = URL(f"http://127.0.0.1:{self._sock.getsockname()[1]}/v2/things/1")
+        self._waiting = [socket.socket() for _ in range(2)]
+        for each in self._waiting:
+            each.setblocking(False)
+            each.connect_ex(self._sock.getsockname())
+        return self
+
+    async def __aexit__(self, *_):
+        for each in (*self._waiting, self._sock):
+            each.close()
+
+
+class ThreadedPeer:
+    """
+    A server in a thread of its own, which answers once, then does *after* while the client's loop stands still.
+
+    So what it does is in the kernel, and unseen by the loop, when the next request is about to leave.
+    """
+
+    def __init__(self, after, *, context=None):
+        self._after = after
+        self._context = context
+        self._done = threading.Event()
+        self._stop = threading.Event()
+        self.heard = b""
+
+    async def __aenter__(self):
+        self._sock = socket.create_server(("127.0.0.1", 0))
+        scheme = "https" if self._context else "http"
+        self.url = URL(f"{scheme}://127.0.0.1:{self._sock.getsockname()[1]}/v2/things/1")
+        self._thread = threading.Thread(target=self._serve)
+        self._thread.start()
+        return self
+
+    async def __aexit__(self, *_):
+        self._stop.set()
+        self._sock.close()
+        await asyncio.to_thread(self._thread.join)
+
+    def stand_still(self):
+        """Hold the loop until the server has acted."""
+        assert self._done.wait(5)
+
+    def _serve(self):
+        accepted, _ = self._sock.accept()
+        link = self._context.wrap_socket(accepted, server_side=True) if self._context else accepted
+        link.recv(65536)
+        link.sendall(OK)
+        self._after(link)
+        self._done.set()
+        self._stop.wait(5)
+        try:
+            link.settimeout(0)
+            self.heard = link.recv(65536)
+        except (OSError, ssl.SSLError):
+            pass
+        link.close()
+
+
+def end_by_fin(link):
+    """Close the sending side."""
+    link.shutdown(socket.SHUT_WR)
+
+
+def end_by_rst(link):
+    """Reset."""
+    link.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+    link.close()
+
+
+def speak_unasked(link):
+    """Send an answer to nothing."""
+    link.sendall(b"HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\n\r\n")
+
+
+@pytest.mark.parametrize("after", [end_by_fin, end_by_rst, speak_unasked])
+@pytest.mark.parametrize(("method", "lane"), [("PUT", "call"), ("DELETE", "call"), ("GET", "settle")])
+@on_both_loops
+async def test_request_when_the_kernel_knows_better(method, lane, after):
+    """A connection on which the peer acted unseen is not used: nothing is sent, and nothing taken as the answer."""
+    async with ThreadedPeer(after) as server, transport_for(server) as transport:
+        await transport.send(request_to(server, "GET"))
+        server.stand_still()
+        exchange = request_to(server, method, content=b"", lane=lane)
+
+        await transport.send(exchange)
+
+        assert exchange.end is End.NOT_SENT
+        assert exchange.status is None
+    assert server.heard == b""
+
+
+@on_both_loops
+async def test_write_when_the_kernel_knows_better_inside_tls(server_tls):  # noqa: F811 - the fixture
+    """The end of a TLS connection is seen as well."""
+
+    def end(link):
+        socket.socket(fileno=link.detach()).close()
+
+    async with ThreadedPeer(end, context=server_tls) as server, transport_for(server) as transport:
+        await transport.send(request_to(server, "GET"))
+        server.stand_still()
+        exchange = request_to(server)
+
+        await transport.send(exchange)
+
+        assert exchange.end is End.NOT_SENT
+
+
+@pytest.mark.parametrize("method", ["GET", "PUT", "POST", "DELETE"])
+@on_both_loops
+async def test_request_when_a_stale_answer_was_read(method):
+    """An answer that came to nothing on an idle connection is not taken for the next request's."""
+
+    async def script(peer):
+        await peer.arrival()
+        await peer.send(OK)
+        await spoken.wait()
+        await peer.send(OK.replace(b"true}", b"oops}"))
+        await peer.gone()
+
+    spoken = asyncio.Event()
+    async with RawServer(script) as server, transport_for(server) as transport:
+        await transport.send(request_to(server, "GET"))
+        spoken.set()
+        await asyncio.sleep(0.01)  # the loop reads it
+        exchange = request_to(server, method)
+
+        await transport.send(exchange)
+
+        assert exchange.end is End.NOT_SENT
+        assert exchange.answer == b""
+        assert "stale" in str(exchange.error)
+        assert len(server.arrivals) == 1
+
+
+@pytest.mark.parametrize("method", ["GET", "PUT"])
+@on_both_loops
+async def test_request_that_nobody_listens_to(method):
+    """A refused connection is not sent, and not timed out."""
+    async with RawServer(obliging) as server:
+        pass
+    async with transport_for(server) as transport:
+        exchange = request_to(server, method)
+
+        await transport.send(exchange)
+
+        assert (exchange.end, exchange.timed_out) == (End.NOT_SENT, False)
+        assert "connect" in str(exchange.error).lower()
+
+
+@pytest.mark.parametrize("change", [{"url": URL("ftp://127.0.0.1/x")}, {"headers": {"X-Bad": "secret-token\r\nX: y"}}])
+@pytest.mark.parametrize("method", ["GET", "PUT"])
+async def test_request_that_cannot_be_made(method, change):
+    """A wrong address or header is not sent, and its error holds no header."""
+    async with RawServer(obliging) as server, transport_for(server) as transport:
+        exchange = request_to(server, method)
+        for name, value in change.items():
+            setattr(exchange, name, value)
+
+        await transport.send(exchange)
+
+        assert exchange.end is End.NOT_SENT
+        assert "secret-token" not in repr(exchange.error)
+        assert server.arrivals == []
+
+
+@on_both_loops
+async def test_write_to_a_certificate_nobody_vouches_for(server_tls):  # noqa: F811 - the fixture
+    """TLS is verified by default, and a handshake that fails is not sent."""
+    async with RawServer(obliging, context=server_tls) as server, transport_for(server, ssl=True) as transport:
+        exchange = request_to(server)
+
+        await transport.send(exchange)
+
+        assert exchange.end is End.NOT_SENT
+        assert "certificate" in str(exchange.error).lower()
+        assert server.arrivals == []
+
+
+@pytest.mark.parametrize("method", ["GET", "PUT"])
+async def test_request_that_cannot_connect(method):
+    """The time to connect bounds the connection; running out of it is not sent and timed out."""
+    async with FullQueue() as server, transport_for(server) as transport:
+        exchange = request_to(server, method, connect_timeout=0.05)
+
+        await transport.send(exchange)
+
+        assert (exchange.end, exchange.timed_out) == (End.NOT_SENT, True)
+
+
+@pytest.mark.parametrize("method", ["GET", "PUT"])
+@on_both_loops
+async def test_request_whose_deadline_has_passed(method):
+    """Even on a warm connection nothing leaves after the deadline."""
+    async with RawServer(obliging) as server, transport_for(server) as transport:
+        await transport.send(request_to(server, "GET"))
+        exchange = request_to(server, method, within=0.0)
+
+        await transport.send(exchange)
+
+        assert (exchange.end, exchange.timed_out, len(server.arrivals)) == (End.NOT_SENT, True, 1)
+
+
+@pytest.mark.parametrize("method", ["GET", "PUT"])
+async def test_request_whose_turn_does_not_come(method):
+    """Waiting for a place counts against the deadline, and is not sent."""
+    async with RawServer(silent) as server, transport_for(server, max_concurrency=2) as transport:
+        first = asyncio.create_task(transport.send(request_to(server, "GET")))
+        await server.came()
+        exchange = request_to(server, method, within=0.02)
+
+        await transport.send(exchange)
+
+        assert (exchange.end, exchange.timed_out, len(server.arrivals)) == (End.NOT_SENT, True, 1)
+        first.cancel()
+
+
+@pytest.mark.parametrize(("late", "end"), [(0.0, End.ANSWERED), (0.001, End.NOT_SENT)])
+async def test_write_at_the_end_of_its_proof(late, end):
+    """A proof holds up to its last moment; one instant later nothing leaves."""
+    clock = HandClock()
+    async with RawServer(obliging) as server, transport_for(server, clock=clock) as transport:
+        exchange = request_to(server, not_after=105.0)
+        clock.time = 105.0 + late
+
+        await transport.send(exchange)
+
+        assert exchange.end is end
+        assert len(server.arrivals) == (end is End.ANSWERED)
+
+
+async def test_write_whose_proof_expires_while_it_waits():
+    """The proof is looked at when the request is about to leave, not when it was asked for."""
+    clock, go_on = HandClock(), asyncio.Event()
+
+    async def script(peer):
+        while await peer.arrival():
+            await go_on.wait()
+            await peer.send(OK)
+
+    async with RawServer(script) as server, transport_for(server, clock=clock, max_concurrency=2) as transport:
+        first = asyncio.create_task(transport.send(request_to(server, "GET")))
+        await server.came()
+        second = asyncio.create_task(transport.send(exchange := request_to(server, not_after=105.0)))
+        await asyncio.sleep(0)
+        clock.time = 106.0
+        go_on.set()
+
+        await asyncio.gather(first, second)
+
+        assert (exchange.end, len(server.arrivals)) == (End.NOT_SENT, 1)
+
+
+async def test_exchange_tells_when_its_first_byte_could_leave():
+    """``started`` is the moment before the first byte, after any wait; ``ended`` follows it."""
+    clock, go_on = HandClock(), asyncio.Event()
+
+    async def script(peer):
+        while await peer.arrival():
+            await go_on.wait()
+            await peer.send(OK)
+
+    async with RawServer(script) as server, transport_for(server, clock=clock, max_concurrency=2) as transport:
+        first = asyncio.create_task(transport.send(request_to(server, "GET")))
+        await server.came()
+        second = asyncio.create_task(transport.send(exchange := request_to(server)))
+        await asyncio.sleep(0)
+        assert exchange.started == 100.0
+        clock.time = 107.0
+        go_on.set()
+
+        await asyncio.gather(first, second)
+
+        assert (exchange.started, exchange.ended) == (107.0, 107.0)
