@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from decimal import Decimal
+from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal, Inexact, InvalidOperation, Overflow
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
@@ -27,7 +27,11 @@ __all__ = ["Envelope", "dumps", "loads", "read_error", "read_success", "utc"]
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 UNREADABLE: Final = (ValueError, RecursionError, ArithmeticError)  # all that decoding can raise, on any bytes
 
-_PLAIN = msgspec.json.Decoder(float_hook=Decimal)
+# Reads any number with all its digits, whatever the context of the calling thread; raises where it cannot.
+exact: Final = Context(
+    prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[InvalidOperation, Overflow, Inexact]
+).create_decimal
+_PLAIN = msgspec.json.Decoder(float_hook=exact)
 _MEMBERS = msgspec.json.Decoder(dict[str, Raw])
 _ELEMENTS = msgspec.json.Decoder(list[Raw])
 

@@ -18,10 +18,10 @@ from typing import Any, TypeAlias, get_args, get_origin
 from cattrs import Converter
 from msgspec import Raw
 
-from invsvc_async.convert.plan import blank_of, enum_in, fields_of
+from invsvc_async.convert.plan import Field, blank_of, enum_in, fields_of
 from invsvc_async.convert.plain import plain_of
 from invsvc_async.errors import FieldError
-from invsvc_async.models.common import NO_EXTRA, Flaws, Model
+from invsvc_async.models.common import UNSET, Flaws, Model, restore
 from invsvc_async.wire import EPOCH, holds_broken
 
 __all__ = ["Misfit", "structure_item"]
@@ -37,6 +37,10 @@ _WORDS = {
 }  # fmt: skip
 
 
+# What needs no hook when it comes in the form that it is kept in.
+_SIMPLE = {str: str, bool: bool, int: int, Decimal: Decimal}
+
+
 class Misfit(ValueError):
     """A value does not fit the type of its field; the text says why, without the value."""
 
@@ -47,7 +51,7 @@ def structure_item(cls: type[Model], plain: object) -> Model:
     try:
         made: Model = hook(plain, cls)
     except Misfit as misfit:
-        return _filled(cls, {}, NO_EXTRA, Flaws({"": FieldError("$", plain, str(misfit))}, {}))
+        made = restore(cls, {"_rest": Flaws({"": FieldError("$", plain, str(misfit))}, {})})
     return made
 
 
@@ -155,10 +159,14 @@ def _open_enum_hook(hint: Any) -> Hook:
 
 def _element_hook(hint: Any) -> Hook:
     """Give the hook of an element: a model that is no object at all is kept as one whose every field says so."""
-    if _is_model(hint):
-        return lambda value, _: structure_item(hint, value)
     hook: Hook = converter().get_structure_hook(hint)
-    return hook
+    if not _is_model(hint):
+        return hook
+
+    def element(value: object, _: object) -> Model:
+        return hook(value, hint) if type(value) is dict else structure_item(hint, value)  # type: ignore[no-any-return]
+
+    return element
 
 
 def _tuple_hook(hint: Any) -> Hook:
@@ -186,48 +194,45 @@ def _mapping_hook(hint: Any) -> Hook:
 
 def _model_hook(cls: type[Model]) -> Hook:
     fields = [
-        (field.name, field.wire, converter().get_structure_hook(field.type), field.type, field.nullable)
-        for field in fields_of(cls)
+        (field, _SIMPLE.get(field.type), converter().get_structure_hook(field.type)) for field in fields_of(cls)
     ]
     known = {field.wire for field in fields_of(cls)}
+    blank: Callable[[], Any] = blank_of(cls)
 
     def model(plain: object, _: object) -> Model:
         plain = _object(plain)
-        values: dict[str, object] = {}
+        made = blank()
         problems: dict[str, FieldError] = {}
         spelt: dict[str, tuple[object, object]] = {}
-        for name, wire, hook, kind, nullable in fields:
-            if wire not in plain:
-                continue
-            value = plain[wire]
-            try:
-                values[name] = made = None if value is None and nullable else hook(value, kind)
-            except Misfit as misfit:
-                problems[name] = FieldError(f"$.{wire}", value, str(misfit))
-            else:
-                if _is_respelt(value, made):
-                    spelt[name] = made, value
-        extra = {name: plain[name] for name in plain.keys() - known}
-        flaws = Flaws(problems, spelt) if problems or spelt else None
-        return _filled(cls, values, MappingProxyType(extra) if extra else NO_EXTRA, flaws)
+        for field, simple, hook in fields:
+            value = plain.get(field.wire, UNSET)
+            if type(value) is simple:
+                setattr(made, field.name, value)
+            elif value is not UNSET:
+                _fill(made, field, hook, value, problems, spelt)
+        if not plain.keys() <= known:
+            made.extra = MappingProxyType({name: plain[name] for name in plain if name not in known})
+        if problems or spelt:
+            made._rest = Flaws(problems, spelt)  # noqa: SLF001 - one of the two places that fill models
+        made.__class__ = cls
+        return made  # type: ignore[no-any-return]
 
     return model
 
 
-def _is_respelt(value: object, made: object) -> bool:
-    """Tell whether *made* would go back to the wire with other digits than it came with."""
-    if type(made) is float or (type(value) is Decimal and made is not value):
-        return str(plain_of(made)) != str(value)
-    return False
-
-
-def _filled(
-    cls: type[Model], values: Mapping[str, object], extra: Mapping[str, Any], flaws: Flaws | None
-) -> Model:
-    model: Any = blank_of(cls)()
-    for name, value in values.items():
-        setattr(model, name, value)
-    model.extra = extra
-    model._rest = flaws  # noqa: SLF001 - the one place that fills it by the careful way
-    model.__class__ = cls
-    return model  # type: ignore[no-any-return]
+def _fill(
+    made: Model,
+    field: Field,
+    hook: Hook,
+    value: object,
+    problems: dict[str, FieldError],
+    spelt: dict[str, tuple[object, object]],
+) -> None:
+    try:
+        found = None if value is None and field.nullable else hook(value, field.type)
+    except Misfit as misfit:
+        problems[field.name] = FieldError(f"$.{field.wire}", value, str(misfit))
+        return
+    setattr(made, field.name, found)
+    if (type(found) is float or type(value) is Decimal) and str(plain_of(found)) != str(value):
+        spelt[field.name] = found, value  # the same number, but it would go back with other digits

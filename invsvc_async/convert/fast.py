@@ -8,18 +8,19 @@ into the attrs object.  Whatever is out of the ordinary raises, and the item goe
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from decimal import Decimal
 from enum import Enum
 from functools import cache
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeAlias, TypeVar, get_args, get_origin
 
 import msgspec
 from msgspec import Raw, UnsetType
 
 from invsvc_async.convert.plan import Field, blank_of, enum_in, fields_of
 from invsvc_async.models.common import Model
-from invsvc_async.wire import UNREADABLE, salvage
+from invsvc_async.wire import UNREADABLE, exact, salvage
 
 if TYPE_CHECKING:
     from invsvc_async.models.common import Place
@@ -60,33 +61,44 @@ class _Item:
 def decode_all(cls: type[T], raws: Sequence[Raw | bytes]) -> tuple[T, ...]:
     """Decode each item by the quickest way that takes it; the next begins with the way that took the last."""
     made: list[T] = []
-    ways = [_decoder_of(cls, way) for way in _Way]
+    way = _Way.WHOLE
+    decode = _decoder_of(cls, way)
     for raw in raws:
-        for at, decode in enumerate(ways):
-            try:
-                made.append(decode(raw))
-            except UNREADABLE:
-                continue
-            del ways[:at]
-            break
-        else:
-            made.append(_carefully(cls, raw))
+        try:
+            made.append(decode(raw))
+        except UNREADABLE as refusal:
+            found, way = _retried(cls, raw, way, refusal)
+            decode = _decoder_of(cls, way)
+            made.append(found)
     return tuple(made)
 
 
-def _carefully(cls: type[T], raw: Raw | bytes) -> T:
+def _retried(cls: type[T], raw: Raw | bytes, way: _Way, refusal: Exception) -> tuple[T, _Way]:
+    """Decode an item that *way* refused, and say which way to go on with."""
+    if way is not _Way.ANY and not isinstance(refusal, _Unusual):
+        with suppress(*UNREADABLE):
+            found: T = _decoder_of(cls, _Way.ANY)(raw)
+            return found, _next_way(cls, raw, way)
     from invsvc_async.convert.careful import structure_item
 
-    return structure_item(cls, salvage(raw))
+    return structure_item(cls, salvage(raw)), way
+
+
+def _next_way(cls: type[Model], raw: Raw | bytes, way: _Way) -> _Way:
+    if way is _Way.WHOLE:
+        with suppress(*UNREADABLE):
+            _decoder_of(cls, _Way.WITH_UNKNOWN)(raw)
+            return _Way.WITH_UNKNOWN
+    return _Way.ANY
 
 
 @cache
 def _decoder_of(cls: type[Model], way: _Way) -> One:
     """Make the function from the bytes of an item to its model, at first use."""
-    mirror = msgspec.json.Decoder(_mirror_of(cls, way), float_hook=Decimal).decode
+    mirror = msgspec.json.Decoder(_mirror_of(cls, way), float_hook=exact).decode
     build = _build_of(cls, way)
     if way is _Way.WHOLE:
-        return lambda raw: build(mirror(raw), None)
+        return lambda raw: build(mirror(raw))
     return lambda raw: build(mirror(raw), _Item(raw))
 
 
@@ -139,12 +151,10 @@ def _may_be_absent(field: Field, way: _Way) -> bool:
 def _build_of(cls: type[Model], way: _Way) -> Build:
     """Write and compile the copy of a mirror of *cls* into the model, field by field."""
     names: dict[str, object] = {
-        "blank": blank_of(cls), "cls": cls, "decimal": _decimal, "Decimal": Decimal, "exact": _float,
-        "moment": datetime.fromtimestamp, "unset": msgspec.UNSET, "utc": UTC,
+        "blank": blank_of(cls), "cls": cls, "Decimal": Decimal, "as_float": _float,
+        "moment": datetime.fromtimestamp, "unset": msgspec.UNSET, "unusual": _unusual, "utc": UTC, "wholes": _WHOLES,
     }  # fmt: skip
-    lines = ["def build(s, place):", " o = blank()"]
-    if way is not _Way.WHOLE:
-        lines += [" o._rest = place"]
+    lines = ["def build(s, place=None):", " o = blank()", *([" o._rest = place"] if way is not _Way.WHOLE else [])]
     for field in fields_of(cls):
         lines += _copy(field, way, names)
     lines += [" o.__class__ = cls", " return o"]
@@ -153,7 +163,7 @@ def _build_of(cls: type[Model], way: _Way) -> Build:
 
 
 def _copy(field: Field, way: _Way, names: dict[str, object]) -> list[str]:
-    place = f"(place, {field.wire!r})" if way is _Way.ANY else "None"
+    place = f"(place, {field.wire!r})" if way is _Way.ANY else ""
     made = _made(field.type, "v", place, _within(way), names)
     if _may_be_absent(field, way):
         null = "None if v is None else " if field.nullable and made != "v" else ""
@@ -168,32 +178,49 @@ def _made(hint: Any, value: str, place: str, way: _Way, names: dict[str, object]
     origin, args = get_origin(hint), get_args(hint)
     if _is_model(hint):
         names[hint.__name__] = _build_of(hint, way)
-        return f"{hint.__name__}({value}, {place})"
+        return f"{hint.__name__}({value}, {place})" if place else f"{hint.__name__}({value})"
     if origin is tuple or (origin is Mapping and args[1] is not Any):
-        element = "None" if place == "None" else f"({place}, i)"
-        one = _made(args[-1] if origin is Mapping else args[0], "w", element, way, names)
-        if origin is Mapping:
-            return f"{{i: {one} for i, w in {value}.items()}}"
-        return value if one == "w" else f"tuple([{one} for i, w in enumerate({value})])"
+        return _made_each(origin, args[-1] if origin is Mapping else args[0], value, place, way, names)
     if known := enum_in(hint):
         names[(table := f"known_{len(names)}")] = known.get
         return f"{table}({value}, {value})"
     templates = {
-        Decimal: "{0} if type({0}) is Decimal else decimal({0})",
-        float: "exact({0})",
+        Decimal: "{0} if type({0}) is Decimal else wholes[{0}] if type({0}) is int else unusual()",
+        float: "as_float({0})",
         datetime: "moment({0} / 1000, utc)",
     }
     return templates.get(hint, "{0}").format(value)
+
+
+def _made_each(
+    container: Any, inner: Any, value: str, place: str, way: _Way, names: dict[str, object]
+) -> str:
+    one = _made(inner, "w", f"({place}, i)" if place else "", way, names)
+    if container is Mapping:
+        return f"{{i: {one} for i, w in {value}.items()}}"
+    if one == "w":
+        return value
+    if one == f"{getattr(inner, '__name__', '')}(w)":
+        return f"tuple(map({inner.__name__}, {value}))"
+    return f"tuple([{one} for i, w in enumerate({value})])"
 
 
 class _Unusual(ValueError):
     """A value that the careful way must judge."""
 
 
-def _decimal(number: object) -> Decimal:
-    if type(number) is not int:
-        raise _Unusual
-    return Decimal(number)
+class _Wholes(dict[int, Decimal]):
+    """Whole numbers as decimals: the small ones, of which quantities and rates are made, are ready."""
+
+    def __missing__(self, number: int) -> Decimal:
+        return Decimal(number)
+
+
+_WHOLES = _Wholes({number: Decimal(number) for number in range(101)})
+
+
+def _unusual() -> NoReturn:
+    raise _Unusual
 
 
 def _float(number: object) -> float:

@@ -223,10 +223,6 @@ class Model:
         return restore, (type(self), {**held, "extra": extra})
 
 
-# Each model refuses to be assigned to by methods of its own, so those of the base are not needed; without
-# them a class with the same slots can be filled at C speed and then become the model (convert).
-del Model.__setattr__, Model.__delattr__
-
 _SHARED: Final = ("extra", "meta", "_rest")
 
 
