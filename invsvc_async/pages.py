@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 import attrs
 
-from invsvc_async import checks, payloads, reads
+from invsvc_async import checks, convert, reads
 from invsvc_async.errors import (
     CursorStalledError,
     FilterNotHonouredError,
@@ -20,14 +20,14 @@ from invsvc_async.errors import (
     PagingError,
 )
 from invsvc_async.filters import filters_of, first_stranger
-from invsvc_async.models.common import Model
+from invsvc_async.models.common import Model, Page
 from invsvc_async.positions import FIRST, Place, Position, read_token, write_token
 from invsvc_async.session import Request, View
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Generator
 
-    from invsvc_async.models.common import Page
+    from invsvc_async.wire import Envelope
 
 
 __all__ = ["Pages"]
@@ -163,7 +163,7 @@ class Pages(Generic[T]):
     async def _page(self, position: Position) -> Page[T]:
         try:
             envelope = await reads.read(self._view, self._at(position))
-            page = payloads.page(self._model, envelope)
+            page = _page_of(self._model, envelope)
             if position.page is not None and page.page not in {None, position.page}:
                 raise CursorStalledError(
                     f"page {position.page} was asked for and page {page.page} came. "
@@ -231,3 +231,16 @@ class Pages(Generic[T]):
         team = self._view.team_of(self._request)
         operation, query = self._request.operation.name, dict(self._request.query)
         return write_token(Place(operation=operation, query=query, team=team, position=position))
+
+
+def _page_of(model: type[T], envelope: Envelope) -> Page[T]:
+    return Page(
+        items=convert.many(model, envelope),
+        next=envelope.next,
+        has_more=envelope.has_more,
+        total_results=envelope.total_results,
+        page=envelope.page,
+        per_page=envelope.per_page,
+        message=envelope.message,
+        timestamp=envelope.timestamp,
+    )

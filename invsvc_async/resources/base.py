@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import attrs
 
-from invsvc_async import checks, convert, payloads, reads
+from invsvc_async import checks, convert, reads
 from invsvc_async.models.common import Model
 from invsvc_async.pages import Pages
 from invsvc_async.positions import Position
@@ -65,11 +65,11 @@ class Resource:
         )
 
     async def _read(self, model: type[T], request: Request, *, deadline: float | None = None) -> T:
-        return payloads.one(model, await reads.read(self._view, request, deadline=deadline))
+        return convert.one(model, await reads.read(self._view, request, deadline=deadline))
 
     async def _read_many(self, model: type[T], request: Request) -> tuple[tuple[T, ...], Meta]:
         envelope = await reads.read(self._view, request)
-        return payloads.many(model, envelope), payloads.meta_of(envelope)
+        return convert.many(model, envelope), convert.meta_of(envelope)
 
     def _pages(
         self,

@@ -19,7 +19,7 @@ from invsvc_async.resources.base import Resource
 from invsvc_async.session import Request, View
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncGenerator, AsyncIterator, Mapping
     from types import TracebackType
 
     from invsvc_async.operations import Operation
@@ -204,7 +204,7 @@ class ByteStream:
             return await body.read()
 
     @asynccontextmanager
-    async def _opened(self) -> AsyncIterator[Download]:
+    async def _opened(self) -> AsyncGenerator[Download, None]:
         """Send it (twice, if the first showed a stale token) and hand out a successful answer."""
         view, name = self._view, self._request.operation.name
         for may_renew in (True, False):

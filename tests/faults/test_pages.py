@@ -21,12 +21,13 @@ from invsvc_async.errors import (
     ServerError,
     ValidationFailedError,
 )
-from invsvc_async.pages import Pages
 from invsvc_async.settings import ParameterNames, ReadRetries
 from invsvc_async.simulator import Simulator
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+
+    from invsvc_async.pages import Pages
 
 ONCE = ReadRetries(attempts=1)
 
@@ -51,14 +52,18 @@ class Lists:
     def __init__(self) -> None:
         self.pages: list[dict[str, Any]] = []
         self.asked: list[dict[str, str]] = []
+        self.second = asyncio.Event()
         self.client: Client
 
     async def answer(self, request: web.Request) -> web.Response:
         """Answer with the next page; the last one repeats."""
         page = self.pages[min(len(self.asked), len(self.pages) - 1)]
         self.asked.append(dict(request.query))
+        if len(self.asked) == 2:
+            self.second.set()
         return web.Response(
-            text=json.dumps({"success": True, "data": [], "timestamp": 1, **page}), content_type="application/json"
+            text=json.dumps({"success": True, "data": [], "timestamp": 1, **page}),
+            content_type="application/json",
         )
 
     def seen(self, name: str) -> list[str | None]:
@@ -91,6 +96,12 @@ def items(*numbers: int, **fields: object) -> list[dict[str, object]]:
 async def folios(pages: Pages[Any]) -> list[int]:
     """Walk a list to its end."""
     return [invoice.folio_number async for invoice in pages]
+
+
+async def walk_into(seen: list[Any], pages: Pages[Any], name: str = "folio_number") -> None:
+    """Walk a list, keeping what came in *seen* also where it breaks off."""
+    async for invoice in pages:
+        seen.append(getattr(invoice, name))
 
 
 async def test_list_walked_by_its_cursor(service, client):
@@ -184,9 +195,9 @@ async def test_prefetch_reads_one_page_ahead(lists):
 
     await anext(walk)
     async with asyncio.timeout(5):
-        while len(lists.asked) < 2:
-            await asyncio.sleep(0.001)
-    await asyncio.sleep(0.02)
+        await lists.second.wait()
+    for _ in range(20):  # rounds in which a third request could be begun
+        await asyncio.sleep(0)
 
     assert lists.seen("next") == [None, "c0"]
     await walk.aclose()
@@ -199,8 +210,7 @@ async def test_prefetch_that_fails(lists):
     pages = lists.client.invoices.egress(prefetch=True)
 
     with pytest.raises(InvsvcError) as caught:
-        async for invoice in pages:
-            seen.append(invoice.folio_number)  # noqa: PERF401 - it breaks off
+        await walk_into(seen, pages)
 
     assert seen == [1]
     assert await folios(pages.resume(caught.value.resume_token)) == [2]
@@ -256,8 +266,7 @@ async def test_cursor_that_comes_back(lists):
     seen = []
 
     with pytest.raises(CursorStalledError) as caught:
-        async for invoice in lists.client.invoices.egress():
-            seen.append(invoice.folio_number)  # noqa: PERF401 - it breaks off
+        await walk_into(seen, lists.client.invoices.egress())
 
     assert seen == [1, 2, 3]
     assert len(lists.asked) == 3
@@ -288,7 +297,7 @@ async def test_page_number_that_is_ignored(lists):
     "page", [{"data": items(1), "has_more": True}, {"data": [], "has_more": True, "page": 1}]
 )
 async def test_more_without_a_way_to_it(lists, page):
-    """`has_more` with neither cursor nor page number, or on an empty numbered page, is an error after the items."""
+    """`has_more` with neither cursor nor page number, or on an empty numbered page, is an error."""
     lists.pages = [page]
 
     with pytest.raises(PagingError) as caught:
@@ -381,8 +390,7 @@ async def test_walk_that_fails_goes_on_where_it_failed(service, client):
     seen, pages = [], client.invoices.egress(limit=10)
 
     with pytest.raises(ServerError) as caught:
-        async for invoice in pages:
-            seen.append(invoice.uuid)  # noqa: PERF401 - it breaks off
+        await walk_into(seen, pages, "uuid")
     assert len(seen) == 10
 
     token = caught.value.resume_token

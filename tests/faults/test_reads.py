@@ -76,9 +76,7 @@ class Rig:
     ) -> Client:
         """Make a client whose jitter is always the most."""
         credential = credential or ApiKey(self.service.api_key)
-        client = Client(
-            self.service.base_url, credential, reads=reads, timeout=timeout, clock=self.clock
-        )
+        client = Client(self.service.base_url, credential, reads=reads, timeout=timeout, clock=self.clock)
         client._view.session.random = lambda: 1.0
         self.made.append(client)
         return client
@@ -285,7 +283,7 @@ async def test_quota_of_none(rig):
 def provider(rig: Rig, asked: list[str]) -> TokenProvider:
     """Make a provider that notes each call and gives another key each time."""
 
-    async def fresh() -> str:  # noqa: RUF029 - a provider is async
+    async def fresh() -> str:
         asked.append(rig.service.issue_key())
         return asked[-1]
 
@@ -388,7 +386,9 @@ async def test_wait_for_what_is_not_there(rig):
     assert rig.service.arrivals("invoices.download_status") == 1
 
 
-@pytest.mark.parametrize("times", [{"timeout": 0}, {"poll": -1}, {"timeout": True}, {"poll": "5"}, {"poll": float("nan")}])
+@pytest.mark.parametrize(
+    "times", [{"timeout": 0}, {"poll": -1}, {"timeout": True}, {"poll": "5"}, {"poll": float("nan")}]
+)
 async def test_wait_without_sensible_times(rig, times):
     """Times of a wait are checked before anything is sent."""
     with pytest.raises(InvalidRequestError):

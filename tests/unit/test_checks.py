@@ -1,8 +1,10 @@
+"""Arguments against the rows: what passes, in which form, and how the rest is named."""
+
 from __future__ import annotations
 
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -11,19 +13,23 @@ from invsvc_async.checks import Checked, are_parameters, check
 from invsvc_async.errors import InvalidRequestError
 from invsvc_async.models import Journey, Webhook
 from invsvc_async.models.common import UNSET
-from invsvc_async.operations import Operation
 from invsvc_async.settings import ParameterNames
+
+if TYPE_CHECKING:
+    from invsvc_async.operations import Operation
 
 UUID4 = "0b9e6b0a-3f52-4d0e-9a6f-6f0d7b8f5a11"
 
 
 def checked(operation: Operation, *, names: ParameterNames | None = None, **given: Any) -> Checked:
+    """Check *given*, with everything else left out."""
     extras = {name: given.pop(name) for name in ("extra_query", "extra_body", "team") if name in given}
     arguments = {parameter.name: UNSET for parameter in operation.parameters} | given
     return check(operation, arguments, names=names or ParameterNames(), **extras)
 
 
 def problems(operation: Operation, **given: Any) -> tuple[str, ...]:
+    """List what is wrong with *given*."""
     with pytest.raises(InvalidRequestError) as caught:
         checked(operation, **given)
     assert caught.value.operation == operation.name
@@ -38,6 +44,7 @@ GRAPH = {
 
 
 def broken_graph(path: str, value: object) -> dict[str, Any]:
+    """Make a sound graph with *value* at *path*, or nothing there."""
     graph: dict[str, Any] = {
         "nodes": [{**GRAPH["nodes"][0], "position": {"x": 0, "y": 1}, "data": {}}],
         "edges": [dict(GRAPH["edges"][0])],
@@ -322,8 +329,8 @@ def test_name_switched_off() -> None:
 
 @pytest.mark.parametrize(
     "url",
-    ["", "x", "//x.example", "ftp://x.example", "https://", "https:///p", "http://x.example:0", "http://x:99999",
-     "http://a b", "http://x\n", 7, "https://[::1"],
+    ["", "x", "//x.example", "ftp://x.example", "https://", "https:///p", "http://x.example:0",
+     "http://x:99999", "http://a b", "http://x\n", 7, "https://[::1"],
 )  # fmt: skip
 def test_url_that_is_none(url: Any) -> None:
     """Only an absolute http or https URL with a host passes."""

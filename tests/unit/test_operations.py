@@ -1,3 +1,5 @@
+"""The table of operations: whole, and in itself consistent."""
+
 from __future__ import annotations
 
 import re
@@ -13,7 +15,7 @@ rows = pytest.mark.parametrize("row", TABLE, ids=lambda row: row.name)
 
 
 def test_table_holds_the_specification() -> None:
-    """All 19 operations of the specification are there, and beside them the journey read and three open roads."""
+    """The specification's 19 operations are there, the journey read, and three roads to the rest."""
     unlisted = {row.name for row in TABLE if not row.listed}
 
     assert len(TABLE) - len(unlisted) == 19
@@ -40,7 +42,7 @@ def test_row_fills_its_path(row: Operation) -> None:
 
 @rows
 def test_row_settles_by_a_read_of_the_table(row: Operation) -> None:
-    """A write with a finder names a read that is there; a read names none; every write says in words how it settles."""
+    """A write with a finder names a read that is there; every write says in words how it settles."""
     assert (row.reader is None) == (row.finder is None)
     assert row.reader is None or BY_NAME[row.reader].kind is Kind.READ
     assert (row.kind is Kind.WRITE) == bool(row.settled)

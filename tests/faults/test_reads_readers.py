@@ -1,0 +1,125 @@
+"""The ready readers, asked directly and by writes whose answers are lost."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import attrs
+import pytest
+
+from invsvc_async import readers
+from invsvc_async.client import Client
+from invsvc_async.credentials import ApiKey
+from invsvc_async.errors import FilterNotHonouredError, InvalidRequestError, NotFoundError, ServerError
+from invsvc_async.reconcile.evidence import Absent, Applied, CannotTell
+from invsvc_async.settings import ReadRetries
+from invsvc_async.simulator import Simulator
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+UUID4 = "0b9e6b0a-3f52-4d0e-9a6f-6f0d7b8f5a11"
+
+
+@pytest.fixture
+async def service() -> AsyncIterator[Simulator]:
+    """Give a simulator without faults."""
+    async with Simulator() as running:
+        yield running
+
+
+@pytest.fixture
+async def client(service: Simulator) -> AsyncIterator[Client]:
+    """Give a client of the simulator that sends each read once."""
+    reads = ReadRetries(attempts=1)
+    async with Client(service.base_url, ApiKey(service.api_key), reads=reads) as client:
+        yield client
+
+
+@pytest.fixture
+def intent(client: Client):
+    """Give the intent of some write, which is never sent."""
+    write = client.write("POST", "/receipts", json={})
+    intent = write.intent
+    write.close()
+    return intent
+
+
+@pytest.mark.parametrize(("kind", "letter"), [("egress", "E"), ("payment_complements", "P")])
+async def test_invoice_found_by_its_key(service, client, intent, kind, letter):
+    """An invoice with the key is applied; a second one is a duplicate; none is absent."""
+    reader = readers.invoice_by_idempotency_key(kind, "row-17")
+    service.seed_invoice(invoice_type=letter, idempotency_key="row-18")
+    assert await reader(client, intent) == Absent()
+
+    first = service.seed_invoice(invoice_type=letter, idempotency_key="row-17")
+    found = await reader(client, intent)
+    assert (found.value.uuid, found.duplicates) == (first["uuid"], ())
+
+    service.seed_invoice(invoice_type=letter, idempotency_key="row-17")
+    found = await reader(client, intent)
+    assert isinstance(found, Applied)
+    assert len(found.duplicates) == 1
+
+
+async def test_invoice_reader_of_a_list_that_is_not_filtered(client, intent, monkeypatch):
+    """A service that ignores the filter proves nothing: the reader fails."""
+    from invsvc_async import operations
+
+    rows = [
+        attrs.evolve(row, wire="ignored") if row.name == "idempotency_key" else row
+        for row in operations.INVOICES_EGRESS.parameters
+    ]
+    row = attrs.evolve(operations.INVOICES_EGRESS, parameters=tuple(rows))
+    monkeypatch.setattr(operations, "INVOICES_EGRESS", row)
+
+    with pytest.raises(FilterNotHonouredError):
+        await readers.invoice_by_idempotency_key("egress", "no such key")(client, intent)
+
+
+@pytest.mark.parametrize(("kind", "key"), [("income", "k"), ("egress", "")])
+def test_invoice_reader_of_nothing(kind, key):
+    """A list that there is none of, and an empty key, are refused at once."""
+    with pytest.raises(InvalidRequestError):
+        readers.invoice_by_idempotency_key(kind, key)
+
+
+async def test_reminder_found_by_its_uuid(service, client, intent):
+    """An operation that is there is applied; where it is not, nobody can tell, so that none is sent again."""
+    reader = readers.reminder_operation("pay_1", UUID4)
+    assert isinstance(await reader(client, intent), CannotTell)
+
+    service.seed_reminder("pay_1", UUID4)
+    found = await reader(client, intent)
+
+    assert isinstance(found, Applied)
+    assert found.value.content["operation_id"] == UUID4
+
+
+async def test_get_reader(service, client, intent):
+    """What matches is applied; what does not, or is not there, is absent; a gateway's 404 proves nothing."""
+    user = service.seed_user()
+    path = f"/users/{user['id']}"
+    assert isinstance(
+        await readers.get(path, matches=lambda seen: seen["id"] == user["id"])(client, intent), Applied
+    )
+    assert await readers.get(path, matches=lambda _: False)(client, intent) == Absent()
+    assert await readers.get("/users/none", matches=bool)(client, intent) == Absent()
+
+    service.script("users.get", "gateway 404", "500")
+    with pytest.raises(NotFoundError):
+        await readers.get(path, matches=bool)(client, intent)
+    with pytest.raises(ServerError):
+        await readers.get(path, matches=bool)(client, intent)
+
+
+@pytest.mark.parametrize("name", ["invoice_by_idempotency_key", "reminder_operation", "get"])
+def test_reader_has_a_name(name):
+    """An intent holds a reader by its name, so each has one."""
+    made = {
+        "invoice_by_idempotency_key": readers.invoice_by_idempotency_key("egress", "k"),
+        "reminder_operation": readers.reminder_operation("p", UUID4),
+        "get": readers.get("/x", matches=bool),
+    }
+
+    assert made[name].name == f"readers.{name}"
