@@ -1,0 +1,185 @@
+"""Creates in doubt: turns, shared lists, claims, tags, full lists, lost secrets, duplicates that are told."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from invsvc_async import SecretLostError, Verdict
+from tests.faults.conftest import client_of
+
+URL = "https://me.example/in"
+
+
+def create(client, url=URL, **options):
+    return client.webhooks.create(url=url, events=["invoice.created"], **options)
+
+
+def effects(service):
+    return [entry for entry in service.ledger.effects("webhooks.create") if entry.by == "client"]
+
+
+async def test_identical_untagged_creates_take_turns(service, client):
+    """Twins in doubt are not confused: each ends applied, with a webhook of its own."""
+    service.script("webhooks.create", "apply, then reset", "reset", "pass")
+    outcomes = await asyncio.gather(*(create(client, on_lost_secret="keep").outcome() for _ in range(3)))
+
+    assert [outcome.verdict for outcome in outcomes] == [Verdict.APPLIED] * 3
+    assert len({outcome.value.id for outcome in outcomes}) == 3
+    assert {outcome.value.id for outcome in outcomes} == {entry.target for entry in effects(service)}
+
+
+async def test_identical_tagged_creates_run_side_by_side(service, client):
+    """Tags tell twins apart, so none waits for another's window."""
+    service.script("webhooks.create", *["apply, then reset"] * 5)
+    loop = asyncio.get_running_loop()
+    begun = loop.time()
+    outcomes = await asyncio.gather(*(create(client, tag=True).outcome() for _ in range(5)))
+
+    assert loop.time() - begun < 0.4  # one window: in turn they would need five
+    assert len({outcome.value.id for outcome in outcomes}) == 5
+    assert all(outcome.evidence.basis == "tag" for outcome in outcomes)
+    assert all(f" {outcome.intent.tag}" in f" {outcome.value.description}" for outcome in outcomes)
+
+
+async def test_creates_in_doubt_share_their_lists(service, client):
+    """Fifty creates that wait for one list do not ask for fifty."""
+    await create(client, tag=True)
+    service.script("webhooks.create", *["reset"] * 50)
+    before = service.arrivals("webhooks.list")
+    outcomes = await asyncio.gather(*(create(client, tag=True).with_policy(resend="never").outcome() for _ in range(50)))
+
+    assert {outcome.verdict for outcome in outcomes} == {Verdict.NOT_APPLIED}
+    assert service.arrivals("webhooks.list") - before <= 15
+
+
+async def test_webhook_of_another_intent_is_not_taken_for_ours(service, client):
+    """A webhook that an earlier create made is claimed: the next, in doubt and absent, is not called applied."""
+    first = await create(client)
+    service.script("webhooks.create", "reset")
+    outcome = await create(client).with_policy(resend="never").outcome()
+
+    assert outcome.verdict is Verdict.NOT_APPLIED
+    assert [entry.target for entry in effects(service)] == [first.id]
+
+
+async def test_webhook_of_somebody_else_is_a_candidate(service, client):
+    """An alike webhook that may be ours or not is UNKNOWN, with the candidate in the evidence."""
+    await client.webhooks.list()
+
+    async def somebody():
+        await service.arrived("webhooks.create")
+        service.seed_webhook(url=URL, events=["payment.created"], created_at=service.clock.now_ms())
+
+    service.script("webhooks.create", "reset")
+    outcome, _ = await asyncio.gather(create(client).outcome(), somebody())
+
+    assert outcome.verdict is Verdict.UNKNOWN
+    assert [hook["events"] for hook in outcome.evidence.candidates] == [["payment.created"]]
+    assert [intent.key for intent in client.unsettled] == [outcome.intent.key]
+
+
+async def test_full_list_proves_no_absence(service, client):
+    """A list of 100 may be cut off: absence is not shown, and nothing is sent again."""
+    for number in range(100):
+        service.seed_webhook(url=f"https://me.example/{number}")
+    service.script("webhooks.create", "reset")
+    outcome = await create(client).outcome()
+
+    assert outcome.verdict is Verdict.UNKNOWN
+    assert "full" in outcome.message
+    assert service.arrivals("webhooks.create") == 1
+
+
+async def test_full_list_can_prove_presence(service, client):
+    """Our own tag in a full list is proof all the same."""
+    for number in range(99):
+        service.seed_webhook(url=f"https://me.example/{number}")
+    service.script("webhooks.create", "apply, then reset")
+    outcome = await create(client, tag=True).outcome()
+    assert outcome.verdict is Verdict.APPLIED
+
+
+async def test_lost_secret_is_said(service, client):
+    """The webhook that was found by reading has no secret: await raises with it, keep returns it."""
+    service.script("webhooks.create", "apply, then reset", "apply, then reset")
+    with pytest.raises(SecretLostError, match="delete it and create it again") as caught:
+        await create(client, url="https://me.example/1")
+    kept = await create(client, url="https://me.example/2", on_lost_secret="keep")
+
+    assert caught.value.webhook.url == "https://me.example/1"
+    assert caught.value.outcome.secret_lost
+    assert caught.value.webhook.secret is None
+    assert kept.secret is None
+
+
+async def test_answered_create_has_its_secret(service, client):
+    """With its answer at hand, nothing is lost."""
+    outcome = await create(client).outcome()
+    assert outcome.value.secret
+    assert not outcome.secret_lost
+    assert outcome.value.secret not in repr(outcome)
+    assert outcome.value.secret not in outcome.to_json()
+    assert outcome.value.secret not in outcome.intent.to_json()
+
+
+async def test_effect_beyond_the_window_is_told_as_a_duplicate(service, client):
+    """A commit that lands after our proof, against the promise's limits, is reported, never hidden."""
+    service.script("webhooks.create", "late 0.6, then reset", "slow 0.2")
+    outcome = await create(client).outcome()
+
+    assert outcome.verdict is Verdict.APPLIED
+    assert len(effects(service)) == 2
+    assert len(outcome.evidence.duplicates) == 1
+
+
+async def test_audit_that_fails_leaves_duplicates_unknown(service, client):
+    """Where the read for duplicates tells nothing, it says so, and the verdict stays."""
+    await client.webhooks.list()
+    service.script("webhooks.create", "reset", "pass")
+    service.script("webhooks.list", "pass", "pass", "503")
+
+    outcome = await create(client).outcome()
+
+    assert outcome.verdict is Verdict.APPLIED
+    assert outcome.resends == 1
+    assert outcome.evidence.duplicates is None
+    assert outcome.value.secret
+
+
+@pytest.mark.parametrize("offset", [-3600.0, 3600.0])
+@pytest.mark.parametrize("step", ["apply, then reset", "reset"])
+async def test_clock_that_is_an_hour_off_changes_no_verdict(service, offset, step):
+    """Our clock is measured against the service's: an hour between them means nothing."""
+    service.clock.offset = offset
+    async with client_of(service) as client:
+        service.script("webhooks.create", step)
+        outcome = await create(client).outcome()
+    assert outcome.verdict is Verdict.APPLIED
+    assert len(effects(service)) == 1
+
+
+@pytest.mark.parametrize("step", ["apply, then reset", "reset"])
+async def test_service_clock_that_steps_in_mid_call_never_gives_a_false_verdict(service, client, step):
+    """Bounds that exclude each other are unknown for this write: less sure, never wrong."""
+    service.script("webhooks.create", step)
+    await client.webhooks.list()
+    task = asyncio.create_task(create(client).outcome())
+    await service.arrived("webhooks.create")
+    service.clock.offset = 3600.0
+    outcome = await task
+
+    if outcome.verdict is Verdict.APPLIED:
+        assert len(effects(service)) == 1
+    else:
+        assert outcome.verdict is Verdict.UNKNOWN
+
+
+async def test_send_without_known_bounds(service, client):
+    """Where the read before the first write fails, the write is sent all the same and settled truly."""
+    service.script("webhooks.list", "503")
+    service.script("webhooks.create", "apply, then reset")
+    outcome = await create(client, tag=True).outcome()
+    assert outcome.verdict is Verdict.APPLIED
+    assert len(effects(service)) == 1

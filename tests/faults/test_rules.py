@@ -1,0 +1,371 @@
+"""The other rules of writes: readers of one's own, reminders, not sent, limited, echoes, tokens, hooks."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from uuid import uuid4
+
+import pytest
+
+from invsvc_async import (
+    Absent,
+    AmbiguousWriteError,
+    ApiKey,
+    Applied,
+    Client,
+    ConfigurationError,
+    DeadlineExceededError,
+    InvalidRequestError,
+    NotFoundError,
+    NotSentError,
+    RateLimitedError,
+    ReconcilePolicy,
+    Superseded,
+    Timeouts,
+    TokenProvider,
+    Verdict,
+    WriteNotAppliedError,
+    WriteSupersededError,
+    readers,
+)
+from tests.faults.conftest import SHORT, client_of
+
+
+def effects(service, operation):
+    return [entry for entry in service.ledger.effects(operation) if entry.by == "client"]
+
+
+# --- writes without a read in the specification
+
+
+async def test_team_in_doubt_without_a_reader_is_unknown_at_once(service, client):
+    """Nothing can tell: UNKNOWN, one arrival, the intent kept."""
+    service.script("teams.create", "apply, then reset")
+    with pytest.raises(AmbiguousWriteError) as caught:
+        await client.teams.create(legal_name="Acme")
+    assert service.arrivals("teams.create") == 1
+    assert [intent.key for intent in client.unsettled] == [caught.value.intent.key]
+
+
+async def test_own_reader_settles_and_its_absence_obeys_the_window(service, client):
+    """What the caller's reader finds decides; its absence counts only when it looked after the window."""
+    asked = []
+
+    async def reader(_client, intent):
+        asked.append(intent.key)
+        found = effects(service, "teams.create")
+        return Applied({"id": found[0].target}) if found else Absent()
+
+    service.script("teams.create", "reset")
+    outcome = await client.teams.create(legal_name="Acme", reader=reader).outcome()
+
+    assert outcome.verdict is Verdict.APPLIED
+    assert len(effects(service, "teams.create")) == 1
+    assert service.arrivals("teams.create") == 2
+    assert len(asked) >= 2
+
+
+@pytest.mark.parametrize("finding", [Superseded("somebody else"), Absent()])
+async def test_own_reader_decides_the_other_verdicts(service, client, finding):
+    """Superseded raises so; an absence with no re-send allowed is NOT_APPLIED."""
+
+    async def reader(_client, _intent):
+        return finding
+
+    service.script("teams.create", "reset")
+    write = client.teams.create(legal_name="Acme", reader=reader).with_policy(resend="never")
+    expected = WriteSupersededError if isinstance(finding, Superseded) else WriteNotAppliedError
+    with pytest.raises(expected):
+        await write
+
+
+async def raising(_client, _intent):
+    raise LookupError("no such thing")
+
+
+async def hanging(_client, _intent):
+    await asyncio.Event().wait()
+
+
+async def talking_nonsense(_client, _intent):
+    return "done, I think"
+
+
+@pytest.mark.parametrize("reader", [raising, talking_nonsense])
+async def test_broken_reader_ends_unknown_and_never_sends(service, client, reader, caplog):
+    """A reader that raises, or gives no finding, is a failed read: never evidence, never a send."""
+    service.script("teams.create", "apply, then reset")
+    write = client.teams.create(legal_name="Acme", reader=reader)
+    outcome = await write.with_policy(SHORT, deadline=1.0).outcome()
+
+    assert outcome.verdict is Verdict.UNKNOWN
+    assert service.arrivals("teams.create") == 1
+    assert "reader" in caplog.text
+
+
+async def test_hanging_reader_is_given_up(service, client, monkeypatch):
+    """A reader that hangs is bounded in time."""
+    monkeypatch.setattr("invsvc_async.driver.READ_TIME", 0.1)
+    service.script("teams.create", "apply, then reset")
+    write = client.teams.create(legal_name="Acme", reader=hanging)
+    async with asyncio.timeout(3):
+        outcome = await write.with_policy(SHORT, deadline=1.0).outcome()
+    assert outcome.verdict is Verdict.UNKNOWN
+
+
+async def test_invoice_by_its_idempotency_key(service, client):
+    """The list filters exactly on the key, so an unlisted write that carries one is settled by it."""
+    key = "order-17"
+    service.script("invoices.income_batch", "apply, then reset")
+    body = {"invoices": [{"idempotency_key": key, "total": 1}]}
+    reader = readers.invoice_by_idempotency_key("egress", key)
+    outcome = await client.write("POST", "/invoices/income/batch", json=body, reader=reader).outcome()
+    assert outcome.verdict is Verdict.APPLIED, outcome.explain()
+    assert service.arrivals("invoices.income_batch") == 1
+
+
+# --- reminders
+
+
+async def test_reminder_is_read_until_it_is_certain(service, client):
+    """The same UUID is read until the caller's `until` holds; nothing is sent."""
+    operation_id = str(uuid4())
+    payment = "pay_1"
+    service.seed_reminder(payment, operation_id)
+    seen = []
+
+    def until(operation):
+        seen.append(operation)
+        return len(seen) >= 2
+
+    await client.payments.settle_reminder(payment, operation_id, until=until, timeout=5)
+    assert service.arrivals("payments.reminder_operation") == 2
+    assert not service.ledger.entries
+
+
+async def test_reminder_out_of_time(service, client):
+    """Time that runs out is DeadlineExceededError, never a guess."""
+    operation_id = str(uuid4())
+    service.seed_reminder("pay_1", operation_id)
+    with pytest.raises(DeadlineExceededError):
+        await client.payments.settle_reminder("pay_1", operation_id, until=lambda _: False, timeout=0.3)
+
+
+async def test_reminder_needs_a_version_4_uuid(service, client):
+    """Another form is refused before anything is sent."""
+    with pytest.raises(InvalidRequestError, match="operation_id"):
+        await client.payments.settle_reminder("pay_1", "6ba7b810-9dad-11d1-80b4-00c04fd430c8", until=bool, timeout=1)
+    assert service.arrivals() == 0
+
+
+# --- not sent, limited
+
+
+async def test_write_that_never_leaves_is_not_applied():
+    """Nothing listens: tried again a few times, then NOT_APPLIED from a NotSentError."""
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        port = closed.getsockname()[1]
+    async with Client(f"http://127.0.0.1:{port}/v2", ApiKey("k"), timeout=Timeouts(call=1.0)) as client:
+        outcome = await client.webhooks.delete("wh_1").outcome()
+    assert outcome.verdict is Verdict.NOT_APPLIED
+    assert isinstance(outcome.error, NotSentError)
+    assert 2 <= outcome.attempts <= 4
+    assert client.unsettled == ()
+
+
+async def test_limited_write_is_raised_by_default(service, client):
+    """429 is a definite no: one arrival, and retry_after is told."""
+    service.script("webhooks.delete", "429 after 1")
+    with pytest.raises(RateLimitedError) as caught:
+        await client.webhooks.delete(service.seed_webhook().id)
+    assert caught.value.retry_after == 1
+    assert service.arrivals("webhooks.delete") == 1
+
+
+async def test_limited_write_waits_when_told_to(service, client):
+    """With wait_when_limited it is sent again after Retry-After."""
+    service.script("webhooks.delete", "429 after 0.2")
+    write = client.webhooks.delete(service.seed_webhook().id).with_policy(wait_when_limited=True)
+    loop = asyncio.get_running_loop()
+    begun = loop.time()
+    await write
+    assert loop.time() - begun >= 0.2
+    assert service.arrivals("webhooks.delete") == 2
+
+
+async def test_credits_used_up_are_never_waited_for(service, client):
+    """A 429 of another code, without Retry-After, is no rate limit."""
+    service.script("webhooks.delete", "429 credits")
+    write = client.webhooks.delete(service.seed_webhook().id).with_policy(wait_when_limited=True)
+    with pytest.raises(RateLimitedError):
+        await write
+    assert service.arrivals("webhooks.delete") == 1
+
+
+# --- echoes, and things that are gone
+
+
+async def test_delete_of_what_was_gone_before_is_refused(service, client):
+    """404 to the first send is a definite no."""
+    with pytest.raises(NotFoundError):
+        await client.webhooks.delete("wh_none")
+
+
+async def test_update_of_a_webhook_that_somebody_deleted(service, client):
+    """Gone with a baseline known: SUPERSEDED, not sent again."""
+    hook = service.seed_webhook()
+    service.script("webhooks.update", "reset")
+    service.script("webhooks.get", "pass", "gone 404", "gone 404", "gone 404")
+    outcome = await client.webhooks.update(hook.id, description="mine").outcome()
+    assert outcome.verdict is Verdict.SUPERSEDED
+    assert service.arrivals("webhooks.update") == 1
+
+
+async def test_update_that_somebody_changed_meanwhile(service, client):
+    """Neither the baseline nor ours: SUPERSEDED."""
+    hook = service.seed_webhook(description="before")
+    service.script("webhooks.update", "reset")
+
+    async def somebody():
+        await service.arrived("webhooks.update")
+        service.change_webhook(hook.id, description="somebody else's")
+
+    outcome, _ = await asyncio.gather(client.webhooks.update(hook.id, description="mine").outcome(), somebody())
+    assert outcome.verdict is Verdict.SUPERSEDED
+    assert not effects(service, "webhooks.update")
+
+
+async def test_object_passed_is_the_baseline(service, client):
+    """A webhook handed over as an object needs no read before the write, once the clock is known."""
+    hook = await client.webhooks.get(service.seed_webhook(description="before").id)
+    await client.webhooks.update(hook, description="mine")
+    (update,) = service.ledger.entries
+    between = [read for read in service.ledger.reads if read.number < update.number]
+    assert len(between) == 1  # the caller's own; a later one only fetches the value
+
+
+async def test_journey_that_is_published_is_unknown(service, client):
+    """The read may show its published snapshot: equal or not, it tells nothing."""
+    journey = service.seed_journey(status="published")
+    service.script("journeys.update", "reset")
+    outcome = await client.journeys.update(journey.id, name="mine").outcome()
+    assert outcome.verdict is Verdict.UNKNOWN
+    assert "snapshot" in outcome.message
+
+
+async def test_deployment_without_a_read_of_journeys_warns_once(service, client, caplog):
+    """405 says nothing about the write: UNKNOWN, and one warning that names the setting."""
+    service.script("journeys.get", *["405"] * 20)
+    for _ in range(2):
+        service.script("journeys.update", "apply, then reset")
+        outcome = await client.journeys.update(service.seed_journey(status="draft").id, name="mine").outcome()
+        assert outcome.verdict is Verdict.UNKNOWN
+    warnings = [record for record in caplog.records if "journey_reader" in record.getMessage()]
+    assert len(warnings) == 1
+
+
+async def test_own_reader_of_journeys(service, client):
+    """A replacement that gives the journey is compared as the built-in read is."""
+
+    async def reader(client, intent):
+        return await client.journeys.get(intent.path["id"])
+
+    service.script("journeys.update", "apply, then reset")
+    policy = ReconcilePolicy(settle_after_loss=0.3, journey_reader=reader)
+    outcome = await client.with_options(reconcile=policy).journeys.update(
+        service.seed_journey(status="draft").id, name="mine"
+    ).outcome()
+    assert outcome.verdict is Verdict.APPLIED
+    assert outcome.value.name == "mine"
+
+
+async def test_journey_reads_switched_off(service, client):
+    """Without a reader a journey in doubt is UNKNOWN at once."""
+    service.script("journeys.update", "apply, then reset")
+    policy = ReconcilePolicy(journey_reader=None)
+    view = client.with_options(reconcile=policy)
+    outcome = await view.journeys.update(service.seed_journey(status="draft").id, name="mine").outcome()
+    assert outcome.verdict is Verdict.UNKNOWN
+    assert service.arrivals("journeys.get") == 0
+
+
+# --- tokens
+
+
+async def test_write_is_sent_once_more_with_a_fresh_token(service):
+    """A 401 of the authentication layer is a definite no: refreshed once, sent once more."""
+    stale = service.issue_key()
+    service.revoke(stale)
+    tokens = iter([stale, service.api_key])
+    asked = []
+
+    async def source():
+        asked.append(1)
+        return next(tokens)
+
+    async with client_of(service, credential=TokenProvider(source, kind="api_key")) as client:
+        service.script("webhooks.delete", "401 raw")
+        await client.webhooks.delete(service.seed_webhook().id)
+    assert len(effects(service, "webhooks.delete")) == 1
+
+
+async def test_provider_is_asked_once_by_many(service):
+    """However many wait for the first token, the source runs once."""
+    asked = []
+
+    async def source():
+        asked.append(1)
+        await asyncio.sleep(0.01)
+        return service.api_key
+
+    async with client_of(service, credential=TokenProvider(source, kind="api_key")) as client:
+        await asyncio.gather(*(client.webhooks.list() for _ in range(20)))
+    assert asked == [1]
+
+
+async def test_provider_that_fails_sends_nothing(service):
+    """A source that raises is a failure in words, and no request leaves."""
+
+    async def source():
+        raise RuntimeError("vault sealed")
+
+    async with client_of(service, credential=TokenProvider(source, kind="api_key"), timeout=Timeouts(call=0.5)) as client:
+        outcome = await client.webhooks.delete("wh_1").outcome()
+        assert outcome.verdict is Verdict.NOT_APPLIED
+        with pytest.raises(ConfigurationError, match="source"):
+            await client.webhooks.list()
+    assert service.arrivals() == 0
+
+
+# --- seen by operators
+
+
+async def test_hooks_and_log_tell_the_story(service, client, caplog):
+    """Each attempt and each decision is told to the hooks, and logged in one line; none with a token."""
+    attempts, decisions = [], []
+    session = client._view.session
+    session.on_attempt, session.on_decision = attempts.append, decisions.append
+    service.script("webhooks.delete", "apply, then reset")
+    with caplog.at_level(logging.DEBUG, "invsvc_async"):
+        outcome = await client.webhooks.delete(service.seed_webhook().id).outcome()
+
+    assert [report.operation for report in attempts].count("webhooks.delete") == 1
+    assert decisions[-1].decision == "done"
+    assert decisions[-1].verdict == "applied"
+    assert len([record for record in caplog.records if outcome.intent.key in record.getMessage()]) == len(decisions)
+    assert service.api_key not in caplog.text
+    assert "verdict: applied" in outcome.explain()
+
+
+async def test_hook_that_fails_changes_nothing(service, client, caplog):
+    """A hook's exception is logged, and the write goes on."""
+
+    def broken(_report):
+        raise LookupError("my own fault")
+
+    client._view.session.on_attempt = broken
+    await client.webhooks.delete(service.seed_webhook().id)
+    assert "a hook of the client failed" in caplog.text
