@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 __all__ = ["Envelope", "dumps", "loads", "read_error", "read_success", "utc"]
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+# Until 2100, milliseconds / 1000 as a float rounds to the right microsecond (its spacing is below half of one).
+EXACT_UNTIL: Final = 4_102_444_800_000
 UNREADABLE: Final = (ValueError, RecursionError, ArithmeticError)  # all that decoding can raise, on any bytes
 
 # Reads any number with all its digits, whatever the context of the calling thread; raises where it cannot.

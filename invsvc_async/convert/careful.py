@@ -8,8 +8,8 @@ hook of a model turns it into a problem of that field.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from datetime import datetime, timedelta
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime, timedelta
 from decimal import Context, Decimal, Inexact, InvalidOperation, Overflow
 from functools import cache
 from types import MappingProxyType
@@ -22,7 +22,7 @@ from invsvc_async.convert.plan import Field, blank_of, enum_in, fields_of
 from invsvc_async.convert.plain import plain_of
 from invsvc_async.errors import FieldError
 from invsvc_async.models.common import UNSET, Flaws, Model, restore
-from invsvc_async.wire import EPOCH, holds_broken
+from invsvc_async.wire import EPOCH, EXACT_UNTIL, holds_broken, utc
 
 __all__ = ["Misfit", "structure_item"]
 
@@ -37,8 +37,14 @@ _WORDS = {
 }  # fmt: skip
 
 
-# What needs no hook when it comes in the form that it is kept in.
-_SIMPLE = {str: str, bool: bool, int: int, Decimal: Decimal}
+# How a value is set at once when it comes in its usual form, by the type of its field.
+_USUAL: dict[Any, str] = {
+    str: "if type(v) is str: {0} = v",
+    bool: "if type(v) is bool: {0} = v",
+    int: "if type(v) is int: {0} = v",
+    Decimal: "if type(v) is Decimal: {0} = v\n elif type(v) is int: {0} = Decimal(v)",
+    datetime: f"if type(v) is int and 0 <= v < {EXACT_UNTIL}: {{0}} = moment(v / 1000, utc)",
+}
 
 
 class Misfit(ValueError):
@@ -103,6 +109,8 @@ def _time(value: object, _: object) -> datetime:
     milliseconds = _number(value)
     if not 0 <= milliseconds < 253_402_300_800_000:  # the year 10000
         raise Misfit("expected milliseconds since 1970 and before the year 10000")
+    if isinstance(milliseconds, int):
+        return utc(milliseconds)
     try:
         microseconds = _EXACT.to_integral_exact(_EXACT.multiply(milliseconds, 1000))
     except ArithmeticError:
@@ -157,27 +165,14 @@ def _open_enum_hook(hint: Any) -> Hook:
     return open_enum
 
 
-def _element_hook(hint: Any) -> Hook:
-    """Give the hook of an element: a model that is no object at all is kept as one whose every field says so."""
-    hook: Hook = converter().get_structure_hook(hint)
-    if not _is_model(hint):
-        return hook
-
-    def element(value: object, _: object) -> Model:
-        return hook(value, hint) if type(value) is dict else structure_item(hint, value)  # type: ignore[no-any-return]
-
-    return element
-
-
 def _tuple_hook(hint: Any) -> Hook:
-    inner = get_args(hint)[0]
-    hook = _element_hook(inner)
+    each = _each_of(get_args(hint)[0])
 
     def items(value: object, _: object) -> tuple[Any, ...]:
         if type(value) is not list:
             raise _expected("an array", value)
         try:
-            return tuple([hook(item, inner) for item in value])
+            return tuple(each(value))
         except Misfit as misfit:
             raise Misfit(f"of an element: {misfit}") from None
 
@@ -188,51 +183,70 @@ def _mapping_hook(hint: Any) -> Hook:
     inner = get_args(hint)[1]
     if inner is Any:
         return _free_form
-    hook = _element_hook(inner)
-    return lambda value, _: {name: hook(item, inner) for name, item in _object(value).items()}
+    each = _each_of(inner)
+
+    def members(value: object, _: object) -> dict[str, Any]:
+        found = _object(value)
+        return dict(zip(found, each(found.values()), strict=True))
+
+    return members
+
+
+def _each_of(inner: Any) -> Callable[[Iterable[object]], list[Any]]:
+    """Give what structures elements: a model that came as no object becomes one whose every field says so."""
+    hook: Hook = converter().get_structure_hook(inner)
+    if _is_model(inner):
+        return lambda values: [
+            hook(value, inner) if type(value) is dict else structure_item(inner, value) for value in values
+        ]
+    return lambda values: [hook(value, inner) for value in values]
 
 
 def _model_hook(cls: type[Model]) -> Hook:
-    fields = [
-        (field, _SIMPLE.get(field.type), converter().get_structure_hook(field.type)) for field in fields_of(cls)
-    ]
     known = {field.wire for field in fields_of(cls)}
+    fill = _filler_of(cls)
     blank: Callable[[], Any] = blank_of(cls)
 
     def model(plain: object, _: object) -> Model:
-        plain = _object(plain)
+        if type(plain) is not dict:
+            raise _expected("an object", plain)
         made = blank()
-        problems: dict[str, FieldError] = {}
-        spelt: dict[str, tuple[object, object]] = {}
-        for field, simple, hook in fields:
-            value = plain.get(field.wire, UNSET)
-            if type(value) is simple:
-                setattr(made, field.name, value)
-            elif value is not UNSET:
-                _fill(made, field, hook, value, problems, spelt)
+        fill(made, plain.get)
         if not plain.keys() <= known:
             made.extra = MappingProxyType({name: plain[name] for name in plain if name not in known})
-        if problems or spelt:
-            made._rest = Flaws(problems, spelt)  # noqa: SLF001 - one of the two places that fill models
         made.__class__ = cls
         return made  # type: ignore[no-any-return]
 
     return model
 
 
-def _fill(
-    made: Model,
-    field: Field,
-    hook: Hook,
-    value: object,
-    problems: dict[str, FieldError],
-    spelt: dict[str, tuple[object, object]],
-) -> None:
+def _filler_of(cls: type[Model]) -> Callable[[Model, Callable[..., Any]], None]:
+    """Write and compile the filling of a blank of *cls*: hooks are for what does not come in its usual form."""
+    names: dict[str, Any] = {
+        "unset": UNSET, "fill": _fill, "Decimal": Decimal, "moment": datetime.fromtimestamp, "utc": UTC,
+    }  # fmt: skip
+    lines = ["def filler(o, get):"]
+    for field in fields_of(cls):
+        names[f"f_{field.name}"] = field
+        names[f"h_{field.name}"] = converter().get_structure_hook(field.type)
+        usual = _USUAL.get(field.type, "if False: pass")
+        lines += [
+            f" v = get({field.wire!r}, unset)",
+            f" {usual.format(f'o.{field.name}')}",
+            f" elif v is not unset: fill(o, f_{field.name}, h_{field.name}, v)",
+        ]
+    exec("\n".join(lines), names)  # noqa: S102 - made of our own field names alone
+    return names["filler"]  # type: ignore[no-any-return]
+
+
+def _fill(made: Any, field: Field, hook: Hook, value: object) -> None:
     try:
         found = None if value is None and field.nullable else hook(value, field.type)
     except Misfit as misfit:
-        problems[field.name] = FieldError(f"$.{field.wire}", value, str(misfit))
+        made._rest = made._rest or Flaws({}, {})  # noqa: SLF001 - one of the two places that fill models
+        made._rest.problems[field.name] = FieldError(f"$.{field.wire}", value, str(misfit))  # noqa: SLF001
         return
     setattr(made, field.name, found)
     if (type(found) is float or type(value) is Decimal) and str(plain_of(found)) != str(value):
-        spelt[field.name] = found, value  # the same number, but it would go back with other digits
+        made._rest = made._rest or Flaws({}, {})  # noqa: SLF001
+        made._rest.spelt[field.name] = found, value  # noqa: SLF001 - equal, but it would go back with other digits

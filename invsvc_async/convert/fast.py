@@ -20,7 +20,7 @@ from msgspec import Raw, UnsetType
 
 from invsvc_async.convert.plan import Field, blank_of, enum_in, fields_of
 from invsvc_async.models.common import Model
-from invsvc_async.wire import UNREADABLE, exact, salvage
+from invsvc_async.wire import EXACT_UNTIL, UNREADABLE, exact, salvage
 
 if TYPE_CHECKING:
     from invsvc_async.models.common import Place
@@ -31,8 +31,7 @@ T = TypeVar("T", bound=Model)
 Build: TypeAlias = "Callable[[Any, Place | None], Any]"
 One: TypeAlias = "Callable[[Raw | bytes], Any]"
 
-# Until 2100, milliseconds / 1000 as a float rounds to the right microsecond (its spacing is below half of one).
-_Milliseconds = Annotated[int, msgspec.Meta(ge=0, lt=4_102_444_800_000)]
+_Milliseconds = Annotated[int, msgspec.Meta(ge=0, lt=EXACT_UNTIL)]
 
 
 class _Way(Enum):

@@ -71,7 +71,7 @@ class Source(Protocol):
 Place: TypeAlias = "Source | tuple[Place, str | int]"
 
 
-@attrs.frozen
+@attrs.define
 class Flaws:
     """
     What of an item does not fit its fields.
@@ -80,8 +80,8 @@ class Flaws:
     other spelling in which it came (``3.0`` for 3).
     """
 
-    problems: Mapping[str, FieldError]
-    spelt: Mapping[str, tuple[object, object]]
+    problems: dict[str, FieldError]
+    spelt: dict[str, tuple[object, object]]
 
 
 @cache
