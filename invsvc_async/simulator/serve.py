@@ -18,16 +18,22 @@ from invsvc_async.simulator.service import Simulator
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+STOP = (signal.SIGINT, signal.SIGTERM)
+
 
 async def serve(service: Simulator, *, announce: Callable[[str], None] = print) -> None:
     """Run *service* until SIGINT or SIGTERM; `announce` gets a line of JSON with its address and keys."""
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in STOP:
         loop.add_signal_handler(number, stopped.set)
-    async with service:
-        announce(json.dumps(about(service)))
-        await stopped.wait()
+    try:
+        async with service:
+            announce(json.dumps(about(service)))
+            await stopped.wait()
+    finally:
+        for number in STOP:
+            loop.remove_signal_handler(number)
 
 
 def about(service: Simulator) -> dict[str, str | list[str]]:

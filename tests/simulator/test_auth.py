@@ -20,9 +20,11 @@ async def test_credentials_that_are_none(service, call):
     """A missing header, a missing prefix and an unparseable token get the raw body without an envelope."""
     assert await refused(call, token=None) == (401, {"message": "Unauthorized"})
     assert await refused(call, token="nonsense") == (401, {"message": "Unauthorized"})
-    headers = {"Authorization": service.api_key}
-    async with call.session.get(f"{service.base_url}/webhooks", headers=headers) as response:
-        assert (response.status, await response.json()) == (401, {"message": "Unauthorized"})
+    for header in (service.api_key, f"Basic {service.api_key}", "Bearer"):
+        async with call.session.get(
+            f"{service.base_url}/webhooks", headers={"Authorization": header}
+        ) as response:
+            assert (response.status, await response.json()) == (401, {"message": "Unauthorized"})
 
 
 async def test_key_looks_like_a_jwt(service):

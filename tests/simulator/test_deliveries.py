@@ -169,6 +169,19 @@ async def test_receiver_that_is_slow_or_away(receiver):
         assert "ClientConnector" in away.attempts[0].error
 
 
+async def test_shutdown_in_the_middle_of_a_delivery(receiver):
+    """Shutting down gives up what is still being tried."""
+    async with Simulator(delivery_backoff=60) as service:
+        receiver.statuses = [500]
+        service.seed_webhook(url=receiver.url, events=["invoice.created"])
+        waiting = asyncio.create_task(service.emit("invoice.created"))
+        async with asyncio.timeout(5):
+            while not service.deliveries or not service.deliveries[0].attempts:  # noqa: ASYNC110 - no event tells
+                await asyncio.sleep(0.005)
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+
+
 async def test_duplicates_on_demand(service, receiver):
     """A duplicate is the same body again, id included."""
     await service.deliver("invoice.created", url=receiver.url, duplicates=2)

@@ -226,6 +226,7 @@ async def test_download_and_its_package(service, call):
     package = await call("GET", f"/invoices/download/package/{done['packages'][0]['id']}")
     assert package.headers["Content-Type"] == "application/zip"
     assert package.body.startswith(b"PK")
+    assert (await call("GET", "/invoices/download/package/pkg_none")).status == 404
 
 
 async def test_dbtable_listings(service, call):
@@ -238,6 +239,7 @@ async def test_dbtable_listings(service, call):
     assert (await call("GET", f"{path}/webhooks")).status == 403
     assert (await call("GET", "/teams/team_3/integrations/dbtable/webhooks", token=token)).status == 403
     assert (await call("GET", f"{path}/webhooks", token=token, params={"scope": "x"})).status == 400
+    assert (await call("GET", f"{path}/bases/base_2/tables", token=token)).status == 404
 
 
 async def test_dbtable_pages(service, call):
@@ -252,6 +254,7 @@ async def test_dbtable_pages(service, call):
     params = {"limit": "2", "state": "active", "next": first["next_cursor"]}
     rest = (await call("GET", path, token=token, params=params)).body["data"]
     assert ([row["id"] for row in rest["data"]], rest["next_cursor"]) == (["map_3"], None)
+    assert (await call("GET", path, token=token, params={"next": "map_9"})).status == 400
 
 
 async def test_income_batch_and_its_invoice(service, call):

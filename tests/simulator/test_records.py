@@ -7,6 +7,7 @@ from decimal import Decimal
 
 import pytest
 
+from invsvc_async.simulator import Simulator, state
 from invsvc_async.simulator.records import Record, json_text, read_json
 from invsvc_async.simulator.state import Shelf
 
@@ -50,6 +51,18 @@ def test_shelf_shows_its_past():
     assert set(shelf.as_of(time.monotonic())) == {"b"}
 
 
+def test_shelf_forgets_the_distant_past(monkeypatch):
+    """What is older than the past that is kept costs no memory."""
+    monkeypatch.setattr(state, "PAST_KEPT", 0.0)
+    shelf = Shelf()
+    for number in range(100):
+        started = time.monotonic()
+        while time.monotonic() == started:
+            pass
+        shelf.put("a", Record(id="a", n=number))
+    assert len(shelf._undo) == 1
+
+
 @pytest.mark.parametrize("offset", [3600.0, -3600.0])
 async def test_clock_shift(service, call, offset):
     """The service's clock shows in envelopes, `created_at` and `last_updated`, both ways."""
@@ -85,7 +98,5 @@ async def test_somebody_else(service, call):
 
 async def test_records_repeat_with_the_seed(service):
     """The same seed makes the same folios."""
-    from invsvc_async.simulator import Simulator
-
     assert list(Simulator(seed=7).book().invoices.items) == list(service.book().invoices.items)
     assert list(Simulator(seed=8).book().invoices.items) != list(service.book().invoices.items)

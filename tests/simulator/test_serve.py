@@ -7,10 +7,11 @@ import json
 import signal
 import sys
 
+import aiohttp
 import pytest
 
 from invsvc_async.simulator import Simulator
-from invsvc_async.simulator.serve import main
+from invsvc_async.simulator.serve import main, serve
 
 from .conftest import HOOK, Caller, plain_session
 
@@ -29,6 +30,21 @@ async def test_command_line_until_a_signal():
         program.send_signal(signal.SIGTERM)
         assert await program.wait() == 0
     program._transport.close()
+
+
+async def test_serving_from_a_program():
+    """`serve` announces where to connect, and ends at SIGINT with its connections closed."""
+    lines: asyncio.Queue[str] = asyncio.Queue()
+    running = asyncio.create_task(serve(Simulator(), announce=lines.put_nowait))
+    about = json.loads(await lines.get())
+    assert about["teams"] == ["team_1", "team_2", "team_3"]
+    async with plain_session() as session:
+        async with session.get(f"{about['base_url']}/webhooks/health") as response:
+            assert response.status == 200
+        signal.raise_signal(signal.SIGINT)
+        await asyncio.wait_for(running, 5)
+        with pytest.raises(aiohttp.ClientConnectorError):
+            await session.get(f"{about['base_url']}/webhooks/health")
 
 
 def test_command_line_with_bad_faults(capsys):

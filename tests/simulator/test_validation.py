@@ -122,3 +122,11 @@ async def test_body_that_is_no_json_object(service, call, body):
     answered = await call("PUT", "/journeys/jrn_1", body=body)
     assert (answered.status, answered.body["error"]["code"]) == (400, "invalid_request_body")
     assert service.ledger.effects() == []
+
+
+async def test_body_that_is_not_json_in_words(service, call):
+    """The refusal tells where the text stops being JSON, and the ledger keeps the text."""
+    answered = await call("PUT", "/journeys/jrn_1", body=b'{"name": oops')
+    assert answered.body["error"]["message"] == "The body is not valid JSON"
+    assert "char 9" in answered.body["error"]["details"]
+    assert service.ledger.entries[0].body == '{"name": oops'

@@ -1,0 +1,12 @@
+"""The simulator's routes against the client's table: written apart, they must agree."""
+
+from __future__ import annotations
+
+from invsvc_async import operations
+from invsvc_async.simulator import routes
+
+
+def test_routes_are_those_of_the_table():
+    """Every operation with a path is served by the same name, method and path, and nothing else is."""
+    table = {(row.name, row.method, row.path) for row in operations.TABLE if row.path}
+    assert set(routes()) == table
