@@ -1,0 +1,22 @@
+"""
+Give the suites of this package's users what they need; never needed at run time.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from invsvc_async.testing.clock import VirtualClock
+    from invsvc_async.testing.mocked import aioresponses
+
+__all__ = ["VirtualClock", "aioresponses"]
+
+_HOMES = {"VirtualClock": "clock", "aioresponses": "mocked"}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
