@@ -11,16 +11,15 @@ import re
 from collections.abc import Callable, Mapping
 from decimal import Decimal
 from math import isfinite
-from typing import TYPE_CHECKING, Any, TypeAlias
-
-import attrs
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
 from invsvc_async import convert
+from invsvc_async.models.common import Model
 
 if TYPE_CHECKING:
     from invsvc_async.reconcile.evidence import Wire
 
-__all__ = ["Problems", "check_graph", "check_members", "kind_of", "to_wire"]
+__all__ = ["Problems", "check_graph", "check_members", "is_list", "is_object", "kind_of", "to_wire"]
 
 Problems: TypeAlias = list[str]
 Check: TypeAlias = "Callable[[Any, str, Problems], None]"  # Any: what a caller gave
@@ -47,24 +46,33 @@ def kind_of(value: object) -> str:
 
 def to_wire(value: Any, address: str, problems: Problems, depth: int = 0) -> Wire:  # Any: what a caller gave
     """Copy *value* as dicts, lists, texts, exact numbers, booleans and null."""
-    if attrs.has(type(value)):
+    if isinstance(value, Model):
         value = convert.unstructure(value)
-    match value:
-        case None | bool():
-            return value
-        case str():
-            return _text(value, address, problems)
-        case int() | float() | Decimal():
-            return _number(value, address, problems)
-        case Mapping() | list() | tuple() if depth >= _DEEPEST:
-            problems.append(f"{address}: nested deeper than {_DEEPEST} levels")
-        case Mapping():
-            return _members_of(value, address, problems, depth)
-        case list() | tuple():
-            return [to_wire(item, f"{address}[{at}]", problems, depth + 1) for at, item in enumerate(value)]
-        case _:
-            problems.append(f"{address}: is a {type(value).__name__}, which JSON has no form for")
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        return _text(value, address, problems)
+    if isinstance(value, (int, float, Decimal)):
+        return _number(value, address, problems)
+    if depth >= _DEEPEST:
+        problems.append(f"{address}: nested deeper than {_DEEPEST} levels")
+    elif is_object(value):
+        return _members_of(value, address, problems, depth)
+    elif is_list(value):
+        return [to_wire(item, f"{address}[{at}]", problems, depth + 1) for at, item in enumerate(value)]
+    else:
+        problems.append(f"{address}: is {kind_of(value)}, which JSON has no form for")
     return None
+
+
+def is_object(value: object) -> TypeGuard[Mapping[Any, Any]]:  # Any: what a caller gave
+    """Tell whether *value* can be an object of JSON."""
+    return isinstance(value, Mapping)
+
+
+def is_list(value: object) -> TypeGuard[list[Any] | tuple[Any, ...]]:  # Any: what a caller gave
+    """Tell whether *value* can be a list of JSON."""
+    return isinstance(value, (list, tuple))
 
 
 def _members_of(value: Mapping[Any, Any], address: str, problems: Problems, depth: int) -> dict[str, Wire]:
@@ -115,7 +123,7 @@ def _coordinate(value: Any, address: str, problems: Problems) -> None:
 
 
 def _free_or_null(value: Any, address: str, problems: Problems) -> None:
-    if value is not None and not isinstance(value, dict):
+    if value is not None and not is_object(value):
         problems.append(f"{address}: is {kind_of(value)}, neither an object nor null")
 
 
@@ -123,7 +131,7 @@ def _closed(required: Mapping[str, Check], optional: Mapping[str, Check] | None 
     known = {**required, **(optional or {})}
 
     def check(value: Any, address: str, problems: Problems) -> None:
-        if not isinstance(value, dict):
+        if not is_object(value):
             problems.append(f"{address}: is {kind_of(value)}, not an object")
             return
         problems.extend(f"{address}.{key}: is required" for key in required if key not in value)
@@ -137,7 +145,7 @@ def _closed(required: Mapping[str, Check], optional: Mapping[str, Check] | None 
 
 def _list_of(check_item: Check) -> Check:
     def check(value: Any, address: str, problems: Problems) -> None:
-        if not isinstance(value, list):
+        if not is_list(value):
             problems.append(f"{address}: is {kind_of(value)}, not a list")
             return
         for at, item in enumerate(value):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from invsvc_async.bodies import Problems, kind_of, to_wire
+from invsvc_async.bodies import Problems, is_object, kind_of, to_wire
 from invsvc_async.errors import InvalidRequestError
 from invsvc_async.forms import FORMS, METADATA, is_segment, quoted, texts_of
 from invsvc_async.models.common import UNSET
@@ -137,7 +137,7 @@ def _add_query(
 
 def _add_body(operation: Operation, extra: Mapping[str, Wire], checked: Checked, problems: Problems) -> None:
     body = to_wire(extra, "extra_body", problems)
-    if not isinstance(body, dict):
+    if not is_object(body):
         problems.append(f"extra_body: is {kind_of(extra)}, not an object")
         return
     own = {row.wire: row.name for row in operation.parameters if row.where == "body"}

@@ -7,15 +7,15 @@ does not know a name ignores it, and answers with everything.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from invsvc_async.bodies import is_object
 from invsvc_async.checks import wire_name
 from invsvc_async.errors import FieldError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from invsvc_async.operations import Operation
     from invsvc_async.settings import ParameterNames
@@ -79,7 +79,7 @@ def _metadata(key: str, asked: str) -> Callable[[Any], bool]:
 
     def fails(item: Any) -> bool:  # Any: an item
         metadata = item.metadata
-        if not isinstance(metadata, Mapping):
+        if not is_object(metadata):
             return False
         value = metadata.get(key)
         return value is None or (isinstance(value, str) and value.casefold() != asked.casefold())

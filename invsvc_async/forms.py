@@ -12,13 +12,12 @@ from collections.abc import Set as AbstractSet
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from math import isfinite
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
-import attrs
-
-from invsvc_async.bodies import Problems, check_graph, check_members, kind_of, to_wire
+from invsvc_async.bodies import Problems, check_graph, check_members, is_list, is_object, kind_of, to_wire
 from invsvc_async.errors import FieldError
+from invsvc_async.models.common import Model
 from invsvc_async.operations import Form, Parameter
 
 if TYPE_CHECKING:
@@ -40,9 +39,9 @@ def quoted(text: str) -> str:
 
 
 def _id(parameter: Parameter, value: Any, problems: Problems) -> str:
-    if parameter.bearer is not None and attrs.has(type(value)) and type(value).__name__ == parameter.bearer:
+    if isinstance(value, Model) and type(value).__name__ == parameter.bearer:
         try:
-            value = value.id
+            value = getattr(value, "id")  # noqa: B009 - the row says that this model has one
         except FieldError as error:
             problems.append(f"{parameter.name}: the {parameter.bearer}'s id cannot be read ({error.why})")
             return ""
@@ -136,7 +135,7 @@ def _time(parameter: Parameter, value: Any, problems: Problems) -> int:
 
 def _object(parameter: Parameter, value: Any, problems: Problems) -> Wire:
     wire = to_wire(value, parameter.name, problems)
-    if wire is not None and not isinstance(wire, dict):
+    if wire is not None and not is_object(wire):
         problems.append(f"{parameter.name}: is {kind_of(value)}, not an object")
     return wire
 
@@ -154,12 +153,14 @@ def _members(parameter: Parameter, value: Any, problems: Problems) -> Wire:
 
 
 def _events(parameter: Parameter, value: Any, problems: Problems) -> list[str]:
-    if not isinstance(value, (list, tuple, AbstractSet)):
+    if isinstance(value, AbstractSet):
+        value = sorted(map(str, cast("AbstractSet[object]", value)))
+    if not is_list(value):
         problems.append(f"{parameter.name}: is {kind_of(value)}, not a list of event types")
         return []
     if not value:
         problems.append(f"{parameter.name}: may not be empty")
-    events = sorted(map(str, value)) if isinstance(value, AbstractSet) else list(map(str, value))
+    events = [str(event) for event in value]
     unknown = [quoted(event) for event in events if event not in parameter.choices]
     if unknown:
         problems.append(f"{parameter.name}: no such event type as {', '.join(unknown)}")
@@ -184,7 +185,7 @@ def _is_url(text: str) -> bool:
 
 
 def _metadata(parameter: Parameter, value: Any, problems: Problems) -> dict[str, str]:
-    if not isinstance(value, Mapping):
+    if not is_object(value):
         problems.append(f"{parameter.name}: is {kind_of(value)}, not an object")
         return {}
     texts = texts_of(parameter.name, value, problems)

@@ -147,7 +147,7 @@ class Pages(Generic[T]):
 
         """
         place, request = read_token(token), self._request
-        problems = []
+        problems: list[str] = []
         if place.operation != request.operation.name:
             problems.append(f"token: belongs to {place.operation}")
         elif place.team != self._view.team_of(request):

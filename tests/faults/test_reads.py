@@ -220,20 +220,34 @@ async def test_pause_beyond_the_deadline(rig):
     assert rig.clock.slept == []
 
 
-async def test_service_that_hangs_until_the_deadline(rig):
-    """One deadline is over all attempts, and the last attempt shrinks to what is left of it."""
-    rig.service.script("webhooks.get", *["hang"] * 4)
+async def test_service_that_hangs_beyond_the_deadline(rig):
+    """An attempt shrinks to what is left of the call; the lost answer is the cause."""
+    rig.service.script("webhooks.get", "hang")
     loop = asyncio.get_running_loop()
     begun = loop.time()
 
     with pytest.raises(DeadlineExceededError) as caught:
-        await rig.client(
-            reads=ReadRetries(initial=0.001), timeout=Timeouts(attempt=0.1, call=0.25)
-        ).webhooks.get("wh_1")
+        await rig.client(timeout=Timeouts(attempt=30, call=0.2)).webhooks.get("wh_1")
 
     assert isinstance(caught.value.__cause__, ResponseLostError)
-    assert 0.2 <= loop.time() - begun < 1.0
-    assert rig.service.arrivals("webhooks.get") == 3
+    assert 0.2 <= loop.time() - begun < 10
+    assert rig.service.arrivals("webhooks.get") == 1
+
+
+async def test_service_that_hangs_again_and_again(rig):
+    """One deadline is over all attempts together."""
+    rig.service.script("webhooks.get", *["hang"] * 9)
+    loop = asyncio.get_running_loop()
+    begun = loop.time()
+
+    with pytest.raises(DeadlineExceededError):
+        await rig.client(
+            reads=ReadRetries(attempts=1000, initial=0.001, maximum=0.001),
+            timeout=Timeouts(attempt=0.15, call=0.4),
+        ).webhooks.get("wh_1")
+
+    assert 0.3 <= loop.time() - begun < 10
+    assert 2 <= rig.service.arrivals("webhooks.get") <= 3
 
 
 async def test_quota_that_is_used_up(rig):

@@ -145,7 +145,7 @@ def test_problems_are_named_all_at_once() -> None:
 
 
 def test_fields_left_out_and_null() -> None:
-    """UNSET leaves a field out; null is sent where the specification has it, and refused where it does not."""
+    """UNSET leaves a field out; null is sent where the specification has it, and refused elsewhere."""
     body = checked(operations.JOURNEYS_UPDATE, journey="j", description=None, trigger_type=None).body
 
     assert body == {"description": None, "triggerType": None}
@@ -289,7 +289,7 @@ def test_range_turned_around() -> None:
     ],
 )
 def test_filter_out_of_bounds(given: dict[str, Any]) -> None:
-    """Page size, order, status and filters are checked; an empty or null filter, which would let all pass, too."""
+    """Page size, order, status and filters are checked; an empty or null filter would let all pass."""
     (problem,) = problems(operations.INVOICES_EGRESS, **given)
 
     assert problem.split(":")[0].split(".")[0] in given

@@ -51,6 +51,7 @@ def test_token_that_is_none(token: object) -> None:
     "fields",
     [
         [2, *SOUND[1:]],
+        [True, *SOUND[1:]],
         SOUND[:5],
         [*SOUND, 1],
         [*SOUND[:2], {"limit": 5}, *SOUND[3:]],
