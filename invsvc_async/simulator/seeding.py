@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from invsvc_async.simulator import people, seeds
 from invsvc_async.simulator.records import Json, Record
-from invsvc_async.simulator.writes import change_journey
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -166,11 +165,10 @@ class Seeding:
         """Change a journey as somebody else would, `last_updated` with it unless *fields* hold one."""
         book = self.book(team=team, livemode=livemode)
         self._by_other("journeys.update", book, journey_id, fields)
-        journey = change_journey(self._state, book, journey_id, fields)
-        if "last_updated" in fields:
-            journey = book.journeys.put(
-                journey_id, journey.with_changes({"last_updated": fields["last_updated"]})
-            )
+        changes = {"last_updated": self._state.clock.now_ms(), **fields}
+        journey = book.journeys.put(journey_id, book.journeys.items[journey_id].with_changes(changes))
+        if journey["status"] != "draft":
+            book.published.setdefault(journey_id, journey)
         return journey
 
     def change_webhook(

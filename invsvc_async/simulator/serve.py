@@ -61,6 +61,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--latency", type=float, default=0.0, help="seconds of work on each request")
     parser.add_argument("--at-once", type=int, default=None, help="requests worked on at once")
+    parser.add_argument("--journey-reads", choices=("draft", "published", "off"), default="draft")
+    parser.add_argument("--deliver", action="store_true", help="deliver events of its own writes")
     parser.add_argument("--admin", action="store_true", help="open /_simulator/")
     chosen = parser.parse_args(arguments)
     try:
@@ -69,6 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         parser.error(str(error))
     service = Simulator(
         seed=chosen.seed, faults=faults, latency=chosen.latency, at_once=chosen.at_once,
+        journey_reads=chosen.journey_reads, deliver=chosen.deliver,
         host=chosen.host, port=chosen.port, admin=chosen.admin,
     )  # fmt: skip
     asyncio.run(serve(service, announce=lambda line: print(line, flush=True)))  # noqa: T201 - its one line

@@ -16,24 +16,21 @@ from invsvc_async.simulator.records import Json, Record
 from invsvc_async.simulator.validate import checked
 
 if TYPE_CHECKING:
-    from invsvc_async.simulator.state import Book, State
+    from invsvc_async.simulator.state import State
 
 
 def update_journey(state: State, call: Call) -> Answer:
-    """Change the draft fields of a journey, never its published snapshot."""
+    """Change the draft fields of a journey; a null leaves alone what a journey never shows as null."""
     require_role(state, call.caller, "admin")
     body = checked(state, call.body, validate.JOURNEY_UPDATE)
     shelf, journey_id = call.book.journeys, call.path["id"]
-    if found(state, shelf.items, journey_id, "Journey")["status"] == "archived":
+    journey = found(state, shelf.items, journey_id, "Journey")
+    if journey["status"] == "archived":
         raise refusal(state, 409, "resource_conflict", "An archived journey cannot be changed")
-    return Answer(success(state.clock, change_journey(state, call.book, journey_id, body)), target=journey_id)
-
-
-def change_journey(state: State, book: Book, journey_id: str, fields: dict[str, Json]) -> Record:
-    """Apply *fields*; a null leaves alone what a journey never shows as null."""
-    changes = {name: value for name, value in fields.items() if value is not None or name == "description"}
+    changes = {name: value for name, value in body.items() if value is not None or name == "description"}
     changes["last_updated"] = state.clock.now_ms()
-    return book.journeys.put(journey_id, book.journeys.items[journey_id].with_changes(changes))
+    journey = shelf.put(journey_id, journey.with_changes(changes))
+    return Answer(success(state.clock, journey), target=journey_id)
 
 
 def create_webhook(state: State, call: Call) -> Answer:

@@ -73,6 +73,15 @@ async def test_journey_read_by_setting(reads, status, name):
         assert answered.body.get("data", {}).get("name") == name
 
 
+async def test_journey_published_by_somebody_else():
+    """Publishing takes a snapshot, which later updates of the draft fields leave alone."""
+    async with Simulator(journey_reads="published") as service, plain_session() as session:
+        call = Caller(session, service)
+        service.change_journey("jrn_1", status="published", name="A")
+        await call("PUT", "/journeys/jrn_1", json={"name": "B"})
+        assert (await call("GET", "/journeys/jrn_1")).body["data"]["name"] == "A"
+
+
 async def test_webhook_lifecycle(service, call):
     """Create shows the secret once; get, list and update never do; delete has neither payload nor time."""
     created = await call("POST", "/webhooks", json={**HOOK, "description": "one"})
