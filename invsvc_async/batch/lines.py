@@ -1,0 +1,170 @@
+"""
+Read writes as data, one JSON object a line, and make them writes; never send one or load a whole file.
+
+A line is ``{"operation": "webhooks.create", "arguments": {…}, "key": "row-17"}``.  The arguments are those of
+the method of that name: its signature and its own checks are the only list of them.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any, TypeGuard
+
+import attrs
+
+from invsvc_async import wire
+from invsvc_async.errors import ConfigurationError, InvalidRequestError, UnreadableResponseError
+from invsvc_async.operations import BY_NAME, Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from typing import BinaryIO
+
+    from invsvc_async.client import Client
+    from invsvc_async.writes import Write
+
+__all__ = ["MAX_LINE", "BadLine", "Line", "as_write", "check_line", "read_lines"]
+
+MAX_LINE = 2**20  # bytes
+_MEMBERS = ("operation", "arguments", "key")
+_CODE = ("reader",)  # arguments that are functions, which no text can hold
+_OPERATIONS = tuple(name for name, row in BY_NAME.items() if row.kind is Kind.WRITE)
+
+
+@attrs.frozen
+class Line:
+    """One write as data, its shape checked, its arguments not yet; ``number`` counts lines from 1."""
+
+    number: int
+    operation: str
+    arguments: dict[str, Any]  # Any: JSON as Python values
+    key: str | None = None
+
+
+@attrs.frozen
+class BadLine:
+    """A line that is no write, and why; its text says both."""
+
+    number: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"line {self.number}: {self.reason}"
+
+
+def read_lines(file: BinaryIO, *, max_bytes: int = MAX_LINE) -> Iterator[Line | BadLine]:
+    """
+    Read *file* line by line and give each as it comes; empty lines are passed over.
+
+    A line of more than *max_bytes* is named as bad and skipped without being held in memory.
+    """
+    number = 0
+    while text := file.readline(max_bytes + 1):
+        number += 1
+        if len(text) > max_bytes and not text.endswith(b"\n"):
+            length = len(text) + _skip_rest(file, max_bytes)
+            yield BadLine(number, f"is {length:,} bytes long; the most is {max_bytes:,}")
+        elif text.strip():
+            yield _parsed(text, number)
+
+
+def as_write(
+    client: Client, operation: str, arguments: Mapping[str, Any], *, key: str | None = None
+) -> Write[Any]:  # Any: the operation says what the value is
+    """
+    Make the write that the method *operation* of *client* makes of *arguments*; nothing is sent.
+
+    Raises:
+        InvalidRequestError: No such write; an argument that it does not take, or lacks; a value that breaks
+            the specification.
+        ConfigurationError: The operation is closed to the client's kind of credential.
+
+    """
+    method = _method(client, operation)
+    _check_names(operation, inspect.signature(method).parameters, arguments)
+    try:
+        write: Write[Any] = method(**arguments)
+    except (
+        TypeError,
+        AttributeError,
+    ) as cause:  # a form so wrong that the method's own checks did not expect it
+        raise InvalidRequestError(f"arguments: {cause}", operation=operation) from cause
+    return write if key is None else write.keyed(key)
+
+
+def check_line(client: Client, line: Line) -> BadLine | None:
+    """Tell what is wrong with *line* as a write of *client*; ``None``: nothing."""
+    try:
+        as_write(client, line.operation, line.arguments, key=line.key).close()
+    except InvalidRequestError as error:
+        return BadLine(line.number, f"{line.operation}: {'; '.join(error.problems)}")
+    except ConfigurationError as error:
+        return BadLine(line.number, str(error))
+    return None
+
+
+def _skip_rest(file: BinaryIO, chunk: int) -> int:
+    skipped = 0
+    while text := file.readline(chunk):
+        skipped += len(text)
+        if text.endswith(b"\n"):
+            break
+    return skipped
+
+
+def _parsed(text: bytes, number: int) -> Line | BadLine:
+    try:
+        plain = wire.loads(text)
+    except UnreadableResponseError as error:
+        return BadLine(number, f"is not JSON in UTF-8 ({error.__cause__})")
+    reason = _shape_problem(plain)
+    if reason is not None:
+        return BadLine(number, reason)
+    return Line(number, plain["operation"], plain.get("arguments", {}), plain.get("key"))
+
+
+def _shape_problem(plain: object) -> str | None:
+    if not _is_object(plain):
+        return 'is not an object: write {"operation": …, "arguments": {…}, "key": …}'
+    unknown = [name for name in plain if name not in _MEMBERS]
+    if unknown:
+        return f"has {', '.join(unknown)}, which is not among {', '.join(_MEMBERS)}"
+    if not isinstance(plain.get("operation"), str):
+        return f"has no operation: one of {', '.join(_OPERATIONS)}"
+    if not _is_object(plain.get("arguments", {})):
+        return "has arguments that are not an object"
+    if not isinstance(plain.get("key"), str | None):
+        return "has a key that is not a text"
+    return None
+
+
+def _is_object(value: object) -> TypeGuard[dict[str, Any]]:
+    return isinstance(value, dict)
+
+
+def _method(client: Client, operation: str) -> Callable[..., Any]:
+    row = BY_NAME.get(operation)
+    if row is None or row.kind is not Kind.WRITE:
+        wrong = "is a read" if row else "is unknown"
+        raise InvalidRequestError(
+            f"operation: {operation!r} {wrong}; a write is one of {', '.join(_OPERATIONS)}"
+        )
+    room, _, name = operation.partition(".")
+    found: Callable[..., Any] = getattr(client if room == "client" else getattr(client, room), name)
+    return found
+
+
+def _check_names(operation: str, takes: Mapping[str, inspect.Parameter], given: Mapping[str, Any]) -> None:
+    possible = [name for name in takes if name not in _CODE]
+    problems = [
+        f"{name}: not an argument; {operation} takes {', '.join(possible)}"
+        for name in given
+        if name not in possible
+    ]
+    problems += [
+        f"{name}: missing"
+        for name in possible
+        if takes[name].default is inspect.Parameter.empty and name not in given
+    ]
+    if problems:
+        raise InvalidRequestError(problems, operation=operation)

@@ -1,0 +1,8 @@
+"""Let ``python -m invsvc_async.cli`` be ``invsvc``; never anything else."""
+
+from __future__ import annotations
+
+from invsvc_async.cli import main
+
+if __name__ == "__main__":
+    main()

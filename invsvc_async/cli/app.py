@@ -1,0 +1,132 @@
+"""
+Find the command that was asked for and turn how it ended into an exit code; never do its work.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from typing import TYPE_CHECKING, Annotated, Any
+
+import attrs
+import typer
+import typer.main
+from typer.core import TyperGroup
+
+from invsvc_async._version import __version__
+from invsvc_async.cli.output import FAILED, UNKNOWN, USAGE, fail
+from invsvc_async.errors import AmbiguousWriteError, ConfigurationError, InvalidRequestError, InvsvcError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["run"]
+
+# Each command is a module of this package with a function `command`; only the one asked for is imported.
+COMMANDS = {
+    "demo": "demo",
+    "serve": "serve",
+    "get": "get",
+    "list": "listing",
+    "write": "write",
+    "batch": "batch",
+    "settle": "settle",
+    "explain": "explain",
+}
+INTERRUPTED = 130  # as shells count SIGINT
+
+
+@attrs.define
+class Shell:
+    """What holds for one run of the command line."""
+
+    debug: bool = False
+
+
+class Commands(TyperGroup):
+    """The commands, each loaded when it is asked for (or shown in the help)."""
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - Any: newer typer brings its own click
+        """List the names in the order of the help."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002 - Any: the same
+        """Load one command; ``None`` for a name that there is not."""
+        if cmd_name not in COMMANDS:
+            return None
+        one = typer.Typer(add_completion=False, rich_markup_mode="markdown")
+        one.command(cmd_name)(import_module(f"invsvc_async.cli.{COMMANDS[cmd_name]}").command)
+        found = typer.main.get_command(one)
+        found.name = cmd_name
+        return found
+
+
+app = typer.Typer(
+    cls=Commands, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="markdown"
+)
+
+
+def _show_version(asked: bool) -> None:  # noqa: FBT001 - typer's form
+    if asked:
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def _globals(
+    ctx: typer.Context,
+    *,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show tracebacks, and log what the client does.")
+    ] = False,
+    version: Annotated[  # noqa: ARG001 - its callback acts
+        bool, typer.Option("--version", help="Show the version.", callback=_show_version, is_eager=True)
+    ] = False,
+) -> None:
+    """
+    Know what became of every write to the invoicing, payments and integrations service.
+
+    The service's address and credential come from INVSVC_BASE_URL and INVSVC_API_KEY (or
+    INVSVC_OAUTH_TOKEN, INVSVC_PERSON_TOKEN), or from a profile of `invsvc.toml`.
+
+    Exit codes: 0 done, 1 failed, 2 usage, 3 unknown.
+    """
+    ctx.obj.debug = debug
+    if debug:
+        import logging
+
+        logging.basicConfig(level=logging.DEBUG)
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command line and give its exit code; no traceback gets out, unless ``--debug`` asks for it."""
+    shell = Shell()
+    try:
+        app(args=list(arguments), prog_name="invsvc", obj=shell)
+    except SystemExit as ended:
+        return ended.code if isinstance(ended.code, int) else FAILED
+    except KeyboardInterrupt:
+        fail("interrupted")
+        return INTERRUPTED
+    except Exception as error:
+        if shell.debug:
+            raise
+        return _explained(error)
+    return 0
+
+
+def _explained(error: Exception) -> int:
+    match error:
+        case AmbiguousWriteError():
+            code = UNKNOWN
+        case ConfigurationError() | InvalidRequestError():
+            code = USAGE
+        case _:
+            code = FAILED
+    if isinstance(error, InvsvcError):
+        fail(str(error))
+    elif isinstance(error, BrokenPipeError):  # `invsvc list … | head`
+        sys.stderr.close()
+    else:
+        fail(f"{type(error).__name__}: {error} (invsvc --debug … shows where)")
+    return code

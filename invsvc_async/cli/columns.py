@@ -1,0 +1,146 @@
+"""Run the same writes through each client of the demo and gather what it reports; never judge."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Any, Protocol
+
+import attrs
+
+from invsvc_async.batch.lines import as_write
+from invsvc_async.cli.judge import Asked, Judgement, Report, judge
+from invsvc_async.cli.ordinary import Ordinary
+from invsvc_async.client import Client
+from invsvc_async.credentials import ApiKey
+from invsvc_async.reconcile.evidence import Verdict
+from invsvc_async.settings import ReconcilePolicy, Timeouts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from invsvc_async.cli.embedded import Embedded
+    from invsvc_async.cli.workload import Step, Unit
+    from invsvc_async.writes import Write
+
+__all__ = ["ATTEMPT_TIMEOUT", "POLICY", "Column", "run_column"]
+
+ATTEMPT_TIMEOUT = 1.5  # s, of either client
+POLICY = ReconcilePolicy(settle_after_error=1.0, settle_after_loss=1.5, deadline=40.0, max_resends=2)
+
+
+@attrs.frozen(kw_only=True)
+class Column:
+    """One client's run: what it came to, the reads that arrived at the service, its time in seconds."""
+
+    judgement: Judgement
+    reads: int
+    seconds: float
+
+
+class Side(Protocol):
+    """One client under the demo's load."""
+
+    async def write(
+        self, step: Step, made: Any
+    ) -> tuple[Report, Any]:  # Any: what this side knows of the thing made
+        """Do one write; give its report and, of a create, what later writes of its unit may name."""
+        ...
+
+
+async def run_column(
+    name: str,
+    units: Sequence[Unit],
+    service: Embedded,
+    *,
+    concurrency: int,
+    seed: int,
+    on_done: Callable[[], None],
+) -> Column:
+    """Run *units* through the client called *name* (ordinary or sdk), *concurrency* at once, and judge it."""
+    credential = ApiKey(service.api_key)
+    timeouts = Timeouts(attempt=ATTEMPT_TIMEOUT, connect=ATTEMPT_TIMEOUT)
+    begun = time.monotonic()
+    async with Client(
+        service.base_url, credential, timeout=timeouts, reconcile=POLICY, max_concurrency=concurrency
+    ) as client:
+        if name == "sdk":
+            reports = await _run(_Sdk(client, service.team), units, concurrency, on_done)
+        else:
+            plain = Ordinary(
+                service.base_url,
+                service.api_key,
+                concurrency=concurrency,
+                attempt_timeout=ATTEMPT_TIMEOUT,
+                seed=seed,
+            )
+            try:
+                reports = await _run(_Plain(client, plain, service.team), units, concurrency, on_done)
+            finally:
+                await plain.aclose()
+    seconds = time.monotonic() - begun
+    told = await service.tell()
+    return Column(judgement=judge(reports, told.ledger, told.state), reads=told.reads, seconds=seconds)
+
+
+async def _run(
+    side: Side, units: Iterable[Unit], concurrency: int, on_done: Callable[[], None]
+) -> list[Report]:
+    waiting, reports = iter(units), list[Report]()
+
+    async def work() -> None:
+        for unit in waiting:
+            made = None
+            for step in unit:
+                report, new = await side.write(step, made)
+                made = made if new is None else new
+                reports.append(report)
+                on_done()
+
+    async with asyncio.TaskGroup() as tasks:
+        for _ in range(concurrency):
+            tasks.create_task(work())
+    return reports
+
+
+def _write(client: Client, step: Step, made: object) -> Write[Any]:
+    arguments = {**step.arguments, "webhook": made} if step.follows and made is not None else step.arguments
+    return as_write(client, step.operation, arguments, key=step.key)
+
+
+@attrs.frozen
+class _Sdk:
+    client: Client
+    home: str
+
+    async def write(self, step: Step, made: Any) -> tuple[Report, Any]:
+        """Do it as a batch does: a create bears a tag."""
+        outcome = await _write(self.client, step, made).tagged().outcome()
+        asked = Asked.of(outcome.intent, home=self.home)
+        report = Report(
+            key=step.key,
+            asked=asked,
+            verdict=outcome.verdict,
+            reason=outcome.message,
+            story=outcome.explain(),
+        )
+        return report, outcome.value if step.operation == "webhooks.create" else None
+
+
+@attrs.frozen
+class _Plain:
+    client: Client  # only makes the intents
+    plain: Ordinary
+    home: str
+
+    async def write(self, step: Step, made: Any) -> tuple[Report, Any]:
+        """Do it as the ordinary client does."""
+        write = _write(self.client, step, made)
+        intent = write.intent
+        write.close()
+        answer = await self.plain.write(intent)
+        report = Report(
+            key=step.key, asked=Asked.of(intent, home=self.home), verdict=answer.verdict, reason=answer.reason
+        )
+        made_here = answer.verdict is Verdict.APPLIED and step.operation == "webhooks.create"
+        return report, answer.made if made_here else None

@@ -1,0 +1,103 @@
+"""
+Run the same writes through an ordinary client and through this one; never against a real service.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path  # noqa: TC003 - typer reads the types
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from invsvc_async.cli.columns import Column
+    from invsvc_async.cli.workload import Unit
+
+__all__ = ["command"]
+
+FAULTS = "rate=0.25,reads=0.1,late=0.5,hang=2"
+
+
+def command(
+    *,
+    writes: Annotated[int, typer.Option(min=1, help="How many writes; each client does all of them.")] = 2000,
+    concurrency: Annotated[int, typer.Option(min=1, max=1000, help="How many at once.")] = 200,
+    seed: Annotated[int, typer.Option(help="Makes the writes and the faults repeat.")] = 1,
+    faults: Annotated[str, typer.Option(help="The fault plan: rate=, reads=, kinds=a+b, late=, …")] = FAULTS,
+    input_: Annotated[
+        Path | None,
+        typer.Option(
+            "--input",
+            exists=True,
+            dir_okay=False,
+            metavar="FILE.jsonl",
+            help='Writes of your own: one {"operation", "arguments", "key"} a line.',
+        ),
+    ] = None,
+    json_: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """
+    Show the point: the same writes, under faults, through an ordinary client and through this one.
+
+    The embedded service fails before and after the effect, loses answers, hangs, garbles, and commits
+    late.  Both columns are judged by its own ledger.
+
+    Exits with 1 if this client's column has a duplicate, a lost write, a wrong verdict or more than 1 %
+    unknown, or if the faults were so mild that the ordinary client made no duplicate.
+    """
+    from invsvc_async.cli import report
+
+    _check_faults(faults)
+    units = _units(input_, writes, seed)
+    if not json_:
+        report.head(units, concurrency=concurrency, seed=seed, faults=faults)
+    columns = asyncio.run(_run(units, concurrency, seed, faults))
+    failures = report.failures(columns)
+    if json_:
+        report.as_json(columns, failures, seed=seed)
+    else:
+        report.tell(columns, failures)
+    raise typer.Exit(1 if failures else 0)
+
+
+def _check_faults(text: str) -> None:
+    from invsvc_async.simulator import Faults
+
+    try:
+        Faults.parse(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--faults") from error
+
+
+def _units(path: Path | None, writes: int, seed: int) -> list[Unit]:
+    from invsvc_async.cli import workload
+
+    if path is None:
+        return workload.made_up(writes, seed)
+    lines, problems = workload.checked(path)
+    if problems or not lines:
+        from invsvc_async.cli.output import USAGE, fail
+
+        for problem in map(str, problems) if problems else [f"{path} holds no write"]:
+            fail(problem)
+        raise typer.Exit(USAGE)
+    return workload.from_lines(lines)
+
+
+async def _run(units: list[Unit], concurrency: int, seed: int, faults: str) -> dict[str, Column]:
+    from invsvc_async.cli.columns import run_column
+    from invsvc_async.cli.embedded import embedded
+    from invsvc_async.cli.output import progress
+    from invsvc_async.cli.workload import plan_for
+
+    plan = plan_for(units, seed=seed, faults=faults)
+    total = sum(map(len, units))
+    columns: dict[str, Column] = {}
+    for name, words in (("ordinary", "ordinary client"), ("sdk", "invsvc_async")):
+        async with embedded(plan) as service:
+            with progress(words, total) as advance:
+                columns[name] = await run_column(
+                    name, units, service, concurrency=concurrency, seed=seed, on_done=advance
+                )
+    return columns

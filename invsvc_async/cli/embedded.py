@@ -1,0 +1,148 @@
+"""
+Run the simulator in a process of its own, so that service and client each have a core; never judge.
+
+Parent and child speak lines of JSON over the child's standard streams: the plan goes in, where to connect
+comes out; ``tell`` goes in, the ledger and the final state come out.  The child ends when its input does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from invsvc_async import wire
+from invsvc_async.simulator import Entry, Faults, Simulator
+from invsvc_async.simulator.records import is_object
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+__all__ = ["Embedded", "Plan", "Thing", "Told", "embedded"]
+
+_ENTRY = tuple(Entry.__dataclass_fields__)
+_TELL = b"tell\n"
+
+
+@attrs.frozen
+class Thing:
+    """A webhook or a journey that is there before the first write."""
+
+    id: str
+    team: str
+
+
+@attrs.frozen(kw_only=True)
+class Plan:
+    """What the service starts with: seed, faults in words, teams of the same account, things in them."""
+
+    seed: int
+    faults: str
+    teams: tuple[str, ...] = ()
+    webhooks: tuple[Thing, ...] = ()
+    journeys: tuple[Thing, ...] = ()
+
+
+@attrs.frozen(kw_only=True)
+class Told:
+    """What truly happened, once no effect was still to come: ``state`` holds webhooks and journeys by id."""
+
+    ledger: list[Entry]
+    reads: int
+    state: dict[str, Any]
+
+
+@attrs.frozen
+class Embedded:
+    """The running service: where to connect, and the question of what happened."""
+
+    base_url: str
+    api_key: str
+    team: str
+    _ask: asyncio.StreamWriter
+    _answers: asyncio.StreamReader
+
+    async def tell(self) -> Told:
+        """Wait until no effect is still to come, and fetch the ledger and the state."""
+        self._ask.write(_TELL)
+        ledger: list[Entry] = []
+        async for line in self._answers:
+            plain = wire.loads(line)
+            if is_object(plain):
+                return Told(ledger=ledger, reads=plain["reads"], state=plain["state"])
+            ledger.append(Entry(**dict(zip(_ENTRY, plain, strict=True))))
+        raise EOFError("the embedded service ended before it had told what happened")
+
+
+@asynccontextmanager
+async def embedded(plan: Plan) -> AsyncGenerator[Embedded]:
+    """Start the service with *plan* on a free port of the loopback; it ends with the block."""
+    child = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "invsvc_async.cli.embedded",
+        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, limit=2**28,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}, start_new_session=True,
+    )  # fmt: skip
+    if child.stdin is None or child.stdout is None:  # never so with PIPE; for the type checker
+        raise RuntimeError("the embedded service has no streams")
+    try:
+        child.stdin.write(wire.dumps(attrs.asdict(plan)) + b"\n")
+        about = wire.loads(await child.stdout.readline())
+        yield Embedded(about["base_url"], about["api_key"], about["team"], child.stdin, child.stdout)
+    finally:
+        child.stdin.close()
+        await child.wait()
+
+
+def seeded(plan: dict[str, Any]) -> Simulator:
+    """Make the service that *plan* (in wire form) describes."""
+    service = Simulator(seed=plan["seed"], faults=Faults.parse(plan["faults"]))
+    for team in plan["teams"]:
+        service.seed_team(id=team)
+    for each in plan["webhooks"]:
+        service.seed_webhook(team=each["team"], url=f"https://before.example/{each['id']}", id=each["id"])
+    for each in plan["journeys"]:
+        service.seed_journey(team=each["team"], id=each["id"])
+    return service
+
+
+async def _serve() -> None:
+    said = await _input()
+    service = seeded(wire.loads(await said.readline()))
+    async with service:
+        _say({"base_url": service.base_url, "api_key": service.api_key, "team": service.team})
+        async for _question in said:
+            await service.settled()
+            for entry in service.ledger.entries:
+                _say([getattr(entry, name) for name in _ENTRY])
+            _say({"reads": len(service.ledger.reads), "state": _state(service)})
+
+
+async def _input() -> asyncio.StreamReader:
+    reader = asyncio.StreamReader(limit=2**28)
+    await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), sys.stdin
+    )
+    return reader
+
+
+def _say(plain: object) -> None:
+    sys.stdout.buffer.write(wire.dumps(plain) + b"\n")
+    sys.stdout.buffer.flush()
+
+
+def _state(service: Simulator) -> dict[str, Any]:
+    books = [service.book(team=team) for team in service.teams]
+    return {
+        key: thing
+        for book in books
+        for shelf in (book.webhooks, book.journeys)
+        for key, thing in shelf.items.items()
+    }
+
+
+if __name__ == "__main__":
+    asyncio.run(_serve())

@@ -1,0 +1,100 @@
+"""
+Be the client that people write on plain aiohttp: send, send again when it fails; never look afterwards.
+
+The other column of the demo.  Nothing of it is weakened: connections are reused, waits grow with jitter, a
+timeout bounds each try, and an error after the last try is taken for "not known", not for "did not happen".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlencode
+
+import aiohttp
+import attrs
+
+from invsvc_async.operations import BY_NAME
+from invsvc_async.reconcile.evidence import Verdict
+from invsvc_async.simulator.records import is_object
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from invsvc_async.reconcile.intent import Intent
+
+__all__ = ["POLICY", "Answer", "Ordinary"]
+
+TRIES = 3
+PAUSE = 0.2  # s before the second try, doubled before the third, each with jitter
+TIMED_OUT = 408
+POLICY = (
+    f"plain aiohttp, connections reused; up to {TRIES} tries on 5xx, 408, timeouts and lost connections, "
+    "as the SDKs of the trade do"
+)
+
+
+@attrs.frozen
+class Answer:
+    """What this client believes, in one of the verdicts, why, and the id of the thing in the answer."""
+
+    verdict: Verdict
+    reason: str
+    made: str | None = None
+
+
+class Ordinary:
+    """One session and one policy; ``attempt_timeout`` is seconds for one try."""
+
+    def __init__(
+        self, base_url: str, api_key: str, *, concurrency: int, attempt_timeout: float, seed: int
+    ) -> None:
+        self._base_url = base_url
+        self._jitter = random.Random(seed)  # noqa: S311 - jitter, no secret
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=concurrency),
+            timeout=aiohttp.ClientTimeout(total=attempt_timeout),
+            headers={"Authorization": f"Bearer {api_key}"},
+        )
+
+    async def aclose(self) -> None:
+        """Close the session."""
+        await self._session.close()
+
+    async def write(self, intent: Intent) -> Answer:
+        """Send what *intent* says, up to three times."""
+        for tried in range(TRIES):
+            if tried:
+                await asyncio.sleep(PAUSE * 2 ** (tried - 1) * (0.5 + self._jitter.random()))
+            try:
+                status, body = await self._once(intent)
+            except (aiohttp.ClientError, TimeoutError):
+                continue
+            if status < 500 and status != TIMED_OUT:
+                return _believed(status, body)
+        return Answer(Verdict.UNKNOWN, f"gave up after {TRIES} tries")
+
+    async def _once(self, intent: Intent) -> tuple[int, bytes]:
+        row = BY_NAME[intent.operation]
+        body: Mapping[str, Any] = {"json": intent.body} if intent.has_body else {}  # Any: JSON
+        async with self._session.request(row.method, self._url(row.path, intent), **body) as response:
+            return response.status, await response.read()
+
+    def _url(self, path: str, intent: Intent) -> str:
+        for name, value in intent.path.items():
+            path = path.replace(f"{{{name}}}", quote(value, safe=""))
+        query = {**intent.query, **({"team": intent.scope.team} if intent.scope.team else {})}
+        return f"{self._base_url}{path}?{urlencode(query)}" if query else f"{self._base_url}{path}"
+
+
+def _believed(status: int, body: bytes) -> Answer:
+    if status >= 400:
+        return Answer(Verdict.REFUSED, f"HTTP {status}")
+    try:
+        answer = json.loads(body)
+    except ValueError:
+        return Answer(Verdict.UNKNOWN, "the answer could not be read")
+    thing = answer.get("data") if is_object(answer) else None
+    return Answer(Verdict.APPLIED, f"HTTP {status}", thing.get("id") if is_object(thing) else None)

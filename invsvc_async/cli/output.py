@@ -1,0 +1,77 @@
+"""Print: rich on a terminal, plain and stable elsewhere; never decide what is printed."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+
+from invsvc_async import wire
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterable, Sequence
+
+__all__ = ["DONE", "FAILED", "UNKNOWN", "USAGE", "console", "emit_json", "fail", "progress", "table"]
+
+DONE, FAILED, USAGE, UNKNOWN = 0, 1, 2, 3
+_WIDE = 10_000  # columns: what is not a terminal is never cut or folded
+
+
+def console(*, stderr: bool = False) -> Console:
+    """Make a console of the stream as it is now; NO_COLOR is honoured."""
+    stream = sys.stderr if stderr else sys.stdout
+    return Console(
+        file=stream, width=None if stream.isatty() else _WIDE, highlight=False, soft_wrap=not stream.isatty()
+    )
+
+
+def fail(message: str) -> None:
+    """Say on stderr what went wrong, in one paragraph."""
+    console(stderr=True).print(f"[bold red]invsvc:[/] {_plain(message)}")
+
+
+def emit_json(plain: Any) -> None:  # Any: JSON as Python values
+    """Print one JSON value on a line of its own, decimals with their own digits."""
+    sys.stdout.write(wire.dumps(plain).decode() + "\n")
+
+
+def table(titles: Sequence[str], rows: Iterable[Sequence[str]], *, right: Sequence[int] = ()) -> None:
+    """Print *rows*: a table on a terminal (numbers in columns *right*), lines with tabs elsewhere."""
+    out = console()
+    if not out.is_terminal:
+        for row in (titles, *rows):
+            sys.stdout.write("\t".join(cell.replace("\t", " ").replace("\n", " ") for cell in row) + "\n")
+        return
+    from rich import box
+    from rich.table import Table
+
+    shown = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False)
+    for number, title in enumerate(titles):
+        shown.add_column(title, justify="right" if number in right else "left", overflow="fold")
+    for row in rows:
+        shown.add_row(*map(_plain, row))
+    out.print(shown)
+
+
+@contextmanager
+def progress(words: str, total: int | None = None) -> Generator[Callable[[], None]]:
+    """Show a bar on stderr, where that is a terminal; the function given moves it on by one."""
+    err = console(stderr=True)
+    if not err.is_terminal:
+        yield lambda: None
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=err, transient=True) as bar:
+        task = bar.add_task(words, total=total)
+        yield lambda: bar.advance(task)
+
+
+def _plain(text: str) -> str:
+    """Keep what looks like markup from being taken for it."""
+    from rich.markup import escape
+
+    return escape(text)

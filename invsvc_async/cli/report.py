@@ -1,0 +1,147 @@
+"""Tell what the demo will do and what it came to; never judge otherwise than the ledger."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from invsvc_async.cli import ordinary
+from invsvc_async.cli.columns import ATTEMPT_TIMEOUT, POLICY
+from invsvc_async.cli.output import console, emit_json
+from invsvc_async.reconcile.evidence import Verdict
+from invsvc_async.simulator import Faults
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from invsvc_async.cli.columns import Column
+    from invsvc_async.cli.judge import Judgement
+    from invsvc_async.cli.workload import Unit
+
+__all__ = ["as_json", "failures", "head", "tell"]
+
+UNKNOWN_ALLOWED = 0.01
+STORIES = 3
+WINDOWS = f"{POLICY.settle_after_error:g} s after a 500, {POLICY.settle_after_loss:g} s after a lost answer"
+
+
+def head(units: Sequence[Unit], *, concurrency: int, seed: int, faults: str) -> None:
+    """Say what is about to run, and each client's policy."""
+    plan = Faults.parse(faults)
+    reads = plan.rate if plan.reads is None else plan.reads
+    writes = f"{sum(map(len, units)):,} writes, {concurrency} at once, twice"
+    facts = [
+        ("faults", f"{plan.rate:.0%} of writes, {reads:.0%} of reads: {', '.join(plan.kinds)}"),
+        ("effects", f"of a faulty write: {' or '.join(plan.phases)}; late is up to {plan.late_up_to:g} s"),
+        ("ordinary client", f"{ordinary.POLICY}; {ATTEMPT_TIMEOUT:g} s a try"),
+        (
+            "invsvc_async",
+            f"reads what became of a write; sends again on proof, {POLICY.max_resends} times at most",
+        ),
+        ("settle windows", f"{WINDOWS} (shortened for the demo)"),
+    ]
+    if plan.late_up_to > POLICY.settle_after_error and "late" in plan.phases:
+        facts.append(("note", "these faults commit later than the windows wait: expect wrong verdicts"))
+    out = console()
+    out.print(f"[bold]{writes}[/], against the service in a box (seed {seed})")
+    for name, words in facts:
+        out.print(f"  [cyan]{name:<16}[/] {words}")
+    out.print()
+
+
+def failures(columns: Mapping[str, Column]) -> list[str]:
+    """Name every reason why the demo fails."""
+    ours, theirs = columns["sdk"].judgement, columns["ordinary"].judgement
+    counts = {
+        "duplicates": ours.duplicates,
+        "lost writes": len(ours.lost),
+        "wrong verdicts": len(ours.wrong),
+        "effects that nobody asked for": ours.unasked,
+    }
+    found = [f"invsvc_async has {count} {name}" for name, count in counts.items() if count]
+    unknown = ours.verdicts.get(Verdict.UNKNOWN, 0)
+    if unknown > UNKNOWN_ALLOWED * ours.asked:
+        found.append(f"invsvc_async left {unknown} of {ours.asked} writes unknown: more than 1 %")
+    if not theirs.duplicates:
+        found.append("the faults were so mild that the ordinary client made no duplicate")
+    return found
+
+
+def tell(columns: Mapping[str, Column], failures: Sequence[str]) -> None:
+    """Print the table, and the stories of what went wrong."""
+    from rich import box
+    from rich.table import Table
+
+    out = console()
+    shown = Table(box=box.SIMPLE_HEAD if out.is_terminal else box.ASCII2, header_style="bold", pad_edge=False)
+    shown.add_column("by the service's own ledger")
+    shown.add_column("ordinary client", justify="right")
+    shown.add_column("invsvc_async", justify="right")
+    for name, pair in _rows(columns["ordinary"], columns["sdk"]):
+        shown.add_row(name, *pair, style=_style(name, pair))
+    out.print(shown)
+    for wrong in columns["sdk"].judgement.wrong[:STORIES]:
+        out.print(f"[red]{wrong.why}[/]\n{wrong.report.story}")
+    for failure in failures:
+        out.print(f"[bold red]FAIL[/] {failure}")
+    if not failures:
+        out.print("[bold green]PASS[/] no duplicate, no lost write, no wrong verdict, at most 1 % unknown")
+
+
+def as_json(columns: Mapping[str, Column], failures: Sequence[str], *, seed: int) -> None:
+    """Print the same as one JSON object; times in seconds."""
+    windows = {"after_error": POLICY.settle_after_error, "after_loss": POLICY.settle_after_loss}
+    plain = {name: _plain(column) for name, column in columns.items()}
+    emit_json(
+        {"passed": not failures, "failures": list(failures), "seed": seed, "settle_windows": windows, **plain}
+    )
+
+
+def _plain(column: Column) -> dict[str, Any]:
+    judged = column.judgement
+    return {
+        "writes": judged.asked,
+        "effects": judged.effects,
+        "duplicates": judged.duplicates,
+        "lost": len(judged.lost),
+        "wrong": [{"key": each.report.key, "why": each.why} for each in judged.wrong],
+        "unasked": judged.unasked,
+        "verdicts": {str(verdict): judged.verdicts.get(verdict, 0) for verdict in Verdict},
+        "unknown_reasons": dict(judged.unknown_reasons),
+        "sends": judged.sends,
+        "reads": column.reads,
+        "seconds": round(column.seconds, 2),
+    }
+
+
+def _rows(*columns: Column) -> list[tuple[str, list[str]]]:
+    both = [column.judgement for column in columns]
+
+    def row(name: str, numbers: list[int]) -> tuple[str, list[str]]:
+        return name, [f"{number:,}" for number in numbers]
+
+    return [
+        row("writes asked for", [each.asked for each in both]),
+        row("effects that happened", [each.effects for each in both]),
+        row("duplicates", [each.duplicates for each in both]),
+        row("lost writes", [len(each.lost) for each in both]),
+        row("wrong verdicts", [len(each.wrong) for each in both]),
+        *(row(f"verdict {verdict}", [each.verdicts.get(verdict, 0) for each in both]) for verdict in Verdict),
+        *(
+            row(f"  {reason}", [each.unknown_reasons.get(reason, 0) for each in both])
+            for reason in _reasons(both)
+        ),
+        row("sends that arrived", [each.sends for each in both]),
+        row("reads spent", [column.reads for column in columns]),
+        ("time", [f"{column.seconds:.1f} s" for column in columns]),
+        ("settle windows", ["none", f"{POLICY.settle_after_error:g} / {POLICY.settle_after_loss:g} s"]),
+    ]
+
+
+def _reasons(both: Sequence[Judgement]) -> list[str]:
+    return sorted({reason for each in both for reason in each.unknown_reasons})
+
+
+def _style(name: str, pair: Sequence[str]) -> str | None:
+    if name not in ("duplicates", "lost writes", "wrong verdicts"):
+        return None
+    return "bold green" if pair[1] == "0" else "bold red"
