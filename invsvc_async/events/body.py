@@ -1,7 +1,7 @@
 """
 Decode JSON bodies of deliveries, exactly and within bounds; never decide what an event is.
 
-``data`` and ``payload`` stay undecoded: most of a body is never looked at by whoever only routes it.
+What is inside ``data`` stays undecoded: most of a body is never looked at by whoever only routes it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from invsvc_async.errors import MalformedEventError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Body", "V2Details", "body_of", "details_of", "is_object", "malformed", "plain_of"]
+__all__ = ["Body", "Details", "body_of", "is_object", "malformed", "plain_of"]
 
 _UNREADABLE: Final = (
     msgspec.DecodeError,
@@ -29,6 +29,12 @@ _UNREADABLE: Final = (
 _Name = Annotated[str, msgspec.Meta(min_length=1, max_length=255)]
 _BRACE: Final = ord("{")
 _ABSENT: Final = msgspec.Raw(b"null")
+
+
+class Details(msgspec.Struct, gc=False):
+    """The ``data`` of a body; what it holds is not decoded here."""
+
+    object: msgspec.Raw = _ABSENT
 
 
 class Body(msgspec.Struct, gc=False):  # decoded JSON holds no cycles
@@ -49,19 +55,12 @@ class Body(msgspec.Struct, gc=False):  # decoded JSON holds no cycles
     connected_team: Any = msgspec.field(default=None, name="connectedTeam")
     connected_team_metadata: Any = msgspec.field(default=None, name="connectedTeamMetadata")
     test: bool | None = None
-    data: msgspec.Raw = _ABSENT
+    data: Details | None = None
     payload: msgspec.Raw = _ABSENT
 
 
-class V2Details(msgspec.Struct):
-    """The ``data`` of a v2 body."""
-
-    object: msgspec.Raw = _ABSENT
-
-
 _body: Final[Callable[[bytes | msgspec.Raw], Body]] = msgspec.json.Decoder(Body, float_hook=Decimal).decode
-_details: Final[Callable[[bytes | msgspec.Raw], V2Details]] = msgspec.json.Decoder(V2Details).decode
-_plain: Final[Callable[[bytes | msgspec.Raw], Any]] = msgspec.json.Decoder(float_hook=Decimal).decode
+_plain: Final[Callable[[bytes], Any]] = msgspec.json.Decoder(float_hook=Decimal).decode
 
 
 def body_of(raw: bytes | msgspec.Raw, whole: bytes) -> Body:
@@ -80,12 +79,7 @@ def body_of(raw: bytes | msgspec.Raw, whole: bytes) -> Body:
         raise malformed(f"it is not readable ({_reason(error)})", whole) from error
 
 
-def details_of(data: msgspec.Raw) -> V2Details:
-    """Look into ``data``, which is an object of sound syntax."""
-    return _details(data)
-
-
-def plain_of(raw: bytes | msgspec.Raw) -> dict[str, Any]:
+def plain_of(raw: bytes) -> dict[str, Any]:
     """
     Decode an object whose syntax was checked, with exact numbers.
 
@@ -96,7 +90,7 @@ def plain_of(raw: bytes | msgspec.Raw) -> dict[str, Any]:
     try:
         plain: dict[str, Any] = _plain(raw)
     except _UNREADABLE as error:
-        raise malformed(f"a value cannot be held ({_reason(error)})", bytes(raw)) from error
+        raise malformed(f"a value cannot be held ({_reason(error)})", raw) from error
     return plain
 
 

@@ -38,7 +38,7 @@ class _Event:
     _body: Body = attrs.field(eq=False)
     _made: Any = attrs.field(init=False, eq=False)  # unset until ``data`` is read
 
-    _fields: ClassVar[frozenset[str]]
+    _known_fields: ClassVar[frozenset[str]]
 
     def __repr__(self) -> str:
         test = ", a test" if self.is_test else ""
@@ -58,6 +58,11 @@ class _Event:
         return self.type in _KNOWN
 
     @property
+    def body_says_test(self) -> bool:
+        """Whether the body itself bears the test mark, not the headers alone."""
+        return self._body.test is True
+
+    @property
     def id(self) -> str | None:
         """The event's id; ``None`` where its body has none (v1, v1.1, some samples)."""
         found: str | None = self._body.id
@@ -71,11 +76,14 @@ class _Event:
     @property
     def extra(self) -> dict[str, Any]:
         """Top-level fields that the specification does not show, as plain exact values."""
-        return {name: value for name, value in plain_of(self.raw).items() if name not in self._fields}
+        return {name: value for name, value in self._plain().items() if name not in self._known_fields}
+
+    def _plain(self) -> dict[str, Any]:
+        return plain_of(self.raw)
 
     def _resource(self) -> Any:  # Any: a model or plain values
         if not hasattr(self, "_made"):
-            object.__setattr__(self, "_made", self._structure(plain_of(self._body.data)))
+            object.__setattr__(self, "_made", self._structure(self._plain()["data"]))
         return self._made
 
     def _structure(self, plain: dict[str, Any]) -> Any:
@@ -136,10 +144,8 @@ class ResourceEvent(_Event):
     @property
     def extra(self) -> dict[str, Any]:
         """Top-level fields that the specification does not show, those beside a v1.1 wrapper among them."""
-        plain = plain_of(self.raw)
-        if self.version == "v1.1":
-            plain |= plain.pop("payload")
-        return {name: value for name, value in plain.items() if name not in _RESOURCE_FIELDS[self.version]}
+        known = _RESOURCE_FIELDS[self.version]
+        return {name: value for name, value in self._plain().items() if name not in known}
 
     @property
     def data(self) -> Any:  # Any: a model or plain values, as said here
@@ -154,6 +160,10 @@ class ResourceEvent(_Event):
 
         """
         return self._resource()
+
+    def _plain(self) -> dict[str, Any]:
+        plain = plain_of(self.raw)
+        return plain | plain.pop("payload") if self.version == "v1.1" else plain
 
     def _structure(self, plain: dict[str, Any]) -> Any:
         if self.version != "v2":
@@ -178,7 +188,7 @@ _RESOURCE_FIELDS: Final = {
 class _SignedEvent(_Event):
     """What the two signed families share: an ``evt_`` id and a time in epoch seconds."""
 
-    _fields = frozenset({"id", "event", "created_at", "data", "test"})
+    _known_fields = frozenset({"id", "event", "created_at", "data", "test"})
 
     @property
     def created_at(self) -> datetime | None:

@@ -90,7 +90,7 @@ def verify(body: bytes, headers: Headers | None, secrets: Secrets) -> None:
     _match(body, signature, keys_of(secrets))
 
 
-def read(  # noqa: D417 - the other arguments are told in the text
+def read(
     body: bytes,
     headers: Headers | None,
     *,
@@ -181,8 +181,13 @@ def admit(
 
 def _match(body: bytes, signature: str, keys: Sequence[bytes]) -> None:
     if signature.isascii():  # the comparison in constant time takes no other text
-        for key in keys:
-            if hmac.compare_digest("sha256=" + hmac.digest(key, body, "sha256").hex(), signature):
-                return
+        try:
+            for key in keys:
+                if hmac.compare_digest("sha256=" + hmac.digest(key, body, "sha256").hex(), signature):
+                    return
+        except TypeError:
+            raise SignatureMismatchError(
+                "The body is not bytes. Pass it raw: that is what was signed."
+            ) from None
     why = "is that of this body under none of the secrets" if keys else "cannot be checked without a secret"
     raise SignatureMismatchError(f"The signature {why}. Refuse the delivery; if genuine, see to the secrets.")

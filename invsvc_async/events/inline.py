@@ -1,0 +1,100 @@
+"""
+Have an event handled before its delivery is answered, at most once; never outstay the sender's patience.
+
+Between a claim and its end stands a handler that may fail, hang or be cancelled with its request.  The end is
+recorded in a task of its own, so that no cancellation can lose it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any, Final
+
+from invsvc_async.events.receipt import Receipt, unavailable
+from invsvc_async.events.stores import Delivery, Entry, Standing
+from invsvc_async.events.worker import report_failure
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Coroutine
+
+    from invsvc_async.events.event import Event
+    from invsvc_async.events.stores import Store
+    from invsvc_async.events.worker import Worker
+
+__all__ = ["Inline"]
+
+_log: Final = logging.getLogger("invsvc_async.events")
+_RECORD_WITHIN: Final = 1.0  # seconds that the answer waits for the record
+
+
+class Inline:
+    """
+    Claim events in *store*, for *lease* seconds each, and have them handled by *handle*.
+
+    What is sent once only is stored whole, so that *worker* can try again.
+    """
+
+    def __init__(
+        self, store: Store, worker: Worker, handle: Callable[[Event], Awaitable[object]], *, lease: float
+    ) -> None:
+        self._store = store
+        self._worker = worker
+        self._handle = handle
+        self._lease = lease
+        self._records: set[asyncio.Task[object]] = set()
+
+    async def answer(self, until: float, event: Event, *, once: bool) -> Receipt:
+        """Handle *event* by that time of the running loop; *once* says that it will not be sent again."""
+        if not once and event.dedupe_key is None:
+            return await self._attempt(until, event, None)
+        delivery = Delivery(key=event.dedupe_key, type=event.type, body=event.raw if once else None)
+        try:
+            async with asyncio.timeout_at(until):
+                claim = await self._store.claim(delivery, lease=self._lease)
+        except Exception as failure:  # noqa: BLE001 - a store of one's own may raise anything
+            return unavailable(failure, event)
+        if isinstance(claim, Entry):
+            return await self._attempt(until, event, claim)
+        if claim is Standing.BUSY:
+            return Receipt(429, "busy", event, headers={"Retry-After": "5"})
+        return Receipt(200, "duplicate", event)
+
+    async def ended(self) -> None:
+        """Wait until all that ended is recorded."""
+        if self._records:
+            await asyncio.wait(self._records)
+
+    async def _attempt(self, until: float, event: Event, entry: Entry | None) -> Receipt:
+        try:
+            async with asyncio.timeout_at(until):
+                await self._handle(event)
+        except asyncio.CancelledError:  # the sender went away: let its next attempt in
+            if entry is not None:
+                self._later(self._store.release(entry, delay=0))
+            raise
+        except Exception as error:  # noqa: BLE001 - a handler may raise anything
+            await self._failed(event, entry, error)
+            return Receipt(500, "failed", event)
+        if entry is not None:
+            await self._soon(self._worker.succeeded(entry))
+        return Receipt(200, "handled", event)
+
+    async def _failed(self, event: Event, entry: Entry | None, error: Exception) -> None:
+        if entry is not None and entry.body is not None:
+            await self._soon(self._worker.failed(entry, error))
+            return
+        _log.warning("Handling %s failed; the service sends it again", event.type, exc_info=error)
+        if entry is not None:
+            await self._soon(self._store.release(entry, delay=0))
+
+    async def _soon(self, record: Coroutine[Any, Any, object]) -> None:
+        """Record an end, before the answer if that is quick."""
+        await asyncio.wait({self._later(record)}, timeout=_RECORD_WITHIN)
+
+    def _later(self, record: Coroutine[Any, Any, object]) -> asyncio.Task[object]:
+        task = asyncio.create_task(record)
+        self._records.add(task)
+        task.add_done_callback(self._records.discard)
+        task.add_done_callback(report_failure)
+        return task

@@ -1,0 +1,73 @@
+"""
+Judge a delivery before anything is done with it: pure, so that every case can be laid out in a table.
+
+A forged event, an authentic one that cannot be read, and a well-formed one that nobody knows are three
+things, and get three answers.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+import attrs
+
+from invsvc_async.errors import EventError, MalformedEventError, SignatureMismatchError
+from invsvc_async.events.event import Event, ResourceEvent
+from invsvc_async.events.parse import parse, says_test
+from invsvc_async.events.receipt import Receipt
+from invsvc_async.events.verify import SharedHeader, admit, prove
+
+if TYPE_CHECKING:
+    from invsvc_async.events.headers import Headers
+
+__all__ = ["Admitted", "Trust", "Unreadable"]
+
+
+@attrs.frozen
+class Admitted:
+    """
+    An event that may be acted on; as a ``test`` by the handler of tests alone.
+
+    ``sent`` says whether the service sends it again when it is not acknowledged.
+    """
+
+    event: Event
+    sent: Literal["once", "until acknowledged", "as a test"]
+
+
+@attrs.frozen
+class Unreadable:
+    """An authentic body that is no event."""
+
+    error: MalformedEventError
+
+
+@attrs.frozen
+class Trust:
+    """What a receiver trusts: the arguments of ``events.read``, checked."""
+
+    keys: tuple[bytes, ...] = attrs.field(repr=False)
+    shared_header: SharedHeader | None
+    accept_unsigned: bool
+
+    def judge(self, body: bytes, headers: Headers) -> Admitted | Unreadable | Receipt:
+        """Say what a delivery is; a ``Receipt`` refuses it."""
+        unsigned = self.accept_unsigned
+        try:
+            proof = prove(body, headers, self.keys, self.shared_header, accept_unsigned=unsigned)
+        except SignatureMismatchError as error:
+            return Receipt(401, "refused", error=error)
+        try:
+            event = parse(body, headers)
+        except MalformedEventError as error:
+            return Unreadable(error) if proof else Receipt(400, "unreadable", error=error)
+        try:
+            admit(event, proof, self.shared_header, accept_unsigned=unsigned)
+        except EventError as error:
+            # the dashboard's tests carry no custom header, and must say twice what they are
+            if not (event.body_says_test and says_test(headers)):
+                return Receipt(401, "refused", event, error)
+        if event.is_test:
+            return Admitted(event, "as a test")
+        again = isinstance(event, ResourceEvent) and proof != "signature"
+        return Admitted(event, "until acknowledged" if again else "once")

@@ -1,0 +1,210 @@
+"""
+Keep deliveries in this process, within a bound; never promise that they outlive it.
+
+For tests and for services that may lose what a kill leaves unhandled.
+"""
+
+from __future__ import annotations
+
+import heapq
+import time
+from typing import TYPE_CHECKING, Literal
+
+import attrs
+
+from invsvc_async.errors import JournalError
+from invsvc_async.events.stores import DeadLetter, Delivery, Entry, Standing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["MemoryStore"]
+
+
+@attrs.define(kw_only=True)
+class _Record:
+    id: int
+    key: str | None
+    type: str
+    body: bytes | None = attrs.field(repr=False)
+    received: float
+    due: float
+    state: Literal["open", "handled", "dead"] = "open"
+    ended: float = 0.0
+    lease: int = 0
+    attempts: int = 0
+    reason: str = ""
+
+
+class MemoryStore:
+    """
+    Keep at most *capacity* deliveries in memory; the oldest handled and dead ones are forgotten first.
+
+    Where even that leaves no room, the store counts as down, and the sender has to come back.  *clock* gives
+    seconds since the epoch.
+    """
+
+    def __init__(self, *, capacity: int = 10_000, clock: Callable[[], float] = time.time) -> None:
+        self._capacity = capacity
+        self._clock = clock
+        self._last = 0
+        self._records: dict[int, _Record] = {}
+        self._by_key: dict[str, _Record] = {}
+        self._waiting: list[tuple[float, int]] = []  # a heap; stale where a record's due is another by now
+        self._ended: dict[int, _Record] = {}  # handled and dead ones, oldest first
+
+    async def open(self) -> None:
+        """Do nothing: memory is always ready."""
+
+    async def close(self) -> None:
+        """Do nothing: what is kept stays as long as this object."""
+
+    async def put(self, delivery: Delivery) -> bool:
+        """Keep a delivery to be handled; ``False`` if its key is known."""
+        known = self._known(delivery)
+        if known is None:
+            self._schedule(self._add(delivery), self._clock())
+        elif known.state == "open" and known.body is None:
+            known.body = delivery.body
+            self._schedule(known, known.due)
+        return known is None
+
+    async def bury(self, found: Delivery | Entry, *, reason: str) -> bool:
+        """Make a dead letter of what arrived, or of what we hold (``False`` if the lease was lost)."""
+        record = self._held(found) if isinstance(found, Entry) else self._add(found)
+        if record is None:
+            return False
+        record.reason = reason
+        self._end(record, "dead")
+        return True
+
+    async def claim(self, delivery: Delivery, *, lease: float) -> Entry | Standing:
+        """Keep a delivery and take it at once; take over one whose lease ran out."""
+        record = self._known(delivery) or self._add(delivery)
+        if record.state != "open":
+            return Standing.HANDLED
+        if record.due > self._clock():
+            return Standing.BUSY if record.body is None else Standing.STORED
+        return self._lease(record, lease)
+
+    async def take(self, *, limit: int, lease: float) -> list[Entry]:
+        """Take waiting deliveries that are due and whole, oldest first."""
+        taken: list[Entry] = []
+        while self._waiting and self._waiting[0][0] <= self._clock() and len(taken) < limit:
+            due, number = heapq.heappop(self._waiting)
+            record = self._records.get(number)
+            if record is not None and record.state == "open" and record.due == due:
+                taken.append(self._lease(record, lease))
+        return taken
+
+    async def handled(self, entry: Entry) -> bool:
+        """Record that it is handled and drop its body; ``False`` if the lease was lost."""
+        record = self._held(entry)
+        if record is None:
+            return False
+        record.body = None
+        self._end(record, "handled")
+        return True
+
+    async def release(self, entry: Entry, *, delay: float) -> bool:
+        """Give it back, to be taken again after *delay*; ``False`` if the lease was lost."""
+        record = self._held(entry)
+        if record is None:
+            return False
+        record.lease += 1
+        self._schedule(record, self._clock() + delay)
+        return True
+
+    async def dead_letters(self, *, limit: int = 100) -> list[DeadLetter]:
+        """List dead letters, oldest first."""
+        dead = [record for record in self._records.values() if record.state == "dead"]
+        return [
+            DeadLetter(
+                id=record.id,
+                key=record.key,
+                type=record.type,
+                body=record.body or b"",
+                reason=record.reason,
+                attempts=record.attempts,
+                received_at=record.received,
+            )
+            for record in dead[:limit]
+        ]
+
+    async def revive(self, letter: DeadLetter) -> bool:
+        """Let a dead letter be handled again; ``False`` if it is none any more."""
+        record = self._records.get(letter.id)
+        if record is None or record.state != "dead":
+            return False
+        record.state, record.attempts = "open", 0
+        del self._ended[record.id]
+        self._schedule(record, self._clock())
+        return True
+
+    async def counts(self) -> dict[str, int]:
+        """Count the deliveries by state: ``open``, ``handled``, ``dead``."""
+        counts = {"open": 0, "handled": 0, "dead": 0}
+        for record in self._records.values():
+            counts[record.state] += 1
+        return counts
+
+    async def prune(self, *, older_than: float) -> int:
+        """Forget what was handled longer ago; such an event would be handled anew if it came again."""
+        before = self._clock() - older_than
+        old = [
+            record for record in self._ended.values() if record.ended < before and record.state == "handled"
+        ]
+        for record in old:
+            self._forget(record)
+        return len(old)
+
+    def _known(self, delivery: Delivery) -> _Record | None:
+        return None if delivery.key is None else self._by_key.get(delivery.key)
+
+    def _add(self, delivery: Delivery) -> _Record:
+        if len(self._records) >= self._capacity:
+            if not self._ended:
+                raise JournalError(f"{self._capacity} events wait in memory. Use a store on disk for more.")
+            self._forget(next(iter(self._ended.values())))
+        self._last += 1
+        now = self._clock()
+        record = _Record(
+            id=self._last, key=delivery.key, type=delivery.type, body=delivery.body, received=now, due=now
+        )
+        self._records[record.id] = record
+        if record.key is not None:
+            self._by_key[record.key] = record
+        return record
+
+    def _end(self, record: _Record, state: Literal["handled", "dead"]) -> None:
+        record.state, record.ended = state, self._clock()
+        self._ended[record.id] = record
+
+    def _forget(self, record: _Record) -> None:
+        del self._ended[record.id]
+        del self._records[record.id]
+        if record.key is not None:
+            del self._by_key[record.key]
+
+    def _schedule(self, record: _Record, due: float) -> None:
+        record.due = due
+        if record.body is not None:
+            heapq.heappush(self._waiting, (due, record.id))
+
+    def _lease(self, record: _Record, seconds: float) -> Entry:
+        record.lease += 1
+        record.attempts += 1
+        self._schedule(record, self._clock() + seconds)
+        return Entry(
+            id=record.id,
+            token=str(record.lease),
+            key=record.key,
+            type=record.type,
+            body=record.body,
+            attempts=record.attempts,
+        )
+
+    def _held(self, entry: Entry) -> _Record | None:
+        record = self._records.get(entry.id)
+        held = record is not None and record.state == "open" and str(record.lease) == entry.token
+        return record if held else None

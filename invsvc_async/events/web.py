@@ -1,0 +1,139 @@
+"""
+Carry deliveries from aiohttp and ASGI to a receiver; never judge an event, never let an exception out.
+
+What cannot be a delivery is answered by its head alone: another method (405), another kind of content (415),
+too many bytes (413).  A body that does not arrive by the receiver's deadline is answered 408.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any, Final
+
+from invsvc_async.events.headers import Headers, value_of
+from invsvc_async.events.receipt import Receipt
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+
+    from aiohttp import web
+
+    from invsvc_async.events.receiver import Receiver
+
+__all__ = ["AsgiApp", "answer_aiohttp"]
+
+_log: Final = logging.getLogger("invsvc_async.events")
+
+
+async def answer_aiohttp(receiver: Receiver, request: web.Request) -> web.Response:
+    """Answer one request of aiohttp."""
+    from aiohttp import web
+
+    receipt = await _answer(receiver, request.method, request.headers, request.content.iter_any())
+    return web.Response(status=receipt.status, text=receipt.outcome, headers=receipt.headers)
+
+
+class AsgiApp:
+    """
+    Be an ASGI application of one path, to be routed to, mounted or run by itself.
+
+    An object and not a function: Starlette takes a function for one of a ``Request``.
+    """
+
+    def __init__(self, receiver: Receiver) -> None:
+        self._receiver = receiver
+
+    async def __call__(
+        self,
+        scope: MutableMapping[str, Any],  # Any: as ASGI has it
+        receive: Callable[[], Awaitable[MutableMapping[str, Any]]],
+        send: Callable[[MutableMapping[str, Any]], Awaitable[None]],
+    ) -> None:
+        """Serve one connection."""
+        match scope["type"]:
+            case "http":
+                chunks = _chunks(receive)
+                receipt = await _answer(self._receiver, scope["method"], scope["headers"], chunks)
+                await _respond(send, receipt)
+            case "lifespan":
+                await self._live(receive, send)
+            case _:
+                await send({"type": "websocket.close", "code": 1003})
+
+    async def _live(
+        self,
+        receive: Callable[[], Awaitable[MutableMapping[str, Any]]],
+        send: Callable[[MutableMapping[str, Any]], Awaitable[None]],
+    ) -> None:
+        await receive()
+        try:
+            async with self._receiver:
+                await send({"type": "lifespan.startup.complete"})
+                await receive()
+        except Exception as error:  # noqa: BLE001 - the protocol has its own way to say so
+            await send({"type": "lifespan.startup.failed", "message": str(error)})
+        else:
+            await send({"type": "lifespan.shutdown.complete"})
+
+
+class _GoneError(Exception):
+    """The sender went away before its body was whole."""
+
+
+async def _answer(receiver: Receiver, method: str, headers: Headers, chunks: AsyncIterator[bytes]) -> Receipt:
+    until = asyncio.get_running_loop().time() + receiver.deadline
+    refusal = _refuse_by_head(method, headers, receiver.max_body_bytes)
+    if refusal is not None:
+        return refusal
+    body = bytearray()
+    try:
+        async with asyncio.timeout_at(until):
+            async for chunk in chunks:
+                body += chunk
+                if len(body) > receiver.max_body_bytes:
+                    return Receipt(413, "refused")
+    except TimeoutError:
+        return Receipt(408, "refused")
+    except Exception as error:  # noqa: BLE001 - each framework has its own words for a broken body
+        _log.info("A delivery broke off: %s", type(error).__name__)
+        return Receipt(400, "unreadable")
+    return await receiver.receive_until(until, bytes(body), headers)
+
+
+def _refuse_by_head(method: str, headers: Headers, limit: int) -> Receipt | None:
+    if method != "POST":
+        return Receipt(405, "refused", headers={"Allow": "POST"})
+    kind = (value_of(headers, "content-type") or "").partition(";")[0].strip().lower()
+    coding = (value_of(headers, "content-encoding") or "identity").lower()
+    if kind != "application/json" or coding != "identity":
+        return Receipt(415, "refused", headers={"Accept": "application/json"})
+    length = value_of(headers, "content-length") or ""
+    if length.isdecimal() and (len(length) > 18 or int(length) > limit):
+        return Receipt(413, "refused")
+    return None
+
+
+async def _chunks(receive: Callable[[], Awaitable[MutableMapping[str, Any]]]) -> AsyncIterator[bytes]:
+    more = True
+    while more:
+        message = await receive()
+        if message["type"] != "http.request":
+            raise _GoneError
+        yield message.get("body", b"")
+        more = message.get("more_body", False)
+
+
+async def _respond(send: Callable[[MutableMapping[str, Any]], Awaitable[None]], receipt: Receipt) -> None:
+    body = receipt.outcome.encode()
+    headers = {
+        "content-type": "text/plain; charset=utf-8",
+        "content-length": str(len(body)),
+        **receipt.headers,
+    }
+    pairs = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
+    try:
+        await send({"type": "http.response.start", "status": receipt.status, "headers": pairs})
+        await send({"type": "http.response.body", "body": body})
+    except Exception as error:  # noqa: BLE001 - each server has its own words for a sender that is gone
+        _log.info("An answer was not taken: %s", type(error).__name__)
