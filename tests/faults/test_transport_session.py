@@ -1,0 +1,179 @@
+"""An application's own session is used, never closed, and keeps every promise; one that cannot is refused in words."""
+
+from __future__ import annotations
+
+import asyncio
+import warnings
+
+import aiohttp
+import pytest
+
+from invsvc_async.errors import ConfigurationError
+from invsvc_async.reconcile.evidence import End
+from invsvc_async.transport import Transport
+from tests.faults.raw_server import OK, RawServer, obliging, on_both_loops, request_to, transport_for
+
+
+async def dropping(peer):
+    """Read one request, then reset."""
+    await peer.arrival()
+    await peer.end("rst")
+
+
+async def twice(request, send):
+    """Send again whatever fails, as an application's retry middleware does."""
+    try:
+        return await send(request)
+    except aiohttp.ClientError:
+        return await send(request)
+
+
+@pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "POST"])
+@on_both_loops
+async def test_borrowed_session_that_retries(method):
+    """Neither its middleware nor its raise_for_status can send a request twice or turn an answer into an error."""
+    async with aiohttp.ClientSession(middlewares=(twice,), raise_for_status=True) as session:
+        async with RawServer(dropping) as server, transport_for(server, session=session) as transport:
+            await transport.send(exchange := request_to(server, method))
+
+            assert (exchange.end, len(server.arrivals)) == (End.LOST, 1)
+        assert not session.closed
+
+
+@pytest.mark.parametrize("method", ["GET", "PUT"])
+async def test_borrowed_session_of_one_connection(method):
+    """Waiting for a place in its pool is not connecting, and is not sent when the deadline comes."""
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=1)) as session:
+        async with RawServer(silent_once) as server, transport_for(server, session=session) as transport:
+            first = asyncio.create_task(transport.send(busy := request_to(server, "GET")))
+            await server.came()
+            await transport.send(exchange := request_to(server, method, within=0.05, connect_timeout=0.01))
+            first.cancel()
+            await asyncio.gather(first, return_exceptions=True)
+
+            assert (exchange.end, exchange.timed_out) == (End.NOT_SENT, True)
+            assert (busy.end, len(server.arrivals)) == (End.LOST, 1)
+            assert exchange.ended - exchange.started >= 0.04
+
+
+async def silent_once(peer):
+    """Read one request and never answer."""
+    await peer.arrival()
+    await peer.gone()
+
+
+async def test_borrowed_session_that_decompresses_and_traces():
+    """What it sets by default for itself changes nothing here."""
+    seen = []
+
+    async def note(*_):
+        seen.append(1)
+
+    tracing = aiohttp.TraceConfig()
+    tracing.on_request_chunk_sent.append(note)
+    async with aiohttp.ClientSession(trace_configs=[tracing], headers={"X-App": "ours"}) as session:
+        async with RawServer(obliging) as server, transport_for(server, session=session) as transport:
+            await transport.send(exchange := request_to(server))
+
+            assert (exchange.end, server.arrivals[0].header("X-App"), bool(seen)) == (End.ANSWERED, "ours", True)
+
+
+@pytest.mark.parametrize("name", ["Expect", "content-length", "Transfer-Encoding", "Content-Encoding"])
+async def test_borrowed_session_with_a_header_that_breaks_writes(name):
+    """Refused, naming the header."""
+    async with aiohttp.ClientSession(headers={name: "100-continue"}) as session:
+        async with RawServer(obliging) as server, transport_for(server, session=session) as transport:
+            with pytest.raises(ConfigurationError, match=f"(?i){name}"):
+                await transport.send(request_to(server))
+            assert server.connections == 0
+
+
+async def test_borrowed_session_with_a_login_of_its_own():
+    """Refused: aiohttp would refuse to combine it with our credential at each request."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        session = aiohttp.ClientSession(auth=aiohttp.BasicAuth("user", "password"))
+    async with session, RawServer(obliging) as server, transport_for(server, session=session) as transport:
+        with pytest.raises(ConfigurationError, match="auth") as caught:
+            await transport.send(request_to(server))
+        assert "password" not in str(caught.value)
+
+
+async def test_borrowed_session_that_is_closed():
+    """Refused in words."""
+    session = aiohttp.ClientSession()
+    await session.close()
+    async with RawServer(obliging) as server, transport_for(server, session=session) as transport:
+        with pytest.raises(ConfigurationError, match="closed"):
+            await transport.send(request_to(server))
+
+
+async def test_borrowed_session_of_another_loop():
+    """Refused in words."""
+
+    async def make():
+        return aiohttp.ClientSession()
+
+    session = await asyncio.to_thread(asyncio.run, make())
+    async with RawServer(obliging) as server:
+        with pytest.raises(ConfigurationError, match="another event loop"):
+            await Transport(session=session).send(request_to(server))
+    await session.close()
+
+
+@pytest.mark.parametrize("settings", [{"ssl": False}, {"trust_env": True}])
+async def test_settings_that_belong_to_the_borrowed_session(settings):
+    """Refused when the transport is made."""
+    async with aiohttp.ClientSession() as session:
+        with pytest.raises(ConfigurationError, match="session"):
+            Transport(session=session, **settings)
+
+
+async def test_proxy_of_the_environment(monkeypatch):
+    """It is asked only where that was said."""
+    async with RawServer(obliging) as server, RawServer(obliging) as proxy:
+        monkeypatch.setenv("http_proxy", str(proxy.url.origin()))
+        monkeypatch.delenv("no_proxy", raising=False)
+        for trust_env in (False, True):
+            async with transport_for(server, trust_env=trust_env) as transport:
+                await transport.send(request_to(server))
+
+        assert (len(server.arrivals), len(proxy.arrivals)) == (1, 1)
+
+
+@pytest.mark.parametrize("method", ["GET", "PUT"])
+async def test_cookies_of_the_service(method):
+    """They are not kept: a client's requests depend on nothing but their arguments."""
+
+    async def script(peer):
+        while await peer.arrival():
+            await peer.send(OK.replace(b"\r\n\r\n", b"\r\nSet-Cookie: a=b\r\n\r\n"))
+
+    async with RawServer(script) as server, transport_for(server) as transport:
+        for _ in range(2):
+            await transport.send(request_to(server, method))
+
+        assert [each.header("Cookie") for each in server.arrivals] == [None, None]
+
+
+@on_both_loops
+async def test_many_requests_at_once():
+    """No more than the limit's share are in flight, all are answered, and every place comes back."""
+    most = running = 0
+
+    async def script(peer):
+        nonlocal most, running
+        while await peer.arrival():
+            running += 1
+            most = max(most, running)
+            await asyncio.sleep(0)
+            running -= 1
+            await peer.send(OK)
+
+    async with RawServer(script) as server, transport_for(server, max_concurrency=10) as transport:
+        exchanges = [request_to(server, method) for method in ("GET", "PUT", "POST", "DELETE") * 50]
+        await asyncio.gather(*map(transport.send, exchanges))
+
+        assert {each.end for each in exchanges} == {End.ANSWERED}
+        assert most <= 9  # one place is kept for reads that settle
+        assert server.connections <= 10
