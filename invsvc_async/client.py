@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from invsvc_async.resources.retentions import Retentions
     from invsvc_async.resources.sheets import Sheets
     from invsvc_async.resources.teams import Teams
-    from invsvc_async.resources.unlisted import ByteStream
+    from invsvc_async.resources.unlisted import ByteStream, Unlisted
     from invsvc_async.resources.users import Users
     from invsvc_async.resources.webhooks import Webhooks
     from invsvc_async.session import AttemptReport, DecisionReport
@@ -54,17 +54,26 @@ __all__ = ["Client"]
 
 _LOOPBACK = re.compile(r"localhost|127(\.\d{1,3}){3}|::1")
 _VERSION = re.compile(r"/v\d+$")
-_OURS_TO_SET = ("authorization", "content-type", "content-length", "content-encoding", "expect", "host", "transfer-encoding")
+_OURS_TO_SET = (
+    "authorization",
+    "content-type",
+    "content-length",
+    "content-encoding",
+    "expect",
+    "host",
+    "transfer-encoding",
+)
 
 
 class Client:
     """
     The service, as one application sees it: one credential, one pool of connections, one loop.
 
-    Make one for each application and share it: it is safe under thousands of tasks.  ``async with`` it, or call :meth:`aclose`.
-    Times are in seconds.  ``max_response_bytes`` bounds a body as received and as unfolded.  ``session`` is the
-    application's own ``aiohttp.ClientSession``: used, never closed.  ``journal`` names a file that stores each write before its first
-    byte.  The hooks get metadata only: ``on_attempt`` of each request, ``on_decision`` of each decision about a write, ``on_unsettled`` the
+    Make one for each application and share it: it is safe under thousands of tasks.  ``async with`` it, or
+    call :meth:`aclose`. Times are in seconds.  ``max_response_bytes`` bounds a body as received and as
+    unfolded.  ``session`` is the application's own ``aiohttp.ClientSession``: used, never
+    closed.  ``journal`` names a file that stores each write before its first byte.  The hooks get metadata
+    only: ``on_attempt`` of each request, ``on_decision`` of each decision about a write, ``on_unsettled`` the
     intent of each write whose fate is open.
 
     Raises:
@@ -99,7 +108,9 @@ class Client:
         clock: Clock | None = None,
     ) -> None:
         if not isinstance(credential, Credential):
-            raise ConfigurationError("the credential must be ApiKey(…), OAuthToken(…), PersonToken(…) or TokenProvider(…)")
+            raise ConfigurationError(
+                "the credential must be ApiKey(…), OAuthToken(…), PersonToken(…) or TokenProvider(…)"
+            )
         clock = clock or SystemClock()
         transport = Transport(
             max_concurrency=max_concurrency,
@@ -122,14 +133,19 @@ class Client:
             journal=_journal(journal),
         )
         self._view = View(
-            session=shared, timeouts=timeout, reads=reads, reconcile=reconcile, names=names, team=_checked_team(team)
+            session=shared,
+            timeouts=timeout,
+            reads=reads,
+            reconcile=reconcile,
+            names=names,
+            team=_checked_team(team),
         )
 
     @classmethod
     def of(cls, view: View) -> Self:
         """Make a client of an existing view; it shares everything with the one that the view is of."""
         client = cls.__new__(cls)
-        client._view = view
+        client._view = view  # noqa: SLF001 - its own class
         return client
 
     @classmethod
@@ -137,9 +153,10 @@ class Client:
         """
         Make a client from the environment, and from a profile of ``invsvc.toml``.
 
-        Reads ``INVSVC_BASE_URL``; one of ``INVSVC_API_KEY``, ``INVSVC_OAUTH_TOKEN`` and ``INVSVC_PERSON_TOKEN``; ``INVSVC_TEAM``;
-        ``INVSVC_PROFILE`` (or *profile*) names a table ``[profiles.NAME]`` of ``invsvc.toml`` in this directory, with ``base_url``, ``team`` and a
-        table ``names`` of parameter names.  The environment goes before the file; *settings* go before both.
+        Reads ``INVSVC_BASE_URL``; one of ``INVSVC_API_KEY``, ``INVSVC_OAUTH_TOKEN`` and
+        ``INVSVC_PERSON_TOKEN``; ``INVSVC_TEAM``; ``INVSVC_PROFILE`` (or *profile*) names a table
+        ``[profiles.NAME]`` of ``invsvc.toml`` in this directory, with ``base_url``, ``team`` and a table
+        ``names`` of parameter names.  The environment goes before the file; *settings* go before both.
 
         Raises:
             ConfigurationError: Something is missing or contradictory; it says what to set.
@@ -180,7 +197,8 @@ class Client:
 
     def for_team(self, team: str) -> Self:
         """
-        Give a view that acts on *team* (Connect): only API keys with that plan feature may; its 403 comes through.
+        Give a view that acts on *team* (Connect): only API keys with that plan feature may; its 403 comes
+        through.
 
         Spec: Authentication, 4.
         """
@@ -256,7 +274,8 @@ class Client:
         team: str | None = None,
     ) -> Envelope:
         """
-        Read anything else (GET), retried as reads are, and give the envelope, its ``data`` plain with exact numbers.
+        Read anything else (GET), retried as reads are, and give the envelope, its ``data`` plain with exact
+        numbers.
 
         Raises:
             InvalidRequestError: The method is not GET, or the path leaves the base URL; nothing was sent.
@@ -280,8 +299,8 @@ class Client:
         """
         Send any other write under the rules of all writes, and give its payload as plain data.
 
-        When the answer is lost, *reader* (an async callable of the client and the intent that returns a finding) finds out what
-        became of it; without one the verdict is UNKNOWN at once.
+        When the answer is lost, *reader* (an async callable of the client and the intent that returns a
+        finding) finds out what became of it; without one the verdict is UNKNOWN at once.
 
         Raises:
             InvalidRequestError: The method reads, or the path leaves the base URL; nothing was sent.
@@ -310,7 +329,7 @@ class Client:
         return self._unlisted.download(path, params=params, team=team)
 
     @cached_property
-    def _unlisted(self) -> Any:  # Any: resources.unlisted.Unlisted, imported on first use
+    def _unlisted(self) -> Unlisted:
         from invsvc_async.resources.unlisted import Unlisted
 
         return Unlisted(self._view)
@@ -319,17 +338,22 @@ class Client:
 
     @property
     def unsettled(self) -> tuple[Intent, ...]:
-        """The intents of this client whose fate is open (cancelled in flight, unknown), oldest first; 10,000 at most."""
+        """
+        The intents of this client whose fate is open (cancelled in flight, unknown), oldest first; 10,000 at
+        most.
+        """
         return tuple(self._view.session.unsettled.values())
 
     async def settle(
         self, intent: Intent, *, reader: Reader | None = None, same_mode: bool = False
     ) -> Outcome[Any]:  # Any: the intent's operation says what the value is
         """
-        Find out, later or elsewhere, what became of a write that was sent; it only reads, so twice is harmless.
+        Find out, later or elsewhere, what became of a write that was sent; it only reads, so twice is
+        harmless.
 
-        *reader* is the caller's own where the write had one.  ``same_mode=True`` is the caller's word that the intent belongs to this
-        credential's team and data mode, where neither an answer nor the credential itself can show it.
+        *reader* is the caller's own where the write had one.  ``same_mode=True`` is the caller's word that
+        the intent belongs to this credential's team and data mode, where neither an answer nor the credential
+        itself can show it.
 
         Raises:
             InvalidRequestError: The intent belongs to another base URL, team, data mode or credential.
@@ -360,7 +384,9 @@ class Client:
         """
         journal = self._view.session.journal
         if journal is None:
-            raise ConfigurationError("there is nothing to recover from: make the client with journal='outbox.db'")
+            raise ConfigurationError(
+                "there is nothing to recover from: make the client with journal='outbox.db'"
+            )
         await journal.open()
         return [
             await settled(self._view, intent, reader=None, same_mode=True, journaled=True)
@@ -380,7 +406,10 @@ class Client:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Close the connections (never a session of the application's); what is in flight ends, and its intents stay."""
+        """
+        Close the connections (never a session of the application's); what is in flight ends, and its intents
+        stay.
+        """
         await self._view.session.aclose()
 
 
@@ -394,9 +423,15 @@ def _checked_url(text: object, *, allow_insecure_http: bool) -> str:
         raise ConfigurationError(f"base_url is not a URL: {error}") from None
     path = parts.path.rstrip("/")
     problems = [
-        (parts.scheme not in ("http", "https") or not host, "must begin with https:// (or http://) and name a host"),
+        (
+            parts.scheme not in ("http", "https") or not host,
+            "must begin with https:// (or http://) and name a host",
+        ),
         (bool(parts.username or parts.password), "must carry no credentials: pass ApiKey(…) or the like"),
-        (bool(parts.query or parts.fragment) or "?" in text or "#" in text, "must carry no query or fragment"),
+        (
+            bool(parts.query or parts.fragment) or "?" in text or "#" in text,
+            "must carry no query or fragment",
+        ),
         (not _VERSION.search(path), "must end in the version segment, such as https://host.example/v2"),
         (
             parts.scheme == "http" and not _LOOPBACK.fullmatch(host or "") and not allow_insecure_http,

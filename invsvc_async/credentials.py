@@ -62,7 +62,9 @@ def _checked(text: object, name: str) -> str:
     if text.lower().startswith("bearer "):
         raise ConfigurationError(f"{name} takes the bare token, without 'Bearer ' in front")
     if not text.isascii() or not text.isprintable() or " " in text:
-        raise ConfigurationError(f"{name} holds a space, a line break or a character that no token has: check how it was read")
+        raise ConfigurationError(
+            f"{name} holds a space, a line break or a character that no token has: check how it was read"
+        )
     return text
 
 
@@ -84,7 +86,8 @@ class PersonToken(Credential):
     """
     An identity-provider token of a person, or a personal MCP token.
 
-    Live or test is the person's stored preference: ``users.update_preferences(testmode=…)`` flips what later calls see.
+    Live or test is the person's stored preference: ``users.update_preferences(testmode=…)`` flips what later
+    calls see.
     """
 
     kind = "person_token"
@@ -95,8 +98,8 @@ class TokenProvider(Credential):
     """
     A token that an async callable fetches, kept until the authentication layer refuses it.
 
-    *source* takes nothing and returns the bare token.  At most one call of it runs at a time, however many requests wait. *kind* tells
-    what it fetches: ``"api_key"``, ``"oauth_token"`` or ``"person_token"``.
+    *source* takes nothing and returns the bare token.  At most one call of it runs at a time, however many
+    requests wait. *kind* tells what it fetches: ``"api_key"``, ``"oauth_token"`` or ``"person_token"``.
     """
 
     renewable = True
@@ -117,7 +120,9 @@ class TokenProvider(Credential):
         return f"Bearer {self._token or await self._fetch()}"
 
     async def renew(self, refused: str | None) -> bool:
-        """Fetch a fresh token, unless somebody has since *refused* was sent; False if it is the same one again."""
+        """
+        Fetch a fresh token, unless somebody has since *refused* was sent; False if it is the same one again.
+        """
         if self._token is None or f"Bearer {self._token}" == refused:
             await self._fetch()
         return f"Bearer {self._token}" != refused
@@ -140,7 +145,9 @@ class TokenProvider(Credential):
         except ConfigurationError:
             raise
         except Exception as error:
-            raise ConfigurationError(f"TokenProvider: the source failed with {type(error).__name__}") from error
+            raise ConfigurationError(
+                f"TokenProvider: the source failed with {type(error).__name__}"
+            ) from error
         finally:
             self._fetching = None
         return self._token

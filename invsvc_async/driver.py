@@ -73,6 +73,7 @@ class Driver(Generic[T]):
     ) -> None:
         self.view = view
         self.session = view.session
+        self.journal = view.journal or view.session.journal
         self.request = request
         self.operation = request.operation
         self.intent = intent
@@ -131,7 +132,7 @@ class Driver(Generic[T]):
     def current_intent(self) -> Intent:
         """Give the intent as another process would need it now."""
         intent = stored(self.operation, self.intent, self.history)
-        return _with_mode(intent, self.session.livemode)
+        return _with_mode(intent, livemode=self.session.livemode)
 
     def _not_sending(self) -> Done:
         """Say what a settle finds where a resume would send."""
@@ -139,7 +140,9 @@ class Driver(Generic[T]):
         read_at = last.started if isinstance(last, Reading) else None
         evidence = Evidence(basis="absence" if self.intent.sent else "never sent", read_at=read_at)
         return Done(
-            verdict=Verdict.NOT_APPLIED, reason="it has not happened, and settling sends nothing", evidence=evidence
+            verdict=Verdict.NOT_APPLIED,
+            reason="it has not happened, and settling sends nothing",
+            evidence=evidence,
         )
 
     def _line(self) -> tuple[str | None, str] | None:
@@ -159,9 +162,9 @@ class Driver(Generic[T]):
             self.error = error
             self._add(Attempt(started=started, ended=clock.now(), end=End.NOT_SENT, error=_facts(error)))
             return
-        if self.session.journal is not None:
+        if self.journal is not None:
             intent = stored(self.operation, self.intent, self.history, send=send, at=started)
-            await self.session.journal.sending(_with_mode(intent, self.session.livemode))
+            await self.journal.sending(_with_mode(intent, livemode=self.session.livemode))
         try:
             await self.view.attempt(self.request, deadline=deadline, exchange=exchange)
         finally:
@@ -172,7 +175,8 @@ class Driver(Generic[T]):
 
     def _attempt(self, exchange: Exchange, send: Send) -> Attempt:
         assert exchange.end is not None
-        readable, failure, stamp, retry_after, own = False, None, None, None, False
+        readable, own, stamp, retry_after = False, False, None, None
+        failure: InvsvcError | None = None
         try:
             envelope = self.view.opened(self.request, exchange)
             self.value = self.result.of_answer(envelope, self.request)
@@ -210,7 +214,9 @@ class Driver(Generic[T]):
         operation = BY_NAME[read.reader]
         in_doubt = self._known().in_doubt
         if operation.name == "webhooks.list":
-            request = Request(operation=operation, query={"limit": str(LIST_SIZE)}, team=self.intent.scope.team)
+            request = Request(
+                operation=operation, query={"limit": str(LIST_SIZE)}, team=self.intent.scope.team
+            )
             fetch = partial(self._fetch, request, in_doubt=in_doubt)
             reading: Reading = await self.session.listings.share(self.intent.scope.team, fetch)
             return self._without_own_claims(reading)
@@ -219,7 +225,7 @@ class Driver(Generic[T]):
         if no_such_read(self._known(), reading):
             self.session.warn_once(
                 "journey_reader",
-                f"reading a journey back answered HTTP {reading.status}: journey updates in doubt stay unknown here. "
+                f"reading a journey back answered HTTP {reading.status}: updates in doubt stay unknown here. "
                 "Set ReconcilePolicy(journey_reader=…) to a read that this deployment has, or to None",
             )
         return reading
@@ -270,7 +276,7 @@ class Driver(Generic[T]):
 
     def _own_reader(self, name: str) -> Reader | None:
         if name == self.intent.reader:
-            return self.reader
+            return self.reader or _no_reader
         if name != JOURNEY_READER:
             return None
         own = self.intent.policy.journey_reader  # an intent from elsewhere holds but its name
@@ -281,7 +287,9 @@ class Driver(Generic[T]):
         return own if callable(own) else _no_reader
 
     async def _ask(self, reader: Reader) -> Reading:
-        """Let the caller's own reader look; whatever it raises, or gives that is no finding, is a failed read."""
+        """
+        Let the caller's own reader look; whatever it raises, or gives that is no finding, is a failed read.
+        """
         from invsvc_async.client import Client
 
         clock = self.session.clock
@@ -293,7 +301,11 @@ class Driver(Generic[T]):
                 return Reading(started=started, ended=clock.now(), finding=found)
             if self.operation.finder == "journey":
                 return Reading(
-                    started=started, ended=clock.now(), status=200, own_envelope=True, seen=_plain_journey(found)
+                    started=started,
+                    ended=clock.now(),
+                    status=200,
+                    own_envelope=True,
+                    seen=_plain_journey(found),
                 )
             why = f"the reader gave a {type(found).__name__}, not a finding"
         except Exception as error:  # noqa: BLE001 - the caller's code; a failed read is no evidence of anything
@@ -306,7 +318,11 @@ class Driver(Generic[T]):
     async def _concluded(self, done: Done) -> Outcome[T]:
         known = self._known()
         value = await self._value_of(done)
-        lost = done.verdict is Verdict.APPLIED and self.operation.finder == "created_webhook" and self.value is None
+        lost = (
+            done.verdict is Verdict.APPLIED
+            and self.operation.finder == "created_webhook"
+            and self.value is None
+        )
         outcome = Outcome(
             verdict=done.verdict,
             message=done.reason,
@@ -321,8 +337,8 @@ class Driver(Generic[T]):
             started_as=self.intent,
         )
         self._claim(done)
-        if self.session.journal is not None:
-            await self.session.journal.settled(outcome.intent, outcome)
+        if self.journal is not None:
+            await self.journal.settled(outcome.intent, outcome)
         if done.verdict is Verdict.UNKNOWN:
             self.session.leave_unsettled(outcome.intent)
         else:
@@ -336,7 +352,9 @@ class Driver(Generic[T]):
             return self.value
         if done.evidence.basis == "reader":
             return done.value  # type: ignore[no-any-return]  # the caller's reader says what it is
-        if done.value is None and self.operation.finder == "updated_webhook":  # its answer need not hold the webhook
+        if (
+            done.value is None and self.operation.finder == "updated_webhook"
+        ):  # its answer need not hold the webhook
             done_value = (await self._look(Read(reader="webhooks.get", why="the value"))).seen
             return self.result.of_state(done_value or dict(self.intent.path))
         return None if done.value is None else self.result.of_state(done.value)
@@ -355,8 +373,11 @@ class Driver(Generic[T]):
 
     def _shelve(self) -> None:
         """Keep the intent, if and only if a byte of it may have left."""
-        if self._known().sends:
-            self.session.leave_unsettled(self.current_intent())
+        intent, sent = self.current_intent(), bool(self._known().sends)
+        if self.journal is not None:
+            self.journal.shelved(intent, sent=sent)
+        if sent:
+            self.session.leave_unsettled(intent)
 
     # --- telling
 
@@ -366,15 +387,19 @@ class Driver(Generic[T]):
             return
         kind, reason, verdict = _words(decision)
         level = logging.INFO if noted else logging.DEBUG
-        log.log(level, "%s %s: %s%s", self.operation.name, self.intent.key, kind, f" ({reason})" if reason else "")
+        log.log(
+            level, "%s %s: %s%s", self.operation.name, self.intent.key, kind, f" ({reason})" if reason else ""
+        )
         report = DecisionReport(
             operation=self.operation.name, key=self.intent.key, decision=kind, reason=reason, verdict=verdict
         )
         self.session.tell(self.session.on_decision, report)
 
 
-async def _no_reader(client: Client, intent: Intent) -> CannotTell:  # noqa: ARG001, RUF029 - a reader's form
-    return CannotTell("the intent names a journey reader that this client does not have: give it in its ReconcilePolicy")
+async def _no_reader(client: Client, intent: Intent) -> CannotTell:  # noqa: ARG001 - a reader's form
+    return CannotTell(
+        f"the intent names a reader of the caller's own ({intent.reader or JOURNEY_READER}); give it here"
+    )
 
 
 def _words(decision: Decision) -> tuple[Any, str, str | None]:  # Any: one of DecisionReport's literals
@@ -394,7 +419,7 @@ def _closed() -> Done:
     return Done(verdict=Verdict.UNKNOWN, reason=reason, evidence=Evidence(basis="none"))
 
 
-def _with_mode(intent: Intent, livemode: bool | None) -> Intent:
+def _with_mode(intent: Intent, *, livemode: bool | None) -> Intent:
     """Note the data mode in the scope of *intent*, once an answer has shown it."""
     if intent.scope.livemode is not None or livemode is None:
         return intent

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import datetime
 
+    from invsvc_async.outcome import Outcome
     from invsvc_async.reconcile.intent import Intent
-    from invsvc_async.writes import Outcome
 
 
 def _restore(cls: type[InvsvcError], args: tuple[object, ...], state: dict[str, object]) -> InvsvcError:
@@ -99,17 +99,17 @@ class ServiceError(InvsvcError):
     The service answered with an error; the subclass follows from the HTTP status alone.
 
     Attributes: ``status``; ``code`` and ``message`` as sent; ``details``, a text, a tuple of texts, or
-    (authentication layer) plain data; ``timestamp``, the service's time where the body had one;
-    ``headers`` of the answer; ``raw``, the first 64 KiB of its body; ``operation``; ``retry_after`` in
-    seconds where the answer carried one; ``own_envelope``, whether the body was the service's own error envelope
-    (a proxy's page and the authentication layer's raw body are not).
+    (authentication layer) plain data; ``timestamp``, the service's time where the body had one; ``headers``
+    of the answer; ``raw``, the first 64 KiB of its body; ``operation``; ``retry_after`` in seconds where the
+    answer carried one; ``own_envelope``, whether the body was the service's own error envelope (a proxy's
+    page and the authentication layer's raw body are not).
 
     Spec: Errors.
     """
 
     hint: ClassVar[str] = "Look at .details and .raw."
 
-    def __init__(  # noqa: PLR0913 - the fields of an error body
+    def __init__(
         self,
         *,
         status: int,
@@ -133,7 +133,9 @@ class ServiceError(InvsvcError):
         self.operation = operation
         self.retry_after = retry_after
         self.own_envelope = own_envelope
-        told = " ".join(str(part) for part in (code, message and f"({message})") if part) or "no readable body"
+        told = (
+            " ".join(str(part) for part in (code, message and f"({message})") if part) or "no readable body"
+        )
         lead = f"{operation}: " if operation else ""
         details_text = f" {_short(details)}" if details else ""
         super().__init__(f"{lead}HTTP {status} {told}{details_text}. {self.hint}")
@@ -175,7 +177,10 @@ class ConflictError(ServiceError):
 
 
 class RateLimitedError(ServiceError):
-    """HTTP 429: too many requests, or (other codes) credits or a daily limit used up, which waiting does not mend."""
+    """
+    HTTP 429: too many requests, or (other codes) credits or a daily limit used up, which waiting does not
+    mend.
+    """
 
     hint = "Wait for .retry_after seconds where it is set; credits and daily limits need a person."
 
@@ -206,7 +211,9 @@ class WriteError(InvsvcError):
 
     hint: ClassVar[str] = ""
 
-    def __init__(self, message: str, *, outcome: Outcome[Any]) -> None:  # Any: errors do not carry the type of the value
+    def __init__(
+        self, message: str, *, outcome: Outcome[Any]
+    ) -> None:  # Any: errors do not carry the type of the value
         self.outcome = outcome
         super().__init__(f"{message}. {self.hint}")
 
@@ -231,7 +238,9 @@ class WriteSupersededError(WriteError):
 class AmbiguousWriteError(WriteError):
     """Nothing that can be read tells whether the write happened."""
 
-    hint = "Do not send it again blindly: keep .intent and call client.settle(intent) later, or look yourself."
+    hint = (
+        "Do not send it again blindly: keep .intent and call client.settle(intent) later, or look yourself."
+    )
 
 
 class SecretLostError(WriteError):
@@ -270,7 +279,7 @@ class SignatureMismatchError(EventError):
 
 
 class SignatureMissingError(EventError):
-    """This event must be signed and is not."""
+    """An event that must be signed came without a signature."""
 
 
 class MalformedEventError(EventError):

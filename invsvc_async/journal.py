@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from invsvc_async.outcome import Outcome
     from invsvc_async.reconcile.intent import Intent
-    from invsvc_async.writes import Outcome
 
 __all__ = ["Journal"]
 
@@ -23,7 +23,16 @@ class Journal(Protocol):
         ...
 
     async def sending(self, intent: Intent) -> None:
-        """Store *intent*, durably, before the first byte of a send; replaces an earlier revision of its key."""
+        """
+        Store *intent*, durably, before the first byte of a send; replaces an earlier revision of its key.
+        """
+        ...
+
+    def shelved(self, intent: Intent, *, sent: bool) -> None:
+        """
+        Note, without waiting and without fail, how far a cancelled write got; not *sent*: provably nothing of
+        it left.
+        """
         ...
 
     async def settled(self, intent: Intent, outcome: Outcome[object]) -> None:

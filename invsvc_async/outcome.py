@@ -43,9 +43,10 @@ class Outcome(Generic[T_co]):
     """
     What became of a write, and on which evidence.
 
-    ``value`` is the model where the verdict is APPLIED and it is known; ``error`` the last failure seen, whatever the verdict; ``attempts`` how
-    many requests were tried, those that never left included; ``resends`` how many of them were sent again on proof of
-    absence; ``secret_lost`` that a webhook was created and the answer with its secret was not received; ``message`` the one-line reason.
+    ``value`` is the model where the verdict is APPLIED and it is known; ``error`` the last failure seen,
+    whatever the verdict; ``attempts`` how many requests were tried, those that never left included;
+    ``resends`` how many of them were sent again on proof of absence; ``secret_lost`` that a webhook was
+    created and the answer with its secret was not received; ``message`` the one-line reason.
     """
 
     verdict: Verdict
@@ -73,16 +74,21 @@ class Outcome(Generic[T_co]):
 
         Raises:
             ServiceError: The service refused it.
-            WriteNotAppliedError, WriteSupersededError, AmbiguousWriteError, SecretLostError: As the verdict says.
+            WriteNotAppliedError, WriteSupersededError, AmbiguousWriteError, SecretLostError: As the verdict
+            says.
 
         """
         if self.verdict is Verdict.APPLIED:
             if self.secret_lost:
-                raise SecretLostError(f"{self._lead()}: applied, but its secret was lost", outcome=self) from self.error
+                raise SecretLostError(
+                    f"{self._lead()}: applied, but its secret was lost", outcome=self
+                ) from self.error
             return self.value  # type: ignore[return-value]  # None only where no read gives the value; see explain()
         if self.verdict is Verdict.REFUSED and isinstance(self.error, ServiceError):
             raise self.error
-        raise _ERRORS[self.verdict](f"{self._lead()}: {self.verdict}: {self.message}", outcome=self) from self.error
+        raise _ERRORS[self.verdict](
+            f"{self._lead()}: {self.verdict}: {self.message}", outcome=self
+        ) from self.error
 
     def _lead(self) -> str:
         return f"{self.intent.operation} ({self.intent.key})"

@@ -22,7 +22,9 @@ FILE = "invsvc.toml"
 _KEYS = {"base_url": str, "team": str, "allow_insecure_http": bool, "names": dict, "reconcile": dict}
 
 
-def from_environment(environment: Mapping[str, str], profile: str | None) -> dict[str, Any]:  # Any: Client's settings
+def from_environment(
+    environment: Mapping[str, str], profile: str | None
+) -> dict[str, Any]:  # Any: Client's settings
     """
     Gather what ``Client`` takes, the environment before the file.
 
@@ -67,7 +69,8 @@ def _checked(found: dict[str, Any], place: str) -> dict[str, Any]:
     wrong = [key for key, value in found.items() if not isinstance(value, _KEYS.get(key, ()))]
     if wrong:
         raise ConfigurationError(
-            f"{place}: {', '.join(wrong)} cannot stand there; it takes {', '.join(_KEYS)} (tokens belong in the environment)"
+            f"{place}: {', '.join(wrong)} cannot stand there; it takes {', '.join(_KEYS)} "
+            "(tokens belong in the environment)"
         )
     settings = dict(found)
     for key, cls in (("names", ParameterNames), ("reconcile", ReconcilePolicy)):

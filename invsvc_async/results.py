@@ -1,5 +1,6 @@
 """
-Make a write's value from its answer, or from a state that was read; by the operation's row, never by guessing.
+Make a write's value from its answer, or from a state that was read; by the operation's row, never by
+guessing.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Result", "result_of"]
 
-T = TypeVar("T")
+T = TypeVar("T", bound=models.Model)
 T_co = TypeVar("T_co", covariant=True)
 
 
@@ -70,7 +71,11 @@ class _Open(_Modelled[T]):
 
     def of_answer(self, envelope: Envelope, request: Request) -> T | None:
         payload = envelope.data
-        if not isinstance(payload, dict) or payload.get("id") != request.path.get("id") or "url" not in payload:
+        if (
+            not isinstance(payload, dict)
+            or payload.get("id") != request.path.get("id")
+            or "url" not in payload
+        ):
             return None
         return convert.one(self.model, envelope)
 
@@ -81,7 +86,9 @@ class _Deleted:
 
     def of_answer(self, envelope: Envelope, request: Request) -> models.Deleted:
         return convert.structure(
-            models.Deleted, {"id": request.path.get("id"), "message": envelope.message}, meta=convert.meta_of(envelope)
+            models.Deleted,
+            {"id": request.path.get("id"), "message": envelope.message},
+            meta=convert.meta_of(envelope),
         )
 
     def of_state(self, state: Wire) -> models.Deleted:
@@ -100,7 +107,9 @@ class _Plain:
 
 
 @cache
-def result_of(operation: Operation) -> Result[Any]:  # Any: the table names the model, the resource's method types it
+def result_of(
+    operation: Operation,
+) -> Result[Any]:  # Any: the table names the model, the resource's method types it
     """Find how the value of *operation* is made."""
     if operation.name == "webhooks.delete":
         return _Deleted()

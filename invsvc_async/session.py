@@ -19,7 +19,6 @@ from yarl import URL
 from invsvc_async import wire
 from invsvc_async.errors import ConfigurationError, NotSentError, ResponseLostError, ServiceError
 from invsvc_async.operations import Kind
-from invsvc_async.quota import RetryQuota
 from invsvc_async.reconcile.clock import ServerClock
 from invsvc_async.reconcile.evidence import End
 from invsvc_async.transport import Exchange, Transport
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from invsvc_async.credentials import Credential
     from invsvc_async.journal import Journal
     from invsvc_async.operations import Operation
+    from invsvc_async.quota import RetryQuota
     from invsvc_async.reconcile.evidence import Wire
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.settings import ParameterNames, ReadRetries, ReconcilePolicy, Timeouts
@@ -75,7 +75,9 @@ class AttemptReport:
 
 @attrs.frozen(kw_only=True)
 class DecisionReport:
-    """Tell a hook of one decision about a write: what is done next and why; ``verdict`` is set on the last one."""
+    """
+    Tell a hook of one decision about a write: what is done next and why; ``verdict`` is set on the last one.
+    """
 
     operation: str
     key: str
@@ -101,7 +103,9 @@ class Session:
     journal: Journal | None = None
     server_clock: ServerClock = attrs.field(factory=ServerClock)
     unsettled: OrderedDict[str, Intent] = attrs.field(factory=OrderedDict)
-    claims: OrderedDict[str, str] = attrs.field(factory=OrderedDict)  # webhook id -> key of the intent that made it
+    claims: OrderedDict[str, str] = attrs.field(
+        factory=OrderedDict
+    )  # webhook id -> key of the intent that made it
     turns: Turns = attrs.field(factory=Turns)
     listings: Listings = attrs.field(factory=Listings)
     livemode: bool | None = None  # as answers showed it
@@ -129,7 +133,9 @@ class Session:
             await self.journal.aclose()
 
     def claim(self, webhook_id: str, key: str) -> None:
-        """Note that the webhook is the one that intent *key* made, so that no other intent takes it for its own."""
+        """
+        Note that the webhook is the one that intent *key* made, so that no other intent takes it for its own.
+        """
         self.claims.setdefault(webhook_id, key)
         if len(self.claims) > CLAIMS_KEPT:
             self.claims.popitem(last=False)
@@ -180,8 +186,9 @@ class View:
     reconcile: ReconcilePolicy
     names: ParameterNames
     team: str | None = None
+    journal: Journal | None = None  # goes before the session's
 
-    def check_authority(self, operation: Operation, team: str | None = None) -> None:
+    def check_authority(self, operation: Operation) -> None:
         """
         Refuse what the specification closes to the credential's kind, before anything is sent.
 
@@ -193,8 +200,8 @@ class View:
         if operation.credentials and kind not in operation.credentials:
             wanted = " or ".join(_AUTHORITY_WORDS[each] for each in operation.credentials)
             raise ConfigurationError(
-                f"{operation.name} needs {wanted}; this client holds {_AUTHORITY_WORDS[kind]}. Nothing was sent: "
-                "make a client with such a credential"
+                f"{operation.name} needs {wanted}; this client holds {_AUTHORITY_WORDS[kind]}. "
+                "Nothing was sent: make a client with such a credential"
             )
 
     def team_of(self, request: Request) -> str | None:
@@ -213,8 +220,8 @@ class View:
         """
         Put *request* on the wire once and return the record of it; raises nothing of the network's.
 
-        *deadline* is of the event loop's clock.  A caller that must know the end even when cancelled hands in its own *exchange*,
-        made by :meth:`exchange`.
+        *deadline* is of the event loop's clock.  A caller that must know the end even when cancelled hands in
+        its own *exchange*, made by :meth:`exchange`.
         """
         record = exchange or await self.exchange(request, deadline=deadline, lane=lane, not_after=not_after)
         await self.session.transport.send(record)
@@ -260,7 +267,9 @@ class View:
                 path = path.replace(f"{{{name}}}", quote(value, safe=""))
         team = self.team_of(request)
         query = {**request.query, "team": team} if team else request.query
-        text = f"{self.session.base_url}{path}?{urlencode(query)}" if query else f"{self.session.base_url}{path}"
+        text = (
+            f"{self.session.base_url}{path}?{urlencode(query)}" if query else f"{self.session.base_url}{path}"
+        )
         return URL(text, encoded=True)
 
     def opened(self, request: Request, exchange: Exchange) -> Envelope:
@@ -333,12 +342,13 @@ def _no_answer(operation: str, exchange: Exchange) -> NotSentError | ResponseLos
     if exchange.timed_out:
         why = f"timed out ({why})"
     if exchange.end is End.NOT_SENT:
+        advice = "Check the address and the network, then call again."
         return NotSentError(
-            f"{operation}: the request never left this machine: {why}. Check the address and the network, then call again.",
-            operation=operation,
+            f"{operation}: the request never left this machine: {why}. {advice}", operation=operation
         )
+    advice = "Reads can be called again; a write is settled by reading."
     return ResponseLostError(
-        f"{operation}: the request was sent and its answer was lost: {why}. Reads can be called again; a write is settled by reading.",
+        f"{operation}: the request was sent and its answer was lost: {why}. {advice}",
         operation=operation,
         status=exchange.status,
     )

@@ -6,18 +6,42 @@ Times are in seconds.
 
 from __future__ import annotations
 
+from math import inf
 from typing import TYPE_CHECKING, Literal
 
 import attrs
-from attrs import validators
+
+from invsvc_async.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from invsvc_async.reconcile.evidence import Reader
 
 __all__ = ["ParameterNames", "ReadRetries", "ReconcilePolicy", "Timeouts"]
 
-_positive = validators.and_(validators.instance_of((int, float)), validators.gt(0))
-_not_negative = validators.and_(validators.instance_of((int, float)), validators.ge(0))
+
+def _positive(_settings: object, field: attrs.Attribute[float], value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < inf:
+        raise ConfigurationError(f"{field.name} must be a number of seconds above 0, not {value!r}")
+
+
+def _not_negative(_settings: object, field: attrs.Attribute[float], value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < inf:
+        raise ConfigurationError(f"{field.name} must be a number, 0 or above, not {value!r}")
+
+
+def _count(least: int) -> Callable[[object, attrs.Attribute[int], object], None]:
+    def check(_settings: object, field: attrs.Attribute[int], value: object) -> None:
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise ConfigurationError(f"{field.name} must be a whole number, {least} or above, not {value!r}")
+
+    return check
+
+
+def _resend(_settings: object, _field: attrs.Attribute[str], value: object) -> None:
+    if value not in ("proven", "never"):
+        raise ConfigurationError(f"resend must be 'proven' or 'never', not {value!r}")
 
 
 @attrs.frozen(kw_only=True)
@@ -42,7 +66,7 @@ class ReadRetries:
     1 of it (``timeout_cost`` after a timeout), a success gives ``refund`` back; at 0 nothing is retried.
     """
 
-    attempts: int = attrs.field(default=4, validator=[validators.instance_of(int), validators.ge(1)])
+    attempts: int = attrs.field(default=4, validator=_count(1))
     initial: float = attrs.field(default=0.1, validator=_positive)
     maximum: float = attrs.field(default=5.0, validator=_positive)
     quota: float = attrs.field(default=100.0, validator=_not_negative)
@@ -55,22 +79,22 @@ class ReconcilePolicy:
     """
     Say how a write whose answer cannot be trusted is settled; all times in seconds.
 
-    ``settle_after_error`` is the window after a 500 in the service's own envelope, ``settle_after_loss`` after every
-    other ambiguous end: no "not applied" is said on a read that was started earlier.  ``deadline`` counts from
-    the first ambiguous end.  ``resend="proven"`` sends again on proof of absence, ``max_resends`` times at most.
-    ``absence_within`` is how long after the first send the absence of a create, or a webhook equal to its baseline, still proves anything.
-    ``journey_reader`` names the read of a journey: ``"journeys.get"`` is ``GET /journeys/{id}``, which the specification
-    does not list; ``None`` says that there is none; an async callable of the client and the intent replaces it, and returns
-    a Journey or a finding.  ``journey_reads_show_drafts`` says that the read shows the draft of a published journey too.
+    ``settle_after_error`` is the window after a 500 in the service's own envelope, ``settle_after_loss``
+    after every other ambiguous end: no "not applied" is said on a read that was started
+    earlier.  ``deadline`` counts from the first ambiguous end.  ``resend="proven"`` sends again on proof of
+    absence, ``max_resends`` times at most. ``absence_within`` is how long after the first send the absence of
+    a create, or a webhook equal to its baseline, still proves anything. ``journey_reader`` names the read of
+    a journey: ``"journeys.get"`` is ``GET /journeys/{id}``, which the specification does not list; ``None``
+    says that there is none; an async callable of the client and the intent replaces it, and returns a Journey
+    or a finding.  ``journey_reads_show_drafts`` says that the read shows the draft of a published journey
+    too.
     """
 
     settle_after_error: float = attrs.field(default=2.0, validator=_not_negative)
     settle_after_loss: float = attrs.field(default=15.0, validator=_not_negative)
     deadline: float = attrs.field(default=90.0, validator=_not_negative)
-    resend: Literal["proven", "never"] = attrs.field(
-        default="proven", validator=validators.in_(("proven", "never"))
-    )
-    max_resends: int = attrs.field(default=1, validator=[validators.instance_of(int), validators.ge(0)])
+    resend: Literal["proven", "never"] = attrs.field(default="proven", validator=_resend)
+    max_resends: int = attrs.field(default=1, validator=_count(0))
     wait_when_limited: bool = False
     clock_slack: float = attrs.field(default=0.25, validator=_not_negative)
     clock_band: float = attrs.field(default=1.0, validator=_not_negative)
@@ -84,8 +108,8 @@ class ParameterNames:
     """
     Name the query parameters whose names the specification does not show.
 
-    Every default here is an *assumption*: ``invsvc doctor`` asks a deployment which of them it honours.  A name set to
-    ``None`` is never sent, and asking for that filter is an error.
+    Every default here is an *assumption*: ``invsvc doctor`` asks a deployment which of them it honours.  A
+    name set to ``None`` is never sent, and asking for that filter is an error.
 
     Spec: Endpoints, Invoices.
     """

@@ -6,8 +6,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import attrs
-
 from invsvc_async.driver import Driver
 from invsvc_async.errors import InvalidRequestError
 from invsvc_async.operations import BY_NAME
@@ -62,10 +60,12 @@ def request_of(intent: Intent) -> Request:
 
 def check_scope(view: View, intent: Intent, *, same_mode: bool) -> None:
     """
-    Refuse an intent that would be looked for in the wrong place: what is not there would seem not to have happened.
+    Refuse an intent that would be looked for in the wrong place: what is not there would seem not to have
+    happened.
 
     Raises:
-        InvalidRequestError: It belongs to another base URL or team, or may belong to another data mode or credential.
+        InvalidRequestError: It belongs to another base URL or team, or may belong to another data mode or
+            credential.
 
     """
     session, scope = view.session, intent.scope
@@ -77,17 +77,26 @@ def check_scope(view: View, intent: Intent, *, same_mode: bool) -> None:
         return
     if scope.livemode is not None and session.livemode is not None and scope.livemode != session.livemode:
         modes = {True: "live", False: "test"}
-        raise _refusal(intent, f"it was {modes[scope.livemode]} data, and this client's credential is for {modes[session.livemode]} data")
+        raise _refusal(
+            intent,
+            f"it was {modes[scope.livemode]} data, and this client is for {modes[session.livemode]} data",
+        )
     if not _same_place(view, intent):
-        raise _refusal(intent, "nothing shows that this client's credential has its team and data mode; if it has, say same_mode=True")
+        raise _refusal(
+            intent,
+            "nothing shows that this client has its team and data mode; if it has, say same_mode=True",
+        )
 
 
 def _same_place(view: View, intent: Intent) -> bool:
-    """Tell whether the credential is the same one, or answers have shown the same mode of a team that is named."""
+    """
+    Tell whether the credential is the same one, or answers have shown the same mode of a team that is named.
+    """
     session, scope = view.session, intent.scope
     mine = session.credential.fingerprint(intent.key)
     if mine is not None and mine == scope.credential:
-        return session.credential.kind != "person_token"  # whose mode is a preference that may have changed since
+        # A person's mode is a preference that may have changed since.
+        return session.credential.kind != "person_token"
     shown = scope.livemode is not None and scope.livemode == session.livemode
     return shown and (scope.team is not None or scope.credential is None)
 

@@ -74,7 +74,9 @@ class Listings:
         self._next: dict[Hashable, _Listing] = {}
         self._under_way: dict[Hashable, asyncio.Lock] = {}
 
-    async def share(self, what: Hashable, fetch: Callable[[], Awaitable[Any]]) -> Any:  # Any: what *fetch* gives
+    async def share(
+        self, what: Hashable, fetch: Callable[[], Awaitable[Any]]
+    ) -> Any:  # Any: what *fetch* gives
         """Have what *fetch* gives, begun after this call; one fetch serves all who wait for it."""
         listing = self._next.get(what)
         if listing is None:

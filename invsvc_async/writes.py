@@ -38,13 +38,16 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
     A write that is sent when it is awaited, once, however often that is.
 
     ``await write`` gives the model, or raises if it did not come about; ``await write.outcome()`` gives the
-    :class:`Outcome` and raises only for cancellation and misuse.  It is a coroutine: ``create_task``, ``TaskGroup``, ``gather`` and
-    ``wait_for`` take it.  A second awaiter shares the first's run; if the first is cancelled, the second goes on from there,
-    finding out first what became of what was sent.  Dropped without being awaited, closed or handed on, it warns.
+    :class:`Outcome` and raises only for cancellation and misuse.  It is a coroutine: ``create_task``,
+    ``TaskGroup``, ``gather`` and ``wait_for`` take it.  A second awaiter shares the first's run; if the first
+    is cancelled, the second goes on from there, finding out first what became of what was sent.  Dropped
+    without being awaited, closed or handed on, it warns.
     """
 
-    __slots__ = ("_baseline", "_coroutine", "_driver", "_intent", "_keep_lost", "_key", "_outcome", "_policy",
-                 "_reader", "_request", "_resumes", "_running", "_spent", "_tag", "_view", "_waiting")  # fmt: skip
+    __slots__ = (
+        "_baseline", "_coroutine", "_driver", "_intent", "_keep_lost", "_key", "_outcome", "_policy",
+        "_reader", "_request", "_resumes", "_running", "_spent", "_tag", "_view", "_waiting",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -54,7 +57,7 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
         baseline: Wire = None,
         tag: bool | str | None = None,
         reader: Reader | None = None,
-        on_lost_secret: Literal["raise", "keep"] = "raise",
+        on_lost_secret: Literal["raise", "keep"] = "raise",  # noqa: S107 - a policy, no password
         resumes: Intent | None = None,
     ) -> None:
         self._spent = False  # awaited, closed or handed on
@@ -62,7 +65,7 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
         self._request = request
         self._baseline = _without_secret(baseline)
         self._reader = reader
-        self._keep_lost = on_lost_secret == "keep"
+        self._keep_lost = on_lost_secret == "keep"  # noqa: S105 - a policy, no password
         self._tag = f"[iv-{b32encode(token_bytes(10)).decode().lower()}]" if tag is True else tag or None
         self._resumes = resumes
         self._policy = resumes.policy if resumes else view.reconcile
@@ -130,7 +133,10 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
         journey_reader: Reader | Literal["journeys.get"] | None | Unset = UNSET,
         journey_reads_show_drafts: bool | Unset = UNSET,
     ) -> Write[T_co]:
-        """Give the same write under another policy, or with single settings changed (seconds); this one is spent."""
+        """
+        Give the same write under another policy, or with single settings changed (seconds); this one is
+        spent.
+        """
         changes: dict[str, Any] = {  # Any: each is checked by ReconcilePolicy
             "settle_after_error": settle_after_error,
             "settle_after_loss": settle_after_loss,
@@ -146,15 +152,23 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
         return self._but(policy=attrs.evolve(policy or self._policy, **changed))
 
     def keyed(self, key: str) -> Write[T_co]:
-        """Give the same write under a key of the caller's (1 to 200 printable characters), for batches; this one is spent."""
+        """
+        Give the same write under a key of the caller's (1 to 200 printable characters), for batches; this one
+        is spent.
+        """
         if not key or len(key) > 200 or not key.isprintable():
             from invsvc_async.errors import InvalidRequestError
 
-            raise InvalidRequestError("key: 1 to 200 printable characters", operation=self._request.operation.name)
+            raise InvalidRequestError(
+                "key: 1 to 200 printable characters", operation=self._request.operation.name
+            )
         return self._but(key=key)
 
     def tagged(self) -> Write[T_co]:
-        """Give the same write, where it creates a webhook, with a tag at the end of its description; this one is spent."""
+        """
+        Give the same write, where it creates a webhook, with a tag at the end of its description; this one is
+        spent.
+        """
         if self._request.operation.finder != "created_webhook" or self._tag is not None:
             return self
         return self._but(tag=f"[iv-{b32encode(token_bytes(10)).decode().lower()}]")
@@ -175,7 +189,7 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
         return self._coro().send(value)
 
     def throw(  # type: ignore[override]  # the one-argument form is the only one that is not deprecated
-        self, typ: BaseException, val: object = None, tb: TracebackType | None = None, /
+        self, typ: BaseException, _val: object = None, _tb: TracebackType | None = None, /
     ) -> Any:
         """Raise inside, as a coroutine does; for event loops."""
         return self._coro().throw(typ)
@@ -195,7 +209,9 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
     def __del__(self) -> None:
         if not getattr(self, "_spent", True):
             name = self._request.operation.name
-            warnings.warn(f"{name} was never awaited: nothing was sent", RuntimeWarning, stacklevel=2, source=self)
+            warnings.warn(
+                f"{name} was never awaited: nothing was sent", RuntimeWarning, stacklevel=2, source=self
+            )
 
     def __repr__(self) -> str:
         state = self._outcome.verdict if self._outcome else "under way" if self._driver else "not sent"
@@ -203,7 +219,9 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
 
     # --- how it is made
 
-    def _but(self, *, policy: ReconcilePolicy | None = None, key: str | None = None, tag: str | None = None) -> Write[T_co]:
+    def _but(
+        self, *, policy: ReconcilePolicy | None = None, key: str | None = None, tag: str | None = None
+    ) -> Write[T_co]:
         if self._driver is not None:
             from invsvc_async.errors import ConfigurationError
 

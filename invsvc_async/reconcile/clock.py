@@ -23,13 +23,17 @@ _WHOLE_MS = 0.001  # timestamps are cut to whole milliseconds
 
 
 def bounds_of(stamp: int, started: float, ended: float) -> Bounds:
-    """Bracket the difference by one answer with *stamp* (server ms), sent at *started* and received at *ended*."""
+    """
+    Bracket the difference by one answer with *stamp* (server ms), sent at *started* and received at *ended*.
+    """
     server = stamp / 1000
     return Bounds(low=server - ended, high=server + _WHOLE_MS - started)
 
 
 def agree(known: Iterable[Bounds], slack: float) -> Bounds | None:
-    """Intersect *known*; ``None`` where there are none, or where two exclude each other by more than *slack*."""
+    """
+    Intersect *known*; ``None`` where there are none, or where two exclude each other by more than *slack*.
+    """
     lows_highs = [(each.low, each.high) for each in known]
     if not lows_highs:
         return None
@@ -49,7 +53,9 @@ class ServerClock:
     the old ones are out of date, and each write learns its own.
     """
 
-    _buckets: deque[tuple[float, float, float]] = attrs.field(factory=deque)  # (begun, highest low, lowest high)
+    _buckets: deque[tuple[float, float, float]] = attrs.field(
+        factory=deque
+    )  # (begun, highest low, lowest high)
 
     def learn(self, stamp: int, started: float, ended: float) -> None:
         """Take in an answer's *stamp* (server ms) with the local times of its send and receipt."""

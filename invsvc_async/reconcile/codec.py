@@ -8,6 +8,8 @@ from decimal import Decimal
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import attrs
+
 from invsvc_async import settings, wire
 from invsvc_async.errors import InvalidRequestError, InvsvcError
 from invsvc_async.operations import BY_NAME
@@ -69,7 +71,8 @@ def parsed(text: str | bytes, what: str) -> dict[str, Wire]:
     version = plain["schema"]
     if version != SCHEMA or isinstance(version, bool):
         raise InvalidRequestError(
-            f"{what} of schema version {version!r}, and this package reads version {SCHEMA}: use the version that made it, or a newer one"
+            f"{what} of schema version {version!r}, and this package reads version {SCHEMA}: "
+            "use the version that made it, or a newer one"
         )
     return plain
 
@@ -96,7 +99,9 @@ def _misfit(intent: Intent) -> str | None:
         names = {"method", "path"}
     if set(intent.path) != names:
         return f"its path names {sorted(intent.path)}, not {sorted(names)}"
-    if operation.finder in ("journey", "created_webhook", "updated_webhook") and not isinstance(intent.body, dict):
+    if operation.finder in ("journey", "created_webhook", "updated_webhook") and not isinstance(
+        intent.body, dict
+    ):
         return "its body is not an object"
     if operation.finder == "created_webhook" and not isinstance(intent.body.get("url"), str):
         return "its body has no url"
@@ -131,22 +136,26 @@ def _without_secrets(value: Wire) -> Wire:
 @cache
 def _converter() -> Converter:
     """Make the converter: strict about types, for what it reads may be damaged."""
-    import attrs
     from cattrs import Converter
     from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, override
 
     names = {"Reader": str, "Wire": Any, "Bounds": evidence.Bounds, "Finding": Any}
-    for cls in (settings.ReconcilePolicy, evidence.Reading, evidence.Attempt, Intent):
+    unresolved: tuple[type[Any], ...] = (settings.ReconcilePolicy, evidence.Reading, evidence.Attempt, Intent)
+    for cls in unresolved:
         attrs.resolve_types(cls, localns=names)
     converter = Converter(forbid_extra_keys=True)
     for kind in (str, bool, int):
         converter.register_structure_hook(kind, _exactly(kind))
     converter.register_structure_hook(float, _number)
     converter.register_structure_hook(evidence.End, lambda value, _: evidence.End(value))
-    special = {
-        settings.ReconcilePolicy: {"journey_reader": override(struct_hook=_reader, unstruct_hook=_reader_by_name)},
+    special: dict[type[Any], dict[str, Any]] = {
+        settings.ReconcilePolicy: {
+            "journey_reader": override(struct_hook=_reader, unstruct_hook=_reader_by_name)
+        },
         evidence.Reading: {
-            "claimed_by_others": override(struct_hook=lambda value, _: frozenset(value), unstruct_hook=sorted),
+            "claimed_by_others": override(
+                struct_hook=lambda value, _: frozenset(value), unstruct_hook=sorted
+            ),
             "finding": override(struct_hook=_finding, unstruct_hook=_finding_to_wire),
         },
     }
@@ -176,7 +185,7 @@ def _number(value: Any, _: object) -> float:  # Any: a Decimal or an int of the 
 def _reader(value: object, _: object) -> str | None:
     if value is not None and value not in ("journeys.get", "journey_reader"):
         raise TypeError("no name of a reader")
-    return value  # type: ignore[return-value]  # one of the two names, or none
+    return str(value) if value is not None else None
 
 
 def _reader_by_name(reader: object) -> str | None:
@@ -188,7 +197,7 @@ def _finding_to_wire(finding: Finding | None) -> Wire:
     if finding is None:
         return None
     name = next(name for name, cls in _FINDINGS.items() if type(finding) is cls)
-    fields = {field: getattr(finding, field) for field in finding.__slots__ if not field.startswith("__")}
+    fields = {each.name: getattr(finding, each.name) for each in attrs.fields(type(finding))}
     return {"finding": name, **{field: _plain(value) for field, value in fields.items()}}
 
 
@@ -210,4 +219,7 @@ def _finding(plain: Any, _: object) -> Finding | None:  # Any: parsed JSON
         return None
     cls = _FINDINGS[plain["finding"]]
     fields = {name: value for name, value in plain.items() if name != "finding"}
-    return cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()})  # type: ignore[no-any-return]
+    found: Finding = cls(
+        **{n: tuple(value) if isinstance(value, list) else value for n, value in fields.items()}
+    )
+    return found

@@ -2,8 +2,8 @@
 Decide what to do next about a write, from all that happened to it so far.
 
 A pure function: no clock, no network, no client; "now" is the time of the last event.  One function serves a
-live await, settling and resuming later, batches, and the exhaustive check; a Send that a mere ``settle`` is given
-means "not applied".  What a read shows is judged in ``find``; the windows, the deadline and the rule of
+live await, settling and resuming later, batches, and the exhaustive check; a Send that a mere ``settle`` is
+given means "not applied".  What a read shows is judged in ``find``; the windows, the deadline and the rule of
 re-sends are here, once.
 """
 
@@ -51,7 +51,8 @@ def decide(operation: Operation, intent: Intent, history: History) -> Decision:
     """
     Tell what to do next about *intent*, as it was when this process took it up, after *history*.
 
-    *history* is that of this process alone; one that begins with ``Resumed`` takes over the intent's ``sent``.
+    *history* is that of this process alone; one that begins with ``Resumed`` takes over the intent's
+    ``sent``.
     """
     known = Known(operation, intent, history)
     return _settle(known) if known.in_doubt else _first(known)
@@ -70,7 +71,12 @@ def _first(known: Known) -> Decision:
         return _never_left(known)
     if last.status == 401 and last.token_renewed and sum(each.token_renewed for each in known.attempts) == 1:
         return _send(known)
-    if known.policy.wait_when_limited and last.status == 429 and last.retry_after is not None and _is_rate(last):
+    if (
+        known.policy.wait_when_limited
+        and last.status == 429
+        and last.retry_after is not None
+        and _is_rate(last)
+    ):
         return _limited(known, last, last.retry_after)
     return _refused(known, last)
 
@@ -126,7 +132,9 @@ def _settle(known: Known) -> Decision:
     if any(send.kind == "applied" for send in known.carried):
         return _answered_before(known, last)
     if not _reader(known):
-        return _answered(known, last) or _unknown(known, "nothing that can be read tells: there is no read for this write")
+        return _answered(known, last) or _unknown(
+            known, "nothing that can be read tells: there is no read for this write"
+        )
     return _answered(known, last) or _judged(known, last) or _next_read(known)
 
 
@@ -177,7 +185,9 @@ def _by_state(known: Known, finding: Finding, reading: Reading) -> Decision:
         case Applied():
             return _shown(known, finding, reading)
         case Holds(value):
-            return _applied(known, value, "equal", "the state is as wanted, already so or by this write", reading)
+            return _applied(
+                known, value, "equal", "the state is as wanted, already so or by this write", reading
+            )
         case Superseded(reason):
             return _done(known, Verdict.SUPERSEDED, reason, "baseline", reading)
         case CannotTell(reason, candidates):
@@ -191,7 +201,11 @@ def _absent(known: Known, reading: Reading) -> Decision:
     if echo is not None and kind_of(echo) == "echo":
         return _refused(known, echo, reading)
     return _resend(known, reading) or _done(
-        known, Verdict.NOT_APPLIED, "a read after the settle window shows that it has not happened", "absence", reading
+        known,
+        Verdict.NOT_APPLIED,
+        "a read after the settle window shows that it has not happened",
+        "absence",
+        reading,
     )
 
 
@@ -214,17 +228,28 @@ def _tries_spent(known: Known) -> bool:
 
 
 def _needs_audit(known: Known) -> bool:
-    """Tell whether a create was sent more than once: one read after the windows then reports a second effect."""
+    """
+    Tell whether a create was sent more than once: one read after the windows then reports a second effect.
+    """
     return known.operation.finder == "created_webhook" and len(known.sends) > 1
 
 
 def _positive(known: Known) -> Done | None:
-    """Fall back on an earlier sign that a re-sent create is there, when the read for its duplicates told nothing."""
+    """
+    Fall back on an earlier sign that a re-sent create is there, when the read for its duplicates told
+    nothing.
+    """
     if not _needs_audit(known):
         return None
     for event in reversed(known.history):
         if isinstance(event, Attempt) and kind_of(event) == "applied":
-            return _applied(known, event.value, "answered", "the service answered so, when it was sent again", duplicates=None)
+            return _applied(
+                known,
+                event.value,
+                "answered",
+                "the service answered so, when it was sent again",
+                duplicates=None,
+            )
         if isinstance(event, Reading) and is_evidence(known, event):
             finding = find(known, event)
             if isinstance(finding, Applied):
@@ -248,7 +273,9 @@ def _next_read(known: Known) -> Decision:
 
 
 def _due(known: Known) -> float:
-    """Tell when the next read is due: one at once, then spaced by backoff, one exactly when the windows end."""
+    """
+    Tell when the next read is due: one at once, then spaced by backoff, one exactly when the windows end.
+    """
     readings = known.readings
     if readings and _positive(known):
         return max(known.over, known.now)
@@ -290,9 +317,7 @@ def _shown(known: Known, finding: Applied[Wire], reading: Reading) -> Done:
         basis = "equal"
     elif known.intent.tag is not None:
         basis = "tag"
-    return _applied(
-        known, finding.value, basis, "the state shows it", reading, duplicates=finding.duplicates
-    )
+    return _applied(known, finding.value, basis, "the state shows it", reading, duplicates=finding.duplicates)
 
 
 def _applied(
@@ -322,7 +347,9 @@ def _not_applied(known: Known, basis: Basis, reason: str) -> Done:
 def _out_of_time(known: Known) -> Done:
     if known.now < known.over:
         left = known.over - known.now
-        return _unknown(known, f"the time to find out ran out while the settle window is open for another {left:.1f} s")
+        return _unknown(
+            known, f"the time to find out ran out while the settle window is open for another {left:.1f} s"
+        )
     return _unknown(known, "the time to find out ran out: no read after the settle window could tell")
 
 

@@ -7,13 +7,14 @@ steady clock, whole milliseconds of the service's clock.  So a history can be st
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar
 
 import attrs
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from invsvc_async.client import Client
     from invsvc_async.reconcile.intent import Intent
 
@@ -112,8 +113,8 @@ class Resumed:
     """
     A process took the write up again: only the intent's ``sent`` (server times) carries over.
 
-    ``journaled``: the intent comes from a journal that stored every send, so an empty ``sent`` proves that nothing left.
-    ``sender_gone``: whoever sent it is provably dead, so no request of it can still leave.
+    ``journaled``: the intent comes from a journal that stored every send, so an empty ``sent`` proves that
+    nothing left. ``sender_gone``: whoever sent it is provably dead, so no request of it can still leave.
     """
 
     at: float
@@ -154,17 +155,20 @@ class Superseded:
 
 @attrs.frozen
 class CannotTell:
-    """This read cannot tell; *candidates* could be ours."""
+    """The read cannot tell; *candidates* could be ours."""
 
     reason: str
     candidates: tuple[Wire, ...] = ()
 
 
 Finding: TypeAlias = Applied[Any] | Holds[Any] | Absent | Superseded | CannotTell  # Any: wire data
-Reader: TypeAlias = "Callable[[Client, Intent], Awaitable[Any]]"  # Any: a Finding (for journeys, a Journey too)
+Reader: TypeAlias = (
+    "Callable[[Client, Intent], Awaitable[Any]]"  # Any: a Finding (for journeys, a Journey too)
+)
 
 Basis: TypeAlias = Literal[
-    "answered", "tag", "match", "equal", "last_updated", "baseline", "absence", "gone", "reader", "never sent", "none"
+    "answered", "tag", "match", "equal", "last_updated", "baseline", "absence", "gone", "reader",
+    "never sent", "none",
 ]  # fmt: skip
 
 
@@ -174,7 +178,9 @@ class Evidence:
 
     basis: Basis
     read_at: float | None = None  # start of the read that showed it, local s
-    window_until: float | None = None  # until when the write could still have landed, local s; None: no window
+    window_until: float | None = (
+        None  # until when the write could still have landed, local s; None: no window
+    )
     candidates: tuple[Wire, ...] = ()
     duplicates: tuple[Wire, ...] | None = ()  # None: not known
 
@@ -209,8 +215,8 @@ class Send:
     """
     Send the request, now.
 
-    ``not_after`` (local s) is the end of the proof that allows a re-send (``None`` for a first one): the transport refuses a later send as
-    NOT_SENT.
+    ``not_after`` (local s) is the end of the proof that allows a re-send (``None`` for a first one): the
+    transport refuses a later send as NOT_SENT.
     """
 
     not_after: float | None = None

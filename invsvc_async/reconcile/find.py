@@ -57,13 +57,16 @@ def _with_decay(known: Known, reading: Reading, finding: Finding) -> Finding:
 
 
 def no_such_read(known: Known, reading: Reading) -> bool:
-    """Tell whether the answer means that the deployment has no read of journeys, which the specification does not list."""
+    """
+    Tell whether the answer means that the deployment has no read of journeys, which the specification does
+    not list.
+    """
     if known.operation.finder != "journey" or reading.finding is not None or reading.status not in _NOT_THERE:
         return False
     return reading.own_envelope or reading.status != 404
 
 
-# --- PUT /journeys/{id}
+# --- The update of a journey
 
 
 def _journey(known: Known, reading: Reading) -> Finding:
@@ -71,7 +74,9 @@ def _journey(known: Known, reading: Reading) -> Finding:
     if seen.get("status") != "draft" and not known.policy.journey_reads_show_drafts:
         return CannotTell(f"the journey is {seen.get('status')!r}: the read may show its published snapshot")
     wanted = {
-        name: value for name, value in known.intent.body.items() if value is not None or name not in _NEVER_NULL
+        name: value
+        for name, value in known.intent.body.items()
+        if value is not None or name not in _NEVER_NULL
     }
     if not wanted:
         return CannotTell("only nulls were sent, for fields that a journey never shows as null")
@@ -98,7 +103,7 @@ def _same_time(seen: dict[str, Wire], baseline: Wire) -> bool:
     return baseline is not None and last is not None and same(last, baseline.get("last_updated"))
 
 
-# --- POST /webhooks
+# --- The create of a webhook
 
 
 def _created_webhook(known: Known, reading: Reading) -> Finding:
@@ -111,7 +116,9 @@ def _created_webhook(known: Known, reading: Reading) -> Finding:
         first, *others = sorted(exact, key=lambda hook: hook["created_at"])
         return Applied(first, duplicates=tuple(others))
     if candidates:
-        return CannotTell(f"{len(candidates)} webhook(s) of this URL could be ours", candidates=tuple(candidates))
+        return CannotTell(
+            f"{len(candidates)} webhook(s) of this URL could be ours", candidates=tuple(candidates)
+        )
     if reading.full or reading.raw_count >= 100:
         return CannotTell("the list is full and has no cursor, so it may be cut off")
     return _with_decay(known, reading, Absent())
@@ -122,7 +129,10 @@ def _is_hook(item: Wire) -> TypeGuard[dict[str, Any]]:  # Any: wire data
 
 
 def _wanted_hook(known: Known) -> dict[str, Wire]:
-    return {"status": "active", **{name: value for name, value in known.intent.body.items() if value is not None}}
+    return {
+        "status": "active",
+        **{name: value for name, value in known.intent.body.items() if value is not None},
+    }
 
 
 def _description(hook: dict[str, Wire]) -> str:
@@ -168,13 +178,15 @@ def _surely_after(known: Known, hook: dict[str, Wire]) -> bool:
     return known.when(hook.get("created_at")) in ("after", "band")
 
 
-# --- PUT /webhooks/{id}
+# --- The update of a webhook
 
 
 def _updated_webhook(known: Known, reading: Reading) -> Finding:
     baseline, body = known.baseline, known.intent.body
     if reading.status == 404:
-        return Superseded("the webhook is gone") if baseline else CannotTell("the webhook is gone, or never was")
+        return (
+            Superseded("the webhook is gone") if baseline else CannotTell("the webhook is gone, or never was")
+        )
     sent = [name for name in HOOK_FIELDS if name in body]
     if not sent:
         return CannotTell("no field was sent that a webhook shows")
@@ -194,7 +206,7 @@ def _agrees(one: dict[str, Wire], other: dict[str, Wire], names: list[str]) -> b
     return all(same_hook_field(name, one.get(name), other.get(name)) for name in names)
 
 
-# --- DELETE /webhooks/{id}
+# --- The delete of a webhook
 
 
 def _deleted_webhook(known: Known, reading: Reading) -> Finding:

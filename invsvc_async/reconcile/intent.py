@@ -30,7 +30,7 @@ class Scope:
 class SentEnd:
     """How a send ended.  ``latest``: server time (s) by which it had ended; ``None`` without clock bounds."""
 
-    # "not applied": it never left, or was answered by a definite no; short, long: ambiguous, with that settle window
+    # "not applied": it never left, or had a definite no; short, long: ambiguous, by settle window
     kind: Literal["applied", "not applied", "short", "long"]
     latest: float | None = None
 
@@ -40,8 +40,8 @@ class Sent:
     """
     One send, stored before its first byte.
 
-    ``earliest`` and ``latest`` bracket the server time (s) of its start; ``None`` where no clock bounds were known.
-    ``end`` is added when it is known.
+    ``earliest`` and ``latest`` bracket the server time (s) of its start; ``None`` where no clock bounds were
+    known. ``end`` is added when it is known.
     """
 
     earliest: float | None = None
@@ -55,10 +55,11 @@ class Intent:
     """
     What is to be written, as plain data.
 
-    ``operation`` is its name in the table (``"webhooks.create"``); ``path`` the names filled into the operation's path (for
-    ``client.write``: ``{"method": …, "path": …}``); ``query`` and ``body`` as they go on the wire; ``tag`` the text at the end of a new
-    webhook's description; ``baseline`` the last known state (wire form) and ``bounds`` the clock bounds of the sending process, both
-    from before the first send; ``sent`` every send so far.
+    ``operation`` is its name in the table (``"webhooks.create"``); ``path`` the names filled into the
+    operation's path (for ``client.write``: ``{"method": …, "path": …}``); ``query`` and ``body`` as they go
+    on the wire; ``tag`` the text at the end of a new webhook's description; ``baseline`` the last known state
+    (wire form) and ``bounds`` the clock bounds of the sending process, both from before the first send;
+    ``sent`` every send so far.
     """
 
     key: str

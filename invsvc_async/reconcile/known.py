@@ -1,5 +1,6 @@
 """
-Gather what an intent and its history establish: sends, windows, clock bounds, baseline; pure, never a verdict.
+Gather what an intent and its history establish: sends, windows, clock bounds, baseline; pure, never a
+verdict.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class Sending:
     latest: float | None
     ended_by: float | None
     window: float  # s after its end in which it may still land
-    over: float  # local time from which on a read that starts is after the window, by this machine's clock alone
+    over: float  # local time from which on a read that starts is after the window
 
 
 @attrs.define(slots=False)
@@ -131,7 +132,9 @@ class Known:
         if sent.end and sent.end.latest is not None:
             ended_by = sent.end.latest
         over = over_by_wait
-        if self.bounds is not None and ended_by is not None:  # or by the service's clock, where that is sooner
+        if (
+            self.bounds is not None and ended_by is not None
+        ):  # or by the service's clock, where that is sooner
             over = min(over, ended_by + window + self.policy.clock_slack - self.bounds.low)
         if ended_by is None and self.bounds is not None:
             ended_by = resumed.at + running + self.bounds.high
@@ -228,7 +231,9 @@ class Known:
         return "band" if high - low <= self.policy.clock_band else "unsure"
 
     def decayed(self, reading: Reading) -> bool:
-        """Tell whether the first send is too long ago (or its time unknown) for an absence to prove anything."""
+        """
+        Tell whether the first send is too long ago (or its time unknown) for an absence to prove anything.
+        """
         if not self.carried:
             return reading.ended - self.attempts[0].started > self.policy.absence_within
         first = self.carried[0].earliest

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from invsvc_async.reconcile.evidence import Attempt, Bounds, Send
 from invsvc_async.reconcile.intent import Sent, SentEnd
 from invsvc_async.reconcile.known import Known, kind_of
 
 if TYPE_CHECKING:
     from invsvc_async.operations import Operation
-    from invsvc_async.reconcile.evidence import History
+    from invsvc_async.reconcile.evidence import Attempt, Bounds, History, Send
     from invsvc_async.reconcile.intent import Intent
 
 
@@ -49,6 +48,7 @@ def _sent(attempt: Attempt, bounds: Bounds | None) -> Sent:
         latest=attempt.started + bounds.high if bounds else None,
         attempt_timeout=attempt.timeout,
         end=SentEnd(
-            kind="not applied" if kind == "echo" else kind, latest=attempt.ended + bounds.high if bounds else None
+            kind="not applied" if kind == "echo" else kind,
+            latest=attempt.ended + bounds.high if bounds else None,
         ),
     )

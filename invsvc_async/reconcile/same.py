@@ -37,11 +37,13 @@ def _exact(number: float | Decimal) -> int | Decimal:
 
 
 def same_graph(one: Wire, other: Wire) -> bool:
-    """Compare two journey graphs, where ``viewport``, ``sourceHandle`` and ``config`` may be null or absent."""
+    """
+    Compare two journey graphs, where ``viewport``, ``sourceHandle`` and ``config`` may be null or absent.
+    """
     return same(_without_nulls(one, "graph"), _without_nulls(other, "graph"))
 
 
-# Where the specification has null in a graph (Resources, JourneyGraph); free-form `config` is compared as it is.
+# Where the specification has null in a graph (Resources, JourneyGraph); `config` is compared as it is.
 _NULLABLE = {"graph": {"viewport"}, "node": set[str](), "data": {"config"}, "edge": {"sourceHandle"}}
 _PARTS = {("graph", "nodes"): "node", ("graph", "edges"): "edge", ("node", "data"): "data"}
 
@@ -62,7 +64,10 @@ def _without_nulls(value: Wire, part: str) -> Wire:
 
 
 def normal_url(url: str) -> str:
-    """Spell *url* so that two spellings of one address are equal: scheme and host in lower case, no default port."""
+    """
+    Spell *url* so that two spellings of one address are equal: scheme and host in lower case, no default
+    port.
+    """
     try:
         parts = urlsplit(url.strip())
         port = parts.port

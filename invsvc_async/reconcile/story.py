@@ -1,5 +1,6 @@
 """
-Tell how a verdict came about, in plain lines and as JSON that replays; never decide otherwise than ``decide``.
+Tell how a verdict came about, in plain lines and as JSON that replays; never decide otherwise than
+``decide``.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ def tell(intent: Intent, history: History, verdict: str, reason: str) -> str:
     begun = _start_of(history[0]) if history else 0.0
     lines = [f"{intent.operation}, intent {intent.key}"]
     lines += [
-        f"  {_start_of(event) - begun:+9.3f} s  {_told(event)}" for event in history if not isinstance(event, Tick)
+        f"  {_start_of(event) - begun:+9.3f} s  {_told(event)}"
+        for event in history
+        if not isinstance(event, Tick)
     ]
     lines.append(f"  verdict: {verdict} - {reason}")
     return "\n".join(lines)
@@ -58,7 +61,9 @@ def _told_attempt(attempt: Attempt) -> str:
     if attempt.end is End.LOST:
         return f"sent, answer lost after {took}: {attempt.error.message if attempt.error else 'no answer'}"
     code = f" {attempt.error.code}" if attempt.error and attempt.error.code else ""
-    unread = "" if attempt.readable or attempt.error and attempt.error.code else ", not the service's own words"
+    unread = (
+        "" if attempt.readable or (attempt.error and attempt.error.code) else ", not the service's own words"
+    )
     return f"sent, answered HTTP {attempt.status}{code} after {took}{unread}"
 
 
@@ -75,7 +80,7 @@ def to_json(intent: Intent, history: History, verdict: str, reason: str) -> str:
     """Give the story as JSON: the intent as it was taken up, every event, and what was said in the end."""
     plain = {
         "schema": SCHEMA,
-        "intent": wire.loads(intent_to_json(intent)),
+        "intent": wire.loads(intent_to_json(intent).encode()),
         "history": [event_to_wire(event) for event in history],
         "verdict": str(verdict),
         "reason": reason,

@@ -15,8 +15,8 @@ class VirtualClock:
     """
     Hand it to ``Client(clock=…)``: settle windows, backoff and pauses pass at once, in their order.
 
-    ``now()`` is in seconds.  A sleeper is woken when the loop has had nothing else to do for a few turns, so do not
-    use it with real sockets, whose answers it would overtake.
+    ``now()`` is in seconds.  A sleeper is woken when the loop has had nothing else to do for a few turns, so
+    do not use it with real sockets, whose answers it would overtake.
     """
 
     def __init__(self, start: float = 1000.0) -> None:

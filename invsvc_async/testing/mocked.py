@@ -1,9 +1,10 @@
+# ruff: noqa: SLF001 - it mends another library, which has no public way in
 """
 Let the library aioresponses stand in for the network under this client; it can prove nothing about faults.
 
-aioresponses replaces the sending itself: it never writes a request's body, without which this client holds an answer to be
-stale, gives its answers no length, without which they cannot be told from cut ones, and (0.7.9) does not know an argument of newer
-aiohttp responses.
+aioresponses replaces the sending itself: it never writes a request's body, without which this client holds an
+answer to be stale, gives its answers no length, without which they cannot be told from cut ones, and (0.7.9)
+does not know an argument of newer aiohttp responses.
 """
 
 from __future__ import annotations
@@ -45,14 +46,23 @@ class _Line:
 
 class aioresponses(_aioresponses):  # noqa: N801 - its users know it by this name
     """
-    The library's class, usable with this client: ``with aioresponses() as mocked: mocked.get(url, payload=…)``.
+    The library's class, usable with this client: ``with aioresponses() as mocked: mocked.get(url,
+    payload=…)``.
 
     Bodies that the client sent are in ``mocked.requests`` as ``call.kwargs["data"]``: bytes.
     """
 
-    async def _request_mock(self, orig_self: aiohttp.ClientSession, method: str, url: Any, *args: Any, **kwargs: Any) -> Any:
-        gates = [each for each in (kwargs.get("data"), *map(_owner, kwargs.get("middlewares") or ())) if isinstance(each, Gate)]
-        for gate in gates:  # the library keeps a deep copy of every call: the body's bytes are what is wanted of it
+    async def _request_mock(
+        self, orig_self: aiohttp.ClientSession, method: str, url: Any, *args: Any, **kwargs: Any
+    ) -> Any:
+        gates = [
+            each
+            for each in (kwargs.get("data"), *map(_owner, kwargs.get("middlewares") or ()))
+            if isinstance(each, Gate)
+        ]
+        for (
+            gate
+        ) in gates:  # the library keeps a deep copy of every call: the body's bytes are what is wanted of it
             gate.__deepcopy__ = lambda _, sent=gate.exchange.content: sent  # type: ignore[attr-defined]
         answered = await super()._request_mock(orig_self, method, url, *args, **kwargs)
         for gate in gates:
@@ -72,13 +82,17 @@ def _mend(build: Any) -> Any:
     def built(self: RequestMatch, *args: Any, **kwargs: Any) -> Any:
         kind = kwargs.get("response_class") or aiohttp.ClientResponse
         if takes_writer:
-            kwargs["response_class"] = lambda *a, **k: kind(*a, **{"stream_writer": SimpleNamespace(output_size=0), **k})
+            kwargs["response_class"] = lambda *a, **k: kind(
+                *a, **{"stream_writer": SimpleNamespace(output_size=0), **k}
+            )
         response = build(self, *args, **kwargs)
         if "Content-Length" not in response._headers:
-            response._headers["Content-Length"] = str(len(response.content._buffer[0]) if response.content._buffer else 0)
+            response._headers["Content-Length"] = str(
+                len(response.content._buffer[0]) if response.content._buffer else 0
+            )
         return response
 
     return built
 
 
-RequestMatch._build_response = _mend(RequestMatch._build_response)
+setattr(RequestMatch, "_build_response", _mend(RequestMatch._build_response))  # noqa: B010 - a method

@@ -63,7 +63,7 @@ async def test_cancelled_while_connecting(service):
         address = full.getsockname()
         fillers = [socket.socket() for _ in range(3)]
         for filler in fillers:
-            filler.setblocking(False)  # noqa: FBT003
+            filler.setblocking(False)
             filler.connect_ex(address)
         async with Client(f"http://127.0.0.1:{address[1]}/v2", ApiKey("k"), timeout=PATIENT) as client:
             client._view.session.server_clock.learn(1, 0.0, 0.0)

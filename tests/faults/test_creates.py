@@ -48,14 +48,18 @@ async def test_creates_in_doubt_share_their_lists(service, client):
     await create(client, tag=True)
     service.script("webhooks.create", *["reset"] * 50)
     before = service.arrivals("webhooks.list")
-    outcomes = await asyncio.gather(*(create(client, tag=True).with_policy(resend="never").outcome() for _ in range(50)))
+    outcomes = await asyncio.gather(
+        *(create(client, tag=True).with_policy(resend="never").outcome() for _ in range(50))
+    )
 
     assert {outcome.verdict for outcome in outcomes} == {Verdict.NOT_APPLIED}
     assert service.arrivals("webhooks.list") - before <= 15
 
 
 async def test_webhook_of_another_intent_is_not_taken_for_ours(service, client):
-    """A webhook that an earlier create made is claimed: the next, in doubt and absent, is not called applied."""
+    """
+    A webhook that an earlier create made is claimed: the next, in doubt and absent, is not called applied.
+    """
     first = await create(client)
     service.script("webhooks.create", "reset")
     outcome = await create(client).with_policy(resend="never").outcome()

@@ -156,7 +156,9 @@ async def test_reminder_out_of_time(service, client):
 async def test_reminder_needs_a_version_4_uuid(service, client):
     """Another form is refused before anything is sent."""
     with pytest.raises(InvalidRequestError, match="operation_id"):
-        await client.payments.settle_reminder("pay_1", "6ba7b810-9dad-11d1-80b4-00c04fd430c8", until=bool, timeout=1)
+        await client.payments.settle_reminder(
+            "pay_1", "6ba7b810-9dad-11d1-80b4-00c04fd430c8", until=bool, timeout=1
+        )
     assert service.arrivals() == 0
 
 
@@ -233,7 +235,9 @@ async def test_update_that_somebody_changed_meanwhile(service, client):
         await service.arrived("webhooks.update")
         service.change_webhook(hook.id, description="somebody else's")
 
-    outcome, _ = await asyncio.gather(client.webhooks.update(hook.id, description="mine").outcome(), somebody())
+    outcome, _ = await asyncio.gather(
+        client.webhooks.update(hook.id, description="mine").outcome(), somebody()
+    )
     assert outcome.verdict is Verdict.SUPERSEDED
     assert not effects(service, "webhooks.update")
 
@@ -275,9 +279,11 @@ async def test_own_reader_of_journeys(service, client):
 
     service.script("journeys.update", "apply, then reset")
     policy = ReconcilePolicy(settle_after_loss=0.3, journey_reader=reader)
-    outcome = await client.with_options(reconcile=policy).journeys.update(
-        service.seed_journey(status="draft").id, name="mine"
-    ).outcome()
+    outcome = (
+        await client.with_options(reconcile=policy)
+        .journeys.update(service.seed_journey(status="draft").id, name="mine")
+        .outcome()
+    )
     assert outcome.verdict is Verdict.APPLIED
     assert outcome.value.name == "mine"
 
@@ -332,7 +338,9 @@ async def test_provider_that_fails_sends_nothing(service):
     async def source():
         raise RuntimeError("vault sealed")
 
-    async with client_of(service, credential=TokenProvider(source, kind="api_key"), timeout=Timeouts(call=0.5)) as client:
+    async with client_of(
+        service, credential=TokenProvider(source, kind="api_key"), timeout=Timeouts(call=0.5)
+    ) as client:
         outcome = await client.webhooks.delete("wh_1").outcome()
         assert outcome.verdict is Verdict.NOT_APPLIED
         with pytest.raises(ConfigurationError, match="source"):
@@ -355,7 +363,9 @@ async def test_hooks_and_log_tell_the_story(service, client, caplog):
     assert [report.operation for report in attempts].count("webhooks.delete") == 1
     assert decisions[-1].decision == "done"
     assert decisions[-1].verdict == "applied"
-    assert len([record for record in caplog.records if outcome.intent.key in record.getMessage()]) == len(decisions)
+    assert len([record for record in caplog.records if outcome.intent.key in record.getMessage()]) == len(
+        decisions
+    )
     assert service.api_key not in caplog.text
     assert "verdict: applied" in outcome.explain()
 

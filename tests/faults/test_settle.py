@@ -37,7 +37,9 @@ def effects(service, operation):
 
 
 @pytest.mark.parametrize("operation", WRITES)
-@pytest.mark.parametrize(("step", "verdict"), [("apply, then hang", Verdict.APPLIED), ("hang", Verdict.NOT_APPLIED)])
+@pytest.mark.parametrize(
+    ("step", "verdict"), [("apply, then hang", Verdict.APPLIED), ("hang", Verdict.NOT_APPLIED)]
+)
 async def test_settle_agrees_with_the_ledger_and_never_sends(service, operation, step, verdict):
     """A client of another process tells truly what became of a cancelled write, and sends nothing."""
     async with client_of(service) as first:
@@ -104,13 +106,17 @@ async def test_settle_refuses_another_team(service):
         with pytest.raises(InvalidRequestError, match="team"):
             await first.for_team(service.teams[0]).settle(outcome.intent)
         with pytest.raises(InvalidRequestError, match="team"):
-            await first.settle(attrs.evolve(outcome.intent, scope=attrs.evolve(outcome.intent.scope, team=None)))
+            await first.settle(
+                attrs.evolve(outcome.intent, scope=attrs.evolve(outcome.intent.scope, team=None))
+            )
         patient = attrs.evolve(outcome.intent, policy=first._view.reconcile)
         assert (await first.settle(patient)).verdict is Verdict.NOT_APPLIED
 
 
 async def test_settle_refuses_a_key_of_another_mode(service, client):
-    """A live intent and a test key would give a false "not applied", unless the caller says that it is the same."""
+    """
+    A live intent and a test key would give a false "not applied", unless the caller says that it is the same.
+    """
     intent = await cancel_in_flight(client, service, "webhooks.create", "apply, then hang")
     async with client_of(service, credential=ApiKey(service.test_key)) as test_mode:
         before = service.arrivals()
@@ -127,7 +133,9 @@ async def test_settle_refuses_a_mode_that_answers_contradict(service, client):
     intent = await cancel_in_flight(client, service, "webhooks.create", "hang")
     assert intent.scope.livemode is True
     async with client_of(service, credential=ApiKey(service.test_key)) as test_mode:
-        await test_mode.journeys.update(service.seed_journey(status="draft", livemode=False).id, name="seen to be test")
+        await test_mode.journeys.update(
+            service.seed_journey(status="draft", livemode=False).id, name="seen to be test"
+        )
         assert "live data" in await refusal(test_mode, intent)
 
 

@@ -11,7 +11,13 @@ from invsvc_async import Verdict
 from invsvc_async.simulator import Simulator
 from tests.faults.conftest import client_of
 
-WRITES = ("webhooks.create", "webhooks.create tagged", "webhooks.update", "webhooks.delete", "journeys.update")
+WRITES = (
+    "webhooks.create",
+    "webhooks.create tagged",
+    "webhooks.update",
+    "webhooks.delete",
+    "journeys.update",
+)
 FAULTS = (
     "500", "502", "503", "504", "408", "reset", "close", "hang", "truncate", "garbage", "html", "empty",
     "success false", "head then close",
@@ -34,7 +40,9 @@ def begin(case, service, client):
     """Make the write of *case*; the thing it acts on is there already."""
     match case.write.split():
         case ["webhooks.create", *tagged]:
-            return client.webhooks.create(url="https://me.example/in", events=["invoice.created"], tag=bool(tagged))
+            return client.webhooks.create(
+                url="https://me.example/in", events=["invoice.created"], tag=bool(tagged)
+            )
         case ["webhooks.update"]:
             return client.webhooks.update(service.seed_webhook().id, description="a value of its own")
         case ["webhooks.delete"]:

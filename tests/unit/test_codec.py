@@ -12,7 +12,17 @@ from invsvc_async.operations import BY_NAME
 from invsvc_async.reconcile import story
 from invsvc_async.reconcile.decide import decide
 from invsvc_async.reconcile.evidence import (
-    Absent, Applied, Attempt, Bounds, CannotTell, Done, End, ErrorFacts, Reading, Resumed, Tick,
+    Absent,
+    Applied,
+    Attempt,
+    Bounds,
+    CannotTell,
+    Done,
+    End,
+    ErrorFacts,
+    Reading,
+    Resumed,
+    Tick,
 )  # fmt: skip
 from invsvc_async.reconcile.intent import Scope, Sent, SentEnd
 from invsvc_async.settings import ReconcilePolicy, Timeouts
@@ -20,12 +30,19 @@ from invsvc_async.settings import ReconcilePolicy, Timeouts
 INTENT = Intent(
     key="row-17",
     operation="webhooks.create",
-    body={"url": "https://me.example/in", "events": ["invoice.created"], "description": "mine [iv-aaaaaaaaaaaaaaaa]"},
+    body={
+        "url": "https://me.example/in",
+        "events": ["invoice.created"],
+        "description": "mine [iv-aaaaaaaaaaaaaaaa]",
+    },
     scope=Scope(base_url="https://host.example/v2", team="team_1", livemode=True, credential="00ff"),
     tag="[iv-aaaaaaaaaaaaaaaa]",
     baseline={"id": "wh_1"},
     bounds=Bounds(low=1.25, high=1.5),
-    sent=(Sent(earliest=1.0, latest=2.0, attempt_timeout=30.0, end=SentEnd(kind="short", latest=3.5)), Sent(attempt_timeout=5.0)),
+    sent=(
+        Sent(earliest=1.0, latest=2.0, attempt_timeout=30.0, end=SentEnd(kind="short", latest=3.5)),
+        Sent(attempt_timeout=5.0),
+    ),
     policy=ReconcilePolicy(settle_after_loss=3.0, journey_reader=None),
     timeouts=Timeouts(attempt=4.0),
     reader="mine",
@@ -75,7 +92,9 @@ def test_every_event_survives_json():
 
 def test_replay_stops_at_the_verdict():
     """What was noted after a verdict is not asked about."""
-    answered = (Attempt(started=0.0, ended=0.1, end=End.ANSWERED, status=200, readable=True, own_envelope=True),)
+    answered = (
+        Attempt(started=0.0, ended=0.1, end=End.ANSWERED, status=200, readable=True, own_envelope=True),
+    )
     steps = story.replay(INTENT, (*answered, Tick(9.0)))
     assert isinstance(steps[-1][1], Done)
     assert len(steps) == 2
@@ -126,7 +145,10 @@ def test_damaged_intent_is_refused_in_words(text, words):
         Intent.from_json(text)
 
 
-@pytest.mark.parametrize("plain", [{}, {"history": [], "intent": {}, "verdict": 1}, {"history": [{"event": "boom"}], "verdict": "unknown"}])
+@pytest.mark.parametrize(
+    "plain",
+    [{}, {"history": [], "intent": {}, "verdict": 1}, {"history": [{"event": "boom"}], "verdict": "unknown"}],
+)
 def test_damaged_story_is_refused_in_words(plain):
     """A text that is no story is InvalidRequestError."""
     with pytest.raises(InvalidRequestError, match="not a story"):
