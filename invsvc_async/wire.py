@@ -7,10 +7,11 @@ Numbers are exact throughout: whole ones are ``int``, all others ``Decimal`` wit
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal, Inexact, InvalidOperation, Overflow
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeGuard, cast
 
 import attrs
 import msgspec
@@ -20,12 +21,12 @@ from invsvc_async import errors
 from invsvc_async.operations import Shape
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 __all__ = ["Envelope", "dumps", "loads", "read_error", "read_success", "utc"]
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-# Until 2100, milliseconds / 1000 as a float rounds to the right microsecond (its spacing is below half of one).
+# Until 2100, ms / 1000 as a float rounds to the right microsecond: its spacing is below half of one.
 EXACT_UNTIL: Final = 4_102_444_800_000
 UNREADABLE: Final = (ValueError, RecursionError, ArithmeticError)  # all that decoding can raise, on any bytes
 
@@ -33,6 +34,7 @@ UNREADABLE: Final = (ValueError, RecursionError, ArithmeticError)  # all that de
 exact: Final = Context(
     prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[InvalidOperation, Overflow, Inexact]
 ).create_decimal
+_ENCODER = msgspec.json.Encoder(decimal_format="number")
 _PLAIN = msgspec.json.Decoder(float_hook=exact)
 _MEMBERS = msgspec.json.Decoder(dict[str, Raw])
 _ELEMENTS = msgspec.json.Decoder(list[Raw])
@@ -78,8 +80,8 @@ class Envelope:
     A successful answer, its payload not yet decoded.
 
     ``raw`` holds the payload's bytes (one ``Raw`` an item in a list; ``None`` where an open answer has no
-    ``data``).  ``stamp`` is the service's time in whole ms since the epoch.  Keep what is made of ``raw``, not ``raw`` itself: it
-    pins the whole body.
+    ``data``).  ``stamp`` is the service's time in whole ms since the epoch.  Keep what is made of ``raw``,
+    not ``raw`` itself: it pins the whole body.
 
     Spec: Response envelopes.
     """
@@ -140,26 +142,31 @@ def salvage(content: bytes | Raw, depth: int = 8) -> Any:  # Any: JSON as Python
     A parser gives up a whole value for one number of a million digits, or one bad byte: here it costs
     only the smallest member around it, down to *depth* levels.
     """
-    try:
+    with suppress(*UNREADABLE):
         return _PLAIN.decode(content)
-    except UNREADABLE:
-        pass
-    for parts in (_MEMBERS, _ELEMENTS) if depth else ():
-        try:
-            found = parts.decode(content)
-        except UNREADABLE:
-            continue
-        if isinstance(found, list):
-            return [salvage(part, depth - 1) for part in found]
-        return {name: salvage(part, depth - 1) for name, part in found.items()}
+    if depth:
+        with suppress(*UNREADABLE):
+            return {name: salvage(part, depth - 1) for name, part in _MEMBERS.decode(content).items()}
+        with suppress(*UNREADABLE):
+            return [salvage(part, depth - 1) for part in _ELEMENTS.decode(content)]
     return Raw(bytes(content))
 
 
 def holds_broken(plain: object) -> bool:
     """Tell whether ``salvage`` left a part of *plain* undecoded."""
-    if isinstance(plain, dict):
+    if is_object(plain):
         return any(map(holds_broken, plain.values()))
-    return any(map(holds_broken, plain)) if isinstance(plain, list) else isinstance(plain, Raw)
+    return any(map(holds_broken, plain)) if is_array(plain) else isinstance(plain, Raw)
+
+
+def is_object(plain: object) -> TypeGuard[dict[str, Any]]:
+    """Tell whether *plain*, which a parser gave, was a JSON object."""
+    return type(plain) is dict
+
+
+def is_array(plain: object) -> TypeGuard[list[Any]]:
+    """Tell whether *plain*, which a parser gave, was a JSON array."""
+    return type(plain) is list
 
 
 def dumps(plain: object) -> bytes:
@@ -170,31 +177,30 @@ def dumps(plain: object) -> bytes:
         InvalidRequestError: It holds what JSON has no form for: times, NaN, keys that are not text, objects.
     """
     try:
-        return msgspec.json.Encoder(decimal_format="number").encode(_checked(plain, "$"))
+        _check(plain, "$")
+        return _ENCODER.encode(plain)
+    except errors.InvalidRequestError:
+        raise
     except (ValueError, RecursionError) as cause:
-        if isinstance(cause, errors.InvsvcError):
-            raise
         raise errors.InvalidRequestError(f"$: cannot be written as JSON ({cause})") from cause
 
 
-def _checked(plain: object, at: str) -> object:
-    """Give *plain* back if JSON has a form for it: the encoder would make up its own for times, NaN and objects."""
-    match plain:
-        case None | bool() | str() | int() | Raw():
-            pass
-        case float() | Decimal() if math.isfinite(plain):
-            pass
-        case Mapping():
-            for name, value in plain.items():
-                if not isinstance(name, str):
-                    raise errors.InvalidRequestError(f"{at}: the key {name!r} is not a text")
-                _checked(value, f"{at}.{name}")
-        case list() | tuple():
-            for index, value in enumerate(plain):
-                _checked(value, f"{at}[{index}]")
-        case _:
-            raise errors.InvalidRequestError(f"{at}: JSON has no form for {type(plain).__name__} {plain!r:.60}")
-    return plain
+def _check(plain: Any, at: str) -> None:
+    """Refuse what JSON has no form for: the encoder makes one up for times and NaN."""
+    if isinstance(plain, Mapping):
+        for name, value in cast("Mapping[object, Any]", plain).items():
+            if not isinstance(name, str):
+                raise errors.InvalidRequestError(f"{at}: the key {name!r} is not a text")
+            _check(value, f"{at}.{name}")
+    elif isinstance(plain, (list, tuple)):
+        for index, value in enumerate(cast("Sequence[Any]", plain)):
+            _check(value, f"{at}[{index}]")
+    elif not (_is_finite(plain) or plain is None or isinstance(plain, (str, Raw))):
+        raise errors.InvalidRequestError(f"{at}: JSON has no form for {type(plain).__name__} {plain!r:.60}")
+
+
+def _is_finite(number: object) -> bool:
+    return isinstance(number, int) or (isinstance(number, (float, Decimal)) and math.isfinite(number))
 
 
 def utc(ms: int) -> datetime:
@@ -223,7 +229,7 @@ def read_success(
     Invalid UTF-8 within an item of a list is left to that item, so that it costs no other.
 
     Raises:
-        UnreadableResponseError: It is not such an answer: empty, HTML, not JSON, another shape, ``success`` not true.
+        UnreadableResponseError: It is not such an answer: empty, HTML, another shape, ``success`` not true.
 
     Spec: Response envelopes.
     """
@@ -242,7 +248,7 @@ def read_success(
 
 
 def _request_id(headers: Mapping[str, str]) -> str | None:
-    """Take the request's id from the header that most services send it in: an assumption, for the reference shows none."""
+    """Take the request's id from the header that most services use: assumed, for the reference shows none."""
     return headers.get("X-Request-Id")
 
 
@@ -275,7 +281,8 @@ def _unreadable(
     found = f"{len(content)} bytes, {kind}" if content else "empty"
     lead = f"{operation}: " if operation else ""
     return errors.UnreadableResponseError(
-        f"{lead}{answer} is not what the specification describes ({found}; {why}). Look at .raw, and check the base URL.",
+        f"{lead}{answer} is not what the specification describes ({found}; {why})."
+        " Look at .raw, and check the base URL.",
         operation=operation,
         status=status,
         raw=content,
@@ -288,15 +295,14 @@ def read_error(
     """
     Read an answer that is an error; whatever its body is, this does not raise.
 
-    ``own_envelope`` is true for the standard error envelope alone.  The authentication layer's raw body gives a ``message`` without
-    it; a proxy's page gives neither.
+    ``own_envelope`` is true for the standard error envelope alone.  The authentication layer's raw body
+    gives a ``message`` without it; a proxy's page gives neither.
 
     Spec: Errors.
     """
     body = _object(content)
-    error = body.get("error")
-    own = body.get("success") is False and isinstance(error, dict)
-    said: Mapping[str, object] = error if own and isinstance(error, dict) else body
+    own = body.get("success") is False and isinstance(body.get("error"), dict)
+    said = body["error"] if own else body
     code, message = _text(said.get("code" if own else "error")), _text(said.get("message"))
     return errors.service_error_class(status)(
         status=status,
@@ -317,7 +323,7 @@ def _object(content: bytes) -> dict[str, Any]:
         body = loads(content)
     except errors.UnreadableResponseError:
         return {}
-    return body if isinstance(body, dict) else {}
+    return body if is_object(body) else {}
 
 
 def _text(value: object) -> str | None:
@@ -334,13 +340,11 @@ def _whole(value: object) -> int | None:
 
 
 def _details(value: object) -> object:
-    if isinstance(value, Sequence) and not isinstance(value, str) and all(isinstance(one, str) for one in value):
-        return tuple(value)
-    return value
+    return tuple(value) if is_array(value) and all(isinstance(one, str) for one in value) else value
 
 
 def _retry_after(headers: Mapping[str, str]) -> float | None:
-    """Give the seconds to wait: as said, or from the answer's own ``Date``, so that no local clock comes in."""
+    """Give the seconds to wait: as said, or against the answer's own ``Date``: no local clock comes in."""
     said = headers.get("Retry-After", "").strip()
     if said.isdecimal():
         seconds = float(said)

@@ -13,8 +13,8 @@ import msgspec
 from msgspec import Raw
 
 from invsvc_async import errors
-from invsvc_async.convert.answers import many, meta_of, one
 from invsvc_async.convert import fast
+from invsvc_async.convert.answers import many, meta_of, one
 from invsvc_async.convert.plain import unstructure
 from invsvc_async.models.common import Flaws, Model
 from invsvc_async.wire import UNREADABLE
@@ -24,7 +24,17 @@ if TYPE_CHECKING:
 
     from invsvc_async.models.common import Meta
 
-__all__ = ["decode", "decode_items", "many", "member", "meta_of", "one", "structure", "unstructure", "with_meta"]
+__all__ = [
+    "decode",
+    "decode_items",
+    "many",
+    "member",
+    "meta_of",
+    "one",
+    "structure",
+    "unstructure",
+    "with_meta",
+]
 
 T = TypeVar("T", bound=Model)
 
@@ -54,19 +64,20 @@ def decode_items(cls: type[T], raws: Sequence[Raw | bytes] | Raw) -> tuple[T, ..
     Raises:
         UnreadableResponseError: *raws* is no JSON array.
     """
-    if isinstance(raws, Raw):
-        try:
-            raws = _ARRAY.decode(raws)
-        except UNREADABLE as cause:
-            raise _refused(cls, raws, cause) from cause
-    return fast.decode_all(cls, raws)
+    if not isinstance(raws, Raw):
+        return fast.decode_all(cls, raws)
+    try:
+        items = _ARRAY.decode(raws)
+    except UNREADABLE as cause:
+        raise _refused(cls, raws, cause) from cause
+    return fast.decode_all(cls, items)
 
 
 def structure(cls: type[T], plain: object, *, meta: Meta | None = None) -> T:
-    """Make a model of *cls* from plain wire data; what is no object becomes a model with that problem throughout."""
+    """Make a model of *cls* from plain wire data; what is no object becomes one whose every field says so."""
     from invsvc_async.convert.careful import structure_item
 
-    return with_meta(structure_item(cls, plain), meta)  # type: ignore[return-value]
+    return with_meta(structure_item(cls, plain), meta)
 
 
 def member(raw: Raw | bytes, name: str) -> Raw:

@@ -52,6 +52,7 @@ def many(cls: type[T], envelope: Envelope) -> tuple[T, ...]:
 
     if envelope.raw is None:
         raise UnreadableResponseError(
-            f"the answer holds no list of {cls.__name__}. Look at .raw, and check the base URL.", raw=envelope.content
+            f"the answer holds no list of {cls.__name__}. Look at .raw, and check the base URL.",
+            raw=envelope.content,
         )
     return decode_items(cls, envelope.raw)

@@ -1,7 +1,7 @@
 """
 Structure an item field by field, so that a broken one costs only itself; never fail for a single field.
 
-Each type has one hook, made at first use and kept by a cattrs converter.  A hook raises ``Misfit``; the
+Each type has one hook, made at first use and kept by a cattrs converter.  A hook raises ``MisfitError``; the
 hook of a model turns it into a problem of that field.
 """
 
@@ -11,29 +11,29 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from decimal import Context, Decimal, Inexact, InvalidOperation, Overflow
-from functools import cache
 from types import MappingProxyType
-from typing import Any, TypeAlias, get_args, get_origin
+from typing import Any, TypeAlias, TypeVar, cast, get_args, get_origin
 
 from cattrs import Converter
 from msgspec import Raw
 
-from invsvc_async.convert.plan import Field, blank_of, enum_in, fields_of
 from invsvc_async.convert.plain import plain_of
+from invsvc_async.convert.plan import Field, blank_of, enum_in, fields_of
 from invsvc_async.errors import FieldError
-from invsvc_async.models.common import UNSET, Flaws, Model, restore
-from invsvc_async.wire import EPOCH, EXACT_UNTIL, holds_broken, utc
+from invsvc_async.models.common import UNSET, Flaws, Model, once, restore
+from invsvc_async.wire import EPOCH, EXACT_UNTIL, holds_broken, is_array, is_object, utc
 
-__all__ = ["Misfit", "structure_item"]
+__all__ = ["MisfitError", "structure_item"]
 
+M = TypeVar("M", bound=Model)
 Hook: TypeAlias = Callable[[Any, Any], Any]
 
 # Raises where a digit would be lost, and bounds exponents: 1e999999999 as an int would take minutes.
 _EXACT = Context(prec=40, Emax=40, Emin=-40, traps=[Inexact, InvalidOperation, Overflow])
 
-_WORDS = {
-    dict: "an object", list: "an array", str: "a text", int: "a whole number", Decimal: "a number", bool: "a boolean",
-    type(None): "null", Raw: "what cannot be decoded",
+_WORDS: Mapping[type[object], str] = {
+    dict: "an object", list: "an array", str: "a text", int: "a whole number", Decimal: "a number",
+    bool: "a boolean", type(None): "null", Raw: "what cannot be decoded",
 }  # fmt: skip
 
 
@@ -47,22 +47,22 @@ _USUAL: dict[Any, str] = {
 }
 
 
-class Misfit(ValueError):
+class MisfitError(ValueError):
     """A value does not fit the type of its field; the text says why, without the value."""
 
 
-def structure_item(cls: type[Model], plain: object) -> Model:
+def structure_item(cls: type[M], plain: object) -> M:
     """Make a model of *plain*; if it is no object at all, one whose every field has that problem."""
     hook: Hook = converter().get_structure_hook(cls)
     try:
-        made: Model = hook(plain, cls)
-    except Misfit as misfit:
+        made: M = hook(plain, cls)
+    except MisfitError as misfit:
         made = restore(cls, {"_rest": Flaws({"": FieldError("$", plain, str(misfit))}, {})})
     return made
 
 
-def _expected(what: str, got: object) -> Misfit:
-    return Misfit(f"expected {what}, got {_WORDS.get(type(got), 'something else')}")
+def _expected(what: str, got: object) -> MisfitError:
+    return MisfitError(f"expected {what}, got {_WORDS.get(type(got), 'something else')}")
 
 
 def _text(value: object, _: object) -> str:
@@ -78,7 +78,11 @@ def _boolean(value: object, _: object) -> bool:
 
 
 def _number(value: object) -> int | Decimal:
-    if type(value) is not int and type(value) is not Decimal:
+    if isinstance(value, float) and math.isfinite(
+        value
+    ):  # never from our parser: from plain data of a caller's
+        return Decimal(repr(value))
+    if isinstance(value, bool) or not isinstance(value, (int, Decimal)):
         raise _expected("a number", value)
     return value
 
@@ -92,7 +96,7 @@ def _whole(value: object, _: object) -> int:
     try:
         return number if isinstance(number, int) else int(_EXACT.to_integral_exact(_EXACT.plus(number)))
     except ArithmeticError:
-        raise Misfit("expected a whole number, got a fraction, or one too long to tell") from None
+        raise MisfitError("expected a whole number, got a fraction, or one too long to tell") from None
 
 
 def _float(value: object, _: object) -> float:
@@ -101,40 +105,40 @@ def _float(value: object, _: object) -> float:
     except OverflowError:
         found = math.inf
     if math.isinf(found):
-        raise Misfit("expected a number within the range of a float")
+        raise MisfitError("expected a number within the range of a float")
     return found
 
 
 def _time(value: object, _: object) -> datetime:
     milliseconds = _number(value)
     if not 0 <= milliseconds < 253_402_300_800_000:  # the year 10000
-        raise Misfit("expected milliseconds since 1970 and before the year 10000")
+        raise MisfitError("expected milliseconds since 1970 and before the year 10000")
     if isinstance(milliseconds, int):
         return utc(milliseconds)
     try:
         microseconds = _EXACT.to_integral_exact(_EXACT.multiply(milliseconds, 1000))
     except ArithmeticError:
-        raise Misfit("expected a time no finer than a microsecond") from None
+        raise MisfitError("expected a time no finer than a microsecond") from None
     return EPOCH + timedelta(microseconds=int(microseconds))
 
 
 def _object(value: object) -> dict[str, Any]:
-    if type(value) is not dict:
+    if not is_object(value):
         raise _expected("an object", value)
     return value
 
 
 def _free_form(value: object, _: object) -> dict[str, Any]:
-    return _object(_anything(value, _))  # type: ignore[no-any-return]
+    return _object(_anything(value, _))
 
 
 def _anything(value: object, _: object) -> object:
     if holds_broken(value):
-        raise Misfit("a part of it cannot be decoded")
+        raise MisfitError("a part of it cannot be decoded")
     return value
 
 
-@cache
+@once
 def converter() -> Converter:
     """Make the one converter: a hook a type, made when it is first asked for."""
     made = Converter()
@@ -143,16 +147,36 @@ def converter() -> Converter:
     }  # fmt: skip
     for kind, hook in scalars.items():
         made.register_structure_hook(kind, hook)
-    made.register_structure_hook_factory(lambda hint: hint is Any, lambda _: _anything)
-    made.register_structure_hook_factory(lambda hint: enum_in(hint) is not None, _open_enum_hook)
-    made.register_structure_hook_factory(lambda hint: get_origin(hint) is tuple, _tuple_hook)
-    made.register_structure_hook_factory(lambda hint: get_origin(hint) is Mapping, _mapping_hook)
+    made.register_structure_hook_factory(_is_anything, _anything_hook)
+    made.register_structure_hook_factory(_is_open_enum, _open_enum_hook)
+    made.register_structure_hook_factory(_is_tuple, _tuple_hook)
+    made.register_structure_hook_factory(_is_mapping, _mapping_hook)
     made.register_structure_hook_factory(_is_model, _model_hook)
     return made
 
 
+def _is_anything(hint: Any) -> bool:
+    return hint is Any
+
+
+def _is_open_enum(hint: Any) -> bool:
+    return enum_in(hint) is not None
+
+
+def _is_tuple(hint: Any) -> bool:
+    return get_origin(hint) is cast("object", tuple)
+
+
+def _is_mapping(hint: Any) -> bool:
+    return get_origin(hint) is cast("object", Mapping)
+
+
 def _is_model(hint: Any) -> bool:
     return isinstance(hint, type) and issubclass(hint, Model)
+
+
+def _anything_hook(_: Any) -> Hook:
+    return _anything
 
 
 def _open_enum_hook(hint: Any) -> Hook:
@@ -169,12 +193,12 @@ def _tuple_hook(hint: Any) -> Hook:
     each = _each_of(get_args(hint)[0])
 
     def items(value: object, _: object) -> tuple[Any, ...]:
-        if type(value) is not list:
+        if not is_array(value):
             raise _expected("an array", value)
         try:
             return tuple(each(value))
-        except Misfit as misfit:
-            raise Misfit(f"of an element: {misfit}") from None
+        except MisfitError as misfit:
+            raise MisfitError(f"of an element: {misfit}") from None
 
     return items
 
@@ -197,7 +221,7 @@ def _each_of(inner: Any) -> Callable[[Iterable[object]], list[Any]]:
     hook: Hook = converter().get_structure_hook(inner)
     if _is_model(inner):
         return lambda values: [
-            hook(value, inner) if type(value) is dict else structure_item(inner, value) for value in values
+            hook(value, inner) if is_object(value) else structure_item(inner, value) for value in values
         ]
     return lambda values: [hook(value, inner) for value in values]
 
@@ -205,12 +229,12 @@ def _each_of(inner: Any) -> Callable[[Iterable[object]], list[Any]]:
 def _model_hook(cls: type[Model]) -> Hook:
     known = {field.wire for field in fields_of(cls)}
     fill = _filler_of(cls)
-    blank: Callable[[], Any] = blank_of(cls)
+    blank = blank_of(cls)
 
     def model(plain: object, _: object) -> Model:
-        if type(plain) is not dict:
+        if not is_object(plain):
             raise _expected("an object", plain)
-        made = blank()
+        made: Any = blank()
         fill(made, plain.get)
         if not plain.keys() <= known:
             made.extra = MappingProxyType({name: plain[name] for name in plain if name not in known})
@@ -221,7 +245,7 @@ def _model_hook(cls: type[Model]) -> Hook:
 
 
 def _filler_of(cls: type[Model]) -> Callable[[Model, Callable[..., Any]], None]:
-    """Write and compile the filling of a blank of *cls*: hooks are for what does not come in its usual form."""
+    """Write and compile the filling of a blank of *cls*: hooks are for what comes in no usual form."""
     names: dict[str, Any] = {
         "unset": UNSET, "fill": _fill, "Decimal": Decimal, "moment": datetime.fromtimestamp, "utc": UTC,
     }  # fmt: skip
@@ -242,11 +266,12 @@ def _filler_of(cls: type[Model]) -> Callable[[Model, Callable[..., Any]], None]:
 def _fill(made: Any, field: Field, hook: Hook, value: object) -> None:
     try:
         found = None if value is None and field.nullable else hook(value, field.type)
-    except Misfit as misfit:
+    except MisfitError as misfit:
         made._rest = made._rest or Flaws({}, {})  # noqa: SLF001 - one of the two places that fill models
         made._rest.problems[field.name] = FieldError(f"$.{field.wire}", value, str(misfit))  # noqa: SLF001
         return
     setattr(made, field.name, found)
     if (type(found) is float or type(value) is Decimal) and str(plain_of(found)) != str(value):
         made._rest = made._rest or Flaws({}, {})  # noqa: SLF001
-        made._rest.spelt[field.name] = found, value  # noqa: SLF001 - equal, but it would go back with other digits
+        # It is the same number, and would go back with other digits.
+        made._rest.spelt[field.name] = found, value  # noqa: SLF001

@@ -12,23 +12,19 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from decimal import Decimal
 from enum import Enum
-from functools import cache
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeAlias, TypeVar, get_args, get_origin
+from typing import Annotated, Any, NoReturn, TypeAlias, TypeVar, get_args, get_origin
 
 import msgspec
 from msgspec import Raw, UnsetType
 
 from invsvc_async.convert.plan import Field, blank_of, enum_in, fields_of
-from invsvc_async.models.common import Model
+from invsvc_async.models.common import Model, once
 from invsvc_async.wire import EXACT_UNTIL, UNREADABLE, exact, salvage
-
-if TYPE_CHECKING:
-    from invsvc_async.models.common import Place
 
 __all__ = ["decode_all"]
 
 T = TypeVar("T", bound=Model)
-Build: TypeAlias = "Callable[[Any, Place | None], Any]"
+Build: TypeAlias = "Callable[..., Any]"  # of a mirror, and but for WHOLE of its Place
 One: TypeAlias = "Callable[[Raw | bytes], Any]"
 
 _Milliseconds = Annotated[int, msgspec.Meta(ge=0, lt=EXACT_UNTIL)]
@@ -74,7 +70,7 @@ def decode_all(cls: type[T], raws: Sequence[Raw | bytes]) -> tuple[T, ...]:
 
 def _retried(cls: type[T], raw: Raw | bytes, way: _Way, refusal: Exception) -> tuple[T, _Way]:
     """Decode an item that *way* refused, and say which way to go on with."""
-    if way is not _Way.ANY and not isinstance(refusal, _Unusual):
+    if way is not _Way.ANY and not isinstance(refusal, _UnusualError):
         with suppress(*UNREADABLE):
             found: T = _decoder_of(cls, _Way.ANY)(raw)
             return found, _next_way(cls, raw, way)
@@ -91,7 +87,7 @@ def _next_way(cls: type[Model], raw: Raw | bytes, way: _Way) -> _Way:
     return _Way.ANY
 
 
-@cache
+@once
 def _decoder_of(cls: type[Model], way: _Way) -> One:
     """Make the function from the bytes of an item to its model, at first use."""
     mirror = msgspec.json.Decoder(_mirror_of(cls, way), float_hook=exact).decode
@@ -101,7 +97,7 @@ def _decoder_of(cls: type[Model], way: _Way) -> One:
     return lambda raw: build(mirror(raw), _Item(raw))
 
 
-@cache
+@once
 def _mirror_of(cls: type[Model], way: _Way) -> type[msgspec.Struct]:
     fields = fields_of(cls)
     return msgspec.defstruct(
@@ -146,14 +142,18 @@ def _may_be_absent(field: Field, way: _Way) -> bool:
     return field.nullable or way is _Way.ANY
 
 
-@cache
+@once
 def _build_of(cls: type[Model], way: _Way) -> Build:
     """Write and compile the copy of a mirror of *cls* into the model, field by field."""
     names: dict[str, object] = {
-        "blank": blank_of(cls), "cls": cls, "Decimal": Decimal, "as_float": _float,
-        "moment": datetime.fromtimestamp, "unset": msgspec.UNSET, "unusual": _unusual, "utc": UTC, "wholes": _WHOLES,
+        "blank": blank_of(cls), "cls": cls, "Decimal": Decimal, "as_float": _float, "wholes": _WHOLES,
+        "moment": datetime.fromtimestamp, "unset": msgspec.UNSET, "unusual": _unusual, "utc": UTC,
     }  # fmt: skip
-    lines = ["def build(s, place=None):", " o = blank()", *([" o._rest = place"] if way is not _Way.WHOLE else [])]
+    lines = [
+        "def build(s, place=None):",
+        " o = blank()",
+        *([" o._rest = place"] if way is not _Way.WHOLE else []),
+    ]
     for field in fields_of(cls):
         lines += _copy(field, way, names)
     lines += [" o.__class__ = cls", " return o"]
@@ -173,7 +173,7 @@ def _copy(field: Field, way: _Way, names: dict[str, object]) -> list[str]:
 
 
 def _made(hint: Any, value: str, place: str, way: _Way, names: dict[str, object]) -> str:
-    """Write the expression that makes an object of type *hint* from a mirror's *value*, which stands at *place*."""
+    """Write the expression that makes a *hint* from a mirror's *value*, which stands at *place* (if kept)."""
     origin, args = get_origin(hint), get_args(hint)
     if _is_model(hint):
         names[hint.__name__] = _build_of(hint, way)
@@ -204,7 +204,7 @@ def _made_each(
     return f"tuple([{one} for i, w in enumerate({value})])"
 
 
-class _Unusual(ValueError):
+class _UnusualError(ValueError):
     """A value that the careful way must judge."""
 
 
@@ -219,7 +219,7 @@ _WHOLES = _Wholes({number: Decimal(number) for number in range(101)})
 
 
 def _unusual() -> NoReturn:
-    raise _Unusual
+    raise _UnusualError
 
 
 def _float(number: object) -> float:
@@ -230,4 +230,4 @@ def _float(number: object) -> float:
         found = float(number)
         if not found.is_integer() and str(Decimal(repr(found))) == str(number):
             return found
-    raise _Unusual
+    raise _UnusualError

@@ -1,15 +1,13 @@
-"""
-Give models back as the plain wire data that they came from; never lose a field or a digit.
-"""
+"""Give models back as the plain wire data that they came from; never lose a field or a digit."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
 from enum import Enum
-from typing import Any
+from typing import Any, cast
 
 from msgspec import Raw
 
@@ -25,7 +23,7 @@ def unstructure(model: object) -> Any:  # Any: JSON as Python values
     Give the wire form of *model*, or of plain values that hold models.
 
     What was absent stays absent, null stays null; unknown fields and broken ones go back as they came.
-    Times become whole milliseconds since the epoch (or a ``Decimal`` of them where they are finer), floats numbers.
+    Times become milliseconds since the epoch, whole ones or a ``Decimal``; floats exact numbers.
 
     Raises:
         InvalidRequestError: A value has no form on the wire, such as a time without a zone.
@@ -35,9 +33,17 @@ def unstructure(model: object) -> Any:  # Any: JSON as Python values
 
 def plain_of(value: Any) -> Any:
     """Give the wire form of any value that a model may hold."""
+    if isinstance(value, Model):
+        return _object_of(value)
+    if isinstance(value, Mapping):
+        return {name: plain_of(item) for name, item in cast("Mapping[str, object]", value).items()}
+    if isinstance(value, Sequence) and not isinstance(value, (str, bytes, bytearray)):
+        return [plain_of(item) for item in cast("Sequence[object]", value)]
+    return _scalar(value)
+
+
+def _scalar(value: Any) -> Any:
     match value:
-        case Model():
-            return _object_of(value)
         case Enum():
             return value.value
         case None | bool() | str() | int() | Decimal() | Raw():
@@ -46,11 +52,8 @@ def plain_of(value: Any) -> Any:
             return int(value) if value.is_integer() and abs(value) < 2**53 else Decimal(repr(value))
         case datetime() if value.tzinfo:
             return _milliseconds(value)
-        case Mapping():
-            return {name: plain_of(item) for name, item in value.items()}
-        case list() | tuple():
-            return [plain_of(item) for item in value]
-    raise InvalidRequestError(f"{type(value).__name__} {value!r:.60} has no form on the wire")
+        case _:
+            raise InvalidRequestError(f"{type(value).__name__} {value!r:.60} has no form on the wire")
 
 
 def _milliseconds(time: datetime) -> int | Decimal:

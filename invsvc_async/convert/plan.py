@@ -1,17 +1,14 @@
-"""
-Read from the attrs classes what their fields are, once per class; the only list of fields that there is.
-"""
+"""Read from the attrs classes what their fields are, once per class; never keep a second list of fields."""
 
 from __future__ import annotations
 
 import types
 from enum import StrEnum
-from functools import cache
 from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
 import attrs
 
-from invsvc_async.models.common import Model, wire_names
+from invsvc_async.models.common import Model, once, wire_names
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,7 +18,7 @@ __all__ = ["Field", "blank_of", "enum_in", "fields_of"]
 
 @attrs.frozen
 class Field:
-    """A field: its ``name`` here and on the ``wire``, its type without ``None``, and whether null is allowed."""
+    """A field: its ``name`` here and on the ``wire``, its type without ``None``, and if null is allowed."""
 
     name: str
     wire: str
@@ -29,7 +26,7 @@ class Field:
     nullable: bool
 
 
-@cache
+@once
 def fields_of(cls: type[Model]) -> tuple[Field, ...]:
     """Give the fields of *cls* that come from the wire, in its order."""
     hints = get_type_hints(cls)
@@ -45,14 +42,14 @@ def _without_none(hint: Any) -> tuple[Any, bool]:
 
 
 def enum_in(hint: Any) -> Mapping[str, str] | None:
-    """Give the known values of an open enum (``WebhookStatus | str``) by their text; ``None`` if *hint* is none."""
+    """Give the known values of an open enum (``WebhookStatus | str``) by their text, else ``None``."""
     first = get_args(hint)[0] if isinstance(hint, types.UnionType) else None
     if not (isinstance(first, type) and issubclass(first, StrEnum)):
         return None
     return {member.value: member for member in first}
 
 
-@cache
+@once
 def blank_of(cls: type[Model]) -> type[Model]:
     """
     Make the class that *cls* is filled as: the same layout, open to assignment.

@@ -1,6 +1,4 @@
-"""
-Hold the values of the service, each class made at its first use; never talk to the service.
-"""
+"""Hold the values of the service, each class made at its first use; never talk to the service."""
 
 from __future__ import annotations
 
@@ -81,14 +79,16 @@ _BY_ROOM = {
 _ROOMS = {name: room for room, names in _BY_ROOM.items() for name in names.split()}
 
 __all__ = [
-    "UNSET", "Address", "Automation", "Brand", "ClonedFrom", "Customer", "DbtableConnection", "DbtableScope",
-    "DbtableTables", "DbtableWebhooks", "Deleted", "DownloadPackage", "DownloadRequest", "Edge", "Efos",
-    "EmailSettings", "EventType", "Health", "HistoricalReferences", "Integration", "Invoice", "InvoiceItem",
-    "InvoiceStamp", "InvoiceStatus", "Journey", "JourneyGraph", "JourneyOrigin", "JourneyStats", "JourneyStatus",
-    "Member", "Meta", "MethodType", "Model", "Node", "NodeData", "Page", "PausedReason", "PaymentLink",
-    "Periodicity", "Position", "Preferences", "RelatedDocuments", "ReminderOperation", "RetentionFile", "SatState",
-    "SheetConnection", "SheetMapping", "SyncSummary", "SyncTotals", "Team", "TeamSettings", "Unset", "User",
-    "Viewport", "Webhook", "WebhookList", "WebhookStatus",
+    "UNSET", "Address", "Automation", "Brand", "ClonedFrom", "Customer", "DbtableConnection",
+    "DbtableScope", "DbtableTables", "DbtableWebhooks", "Deleted", "DownloadPackage",
+    "DownloadRequest", "Edge", "Efos", "EmailSettings", "EventType", "Health",
+    "HistoricalReferences", "Integration", "Invoice", "InvoiceItem", "InvoiceStamp",
+    "InvoiceStatus", "Journey", "JourneyGraph", "JourneyOrigin", "JourneyStats", "JourneyStatus",
+    "Member", "Meta", "MethodType", "Model", "Node", "NodeData", "Page", "PausedReason",
+    "PaymentLink", "Periodicity", "Position", "Preferences", "RelatedDocuments",
+    "ReminderOperation", "RetentionFile", "SatState", "SheetConnection", "SheetMapping",
+    "SyncSummary", "SyncTotals", "Team", "TeamSettings", "Unset", "User", "Viewport", "Webhook",
+    "WebhookList", "WebhookStatus",
 ]  # fmt: skip
 
 

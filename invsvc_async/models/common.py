@@ -8,12 +8,12 @@ unset slot lands in ``__getattr__``, which knows whether the field was absent or
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from enum import Enum
 from functools import cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeAlias, TypeVar, cast
 
 import attrs
 
@@ -22,6 +22,8 @@ from invsvc_async.errors import FieldError
 __all__ = ["UNSET", "Address", "Meta", "Model", "Page", "Unset"]
 
 T_co = TypeVar("T_co", covariant=True)
+M = TypeVar("M", bound="Model")
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Unset(Enum):
@@ -41,9 +43,9 @@ ABSENT: Any = UNSET  # Any: the default of fields of every type
 NO_EXTRA: Mapping[str, Any] = MappingProxyType({})
 
 
-def wire(name: str) -> Any:  # Any: stands as the default of fields of every type
-    """Declare a field whose *name* on the wire is not its own."""
-    return attrs.field(default=UNSET, metadata={"wire": name})
+def wire(name: str) -> dict[str, str]:
+    """Give the metadata of a field whose *name* on the wire is not its own."""
+    return {"wire": name}
 
 
 @attrs.frozen(kw_only=True)
@@ -51,7 +53,8 @@ class Meta:
     """
     What an answer said beside its payload.
 
-    ``message`` of the service, ``timestamp`` its own time (aware, UTC), ``request_id`` where a header gives one.
+    ``message`` of the service, ``timestamp`` its own time (aware, UTC), ``request_id`` where a header gives
+    one.
 
     Spec: Response envelopes.
     """
@@ -59,6 +62,11 @@ class Meta:
     message: str | None = None
     timestamp: datetime | None = None
     request_id: str | None = None
+
+
+def once(make: F) -> F:
+    """Keep what *make* gives for its arguments (``functools.cache``, whose signature refuses classes)."""
+    return cast("F", cache(make))
 
 
 class Source(Protocol):
@@ -69,6 +77,9 @@ class Source(Protocol):
 
 
 Place: TypeAlias = "Source | tuple[Place, str | int]"
+ModelClass: TypeAlias = type[
+    Any
+]  # of a Model: mypy takes type[Model] for unhashable, so no cache would have it
 
 
 @attrs.define
@@ -84,14 +95,14 @@ class Flaws:
     spelt: dict[str, tuple[object, object]]
 
 
-@cache
+@once
 def wire_names(cls: type[Model]) -> dict[str, str]:
     """Give the wire name of each field of *cls*, by its name here."""
     own = (field for field in attrs.fields(cls) if field.name not in _SHARED)
     return {field.name: field.metadata.get("wire", field.name.rstrip("_")) for field in own}
 
 
-@cache
+@once
 def _nullable(cls: type[Model]) -> frozenset[str]:
     return frozenset(
         field.name for field in attrs.fields(cls) if str(field.type).endswith("| None") or field.type == "Any"
@@ -102,11 +113,12 @@ def _plain_at(place: Place) -> Any:
     return _plain_at(place[0])[place[1]] if isinstance(place, tuple) else place.plain()
 
 
-def restore(cls: type[Model], slots: Mapping[str, object]) -> Model:
+def restore(cls: type[M], slots: Mapping[str, object], extra: Mapping[str, Any] = NO_EXTRA) -> M:
     """Make a model of *cls* from the values of its slots, unchecked."""
     model = cls.__new__(cls)
     for name, value in slots.items():
-        object.__setattr__(model, name, MappingProxyType(value) if name == "extra" else value)  # type: ignore[call-overload]
+        object.__setattr__(model, name, value)
+    object.__setattr__(model, "extra", MappingProxyType(extra) if extra else NO_EXTRA)
     return model
 
 
@@ -123,7 +135,9 @@ class Model:
 
     extra: Mapping[str, Any] = attrs.field(default=ABSENT, repr=False)
     meta: Meta | None = attrs.field(default=None, eq=False, repr=False)
-    _rest: Flaws | Source | tuple[Any, str | int] | None = attrs.field(init=False, default=None, eq=False, repr=False)
+    _rest: Flaws | Source | tuple[Any, str | int] | None = attrs.field(
+        init=False, default=None, eq=False, repr=False
+    )
 
     def __attrs_post_init__(self) -> None:
         given = {field.name: object.__getattribute__(self, field.name) for field in attrs.fields(type(self))}
@@ -193,7 +207,9 @@ class Model:
             if name in _SHARED:
                 return None
             if name not in wire_names(type(self)):
-                raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}", name=name, obj=self)
+                raise AttributeError(
+                    f"{type(self).__name__!r} has no attribute {name!r}", name=name, obj=self
+                )
             problem = self._problem(name)
             if sys._getframe(1).f_code is attrs.evolve.__code__:  # noqa: SLF001 - it reads all, and must carry gaps over
                 return (problem if problem and problem.address != "$" else None) or UNSET
@@ -214,25 +230,25 @@ class Model:
     def __repr__(self) -> str:
         shown = (field.name for field in attrs.fields(type(self)) if field.repr)
         held = ((name, self._slot(name)) for name in shown)
-        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in held if value is not UNSET)})"
+        return f"{type(self).__name__}({', '.join(f'{name}={it!r}' for name, it in held if it is not UNSET)})"
 
     def __reduce__(self) -> tuple[Any, ...]:
         extra = dict(self.extra)  # first: it lets the wire form go
         slots = {name: self._slot(name) for name in (*wire_names(type(self)), "meta", "_rest")}
         held = {name: value for name, value in slots.items() if value is not UNSET}
-        return restore, (type(self), {**held, "extra": extra})
+        return restore, (type(self), held, extra)
 
 
 _SHARED: Final = ("extra", "meta", "_rest")
 
 
-def _models_in(value: object) -> Iterator[tuple[str, Model]]:
-    if isinstance(value, Model):
-        yield "", value
-    elif isinstance(value, tuple):
-        yield from ((f"[{at}]", item) for at, item in enumerate(value) if isinstance(item, Model))
+def _models_in(value: Any) -> Iterator[tuple[str, Model]]:  # Any: what a slot holds
+    parts: Iterable[tuple[str, object]] = [("", value)]
+    if isinstance(value, tuple):
+        parts = ((f"[{at}]", item) for at, item in enumerate(cast("Sequence[object]", value)))
     elif isinstance(value, dict):
-        yield from ((f".{name}", item) for name, item in value.items() if isinstance(item, Model))
+        parts = ((f".{name}", item) for name, item in cast("Mapping[str, object]", value).items())
+    yield from ((path, item) for path, item in parts if isinstance(item, Model))
 
 
 @attrs.frozen(kw_only=True)
@@ -257,7 +273,7 @@ class Page(Sequence[T_co], Generic[T_co]):
 
     @property
     def problems(self) -> tuple[FieldError, ...]:
-        """Every field of every item that broke its type, by its address in the answer (``$.data[3].total``)."""
+        """Every field of any item that broke its type, by its address in the answer (``$.data[3].total``)."""
         return tuple(
             FieldError(f"$.data[{at}]{problem.address[1:]}", problem.raw, problem.why)
             for at, item in enumerate(self.items)
@@ -270,8 +286,8 @@ class Page(Sequence[T_co], Generic[T_co]):
     def __iter__(self) -> Iterator[T_co]:
         return iter(self.items)
 
-    def __getitem__(self, index: Any) -> Any:
-        return self.items[index]
+    def __getitem__(self, index: Any) -> Any:  # Any: an item for an index, a tuple for a slice
+        return cast("Any", self.items[index])
 
 
 @attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)

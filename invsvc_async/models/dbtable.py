@@ -1,6 +1,4 @@
-"""
-Hold what is imported from a table-database provider; never its credentials.
-"""
+"""Hold what is imported from a table-database provider; never its credentials."""
 
 from __future__ import annotations
 

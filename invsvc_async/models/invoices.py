@@ -1,6 +1,4 @@
-"""
-Hold invoices, the customers on them, and downloads from the tax authority; never compute an amount.
-"""
+"""Hold invoices, the customers on them, and downloads from the tax authority; never compute an amount."""
 
 from __future__ import annotations
 

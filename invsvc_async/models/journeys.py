@@ -1,6 +1,4 @@
-"""
-Hold journeys, which are workflow graphs; never check what the service may refuse.
-"""
+"""Hold journeys, which are workflow graphs; never check what the service may refuse."""
 
 from __future__ import annotations
 
@@ -92,7 +90,7 @@ class Edge(Model):
     id: str = ABSENT
     source: str = ABSENT
     target: str = ABSENT
-    source_handle: str | None = wire("sourceHandle")
+    source_handle: str | None = attrs.field(default=ABSENT, metadata=wire("sourceHandle"))
 
 
 @attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
@@ -129,10 +127,10 @@ class ClonedFrom(Model):
     Spec: Journey.
     """
 
-    journey_id: str | None = wire("journeyId")
-    group_id: str | None = wire("groupId")
+    journey_id: str | None = attrs.field(default=ABSENT, metadata=wire("journeyId"))
+    group_id: str | None = attrs.field(default=ABSENT, metadata=wire("groupId"))
     livemode: bool = ABSENT
-    cloned_at: datetime = wire("clonedAt")
+    cloned_at: datetime = attrs.field(default=ABSENT, metadata=wire("clonedAt"))
 
 
 @attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
@@ -145,7 +143,7 @@ class JourneyStats(Model):
 
     runs: int = ABSENT
     errors: int = ABSENT
-    last_run_at: datetime | None = wire("lastRunAt")
+    last_run_at: datetime | None = attrs.field(default=ABSENT, metadata=wire("lastRunAt"))
 
 
 @attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
@@ -162,17 +160,17 @@ class Journey(Model):
     livemode: bool = ABSENT
     owner: str | None = ABSENT
     team: str | None = ABSENT
-    cloned_from: ClonedFrom | None = wire("clonedFrom")
+    cloned_from: ClonedFrom | None = attrs.field(default=ABSENT, metadata=wire("clonedFrom"))
     created_at: datetime | None = ABSENT
     last_updated: datetime | None = ABSENT
     status: JourneyStatus | str = ABSENT
     version: int = ABSENT
-    trigger_type: str = wire("triggerType")
+    trigger_type: str = attrs.field(default=ABSENT, metadata=wire("triggerType"))
     graph: JourneyGraph = ABSENT
-    replaces_defaults: bool = wire("replacesDefaults")
+    replaces_defaults: bool = attrs.field(default=ABSENT, metadata=wire("replacesDefaults"))
     stats: JourneyStats = ABSENT
     from_: JourneyOrigin | str = ABSENT
-    paused_reason: PausedReason | str | None = wire("pausedReason")
-    paused_detail: str | None = wire("pausedDetail")
-    paused_at: datetime | None = wire("pausedAt")
-    group_id: str | None = wire("groupId")
+    paused_reason: PausedReason | str | None = attrs.field(default=ABSENT, metadata=wire("pausedReason"))
+    paused_detail: str | None = attrs.field(default=ABSENT, metadata=wire("pausedDetail"))
+    paused_at: datetime | None = attrs.field(default=ABSENT, metadata=wire("pausedAt"))
+    group_id: str | None = attrs.field(default=ABSENT, metadata=wire("groupId"))

@@ -1,6 +1,4 @@
-"""
-Hold payment links and reminder operations; never say that money moved.
-"""
+"""Hold payment links and reminder operations; never say that money moved."""
 
 from __future__ import annotations
 
@@ -84,7 +82,7 @@ class PaymentLink(Model):
     exchange: Decimal = ABSENT
     description: str = ABSENT
     metadata: Mapping[str, Any] = ABSENT
-    limit_days_to_pay: int = wire("limitDaysToPay")
+    limit_days_to_pay: int = attrs.field(default=ABSENT, metadata=wire("limitDaysToPay"))
     automations: tuple[Automation, ...] = ABSENT
     custom_method_types: tuple[MethodType, ...] = ABSENT
 

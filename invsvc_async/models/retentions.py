@@ -1,6 +1,4 @@
-"""
-Hold the files of tax retentions; never write one to disk.
-"""
+"""Hold the files of tax retentions; never write one to disk."""
 
 from __future__ import annotations
 
@@ -23,14 +21,14 @@ class RetentionFile(Model):
     Spec: Retention file.
     """
 
-    encoded: str = wire("content")
+    encoded: str = attrs.field(default=ABSENT, metadata=wire("content"))
     filename: str = ABSENT
     type: str = ABSENT
 
     @property
     def content(self) -> bytes:
         """
-        Give the bytes of the file, on the assumption that ``encoded`` is base64 (the specification does not say).
+        Give the bytes of the file, on the assumption that ``encoded`` is base64: the specification is silent.
 
         Raises:
             FileEncodingError: It is not.

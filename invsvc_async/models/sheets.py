@@ -1,6 +1,4 @@
-"""
-Hold the connection to an imported spreadsheet; never read the sheet.
-"""
+"""Hold the connection to an imported spreadsheet; never read the sheet."""
 
 from __future__ import annotations
 
@@ -62,7 +60,9 @@ class SyncTotals(Model):
 @attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
 class SheetConnection(Model):
     """
-    A connected spreadsheet; ``enabled`` turns false when its mapping is saved.  What has not happened yet is ``None``.
+    A connected spreadsheet; ``enabled`` turns false when its mapping is saved.
+
+    What has not happened yet is ``None``.
 
     Spec: Spreadsheet import connection.
     """

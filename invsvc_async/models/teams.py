@@ -1,6 +1,4 @@
-"""
-Hold teams, the issuers of invoices; never say what a team may do.
-"""
+"""Hold teams, the issuers of invoices; never say what a team may do."""
 
 from __future__ import annotations
 
@@ -13,7 +11,16 @@ import attrs
 
 from invsvc_async.models.common import ABSENT, Address, Model
 
-__all__ = ["Brand", "EmailSettings", "Integration", "Member", "Periodicity", "SatState", "Team", "TeamSettings"]
+__all__ = [
+    "Brand",
+    "EmailSettings",
+    "Integration",
+    "Member",
+    "Periodicity",
+    "SatState",
+    "Team",
+    "TeamSettings",
+]
 
 
 @attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)

@@ -1,6 +1,4 @@
-"""
-Hold users and their preferences; never a credential.
-"""
+"""Hold users and their preferences; never a credential."""
 
 from __future__ import annotations
 

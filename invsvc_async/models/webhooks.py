@@ -1,13 +1,11 @@
-"""
-Hold webhooks and the answers about them; never show a secret.
-"""
+"""Hold webhooks and the answers about them; never show a secret."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, cast
 
 import attrs
 
@@ -56,7 +54,7 @@ class EventType(StrEnum):
 @attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
 class Webhook(Model):
     """
-    An address that events are delivered to; ``secret`` comes once, from the create, and is ``None`` ever after.
+    An address that events are delivered to; ``secret`` comes once, from the create, then is ``None``.
 
     Spec: Webhook.
     """
@@ -91,8 +89,8 @@ class WebhookList(Sequence[Webhook]):
     def __iter__(self) -> Iterator[Webhook]:
         return iter(self.items)
 
-    def __getitem__(self, index: Any) -> Any:
-        return self.items[index]
+    def __getitem__(self, index: Any) -> Any:  # Any: an item for an index, a tuple for a slice
+        return cast("Any", self.items[index])
 
 
 @attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
