@@ -69,7 +69,6 @@ def body_of(raw: bytes | msgspec.Raw, whole: bytes) -> Body:
 
     Raises:
         MalformedEventError: It is not UTF-8, not JSON or not an object; ``.raw`` is of *whole*.
-
     """
     try:
         if raw is whole and not whole.isascii():
@@ -85,7 +84,6 @@ def plain_of(raw: bytes) -> dict[str, Any]:
 
     Raises:
         MalformedEventError: A number is longer, or its exponent larger, than any amount can be.
-
     """
     try:
         plain: dict[str, Any] = _plain(raw)

@@ -157,7 +157,6 @@ class ResourceEvent(_Event):
 
         Raises:
             MalformedEventError: It holds a number beyond all bounds.
-
         """
         return self._resource()
 

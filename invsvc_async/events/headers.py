@@ -8,7 +8,7 @@ neither value is given out.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Final, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 __all__ = ["SIGNATURE", "TEST", "Headers", "value_of"]
 
@@ -24,12 +24,13 @@ def value_of(headers: Headers | None, name: str) -> str | None:
     """Look up *name*, given in lower case; ``""``, which nothing accepts, if it is there but not one text."""
     if headers is None:
         return None
-    if not isinstance(
-        headers, (dict, Mapping)
-    ):  # dict first: measured 0.03 µs against 0.11 for Mapping alone
-        return _among_pairs(headers, name)
+    if not isinstance(headers, dict):
+        # items() and not the keys: those of a multidict leave out that one came twice
+        items: Any = getattr(headers, "items", None)  # Any: of a mapping of whatever kind
+        pairs: Any = headers if items is None else items()
+        return _among_pairs(pairs, name)
     if TYPE_CHECKING:  # a call would cost
-        headers = cast("Mapping[str, str]", headers)
+        headers = cast("dict[str, str]", headers)
     found: str | None = None
     length = len(name)  # measured: cheaper than lower() on every key
     for key in headers:
@@ -40,8 +41,8 @@ def value_of(headers: Headers | None, name: str) -> str | None:
     return found if found is None or isinstance(found, str) else ""
 
 
-def _among_pairs(headers: Iterable[tuple[Text, Text]], name: str) -> str | None:
-    found = [_text(value) for key, value in headers if _text(key).lower() == name]
+def _among_pairs(pairs: Iterable[tuple[Text, Text]], name: str) -> str | None:
+    found = [_text(value) for key, value in pairs if _text(key).lower() == name]
     return None if not found else found[0] if len(found) == 1 else ""
 
 

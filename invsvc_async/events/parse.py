@@ -42,7 +42,6 @@ def parse(body: bytes, headers: Headers | None = None) -> Event:
         MalformedEventError: The body is not an event of the specification.
 
     Spec: Events.
-
     """
     raw = body if body.__class__ is bytes else _bytes(body)
     content = body_of(raw, raw)

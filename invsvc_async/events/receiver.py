@@ -63,7 +63,6 @@ class Receiver:
             contradict each other.
 
     Spec: Events.
-
     """
 
     def __init__(
@@ -110,7 +109,6 @@ class Receiver:
 
         Raises:
             ConfigurationError: The specification lacks the type, it has a handler, or this one is not async.
-
         """
         for name in types:
             if name != "*" and name not in EVENT_TYPES:
@@ -135,7 +133,6 @@ class Receiver:
 
         Raises:
             ConfigurationError: The handler is not async.
-
         """
         _check_async(handler)
         self._test_handler = handler
@@ -146,7 +143,6 @@ class Receiver:
         Judge one delivery, keep or handle it, and say what to answer; raises nothing but cancellation.
 
         Spec: Events, Delivery behavior.
-
         """
         return await self.receive_until(asyncio.get_running_loop().time() + self.deadline, body, headers)
 
@@ -163,7 +159,6 @@ class Receiver:
         Answer a request of aiohttp: ``app.router.add_post("/events", receiver.aiohttp_handler)``.
 
         Spec: Events, Delivery behavior.
-
         """
         from invsvc_async.events.web import answer_aiohttp
 
@@ -188,7 +183,6 @@ class Receiver:
         Raises:
             JournalError: The store cannot be used.
             ConfigurationError: It runs already.
-
         """
         if self._entered:
             raise ConfigurationError(

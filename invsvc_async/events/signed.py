@@ -12,8 +12,8 @@ from enum import StrEnum
 
 import attrs
 
-from invsvc_async.errors import FieldError
-from invsvc_async.models.common import ABSENT, Model, wire
+from invsvc_async.errors import FieldError, MalformedEventError
+from invsvc_async.models.common import ABSENT, Model
 
 __all__ = ["BatchCounts", "BatchResult", "InvoiceBatch", "Party", "SyncedInvoice"]
 
@@ -56,7 +56,7 @@ class SyncedInvoice(Model):
     receiver: Party = ABSENT
     total: Decimal = ABSENT
     currency: str = ABSENT
-    issue_date_sent: str = wire("issue_date")
+    issue_date_sent: str = attrs.field(default=ABSENT, metadata={"wire": "issue_date"})
     invoice_type: str = ABSENT
     status: str = ABSENT
     team: str = ABSENT
@@ -69,15 +69,15 @@ class SyncedInvoice(Model):
         The local date-time of issue: naive, for the body names no zone.
 
         Raises:
-            FieldError: It is no such text; ``issue_date_sent`` is what came.
-
+            MalformedEventError: It is no local date-time, or absent; ``issue_date_sent`` is what came.
         """
+        # no FieldError here: out of a property, any AttributeError turns into "has no attribute"
         try:
             moment = datetime.fromisoformat(self.issue_date_sent)
-        except ValueError:
-            raise FieldError("$.issue_date", self.issue_date_sent, "no local date-time") from None
-        if moment.tzinfo is not None:
-            raise FieldError("$.issue_date", self.issue_date_sent, "has a zone, and should be local")
+        except (ValueError, FieldError):
+            moment = None
+        if moment is None or moment.tzinfo is not None:
+            raise MalformedEventError("issue_date is no local date-time. Look at issue_date_sent.")
         return moment
 
 

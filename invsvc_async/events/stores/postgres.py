@@ -97,7 +97,6 @@ class PostgresStore:
         Raises:
             ConfigurationError: The extra ``postgres`` is not installed.
             JournalError: The server is out of reach, or the table is foreign or of a newer version.
-
         """
         async with self._connection() as connection, connection.transaction():
             await connection.execute("SELECT pg_advisory_xact_lock($1)", _LOCK)

@@ -76,7 +76,6 @@ class SqliteStore:
 
         Raises:
             JournalError: It is foreign, damaged, of a newer version, held, or cannot be written.
-
         """
         await self._run(lambda _: None)
 

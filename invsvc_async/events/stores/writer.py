@@ -62,7 +62,6 @@ class Writer:
 
         Raises:
             JournalError: The file cannot be used; nothing of *work* was kept.
-
         """
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._jobs.put((work, future))

@@ -1,0 +1,113 @@
+"""
+Make deliveries as the specification describes them, by hand and not by the package, so that both can disagree.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+from typing import Any
+
+SECRET = "whsec_of_the_test"
+SHARED = ("X-Shared", "agreed-in-the-dashboard")
+
+RESOURCE_TYPES = (
+    "payment.created", "payment.updated", "payment.succeeded", "payment.canceled", "payment.deleted",
+    "payment.upcoming_due_date", "invoice.created", "invoice.canceled", "invoice.failed", "receipt.created",
+    "receipt.updated", "receipt.completed", "receipt.deleted", "customer.created", "customer.updated",
+    "customer.deleted", "service.created", "service.updated", "service.deleted",
+)  # fmt: skip
+SIGNED_TYPES = ("sat.invoice.synced", "invoice_batch.completed")
+
+SAT_DATA = {
+    "uuid": "6F9619FF-8B86-4011-B42D-00CF4FC964FF",
+    "direction": "received",
+    "resource_status": "ready",
+    "issuer": {"rfc": "AAA010101AAA", "name": "Emisora SA de CV"},
+    "receiver": {"rfc": "BBB010101BBB", "name": "Receptora SA de CV"},
+    "total": 11600.57,
+    "currency": "MXN",
+    "issue_date": "2026-05-01T12:33:12",
+    "invoice_type": "I",
+    "status": "vigente",
+    "team": "team_1",
+    "credit_charged": True,
+}
+BATCH_DATA = {
+    "id": "batch_1",
+    "livemode": True,
+    "total": 5,
+    "accepted": 4,
+    "rejected": 1,
+    "counts": {"queued": 0, "stamped": 2, "failed": 1, "duplicate": 1, "needs_review": 0},
+    "result": "partially_completed",
+}
+
+
+def v1(name: str, **more: Any) -> dict[str, Any]:
+    """Make a v1 body; an argument of ``...`` leaves that field out."""
+    body = {
+        "event": name,
+        "team": "team_1",
+        "webhook": "wh_1",
+        "livemode": False,
+        "data": {"id": "x_1", "totalAmount": 1.5},
+    }
+    return _without(body | more)
+
+
+def v11(name: str, **more: Any) -> dict[str, Any]:
+    """Make a v1.1 body: v1 in a wrapper."""
+    return {"payload": v1(name, **more)}
+
+
+def v2(name: str, *, number: int = 1, **more: Any) -> dict[str, Any]:
+    """Make a v2 body."""
+    resource = (
+        {"uuid": f"U-{number}", "total": 10.5} if name.startswith("invoice.") else {"id": f"x_{number}"}
+    )
+    body = {
+        "id": f"dlv_{number}",
+        "type": name,
+        "created": 1_780_000_000_123,
+        "livemode": False,
+        "data": {"object": resource},
+    }
+    return _without(body | more)
+
+
+def signed_body(name: str, *, number: int = 1, **more: Any) -> dict[str, Any]:
+    """Make a body of the two signed families."""
+    details = SAT_DATA if name == "sat.invoice.synced" else BATCH_DATA
+    body = {"id": f"evt_{number:016x}", "event": name, "created_at": 1_780_000_000, "data": details}
+    return _without(body | more)
+
+
+def encoded(body: Any) -> bytes:
+    """Encode as JSON."""
+    return json.dumps(body).encode()
+
+
+def signature(body: bytes, secret: str = SECRET) -> dict[str, str]:
+    """Sign as the service does."""
+    digest = hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()
+    return {"X-Service-Signature": f"sha256={digest}"}
+
+
+def headers_of(
+    body: bytes, *, signed: bool = False, shared: bool = False, test: bool = False
+) -> dict[str, str]:
+    """Make the headers of a delivery."""
+    headers = {"Host": "me.example", "Content-Type": "application/json", "Content-Length": str(len(body))}
+    if signed:
+        headers |= signature(body)
+    if shared:
+        headers |= dict([SHARED])
+    if test:
+        headers["X-Service-Test"] = "true"
+    return headers
+
+
+def _without(body: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in body.items() if value is not ...}

@@ -1,0 +1,292 @@
+"""Who is believed: signatures, the shared header, and the caller's explicit word."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import pickle
+from itertools import product
+
+import pytest
+from multidict import CIMultiDict
+
+from invsvc_async import events
+from invsvc_async.errors import (
+    ConfigurationError,
+    EventError,
+    MalformedEventError,
+    SignatureMismatchError,
+    SignatureMissingError,
+    UnauthenticatedEventError,
+)
+from tests.events.bodies import (
+    RESOURCE_TYPES,
+    SECRET,
+    SHARED,
+    SIGNED_TYPES,
+    encoded,
+    headers_of,
+    signature,
+    signed_body,
+    v1,
+    v2,
+    v11,
+)
+
+HEADER = events.SharedHeader(*SHARED)
+BODY = encoded(signed_body("sat.invoice.synced"))
+HEX = hmac.new(SECRET.encode(), BODY, hashlib.sha256).hexdigest()
+
+
+def test_public_example_of_another_provider() -> None:
+    """The well-known example of HMAC-SHA256 over a body verifies."""
+    given = {"X-Service-Signature": "sha256=757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17"}
+
+    events.verify(b"Hello, World!", given, "It's a Secret to Everybody")
+
+    with pytest.raises(SignatureMismatchError):
+        events.verify(b"Hello, World?", given, "It's a Secret to Everybody")
+
+
+@pytest.mark.parametrize(
+    "secrets", [SECRET, SECRET.encode(), [SECRET], ("old", SECRET), [b"old", SECRET, "new"]]
+)
+def test_signature_under_several_secrets(secrets) -> None:
+    """Any of the secrets will do, in any form."""
+    events.verify(BODY, signature(BODY), secrets)
+
+
+@pytest.mark.parametrize("cls", [bytearray, memoryview])
+def test_signature_over_another_buffer(cls) -> None:
+    """Any buffer of bytes can be verified."""
+    events.verify(cls(BODY), signature(BODY), SECRET)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"x-service-signature": f"sha256={HEX}"},
+        {"X-SERVICE-SIGNATURE": f"sha256={HEX}"},
+        CIMultiDict({"X-Service-Signature": f"sha256={HEX}"}),
+        [("X-Service-Signature", f"sha256={HEX}")],
+        [(b"x-service-signature", f"sha256={HEX}".encode())],
+    ],
+)
+def test_signature_in_headers_of_any_framework(headers) -> None:
+    """The header is found in any case, in mappings and in pairs."""
+    events.verify(BODY, headers, SECRET)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        HEX,
+        f"sha1={HEX}",
+        f"SHA256={HEX}",
+        f"sha256={HEX.upper()}",
+        f"sha256={HEX[:-1]}",
+        f"sha256={HEX}0",
+        f" sha256={HEX}",
+        f"sha256={HEX}, sha256={HEX}",
+        f"sha256={HEX}\n",
+        "sha256=",
+        "",
+        "sha256=ü",
+        "sha256=\ud800",
+        f"sha256={'0' * 64}",
+    ],
+)
+def test_signature_in_another_form(value: str) -> None:
+    """Whatever is not exactly the specified form is a mismatch."""
+    with pytest.raises(SignatureMismatchError):
+        events.verify(BODY, {"X-Service-Signature": value}, SECRET)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        CIMultiDict([("X-Service-Signature", f"sha256={HEX}")] * 2),
+        [("X-Service-Signature", f"sha256={HEX}"), ("x-service-signature", "sha256=0")],
+        {"X-Service-Signature": f"sha256={HEX}", "x-service-signature": f"sha256={HEX}"},
+    ],
+)
+def test_signature_that_came_twice(headers) -> None:
+    """Of two signatures none counts, even where both are right."""
+    with pytest.raises(SignatureMismatchError):
+        events.verify(BODY, headers, SECRET)
+
+
+def test_signature_that_is_missing() -> None:
+    """No header is not the same as a wrong one."""
+    for headers in (None, {}, [], {"X-Service-Event": "sat.invoice.synced"}):
+        with pytest.raises(SignatureMissingError):
+            events.verify(BODY, headers, SECRET)
+
+
+@pytest.mark.parametrize("secrets", [(), []])
+def test_signature_without_a_secret(secrets) -> None:
+    """Without a secret nothing can be verified."""
+    with pytest.raises(SignatureMismatchError, match="without a secret"):
+        events.verify(BODY, signature(BODY), secrets)
+
+
+@pytest.mark.parametrize("secrets", ["", b"", [""], [SECRET, ""], [None], [5]])
+def test_secret_that_is_none(secrets) -> None:
+    """An empty secret would let anybody sign, and is refused at once."""
+    for call in (events.verify, lambda body, headers, given: events.read(body, headers, secrets=given)):
+        if secrets in ("", b"") or secrets:
+            with pytest.raises(ConfigurationError):
+                call(BODY, signature(BODY), secrets)
+
+
+def test_signature_over_a_decoded_body() -> None:
+    """A text cannot be verified, for other bytes may have been signed."""
+    with pytest.raises(SignatureMismatchError, match="raw"):
+        events.verify(BODY.decode(), signature(BODY), SECRET)  # type: ignore[arg-type]
+
+
+CASES = list(
+    product(
+        ["none", "right", "wrong"], ["none", "right", "wrong"], [True, False], [True, False], [True, False]
+    )
+)
+
+
+@pytest.mark.parametrize("name", ["invoice.created", "robot.painted", *SIGNED_TYPES])
+@pytest.mark.parametrize(("signed", "shared", "has_secret", "has_shared", "accept"), CASES)
+def test_trust_in_every_combination(
+    name: str, signed: str, shared: str, has_secret: bool, has_shared: bool, accept: bool
+) -> None:
+    """What is there must be right, what must be there is not waived but by the explicit word."""
+    must_sign = name in SIGNED_TYPES
+    body = encoded(signed_body(name) if must_sign else v2(name))
+    headers = headers_of(body)
+    if signed != "none":
+        headers |= signature(body, SECRET if signed == "right" else "another")
+    if shared != "none":
+        headers[SHARED[0]] = SHARED[1] if shared == "right" else "guessed"
+
+    expected: type[EventError] | None
+    if signed != "none" and (has_secret or not accept):
+        expected = None if signed == "right" and has_secret else SignatureMismatchError
+    elif must_sign:
+        expected = None if accept else SignatureMissingError
+    elif has_shared:
+        expected = None if shared == "right" else UnauthenticatedEventError
+    else:
+        expected = None if accept else UnauthenticatedEventError
+
+    def read() -> events.Event:
+        return events.read(
+            body,
+            headers,
+            secrets=[SECRET] if has_secret else (),
+            shared_header=HEADER if has_shared else None,
+            accept_unsigned=accept,
+        )
+
+    if expected is None:
+        assert read().type == name
+    else:
+        with pytest.raises(expected):
+            read()
+
+
+@pytest.mark.parametrize("name", SIGNED_TYPES)
+@pytest.mark.parametrize("marks", ["resource", "none"])
+def test_signed_type_without_a_signature(name: str, marks: str) -> None:
+    """What must be signed is told by the body, whatever the headers say or leave out."""
+    headers = {"X-Service-Event": "invoice.created"} if marks == "resource" else {}
+
+    with pytest.raises(SignatureMissingError):
+        events.read(encoded(signed_body(name)), headers, secrets=SECRET, shared_header=HEADER)
+
+
+def test_event_header_that_disagrees_with_a_signed_body() -> None:
+    """The body wins over X-Service-Event."""
+    headers = {**signature(BODY), "X-Service-Event": "invoice_batch.completed"}
+
+    assert events.read(BODY, headers, secrets=SECRET).type == "sat.invoice.synced"
+
+
+def test_signed_type_in_the_dress_of_a_resource() -> None:
+    """A forger cannot escape the signature by another form of body."""
+    for body in (
+        v2("sat.invoice.synced"),
+        v11("sat.invoice.synced"),
+        {"payload": signed_body("sat.invoice.synced")},
+    ):
+        with pytest.raises(MalformedEventError):
+            events.read(encoded(body), dict([SHARED]), secrets=SECRET, shared_header=HEADER)
+    with pytest.raises(SignatureMissingError):
+        events.read(
+            encoded(v1("sat.invoice.synced", id="evt_1")),
+            dict([SHARED]),
+            secrets=SECRET,
+            shared_header=HEADER,
+        )
+
+
+@pytest.mark.parametrize("make", [v1, v11, v2])
+def test_test_event_that_is_read_by_hand(make) -> None:
+    """Test marks waive nothing in read, for whoever calls it may not look at them."""
+    body = encoded(make("invoice.created", test=True))
+
+    with pytest.raises(UnauthenticatedEventError):
+        events.read(body, headers_of(body, test=True), secrets=SECRET, shared_header=HEADER)
+
+
+@pytest.mark.parametrize("name", RESOURCE_TYPES)
+def test_resource_event_with_the_shared_header(name: str) -> None:
+    """The agreed header authenticates each resource event, in any case of its name."""
+    headers = {SHARED[0].lower(): SHARED[1]}
+
+    assert events.read(encoded(v2(name)), headers, shared_header=HEADER).type == name
+
+
+@pytest.mark.parametrize("value", ["agreed-in-the-dashboard ", "Agreed-in-the-dashboard", "ü", "\ud800", ""])
+def test_shared_header_of_another_value(value: str) -> None:
+    """Only the very value counts, and no text breaks the comparison."""
+    assert not HEADER.matches({SHARED[0]: value})
+
+
+def test_shared_header_that_came_twice() -> None:
+    """Of two values none counts."""
+    assert not HEADER.matches([SHARED, SHARED])
+    assert HEADER.matches([SHARED])
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("", "x"),
+        ("a b", "x"),
+        ("a:", "x"),
+        ("ü", "x"),
+        (5, "x"),
+        ("a", ""),
+        ("a", "ü"),
+        ("a", " x"),
+        ("a", "x\n"),
+        ("a", None),
+    ],
+)
+def test_shared_header_that_cannot_be_one(name, value) -> None:
+    """A header that HTTP could not carry is refused where it is configured."""
+    with pytest.raises(ConfigurationError):
+        events.SharedHeader(name, value)
+
+
+def test_secrets_in_reprs_and_messages() -> None:
+    """Neither secrets nor signatures show in a repr or in an error, pickled ones included."""
+    shown = [repr(HEADER)]
+    for headers in ({"X-Service-Signature": f"sha256={HEX[::-1]}", **dict([SHARED])}, {}):
+        try:
+            events.read(BODY, headers, secrets=SECRET, shared_header=HEADER)
+        except EventError as error:
+            shown += [repr(error), str(error), repr(pickle.dumps(error))]
+    assert len(shown) == 7
+    for text in shown:
+        assert SECRET not in text
+        assert SHARED[1] not in text
+        assert HEX[::-1] not in text
