@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
-import msgspec
 from msgspec import Raw
 
 from invsvc_async import errors
@@ -17,7 +16,7 @@ from invsvc_async.convert import fast
 from invsvc_async.convert.answers import many, meta_of, one
 from invsvc_async.convert.plain import unstructure
 from invsvc_async.models.common import Flaws, Model
-from invsvc_async.wire import UNREADABLE
+from invsvc_async.wire.exact import ELEMENTS, MEMBERS, UNREADABLE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,9 +36,6 @@ __all__ = [
 ]
 
 T = TypeVar("T", bound=Model)
-
-_ARRAY = msgspec.json.Decoder(list[Raw])
-_OBJECT = msgspec.json.Decoder(dict[str, Raw])
 
 
 def decode(cls: type[T], raw: Raw | bytes, *, meta: Meta | None = None) -> T:
@@ -67,7 +63,7 @@ def decode_items(cls: type[T], raws: Sequence[Raw | bytes] | Raw) -> tuple[T, ..
     if not isinstance(raws, Raw):
         return fast.decode_all(cls, raws)
     try:
-        items = _ARRAY.decode(raws)
+        items = ELEMENTS.decode(raws)
     except UNREADABLE as cause:
         raise _refused(cls, raws, cause) from cause
     return fast.decode_all(cls, items)
@@ -88,7 +84,7 @@ def member(raw: Raw | bytes, name: str) -> Raw:
         UnreadableResponseError: No JSON object, or none with that member.
     """
     try:
-        return _OBJECT.decode(raw)[name]
+        return MEMBERS.decode(raw)[name]
     except (KeyError, *UNREADABLE) as cause:
         raise errors.UnreadableResponseError(
             f"the answer has no {name!r} ({cause}). Look at .raw.", raw=bytes(raw)

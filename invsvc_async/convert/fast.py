@@ -19,7 +19,7 @@ from msgspec import Raw, UnsetType
 
 from invsvc_async.convert.plan import Field, blank_of, enum_in, fields_of
 from invsvc_async.models.common import Model, once
-from invsvc_async.wire import EXACT_UNTIL, UNREADABLE, exact, salvage
+from invsvc_async.wire.exact import EXACT_UNTIL, UNREADABLE, exact, salvage
 
 __all__ = ["decode_all"]
 
