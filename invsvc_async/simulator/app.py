@@ -89,7 +89,7 @@ class Application:
     async def _arrive(self, route: Route, request: web.Request) -> web.StreamResponse:
         try:
             raw = await request.read()
-        except (ConnectionError, web.RequestPayloadError):
+        except ConnectionError:
             return ends.Broken(ends.close)  # the client left in the middle of its body: no arrival
         protocol = request.protocol
         self._busy.add(protocol)
