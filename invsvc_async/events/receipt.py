@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 import attrs
 
-from invsvc_async.errors import EventError
-from invsvc_async.events.event import Event
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from invsvc_async.errors import EventError
+    from invsvc_async.events.event import Event
 
 __all__ = ["Outcome", "Receipt", "unavailable"]
 

@@ -7,7 +7,7 @@ Loaded on first use of ``event.data``: making these classes costs more than the 
 from __future__ import annotations
 
 from datetime import datetime
-from decimal import Decimal
+from decimal import Decimal  # noqa: TC003 - convert resolves the annotations
 from enum import StrEnum
 
 import attrs

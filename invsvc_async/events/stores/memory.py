@@ -190,6 +190,12 @@ class MemoryStore:
         record.due = due
         if record.body is not None:
             heapq.heappush(self._waiting, (due, record.id))
+        if len(self._waiting) > 2 * self._capacity:  # mostly stale: each lease leaves one behind
+            open_ones = (
+                one for one in self._records.values() if one.state == "open" and one.body is not None
+            )
+            self._waiting = [(one.due, one.id) for one in open_ones]
+            heapq.heapify(self._waiting)
 
     def _lease(self, record: _Record, seconds: float) -> Entry:
         record.lease += 1

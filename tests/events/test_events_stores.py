@@ -1,0 +1,513 @@
+"""What every store must do, held against all three; then what only a file or a server can suffer."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import sqlite3
+import stat
+from collections import Counter
+
+import pytest
+
+from invsvc_async import events
+from invsvc_async.errors import ConfigurationError, JournalError
+from invsvc_async.events import Delivery, Standing
+from invsvc_async.events.stores import Entry, Store, open_store
+
+
+def delivery(key: str | None = "d_1", *, body: bytes | None = b"{}") -> Delivery:
+    return Delivery(key=key, type="invoice.created", body=body)
+
+
+async def claimed(store: Store, given: Delivery, lease: float = 10.0) -> Entry:
+    entry = await store.claim(given, lease=lease)
+    assert isinstance(entry, Entry), entry
+    return entry
+
+
+async def test_store_is_a_store(kept) -> None:
+    """Each kind keeps to the protocol, and opening or closing again is harmless."""
+    assert isinstance(kept.store, Store)
+    await kept.store.open()
+    await kept.store.open()
+    await kept.store.put(delivery())
+    await kept.store.close()
+    await kept.store.close()
+    assert (await kept.store.counts())["open"] == 1
+
+
+async def test_put_of_a_known_key(kept) -> None:
+    """One key is kept once, before and after it was handled."""
+    assert await kept.store.put(delivery())
+    assert not await kept.store.put(delivery())
+    (entry,) = await kept.store.take(limit=10, lease=10)
+    assert not await kept.store.put(delivery())
+    assert await kept.store.handled(entry)
+    assert not await kept.store.put(delivery())
+    assert await kept.store.counts() == {"open": 0, "handled": 1, "dead": 0}
+
+
+async def test_put_without_a_key(kept) -> None:
+    """Events without a key are all kept."""
+    assert await kept.store.put(delivery(None))
+    assert await kept.store.put(delivery(None))
+
+    entries = await kept.store.take(limit=10, lease=10)
+
+    assert len({entry.id for entry in entries}) == 2
+    for entry in entries:
+        assert await kept.store.handled(entry)
+    assert (await kept.store.counts())["open"] == 0
+
+
+async def test_take_in_order_and_within_the_limit(kept) -> None:
+    """Events are handed out oldest first, whole, and each once."""
+    for number in range(5):
+        await kept.store.put(Delivery(key=f"d_{number}", type="t", body=b"%d" % number))
+        await kept.pass_time(1)
+
+    first = await kept.store.take(limit=3, lease=10)
+    rest = await kept.store.take(limit=3, lease=10)
+
+    assert [entry.body for entry in first] == [b"0", b"1", b"2"]
+    assert [entry.body for entry in rest] == [b"3", b"4"]
+    assert await kept.store.take(limit=3, lease=10) == []
+    assert {entry.attempts for entry in first} == {1}
+    assert len({(entry.id, entry.token) for entry in first}) == 3
+
+
+async def test_lease_that_ran_out(kept) -> None:
+    """The event of a holder that died is handed out anew, and the dead holder's word counts no more."""
+    await kept.store.put(delivery())
+    (dead,) = await kept.store.take(limit=1, lease=10)
+    await kept.pass_time(9)
+    assert await kept.store.take(limit=1, lease=10) == []
+    await kept.pass_time(2)
+
+    (alive,) = await kept.store.take(limit=1, lease=10)
+
+    assert alive.attempts == 2
+    assert not await kept.store.handled(dead)
+    assert not await kept.store.release(dead, delay=0)
+    assert not await kept.store.bury(dead, reason="x")
+    assert await kept.store.handled(alive)
+    assert not await kept.store.handled(alive)
+
+
+async def test_lease_that_ran_out_and_nobody_took(kept) -> None:
+    """Being late is no harm while nobody else was given the event."""
+    entry = await claimed(kept.store, delivery())
+    await kept.pass_time(60)
+
+    assert await kept.store.handled(entry)
+
+
+@pytest.mark.parametrize("body", [None, b"{}"])
+async def test_claim_while_it_is_held(kept, body: bytes | None) -> None:
+    """A second claim waits: for the sender if the store has no body, for a worker if it has."""
+    await claimed(kept.store, delivery(body=body))
+
+    again = await kept.store.claim(delivery(body=body), lease=10)
+
+    assert again is (Standing.BUSY if body is None else Standing.STORED)
+
+
+async def test_claim_of_a_handled_event(kept) -> None:
+    """A handled event is not given again."""
+    entry = await claimed(kept.store, delivery(body=None))
+    await kept.store.handled(entry)
+    await kept.pass_time(3600)
+
+    assert await kept.store.claim(delivery(body=None), lease=10) is Standing.HANDLED
+
+
+async def test_claim_after_a_release(kept) -> None:
+    """An event that was given back can be claimed at once."""
+    entry = await claimed(kept.store, delivery(body=None))
+    assert await kept.store.release(entry, delay=0)
+
+    again = await claimed(kept.store, delivery(body=None))
+
+    assert (again.attempts, again.token != entry.token) == (2, True)
+    assert not await kept.store.handled(entry)
+    assert await kept.store.handled(again)
+
+
+async def test_claim_without_a_body(kept) -> None:
+    """What the sender sends again is never handed to a worker."""
+    await claimed(kept.store, delivery(body=None))
+    await kept.pass_time(3600)
+
+    assert await kept.store.take(limit=10, lease=10) == []
+    assert await kept.store.put(delivery()) is False
+    (entry,) = await kept.store.take(limit=10, lease=10)
+    assert entry.body == b"{}"
+
+
+async def test_claim_without_a_key(kept) -> None:
+    """Each claim without a key is an event of its own."""
+    first = await claimed(kept.store, delivery(None))
+    second = await claimed(kept.store, delivery(None))
+
+    assert first.id != second.id
+
+
+async def test_release_with_a_delay(kept) -> None:
+    """An event that was given back waits for its delay."""
+    entry = await claimed(kept.store, delivery())
+    await kept.store.release(entry, delay=30)
+    await kept.pass_time(29)
+    assert await kept.store.take(limit=1, lease=10) == []
+    assert await kept.store.claim(delivery(), lease=10) is Standing.STORED
+    await kept.pass_time(2)
+
+    (again,) = await kept.store.take(limit=1, lease=10)
+
+    assert again.attempts == 2
+
+
+async def test_dead_letters(kept) -> None:
+    """A dead letter is listed whole, is no duplicate's way in, and can be revived once."""
+    await kept.store.put(delivery())
+    (entry,) = await kept.store.take(limit=1, lease=10)
+    assert await kept.store.bury(entry, reason="why")
+    assert await kept.store.bury(Delivery(key=None, type="", body=b"\xff"), reason="unreadable")
+
+    letters = await kept.store.dead_letters()
+
+    assert [(found.key, found.type, found.body, found.reason, found.attempts) for found in letters] == [
+        ("d_1", "invoice.created", b"{}", "why", 1),
+        (None, "", b"\xff", "unreadable", 0),
+    ]
+    assert len(await kept.store.dead_letters(limit=1)) == 1
+    assert letters[0].received_at > 900_000
+    assert not await kept.store.put(delivery())
+    assert await kept.store.claim(delivery(), lease=10) is Standing.HANDLED
+    assert await kept.store.revive(letters[0])
+    assert not await kept.store.revive(letters[0])
+    (again,) = await kept.store.take(limit=10, lease=10)
+    assert (again.key, again.attempts) == ("d_1", 1)
+    assert await kept.store.counts() == {"open": 1, "handled": 0, "dead": 1}
+
+
+async def test_prune(kept) -> None:
+    """Only what was handled long ago is forgotten, and then is new again."""
+    for key in ("old", "open", "dead", "new"):
+        entry = await claimed(kept.store, delivery(key))
+        if key == "dead":
+            await kept.store.bury(entry, reason="x")
+        elif key != "open":
+            await kept.store.handled(entry)
+        if key == "dead":
+            await kept.pass_time(3600)
+
+    assert await kept.store.prune(older_than=1800) == 1
+    assert await kept.store.counts() == {"open": 1, "handled": 1, "dead": 1}
+    assert await kept.store.put(delivery("old"))
+
+
+async def test_claims_at_the_same_time(kept) -> None:
+    """Of many claims of one key exactly one is given."""
+    await kept.store.open()
+
+    found = await asyncio.gather(*(kept.store.claim(delivery(body=None), lease=10) for _ in range(20)))
+
+    assert Counter(type(one) for one in found) == {Entry: 1, Standing: 19}
+
+
+async def test_takes_at_the_same_time(kept) -> None:
+    """Many workers never get the same event."""
+    for number in range(60):
+        await kept.store.put(delivery(f"d_{number}"))
+
+    found = await asyncio.gather(*(kept.store.take(limit=5, lease=60) for _ in range(20)))
+
+    keys = [entry.key for entries in found for entry in entries]
+    assert sorted(keys) == sorted(f"d_{number}" for number in range(60))
+
+
+async def test_memory_that_is_full() -> None:
+    """Handled events make room, the oldest first; waiting ones never do."""
+    store = events.MemoryStore(capacity=3)
+    for key in ("a", "b"):
+        await store.handled(await claimed(store, delivery(key)))
+    await store.put(delivery("waits"))
+
+    assert await store.put(delivery("c"))
+    assert await store.claim(delivery("b"), lease=1) is Standing.HANDLED
+    assert await store.put(delivery("a"))
+    with pytest.raises(JournalError, match="3 events wait"):
+        await store.put(delivery("e"))
+
+
+async def test_memory_under_a_long_load() -> None:
+    """However many events pass, no part of the store grows beyond its bound."""
+    store = events.MemoryStore(capacity=50)
+    for number in range(2000):
+        await store.handled(await claimed(store, delivery(f"d_{number}")))
+
+    sizes = [len(part) for part in vars(store).values() if hasattr(part, "__len__")]
+    assert max(sizes) <= 200
+
+
+async def test_sqlite_file_is_private(tmp_path) -> None:
+    """The file, its log and its index are for the owner's eyes only, whatever the umask."""
+    before = os.umask(0)
+    try:
+        store = events.SqliteStore(tmp_path / "events.db")
+        await store.put(delivery())
+        modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
+        await store.close()
+    finally:
+        os.umask(before)
+
+    assert modes == {"events.db": 0o600, "events.db-wal": 0o600, "events.db-shm": 0o600}
+
+
+async def test_sqlite_body_once_handled(tmp_path) -> None:
+    """A handled event leaves its key and not its body."""
+    store = events.SqliteStore(tmp_path / "events.db")
+    await store.handled(await claimed(store, delivery(body=b"personal")))
+    await store.close()
+
+    with sqlite3.connect(tmp_path / "events.db") as db:
+        assert db.execute("SELECT key, body, state FROM delivery").fetchall() == [("d_1", None, "handled")]
+    db.close()
+
+
+async def test_sqlite_file_that_outlives_its_store(tmp_path) -> None:
+    """Another process finds what this one kept."""
+    first = events.SqliteStore(tmp_path / "events.db")
+    await first.put(delivery())
+    second = events.SqliteStore(tmp_path / "events.db")
+
+    (entry,) = await second.take(limit=1, lease=10)
+
+    assert await first.take(limit=1, lease=10) == []
+    assert await second.handled(entry)
+    await first.close()
+    await second.close()
+
+
+async def test_sqlite_file_of_many_stores_at_once(tmp_path) -> None:
+    """Many that make one file at the same time share it, and each event is given once."""
+    stores = [events.SqliteStore(tmp_path / "events.db") for _ in range(8)]
+
+    found = await asyncio.gather(*(store.claim(delivery(body=None), lease=60) for store in stores))
+
+    assert Counter(type(one) for one in found) == {Entry: 1, Standing: 7}
+    await asyncio.gather(*(store.close() for store in stores))
+
+
+async def test_sqlite_work_that_fails_among_others(tmp_path) -> None:
+    """One piece of work that fails takes none of its commit's companions with it."""
+    store = events.SqliteStore(tmp_path / "events.db")
+    await store.open()
+    bad = Delivery(key="bad", type=object(), body=b"")  # type: ignore[arg-type]
+
+    found = await asyncio.gather(
+        *(store.put(one) for one in (delivery("a"), bad, delivery("b"))), return_exceptions=True
+    )
+
+    assert [type(one) for one in found] == [bool, JournalError, bool]
+    assert (await store.counts())["open"] == 2
+    await store.close()
+
+
+def _foreign(path) -> None:
+    with sqlite3.connect(path) as db:
+        db.execute("CREATE TABLE theirs (a)")
+    db.close()
+
+
+def _newer(path) -> None:
+    asyncio.run(_touch(path))
+    with sqlite3.connect(path) as db:
+        db.execute("PRAGMA user_version = 99")
+    db.close()
+
+
+async def _touch(path) -> None:
+    store = events.SqliteStore(path)
+    await store.open()
+    await store.close()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (_foreign, "another program"),
+        (_newer, "version 99"),
+        (
+            lambda path: path.write_bytes(b"not a database, but long enough to be looked at" * 10),
+            "no SQLite database",
+        ),
+        (lambda path: path.mkdir(), "cannot be opened"),
+        (lambda path: path.symlink_to(path.parent / "no" / "such"), "cannot be opened"),
+    ],
+)
+def test_sqlite_file_that_cannot_be_used(tmp_path, spoil, words: str) -> None:
+    """Each is told in words when the store is opened, and the file is left as it was."""
+    path = tmp_path / "events.db"
+    spoil(path)
+    before = path.read_bytes() if path.is_file() else None
+
+    with pytest.raises(JournalError, match=words):
+        asyncio.run(_touch(path))
+
+    assert (path.read_bytes() if path.is_file() else None) == before
+
+
+async def test_sqlite_file_that_another_holds(tmp_path) -> None:
+    """A file that is locked too long is told in words, and works again afterwards."""
+    store = events.SqliteStore(tmp_path / "events.db", wait=0.05)
+    await store.open()
+    other = sqlite3.connect(tmp_path / "events.db")
+    other.execute("BEGIN EXCLUSIVE")
+
+    with pytest.raises(JournalError, match="another process"):
+        await store.put(delivery())
+
+    other.rollback()
+    other.close()
+    assert await store.put(delivery())
+    await store.close()
+
+
+async def test_sqlite_page_that_is_damaged(tmp_path) -> None:
+    """A damaged page is told in words."""
+    path = tmp_path / "events.db"
+    store = events.SqliteStore(path)
+    for number in range(50):
+        await store.put(delivery(f"d_{number}", body=b"x" * 2000))
+    await store.close()
+    whole = path.read_bytes()
+    path.write_bytes(whole[:4096] + b"\xa5" * (len(whole) - 4096))
+
+    with pytest.raises(JournalError, match="damaged"):
+        await store.take(limit=50, lease=10)
+    await store.close()
+
+
+async def test_sqlite_disk_that_is_full(tmp_path) -> None:
+    """A full disk is told in words, what was kept stays, and room made lets it go on."""
+    store = events.SqliteStore(tmp_path / "events.db")
+    await store.put(delivery("first"))
+
+    def limit(db: sqlite3.Connection) -> None:
+        db.execute(f"PRAGMA max_page_count = {db.execute('PRAGMA page_count').fetchone()[0] + 2}")
+
+    await store._run(limit)
+    with pytest.raises(JournalError, match="disk is full"):
+        await store.put(delivery("large", body=b"x" * 100_000))
+
+    assert await store.counts() == {"open": 1, "handled": 0, "dead": 0}
+    await store._run(lambda db: db.execute("PRAGMA max_page_count = 100000") and None)
+    assert await store.put(delivery("large", body=b"x" * 100_000))
+    await store.close()
+
+
+async def test_sqlite_thread_that_meets_a_bug(tmp_path) -> None:
+    """Whatever a piece of work raises reaches its caller, and the next one works."""
+    store = events.SqliteStore(tmp_path / "events.db")
+
+    def broken(_: sqlite3.Connection) -> None:
+        raise OSError(errno.EIO, "broken")
+
+    with pytest.raises(OSError, match="broken"):
+        await store._run(broken)
+    assert await store.put(delivery())
+    await store.close()
+
+
+async def test_sqlite_caller_that_is_cancelled(tmp_path) -> None:
+    """A caller that no longer waits disturbs nobody."""
+    store = events.SqliteStore(tmp_path / "events.db")
+    task = asyncio.create_task(store.put(delivery("a")))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+    assert await store.put(delivery("b"))
+    await store.close()
+
+
+async def test_postgres_server_that_is_gone() -> None:
+    """A server out of reach is told in words that hold no password."""
+    store = events.PostgresStore("postgresql://user:hidden@127.0.0.1:1/none")
+
+    with pytest.raises(JournalError, match="PostgreSQL failed") as caught:
+        await store.open()
+
+    assert "hidden" not in str(caught.value) + repr(store)
+    await store.close()
+
+
+async def test_postgres_connection_that_breaks(postgres: str) -> None:
+    """A connection that the server ends costs one piece of work at most."""
+    store = events.PostgresStore(postgres, table="breaking", connections=1)
+    await store.put(delivery("a"))
+    async with store._connection() as connection:
+        number = await connection.fetchval("SELECT pg_backend_pid()")
+    other = events.PostgresStore(postgres, table="ending", connections=1)
+    async with other._connection() as connection:
+        await connection.execute("SELECT pg_terminate_backend($1)", number)
+    await other.close()
+
+    try:
+        await store.put(delivery("b"))
+    except JournalError:
+        assert await store.put(delivery("b"))
+
+    assert (await store.counts())["open"] == 2
+    await store.close()
+
+
+@pytest.mark.parametrize("mark", ["'invsvc_async events, version 99'", "NULL"])
+async def test_postgres_table_of_another_version(postgres: str, mark: str) -> None:
+    """A table of a newer version, or of somebody else, is left alone."""
+    store = events.PostgresStore(postgres, table="other")
+    await store.open()
+    async with store._connection() as connection:
+        await connection.execute(f"COMMENT ON TABLE other IS {mark}")
+    await store.close()
+
+    with pytest.raises(JournalError, match="marked"):
+        await store.put(delivery())
+
+    async with store._connection() as connection:
+        await connection.execute("DROP TABLE other")
+    await store.close()
+
+
+async def test_postgres_table_that_many_make(postgres: str) -> None:
+    """Many that find no table make one."""
+    stores = [events.PostgresStore(postgres, table="many") for _ in range(4)]
+
+    found = await asyncio.gather(*(store.put(delivery()) for store in stores))
+
+    assert sorted(found) == [False, False, False, True]
+    await asyncio.gather(*(store.close() for store in stores))
+
+
+@pytest.mark.parametrize("name", ["", "a b", "x;drop table y", "Ä", "1a", "a" * 49])
+def test_postgres_table_of_a_bad_name(name: str) -> None:
+    """A name that would need quoting is refused."""
+    with pytest.raises(ConfigurationError):
+        events.PostgresStore("postgresql://", table=name)
+
+
+@pytest.mark.parametrize(
+    ("address", "kind"),
+    [
+        ("postgresql://h/d", "PostgresStore"),
+        ("postgres://h/d", "PostgresStore"),
+        ("var/x.db", "SqliteStore"),
+    ],
+)
+def test_store_by_its_address(address: str, kind: str) -> None:
+    """The address tells the kind."""
+    assert type(open_store(address)).__name__ == kind
