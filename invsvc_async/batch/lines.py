@@ -82,13 +82,7 @@ def as_write(
     """
     method = _method(client, operation)
     _check_names(operation, inspect.signature(method).parameters, arguments)
-    try:
-        write: Write[Any] = method(**arguments)
-    except (
-        TypeError,
-        AttributeError,
-    ) as cause:  # a form so wrong that the method's own checks did not expect it
-        raise InvalidRequestError(f"arguments: {cause}", operation=operation) from cause
+    write: Write[Any] = method(**arguments)
     return write if key is None else write.keyed(key)
 
 

@@ -29,7 +29,6 @@ COMMANDS = {
     "get": "get",
     "list": "listing",
     "write": "write",
-    "batch": "batch",
     "settle": "settle",
     "explain": "explain",
 }
@@ -117,6 +116,8 @@ def run(arguments: Sequence[str]) -> int:
 
 def _explained(error: Exception) -> int:
     match error:
+        case ExceptionGroup():  # of tasks side by side: the first says what went wrong
+            return _explained(error.exceptions[0])
         case AmbiguousWriteError():
             code = UNKNOWN
         case ConfigurationError() | InvalidRequestError():

@@ -13,7 +13,7 @@ from invsvc_async import wire
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Sequence
 
-__all__ = ["DONE", "FAILED", "UNKNOWN", "USAGE", "console", "emit_json", "fail", "progress", "table"]
+__all__ = ["DONE", "FAILED", "UNKNOWN", "USAGE", "console", "emit_json", "fail", "note", "progress", "table"]
 
 DONE, FAILED, USAGE, UNKNOWN = 0, 1, 2, 3
 _WIDE = 10_000  # columns: what is not a terminal is never cut or folded
@@ -30,6 +30,11 @@ def console(*, stderr: bool = False) -> Console:
 def fail(message: str) -> None:
     """Say on stderr what went wrong, in one paragraph."""
     console(stderr=True).print(f"[bold red]invsvc:[/] {_plain(message)}")
+
+
+def note(message: str) -> None:
+    """Say on stderr what the output itself does not."""
+    console(stderr=True).print(_plain(message), style="dim")
 
 
 def emit_json(plain: Any) -> None:  # Any: JSON as Python values

@@ -1,0 +1,69 @@
+"""Print what became of a write, and keep what is needed to find out later; never decide it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from invsvc_async import wire
+from invsvc_async.cli.output import DONE, FAILED, UNKNOWN, console, emit_json, note
+from invsvc_async.convert import unstructure
+from invsvc_async.reconcile.evidence import Verdict
+
+if TYPE_CHECKING:
+    from invsvc_async.client import Client
+    from invsvc_async.outcome import Outcome
+
+__all__ = ["code_of", "keep_open", "tell"]
+
+_COLOURS = {Verdict.APPLIED: "green", Verdict.UNKNOWN: "yellow"}
+
+
+def code_of(outcome: Outcome[Any]) -> int:
+    """Give the exit code that a verdict has."""
+    return {Verdict.APPLIED: DONE, Verdict.UNKNOWN: UNKNOWN}.get(outcome.verdict, FAILED)
+
+
+def tell(outcome: Outcome[Any], *, as_json: bool, story: Path | None) -> None:
+    """Print verdict, story and value, and keep the whole story in a file where one is named."""
+    if story is not None:
+        story.write_text(outcome.to_json(), encoding="utf-8")
+    if as_json:
+        emit_json(_plain(outcome))
+        return
+    out = console()
+    colour = _COLOURS.get(outcome.verdict, "red")
+    out.print(f"[bold {colour}]{str(outcome.verdict).upper()}[/]", end="  ")
+    out.print(outcome.message, markup=False)
+    out.print(outcome.explain(), markup=False, style="dim")
+    if outcome.error is not None and outcome.verdict is not Verdict.APPLIED:
+        out.print(str(outcome.error), markup=False)
+    if outcome.secret_lost:
+        out.print("[yellow]its secret was in the lost answer and cannot be had again[/]")
+    if outcome.value is not None:
+        from invsvc_async.cli.values import show
+
+        show(outcome.value)
+
+
+def _plain(outcome: Outcome[Any]) -> dict[str, Any]:
+    return {
+        "verdict": str(outcome.verdict),
+        "applied": outcome.applied,
+        "message": outcome.message,
+        "value": None if outcome.value is None else unstructure(outcome.value),
+        "error": None if outcome.error is None else str(outcome.error),
+        "attempts": outcome.attempts,
+        "resends": outcome.resends,
+        "secret_lost": outcome.secret_lost,
+        "story": outcome.explain().splitlines(),
+        "intent": wire.loads(outcome.intent.to_json().encode()),
+    }
+
+
+def keep_open(client: Client) -> None:
+    """Write the intent of each write whose fate is open to a file of this directory, and say so."""
+    for intent in client.unsettled:
+        path = Path(f"invsvc-intent-{intent.key}.json")
+        path.write_text(intent.to_json(), encoding="utf-8")
+        note(f"the fate of {intent.operation} is open; find out with: invsvc settle {path}")

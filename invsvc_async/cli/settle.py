@@ -1,0 +1,47 @@
+"""Find out what became of a write of another process, from its intent; only read, never send."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path  # noqa: TC003 - typer reads the types
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from invsvc_async.cli.options import Json, Profile, Team, client_of
+
+if TYPE_CHECKING:
+    from invsvc_async.outcome import Outcome
+
+__all__ = ["command"]
+
+
+def command(
+    file: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="The intent, as JSON.")],
+    *,
+    same_mode: Annotated[
+        bool,
+        typer.Option("--same-mode", help="My word that the credential has the intent's team and data mode."),
+    ] = False,
+    story: Annotated[Path | None, typer.Option(help="Keep the story here, for `invsvc explain`.")] = None,
+    json_: Json = False,
+    profile: Profile = None,
+    team: Team = None,
+) -> None:
+    """
+    Find out what became of a write that was sent: it only reads, so doing it twice does no harm.
+
+    Exits with 0 if it was applied, 3 if that cannot be told, else 1.
+    """
+    from invsvc_async.cli.outcomes import code_of, tell
+
+    outcome = asyncio.run(_settle(file.read_bytes(), profile, team, same_mode=same_mode))
+    tell(outcome, as_json=json_, story=story)
+    raise typer.Exit(code_of(outcome))
+
+
+async def _settle(text: bytes, profile: str | None, team: str | None, *, same_mode: bool) -> Outcome[Any]:
+    from invsvc_async.reconcile.intent import Intent
+
+    async with client_of(profile, team) as client:
+        return await client.settle(Intent.from_json(text), same_mode=same_mode)

@@ -1,0 +1,59 @@
+"""Print the items of a list as they come: table, JSON, lines of JSON, CSV; never reorder them."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from typing import TYPE_CHECKING, Any, Literal
+
+import attrs
+
+from invsvc_async.cli.output import emit_json, table
+from invsvc_async.cli.values import texts
+from invsvc_async.convert import unstructure
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["Form", "Sink"]
+
+Form = Literal["table", "json", "jsonl", "csv"]
+_NUMBERS = ("total", "subtotal", "discount", "taxes", "folio_number")
+
+
+@attrs.define
+class Sink:
+    """Where items go: lines of JSON and CSV at once, a table and a JSON array when all are there."""
+
+    form: Form
+    columns: Sequence[str]
+    taken: int = 0
+    _kept: list[Any] = attrs.field(factory=list[Any], init=False)  # of a table, rows; of JSON, items
+
+    def take(self, item: Any) -> None:  # Any: a model
+        """Print *item*, or keep it for the end."""
+        if self.form == "csv" and not self.taken:
+            self._csv(self.columns)
+        self.taken += 1
+        match self.form:
+            case "table":
+                self._kept.append(texts(item, self.columns))
+            case "json":
+                self._kept.append(unstructure(item))
+            case "jsonl":
+                emit_json(unstructure(item))
+            case "csv":
+                self._csv(texts(item, self.columns))
+
+    def end(self) -> None:
+        """Print what was kept, and the head of a CSV without rows."""
+        if self.form == "table":
+            right = [index for index, name in enumerate(self.columns) if name in _NUMBERS]
+            table(self.columns, self._kept, right=right)
+        elif self.form == "json":
+            emit_json(self._kept)
+        elif self.form == "csv" and not self.taken:
+            self._csv(self.columns)
+
+    def _csv(self, cells: Sequence[str]) -> None:
+        csv.writer(sys.stdout, lineterminator="\n").writerow(cells)

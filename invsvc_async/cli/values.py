@@ -1,0 +1,68 @@
+"""Show values of the service as text: times in ISO 8601, money digit by digit; never round or cut one."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from invsvc_async import wire
+from invsvc_async.cli.output import table
+from invsvc_async.convert import unstructure
+from invsvc_async.errors import FieldError
+from invsvc_async.models.common import Model, wire_names
+from invsvc_async.simulator.records import is_object
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["cell", "fields_of", "show", "text_of"]
+
+
+def show(value: Any) -> None:  # Any: a model, or plain data
+    """Print one thing as two columns, a field a row."""
+    if isinstance(value, Model):
+        rows = [(name, cell(value, name)) for name in fields_of(type(value))]
+        rows += [(name, text_of(each)) for name, each in value.extra.items()]
+    elif is_object(value):
+        rows = [(name, text_of(each)) for name, each in value.items()]
+    else:
+        rows = [("value", text_of(value))]
+    table(("field", "value"), [row for row in rows if row[1]])
+
+
+def fields_of(model: type[Model]) -> tuple[str, ...]:
+    """List the names of a model's own fields, in the order of the specification."""
+    return tuple(wire_names(model))
+
+
+def cell(item: Any, path: str) -> str:  # Any: a model, or plain data
+    """Tell what stands at a dotted *path* of *item*: nothing where it is absent, "!" where it is broken."""
+    for name in path.split("."):
+        try:
+            item = item.get(name) if is_object(item) else getattr(item, name, None)
+        except FieldError:
+            return "!"
+    return text_of(item)
+
+
+def text_of(value: Any) -> str:
+    """Write one value as text."""
+    match value:
+        case None:
+            return ""
+        case str():
+            return str(value)
+        case bool():
+            return "true" if value else "false"
+        case datetime():
+            return value.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        case int() | float() | Decimal():
+            return str(value)
+        case _:
+            return wire.dumps(unstructure(value)).decode()
+
+
+def texts(item: Any, paths: Iterable[str]) -> list[str]:
+    """Write the values at *paths* of *item*."""
+    return [cell(item, path) for path in paths]

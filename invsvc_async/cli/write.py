@@ -1,0 +1,86 @@
+"""Send one write and tell what became of it; never leave an open fate without its intent."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path  # noqa: TC003 - typer reads the types
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from invsvc_async.cli.options import Json, Profile, Team, client_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import BinaryIO
+
+    from invsvc_async.client import Client
+    from invsvc_async.outcome import Outcome
+    from invsvc_async.writes import Write
+
+__all__ = ["command"]
+
+
+def command(
+    what: Annotated[str | None, typer.Argument(help="A write, such as webhooks.create.")] = None,
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[ID | NAME=VALUE]...", help="Its id and arguments; NAME:=JSON for JSON."),
+    ] = None,
+    *,
+    file: Annotated[
+        typer.FileBinaryRead | None,
+        typer.Option(help='One write: {"operation", "arguments", "key"}; - is stdin.'),
+    ] = None,
+    story: Annotated[Path | None, typer.Option(help="Keep the story here, for `invsvc explain`.")] = None,
+    json_: Json = False,
+    profile: Profile = None,
+    team: Team = None,
+) -> None:
+    """
+    Send one write: `invsvc write webhooks.create url=https://me.example/in events=invoice.created`.
+
+    Prints the verdict and the story.  Exits with 0 if it was applied, 3 if that cannot be told, else 1.
+
+    If its fate is open, or you interrupt it, its intent is kept in a file for `invsvc settle`.
+    """
+    from invsvc_async.cli.outcomes import code_of, tell
+
+    if (what is None) == (file is None):
+        raise typer.BadParameter("give the operation and its arguments, or --file")
+    outcome = asyncio.run(_send(what, words or [], file, profile, team))
+    tell(outcome, as_json=json_, story=story)
+    raise typer.Exit(code_of(outcome))
+
+
+async def _send(
+    what: str | None, words: Sequence[str], file: BinaryIO | None, profile: str | None, team: str | None
+) -> Outcome[Any]:
+    from invsvc_async.cli.outcomes import keep_open
+
+    async with client_of(profile, team) as client:
+        write = _from_file(client, file) if file is not None else _from_words(client, what or "", words)
+        try:
+            return await write.outcome()
+        finally:
+            keep_open(client)
+
+
+def _from_words(client: Client, what: str, words: Sequence[str]) -> Write[Any]:
+    from invsvc_async.batch.lines import as_write
+    from invsvc_async.cli.arguments import arguments_of, operation_of
+    from invsvc_async.operations import Kind
+
+    operation = operation_of(what, Kind.WRITE)
+    return as_write(client, operation.name, arguments_of(operation, words))
+
+
+def _from_file(client: Client, file: BinaryIO) -> Write[Any]:
+    from invsvc_async.batch.lines import BadLine, as_write, read_lines
+    from invsvc_async.errors import InvalidRequestError
+
+    lines = list(read_lines(file))
+    if len(lines) != 1 or isinstance(lines[0], BadLine):
+        problem = str(lines[0]) if len(lines) == 1 else f"{len(lines)} writes; `invsvc batch` takes many"
+        raise InvalidRequestError(f"--file: {problem}")
+    return as_write(client, lines[0].operation, lines[0].arguments, key=lines[0].key)
