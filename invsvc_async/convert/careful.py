@@ -249,7 +249,7 @@ def _filler_of(cls: type[Model]) -> Callable[[Model, Callable[..., Any]], None]:
     names: dict[str, Any] = {
         "unset": UNSET, "fill": _fill, "Decimal": Decimal, "moment": datetime.fromtimestamp, "utc": UTC,
     }  # fmt: skip
-    lines = ["def filler(o, get):"]
+    lines = ["def filler(o, get):", " pass"]
     for field in fields_of(cls):
         names[f"f_{field.name}"] = field
         names[f"h_{field.name}"] = converter().get_structure_hook(field.type)
