@@ -66,6 +66,10 @@ class Lists:
             content_type="application/json",
         )
 
+    async def user(self, _: web.Request) -> web.Response:
+        """Answer with a user."""
+        return web.json_response({"success": True, "data": {}})
+
     def seen(self, name: str) -> list[str | None]:
         """List what was asked under *name*."""
         return [query.get(name) for query in self.asked]
@@ -77,6 +81,7 @@ async def lists() -> AsyncIterator[Lists]:
     lists = Lists()
     app = web.Application()
     app.router.add_get("/v2/invoices/egress", lists.answer)
+    app.router.add_get("/v2/users/x", lists.user)
     runner = web.AppRunner(app)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
@@ -200,6 +205,20 @@ async def test_prefetch_reads_one_page_ahead(lists):
         await asyncio.sleep(0)
 
     assert lists.seen("next") == [None, "c0"]
+    await walk.aclose()
+
+
+async def test_walk_without_prefetch(lists):
+    """A page is asked for only when it is wanted."""
+    lists.pages = [{"data": items(n), "next": f"c{n}"} for n in range(5)]
+    walk = lists.client.invoices.egress().by_page()
+
+    await anext(walk)
+    for _ in range(20):  # rounds in which a second request could be begun
+        await asyncio.sleep(0)
+    await lists.client.users.get("x")  # what was begun before this has arrived by now
+
+    assert len(lists.asked) == 1
     await walk.aclose()
 
 
@@ -445,6 +464,15 @@ async def test_token_of_another_list(service, client):
         with pytest.raises(InvalidRequestError, match="token"):
             other.resume(token)
     assert service.arrivals() == 1
+
+
+async def test_token_of_the_other_list(client):
+    """Lists that take the same arguments do not take each other's tokens."""
+    pages = client.invoices.egress(limit=2)
+    token = pages.token_after(await pages)
+
+    with pytest.raises(InvalidRequestError, match=r"belongs to invoices\.egress"):
+        client.invoices.payment_complements(limit=2).resume(token)
 
 
 async def test_list_in_a_team(lists):

@@ -220,14 +220,17 @@ async def test_pause_beyond_the_deadline(rig):
     assert rig.clock.slept == []
 
 
-async def test_service_that_hangs_beyond_the_deadline(rig):
+@pytest.mark.parametrize("attempts", [1, 4])
+async def test_service_that_hangs_beyond_the_deadline(rig, attempts):
     """An attempt shrinks to what is left of the call; the lost answer is the cause."""
     rig.service.script("webhooks.get", "hang")
     loop = asyncio.get_running_loop()
     begun = loop.time()
 
     with pytest.raises(DeadlineExceededError) as caught:
-        await rig.client(timeout=Timeouts(attempt=30, call=0.2)).webhooks.get("wh_1")
+        await rig.client(
+            reads=ReadRetries(attempts=attempts), timeout=Timeouts(attempt=30, call=0.2)
+        ).webhooks.get("wh_1")
 
     assert isinstance(caught.value.__cause__, ResponseLostError)
     assert 0.2 <= loop.time() - begun < 10
@@ -390,6 +393,30 @@ async def test_wait_that_runs_out(rig):
 
     assert rig.service.arrivals("invoices.download_status") == 3
     assert rig.clock.slept == [5, 5]
+
+
+async def test_wait_on_a_service_that_hangs(rig):
+    """A read within a wait takes no longer than the wait."""
+    rig.service.script("invoices.download_status", "hang")
+    loop = asyncio.get_running_loop()
+    begun = loop.time()
+
+    with pytest.raises(DeadlineExceededError):
+        await rig.client().invoices.wait_for_download("x", timeout=0.2, poll=0.1)
+
+    assert loop.time() - begun < 10
+
+
+async def test_wait_through_a_read_that_hangs(rig):
+    """A read that runs out of its own time does not end a longer wait."""
+    request = rig.service.seed_download()
+    rig.service.script("invoices.download_status", "hang")
+    client = rig.client(timeout=Timeouts(call=0.1))
+
+    download = await client.invoices.wait_for_download(request["request_id"], timeout=60, poll=5)
+
+    assert download.status == "completed"
+    assert rig.service.arrivals("invoices.download_status") == 2
 
 
 async def test_wait_for_what_is_not_there(rig):

@@ -18,7 +18,7 @@ def test_quota_never_overflows() -> None:
     quota = RetryQuota()
     quota.take(1, of=2)
     for _ in range(100):
-        quota.refund(0.5)
+        quota.refund(0.3)
 
     assert [quota.take(1, of=2) for _ in range(3)] == [True, True, False]
 
