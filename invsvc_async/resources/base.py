@@ -52,7 +52,7 @@ class Resource:
             extra_query=extra_query,
             extra_body=extra_body,
         )
-        self._view.check_authority(operation, team)
+        self._view.check_authority(operation)
         has_body = operation.method in {"POST", "PUT", "PATCH"}
         body = checked.body if has_body else None
         return Request(
