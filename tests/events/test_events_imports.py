@@ -1,0 +1,36 @@
+"""What importing the package of events costs, and what it must not load."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from invsvc_async import events
+
+CODE = """
+import sys
+import invsvc_async.events as events
+events.SharedHeader, events.parse, events.read, events.verify, events.ResourceEvent
+print(*sorted({"aiohttp.web", "sqlite3", "asyncpg", "invsvc_async.events.receiver", "invsvc_async.models.invoices"} & set(sys.modules)))
+"""
+
+
+def test_import_of_events() -> None:
+    """Importing the package loads no web framework, no database, no receiver and no model."""
+    found = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, check=True)  # noqa: S603
+
+    assert found.stdout.strip() == ""
+
+
+@pytest.mark.parametrize("name", sorted(events.__all__))
+def test_public_name(name: str) -> None:
+    """Every public name can be had, and tells what it is for."""
+    assert getattr(events, name).__doc__
+
+
+def test_name_that_is_none() -> None:
+    """A name that is not there is told as Python does."""
+    with pytest.raises(AttributeError, match="no attribute 'Reciever'"):
+        _ = events.Reciever

@@ -1,0 +1,712 @@
+"""What a receiver answers, keeps and hands to handlers; time does not really pass here."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+import pytest
+
+from invsvc_async import events
+from invsvc_async.errors import ConfigurationError, JournalError, MalformedEventError
+from tests.events.bodies import (
+    RESOURCE_TYPES,
+    SECRET,
+    SHARED,
+    SIGNED_TYPES,
+    encoded,
+    headers_of,
+    signature,
+    signed_body,
+    v1,
+    v2,
+    v11,
+)
+
+HEADER = events.SharedHeader(*SHARED)
+FAST = events.InboxPolicy(initial=1e-6, maximum=1e-6, poll=0.01, attempts=3)
+
+
+class Service:
+    """A receiver with a handler that remembers, and fails as often as told."""
+
+    def __init__(self, **settings: Any) -> None:
+        settings = {"secrets": [SECRET], "shared_header": HEADER, "inbox": FAST} | settings
+        self.receiver = events.Receiver(**settings)
+        self.seen: list[events.Event] = []
+        self.tests: list[events.Event] = []
+        self.failures = 0
+        self.receiver.on("*")(self.handle)
+        self.receiver.on_test(self.handle_test)
+
+    async def handle(self, event: events.Event) -> None:
+        self.seen.append(event)
+        if self.failures:
+            self.failures -= 1
+            raise RuntimeError("the handler fails")
+
+    async def handle_test(self, event: events.Event) -> None:
+        self.tests.append(event)
+
+    async def deliver(self, body: object, **headers: bool) -> events.Receipt:
+        raw = body if isinstance(body, bytes) else encoded(body)
+        return await self.receiver.receive(raw, headers_of(raw, **headers))
+
+
+async def eventually(holds) -> None:
+    async with asyncio.timeout(5):
+        while not holds():  # noqa: ASYNC110 - what is waited for knows nothing of this test
+            await asyncio.sleep(0.001)
+
+
+MAKERS = {"v1": v1, "v1.1": v11, "v2": v2}
+RESOURCES = [(name, version) for name in RESOURCE_TYPES for version in MAKERS]
+CASES = [*RESOURCES, *((name, "signed") for name in SIGNED_TYPES)]
+
+
+@pytest.mark.parametrize("test", [True, False])
+@pytest.mark.parametrize("signed", [True, False])
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize(("name", "version"), CASES)
+async def test_delivery_of_every_kind(
+    name: str, version: str, shared: bool, signed: bool, test: bool
+) -> None:
+    """Every type, version, signed or not, test or not, gets its own answer, and reaches its own handler."""
+    service = Service()
+    make = signed_body if version == "signed" else MAKERS[version]
+    body = make(name, test=True) if test else make(name)
+
+    receipt = await service.deliver(body, signed=signed, shared=shared, test=test)
+
+    trusted = signed or (shared and version != "signed")
+    expected = (200, "test") if test else (200, "handled") if trusted else (401, "refused")
+    assert (receipt.status, receipt.outcome) == expected
+    assert [event.type for event in service.tests] == ([name] if test else [])
+    assert [event.type for event in service.seen] == ([name] if trusted and not test else [])
+
+
+@pytest.mark.parametrize(("in_body", "in_headers"), [(True, False), (False, True), (False, False)])
+@pytest.mark.parametrize("make", [v1, v11, v2])
+async def test_test_event_that_says_so_once(make, in_body: bool, in_headers: bool) -> None:
+    """Without both marks nothing is waived, and one mark suffices to keep real handlers out."""
+    service = Service()
+    body = make("invoice.created", test=True) if in_body else make("invoice.created")
+
+    refused = await service.deliver(body, test=in_headers)
+    taken = await service.deliver(body, test=in_headers, shared=True)
+
+    assert (refused.status, taken.status) == (401, 200)
+    is_test = in_body or in_headers
+    assert (len(service.tests), len(service.seen)) == ((1, 0) if is_test else (0, 1))
+
+
+async def test_test_event_that_is_forged() -> None:
+    """A wrong signature is refused, test or not."""
+    body = encoded(signed_body("sat.invoice.synced", test=True))
+
+    receipt = await Service().receiver.receive(body, headers_of(body, test=True) | signature(body, "another"))
+
+    assert receipt.status == 401
+
+
+async def test_test_event_whose_handler_fails_or_is_missing(caplog) -> None:
+    """A test is answered 2xx whatever becomes of it."""
+    receiver = events.Receiver(secrets=SECRET)
+    body = encoded(v2("invoice.created", test=True))
+    assert (await receiver.receive(body, headers_of(body, test=True))).status == 200
+
+    @receiver.on_test
+    async def fail(event: events.Event) -> None:
+        raise RuntimeError(event.type)
+
+    assert (await receiver.receive(body, headers_of(body, test=True))).status == 200
+    assert "test events failed" in caplog.text
+
+
+@pytest.mark.parametrize("mode", ["inline", "inbox"])
+async def test_test_event_that_comes_again(mode: str) -> None:
+    """A sample with the same id is shown each time, and is kept nowhere."""
+    service = Service(mode=mode, store=events.MemoryStore())
+
+    for _ in range(2):
+        await service.deliver(v2("invoice.created", test=True), test=True)
+
+    assert len(service.tests) == 2
+    assert (await service.receiver.store.counts())["open"] == 0
+
+
+async def test_three_kinds_of_bad_news() -> None:
+    """A forged event, an authentic unreadable one and a well-formed unknown one get different answers."""
+    receiver = events.Receiver(secrets=SECRET, shared_header=HEADER)
+    forged = encoded(signed_body("sat.invoice.synced"))
+    unknown = encoded(v2("robot.painted"))
+
+    answers = [
+        await receiver.receive(forged, signature(forged, "guessed")),
+        await receiver.receive(b"{", signature(b"{")),
+        await receiver.receive(b"{", dict([SHARED])),
+        await receiver.receive(unknown, dict([SHARED])),
+        await receiver.receive(b"{", {}),
+    ]
+
+    assert [(answer.status, answer.outcome) for answer in answers] == [
+        (401, "refused"),
+        (202, "dead letter"),
+        (202, "dead letter"),
+        (200, "unknown"),
+        (400, "unreadable"),
+    ]
+    assert [letter.body for letter in await receiver.store.dead_letters()] == [b"{", b"{"]
+    assert isinstance(answers[1].error, MalformedEventError)
+
+
+async def test_unreadable_body_that_anybody_may_send() -> None:
+    """An explicit word that accepts unsigned events authenticates nothing: what cannot be read is not kept."""
+    receiver = events.Receiver(secrets=(), accept_unsigned=True)
+
+    receipt = await receiver.receive(b"{", {})
+
+    assert (receipt.status, await receiver.store.dead_letters()) == (400, [])
+
+
+async def test_known_event_without_a_handler() -> None:
+    """What nobody asked for is acknowledged and forgotten."""
+    receiver = events.Receiver(secrets=SECRET, shared_header=HEADER)
+
+    receipt = await receiver.receive(encoded(v2("payment.created")), dict([SHARED]))
+
+    assert (receipt.status, receipt.outcome) == (200, "ignored")
+
+
+async def test_handlers_by_type() -> None:
+    """Each event goes to one handler: that of its type, else the one of all others."""
+    receiver = events.Receiver(secrets=SECRET, shared_header=HEADER)
+    seen: list[tuple[str, str]] = []
+
+    @receiver.on("invoice.created", "invoice.failed")
+    async def invoices(event: events.ResourceEvent) -> None:
+        seen.append(("invoices", event.type))
+
+    @receiver.on("*")
+    async def others(event: events.Event) -> None:
+        seen.append(("others", event.type))
+
+    for number, name in enumerate(["invoice.created", "invoice.failed", "invoice.canceled", "robot.painted"]):
+        await receiver.receive(encoded(v2(name, number=number)), dict([SHARED]))
+
+    assert seen == [
+        ("invoices", "invoice.created"),
+        ("invoices", "invoice.failed"),
+        ("others", "invoice.canceled"),
+        ("others", "robot.painted"),
+    ]
+
+
+def test_handler_that_cannot_be_one() -> None:
+    """A mistyped type, a second handler and a handler that is not async are refused at once."""
+    receiver = events.Receiver(secrets=SECRET)
+
+    async def handle(event: events.Event) -> None: ...
+
+    class Callable:
+        async def __call__(self, event: events.Event) -> None: ...
+
+    receiver.on("payment.created")(handle)
+    receiver.on("payment.deleted")(Callable())
+    for register in (
+        lambda: receiver.on("invoice.creatd"),
+        lambda: receiver.on("payment.created"),
+        lambda: receiver.on("payment.updated")(print),
+        lambda: receiver.on_test(print),
+    ):
+        with pytest.raises(ConfigurationError):
+            register()
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"secrets": ()},
+        {"secrets": [""]},
+        {"secrets": SECRET, "mode": "inbox"},
+        {"secrets": SECRET, "mode": "outbox"},
+        {"secrets": SECRET, "deadline": 10.0},
+        {"secrets": SECRET, "deadline": 0},
+        {"secrets": SECRET, "store": "a.db", "dedupe": "b.db"},
+        {"secrets": SECRET, "store": "postgresql://h/d", "dedupe": events.MemoryStore()},
+    ],
+)
+def test_receiver_that_cannot_start(settings: dict[str, Any]) -> None:
+    """A receiver that trusts nobody, or contradicts itself, is refused where it is made."""
+    with pytest.raises(ConfigurationError):
+        events.Receiver(**settings)
+
+
+@pytest.mark.parametrize(
+    "field", ["attempts", "timeout", "initial", "maximum", "concurrency", "poll", "keep"]
+)
+@pytest.mark.parametrize("value", [0, -1, "1"])
+def test_policy_out_of_bounds(field: str, value: object) -> None:
+    """Each bound must be positive."""
+    with pytest.raises(ConfigurationError, match=field):
+        events.InboxPolicy(**{field: value})
+
+
+@pytest.mark.parametrize("name", ["store", "dedupe"])
+def test_store_by_either_name(name: str) -> None:
+    """The store has two names."""
+    store = events.MemoryStore()
+
+    assert events.Receiver(secrets=SECRET, **{name: store}).store is store  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("mode", ["inline", "inbox"])
+@pytest.mark.parametrize(
+    ("make", "times"),
+    [
+        (lambda: v2("invoice.created"), 1),
+        (lambda: v1("invoice.created"), 2),
+        (lambda: v11("invoice.created"), 2),
+    ],
+)
+async def test_delivery_that_comes_again(mode: str, make, times: int) -> None:
+    """What has a key is handled once; for v1 and v1.1 the specification forbids to guess."""
+    service = Service(mode=mode, store=events.MemoryStore())
+
+    async with service.receiver:
+        for _ in range(2):
+            assert (await service.deliver(make(), shared=True)).status == 200
+            await asyncio.sleep(0.05)
+
+    assert len(service.seen) == times
+
+
+async def test_delivery_that_comes_again_while_it_is_handled() -> None:
+    """The second of two at once is asked to come back, and then finds it done."""
+    service = Service()
+    gate = asyncio.Event()
+    body = encoded(v2("payment.created"))
+
+    @service.receiver.on("payment.created")
+    async def wait(_: events.Event) -> None:
+        await gate.wait()
+
+    first = asyncio.create_task(service.receiver.receive(body, dict([SHARED])))
+    await asyncio.sleep(0.01)
+    second = await service.receiver.receive(body, dict([SHARED]))
+    gate.set()
+
+    assert (second.status, second.outcome, second.headers["Retry-After"]) == (429, "busy", "5")
+    assert (await first).outcome == "handled"
+    assert (await service.receiver.receive(body, dict([SHARED]))).outcome == "duplicate"
+
+
+@pytest.mark.parametrize("make", [v1, v2])
+async def test_inline_handler_that_fails_on_a_resource_event(make) -> None:
+    """The failure is answered 500, so that the event is sent again, and is then let in."""
+    service = Service()
+    service.failures = 1
+
+    first = await service.deliver(make("invoice.created"), shared=True)
+    second = await service.deliver(make("invoice.created"), shared=True)
+
+    assert [(first.status, first.outcome), (second.status, second.outcome)] == [
+        (500, "failed"),
+        (200, "handled"),
+    ]
+    assert await service.receiver.store.dead_letters() == []
+
+
+async def test_inline_handler_that_keeps_failing_on_a_resource_event() -> None:
+    """However often it fails, the event stays the sender's and never becomes a duplicate."""
+    service = Service()
+    service.failures = 16
+
+    answers = [(await service.deliver(v2("invoice.created"), shared=True)).status for _ in range(16)]
+
+    assert set(answers) == {500}
+    assert (await service.deliver(v2("invoice.created"), shared=True)).outcome == "handled"
+
+
+async def test_inline_handler_that_is_too_slow() -> None:
+    """A handler is stopped at the deadline, and the next delivery is let in."""
+    service = Service(deadline=0.02)
+    slow = [True]
+    stopped = []
+
+    @service.receiver.on("payment.created")
+    async def sleep(_: events.Event) -> None:
+        try:
+            await asyncio.sleep(60 if slow.pop() else 0)
+        except asyncio.CancelledError:
+            stopped.append(True)
+            raise
+
+    first = await service.deliver(v2("payment.created"), shared=True)
+    slow.append(False)
+    second = await service.deliver(v2("payment.created"), shared=True)
+
+    assert (first.status, second.outcome, stopped) == (500, "handled", [True])
+
+
+@pytest.mark.parametrize("make", [signed_body, v2])
+async def test_inline_handler_of_a_sender_that_went_away(make) -> None:
+    """Cancellation goes up at once, and the event is given back."""
+    service = Service()
+    name = "sat.invoice.synced" if make is signed_body else "payment.created"
+    started = asyncio.Event()
+
+    @service.receiver.on(name)
+    async def hang(_: events.Event) -> None:
+        started.set()
+        await asyncio.sleep(60)
+
+    body = encoded(make(name))
+    task = asyncio.create_task(service.receiver.receive(body, headers_of(body, signed=True)))
+    await started.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await service.receiver._inline.ended()
+
+    (entry,) = await service.receiver.store.take(limit=1, lease=1)
+    assert entry.body == body
+
+
+@pytest.mark.parametrize("name", SIGNED_TYPES)
+async def test_inline_handler_that_fails_on_a_signed_event(name: str) -> None:
+    """What is sent once only is stored before it is handled, and is tried again from there."""
+    service = Service()
+    service.failures = 1
+
+    async with service.receiver:
+        receipt = await service.deliver(signed_body(name), signed=True)
+        await eventually(lambda: len(service.seen) == 2)
+
+    assert receipt.status == 500
+    assert [event.type for event in service.seen] == [name, name]
+    assert await service.receiver.store.counts() == {"open": 0, "handled": 1, "dead": 0}
+
+
+async def test_inline_event_of_an_unknown_type_that_is_signed() -> None:
+    """A signed event is kept as one that is sent once only, though the specification does not list it."""
+    service = Service()
+    service.failures = 1
+
+    await service.deliver(v1("robot.painted"), signed=True)
+
+    assert (await service.receiver.store.counts())["open"] == 1
+
+
+async def test_inbox_answers_before_the_work_is_done() -> None:
+    """The answer needs no handler, and the handler runs afterwards."""
+    service = Service(mode="inbox", store=events.MemoryStore())
+
+    receipt = await service.deliver(v2("invoice.created"), shared=True)
+    assert (receipt.status, receipt.outcome, service.seen) == (200, "stored", [])
+
+    async with service.receiver:
+        await eventually(lambda: service.seen)
+        await eventually(lambda: not service.receiver._worker._running)
+    assert await service.receiver.store.counts() == {"open": 0, "handled": 1, "dead": 0}
+
+
+async def test_inbox_handler_that_fails_now_and_then() -> None:
+    """It is tried again until it succeeds."""
+    service = Service(mode="inbox", store=events.MemoryStore())
+    service.failures = 2
+
+    async with service.receiver:
+        await service.deliver(v2("invoice.created"), shared=True)
+        await eventually(lambda: len(service.seen) == 3)
+
+    assert await service.receiver.store.counts() == {"open": 0, "handled": 1, "dead": 0}
+
+
+async def test_inbox_handler_that_always_fails() -> None:
+    """After all attempts a dead letter is left, with the reason, and can be revived."""
+    service = Service(mode="inbox", store=events.MemoryStore())
+    service.failures = 3
+
+    async with service.receiver:
+        await service.deliver(v2("invoice.created"), shared=True)
+        await eventually(lambda: len(service.seen) == 3)
+        await asyncio.sleep(0.02)
+        (letter,) = await service.receiver.store.dead_letters()
+        assert (letter.reason, letter.attempts) == ("RuntimeError: the handler fails", 3)
+        assert await service.receiver.store.revive(letter)
+        await eventually(lambda: len(service.seen) == 4)
+
+    assert await service.receiver.store.counts() == {"open": 0, "handled": 1, "dead": 0}
+
+
+async def test_inbox_handler_that_hangs() -> None:
+    """A handler is stopped at its time, which counts as a failure."""
+    policy = events.InboxPolicy(timeout=0.01, attempts=1, poll=0.01)
+    service = Service(mode="inbox", store=events.MemoryStore(), inbox=policy)
+
+    @service.receiver.on("payment.created")
+    async def hang(_: events.Event) -> None:
+        await asyncio.sleep(60)
+
+    async with service.receiver:
+        await service.deliver(v2("payment.created"), shared=True)
+        await asyncio.sleep(0.1)
+
+    (letter,) = await service.receiver.store.dead_letters()
+    assert letter.reason.startswith("TimeoutError")
+
+
+async def test_inbox_event_whose_handler_kills_the_process() -> None:
+    """An event whose leases run out again and again is put aside, unhandled."""
+    now = [0.0]
+    store = events.MemoryStore(clock=lambda: now[0])
+    service = Service(mode="inbox", store=store)
+    await service.deliver(v2("invoice.created"), shared=True)
+    for _ in range(3):
+        assert await store.take(limit=1, lease=1)
+        now[0] += 2
+
+    async with service.receiver:
+        await asyncio.sleep(0.05)
+
+    assert service.seen == []
+    (letter,) = await store.dead_letters()
+    assert letter.reason == "not handled in 3 attempts"
+
+
+async def test_inbox_body_that_can_no_longer_be_read() -> None:
+    """A body that a later version cannot read becomes a dead letter at once."""
+    store = events.MemoryStore()
+    await store.put(events.Delivery(key="a", type="t", body=b"{"))
+    service = Service(mode="inbox", store=store)
+
+    async with service.receiver:
+        await asyncio.sleep(0.05)
+
+    (letter,) = await store.dead_letters()
+    assert (letter.attempts, letter.reason.split(":")[0]) == (1, "MalformedEventError")
+
+
+async def test_inbox_event_that_nobody_handles() -> None:
+    """An event without a handler is done with."""
+    receiver = events.Receiver(
+        secrets=SECRET, shared_header=HEADER, mode="inbox", store=events.MemoryStore(), inbox=FAST
+    )
+
+    async with receiver:
+        await receiver.receive(encoded(v2("invoice.created")), dict([SHARED]))
+        await asyncio.sleep(0.05)
+
+    assert await receiver.store.counts() == {"open": 0, "handled": 1, "dead": 0}
+
+
+async def test_inbox_within_its_concurrency() -> None:
+    """Never are more handlers running than the policy allows, and all events are handled."""
+    policy = events.InboxPolicy(concurrency=3, poll=0.01)
+    service = Service(mode="inbox", store=events.MemoryStore(), inbox=policy)
+    running: list[int] = []
+    now = 0
+
+    @service.receiver.on("payment.created")
+    async def count(_: events.Event) -> None:
+        nonlocal now
+        now += 1
+        running.append(now)
+        await asyncio.sleep(0.001)
+        now -= 1
+
+    async with service.receiver:
+        for number in range(30):
+            await service.deliver(v2("payment.created", number=number), shared=True)
+        await eventually(lambda: len(running) == 30 and now == 0)
+
+    assert max(running) == 3
+
+
+async def test_receiver_that_stops_with_work_in_hand(tmp_path) -> None:
+    """A handler that does not end in time is cancelled, and its event waits for the next start."""
+    store = events.SqliteStore(tmp_path / "events.db")
+    service = Service(mode="inbox", store=store, deadline=0.05)
+    started = asyncio.Event()
+
+    @service.receiver.on("payment.created")
+    async def hang(_: events.Event) -> None:
+        started.set()
+        await asyncio.sleep(60)
+
+    async with service.receiver:
+        await service.deliver(v2("payment.created"), shared=True)
+        await started.wait()
+
+    (entry,) = await store.take(limit=1, lease=1)
+    assert entry.attempts == 2
+    await store.close()
+
+
+async def test_receiver_that_is_entered_twice() -> None:
+    """It runs once at a time, and again after it ended."""
+    receiver = events.Receiver(secrets=SECRET)
+    async with receiver:
+        with pytest.raises(ConfigurationError):
+            async with receiver:
+                pass
+    async with receiver:
+        pass
+
+
+class BrokenStore(events.MemoryStore):
+    """A store of one's own that raises what it likes, or hangs."""
+
+    def __init__(self, error: Exception | None) -> None:
+        super().__init__()
+        self.error = error
+
+    async def _break(self) -> None:
+        if self.error is None:
+            await asyncio.sleep(60)
+        else:
+            raise self.error
+
+    async def put(self, *_: object, **__: object) -> bool:
+        await self._break()
+        return True
+
+    claim = bury = put  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize("error", [JournalError("down"), RuntimeError("bug"), OSError(5, "io"), None])
+@pytest.mark.parametrize("mode", ["inline", "inbox"])
+async def test_store_that_is_down(mode: str, error: Exception | None) -> None:
+    """A store that fails or hangs is answered 503, so that the service comes back."""
+    service = Service(mode=mode, store=BrokenStore(error), deadline=0.05)
+
+    for body, headers in (
+        (v2("invoice.created"), {"shared": True}),
+        (signed_body("sat.invoice.synced"), {"signed": True}),
+        (b"{", {"signed": True}),
+    ):
+        receipt = await service.deliver(body, **headers)
+        assert (receipt.status, receipt.outcome, receipt.headers["Retry-After"]) == (503, "unavailable", "5")
+    assert service.seen == []
+
+
+async def test_store_that_cannot_record_the_end(caplog) -> None:
+    """An event that was handled is acknowledged though that could not be recorded."""
+
+    class Forgetful(events.MemoryStore):
+        async def handled(self, entry: object) -> bool:
+            raise JournalError("down")
+
+    service = Service(store=Forgetful())
+
+    receipt = await service.deliver(v2("invoice.created"), shared=True)
+
+    assert (receipt.status, receipt.outcome) == (200, "handled")
+    assert "could not be stored" in caplog.text
+
+
+async def test_store_that_takes_long_to_record_the_end(monkeypatch) -> None:
+    """The end is recorded though the answer does not wait for it."""
+    monkeypatch.setattr("invsvc_async.events.inline._RECORD_WITHIN", 0.001)
+    answered = asyncio.Event()
+
+    class Slow(events.MemoryStore):
+        async def handled(self, entry: Any) -> bool:
+            await answered.wait()
+            return await super().handled(entry)
+
+    service = Service(store=Slow())
+    async with service.receiver:
+        await service.deliver(v2("invoice.created"), shared=True)
+        assert (await service.receiver.store.counts())["handled"] == 0
+        answered.set()
+
+    assert (await service.receiver.store.counts())["handled"] == 1
+
+
+async def test_worker_whose_store_fails_for_a_while() -> None:
+    """The worker outlives a store that is down, and goes on."""
+
+    class Flaky(events.MemoryStore):
+        down = 3
+
+        async def take(self, *, limit: int, lease: float) -> list[events.Entry]:
+            if self.down:
+                self.down -= 1
+                raise RuntimeError("down")
+            return await super().take(limit=limit, lease=lease)
+
+    service = Service(mode="inbox", store=Flaky())
+    async with service.receiver:
+        await service.deliver(v2("invoice.created"), shared=True)
+        await eventually(lambda: service.seen)
+
+
+@pytest.mark.parametrize("mode", ["inline", "inbox"])
+async def test_handler_that_lost_its_lease(mode: str, caplog) -> None:
+    """One that was handled by two is told in the log."""
+
+    class Lost(events.MemoryStore):
+        async def handled(self, entry: object) -> bool:
+            return False
+
+    service = Service(mode=mode, store=Lost())
+    async with service.receiver:
+        await service.deliver(v2("invoice.created"), shared=True)
+        await eventually(lambda: "after its lease" in caplog.text)
+
+
+async def test_worker_forgets_what_is_old() -> None:
+    """What was handled longer ago than the policy keeps is forgotten at the next start."""
+    now = [0.0]
+    store = events.MemoryStore(clock=lambda: now[0])
+    service = Service(store=store, inbox=events.InboxPolicy(keep=100.0, poll=0.01))
+    await service.deliver(v2("invoice.created"), shared=True)
+    now[0] = 101.0
+
+    async with service.receiver:
+        await asyncio.sleep(0.02)
+
+    assert (await store.counts())["handled"] == 0
+
+
+def test_delay_between_attempts() -> None:
+    """Delays double up to their maximum, times chance, and never overflow."""
+    policy = events.InboxPolicy(initial=1.0, maximum=60.0)
+
+    assert [policy.delay(number, 1.0) for number in (1, 2, 3, 7, 10**6)] == [1.0, 2.0, 4.0, 60.0, 60.0]
+    assert policy.delay(3, 0.25) == 1.0
+
+
+async def test_body_beyond_the_limit() -> None:
+    """A body that is too large is refused unread."""
+    service = Service(max_body_bytes=100)
+
+    assert (await service.deliver(v2("invoice.created", more="x" * 100), shared=True)).status == 413
+
+
+async def test_logs_of_a_receiver(caplog) -> None:
+    """No secret, signature or body reaches the log or a repr of what is at hand."""
+    caplog.set_level(logging.DEBUG)
+    service = Service(mode="inbox", store=events.MemoryStore())
+    body = encoded(signed_body("sat.invoice.synced"))
+    given = [signature(body), signature(body, "guessed"), dict([SHARED]), {SHARED[0]: "guessed-value"}]
+    service.failures = 9
+
+    receipts = [await service.receiver.receive(body, headers) for headers in given]
+    receipts += [await service.receiver.receive(encoded(v2("invoice.created")), headers) for headers in given]
+    receipts += [await service.receiver.receive(b'{"personal":', signature(b'{"personal":'))]
+    async with service.receiver:
+        await eventually(lambda: "dead letter" in caplog.text)
+
+    text = (
+        caplog.text
+        + repr(receipts)
+        + repr(service.receiver.__dict__)
+        + repr(await service.receiver.store.dead_letters())
+    )
+    for hidden in (SECRET, SHARED[1], "guessed", "sha256=", "AAA010101AAA", "personal"):
+        assert hidden not in text
+    assert len(receipts) == 9

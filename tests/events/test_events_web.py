@@ -1,0 +1,358 @@
+"""Receivers in real applications on real sockets: what the sender gets back, byte for byte."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gzip
+import logging
+import socket
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import uvicorn
+from aiohttp import web
+from fastapi import FastAPI
+from starlette.applications import Starlette
+from starlette.routing import Route
+
+from invsvc_async import events
+from tests.events.bodies import SECRET, SHARED, encoded, headers_of, signature, signed_body, v1, v2
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+HEADER = events.SharedHeader(*SHARED)
+
+
+@asynccontextmanager
+async def in_aiohttp(receiver: events.Receiver) -> AsyncIterator[int]:
+    app = web.Application()
+    app.router.add_route("*", "/in", receiver.aiohttp_handler)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    yield runner.addresses[0][1]
+    await runner.cleanup()
+
+
+@asynccontextmanager
+async def in_uvicorn(app: Any, lifespan: str = "off") -> AsyncIterator[int]:
+    listening = socket.create_server(("127.0.0.1", 0))
+    config = uvicorn.Config(app, log_config=None, lifespan=lifespan, ws="none")  # type: ignore[arg-type]
+    server = uvicorn.Server(config)
+    task = asyncio.create_task(server.serve(sockets=[listening]))
+    async with asyncio.timeout(5):
+        while not server.started and not task.done():  # noqa: ASYNC110 - uvicorn has no event for it
+            await asyncio.sleep(0.005)
+    yield listening.getsockname()[1]
+    server.should_exit = True
+    await task
+
+
+@asynccontextmanager
+async def in_starlette(receiver: events.Receiver) -> AsyncIterator[int]:
+    async with in_uvicorn(Starlette(routes=[Route("/in", receiver.asgi_app)])) as port:
+        yield port
+
+
+@asynccontextmanager
+async def in_fastapi(receiver: events.Receiver) -> AsyncIterator[int]:
+    app = FastAPI()
+    app.add_route("/in", receiver.asgi_app)  # type: ignore[arg-type]
+    async with in_uvicorn(app) as port:
+        yield port
+
+
+@asynccontextmanager
+async def bare(receiver: events.Receiver) -> AsyncIterator[int]:
+    async with in_uvicorn(receiver.asgi_app, lifespan="on") as port:
+        yield port
+
+
+hosts = pytest.mark.parametrize("host", [in_aiohttp, in_starlette, in_fastapi, bare])
+
+
+async def exchange(port: int, *parts: bytes, pause: float = 0, end: bool = False) -> bytes:
+    """Send raw bytes on a connection of their own and read one answer."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        for part in parts:
+            writer.write(part)
+            await writer.drain()
+            await asyncio.sleep(pause)
+        if end:
+            return b""
+        head = await reader.readuntil(b"\r\n\r\n")
+        length = int(head.lower().split(b"content-length:")[1].split(b"\r\n")[0])
+        return head + await reader.readexactly(length)
+    finally:
+        writer.close()
+        with contextlib.suppress(ConnectionError):
+            await writer.wait_closed()
+
+
+def request(
+    body: bytes, headers: Any, *, method: str = "POST", path: str = "/in", **changes: str | None
+) -> bytes:
+    """Write a request; a change of ``None`` leaves that header out."""
+    pairs = list(headers.items() if isinstance(headers, dict) else headers)
+    named = {name.replace("_", "-"): value for name, value in changes.items()}
+    kept = [(name, value) for name, value in pairs if name.lower() not in named]
+    kept += [(name, value) for name, value in named.items() if value is not None]
+    lines = [f"{method} {path} HTTP/1.1", *(f"{name}: {value}" for name, value in kept), "", ""]
+    return "\r\n".join(lines).encode() + body
+
+
+def status(answer: bytes) -> int:
+    return int(answer.split(b" ", 2)[1])
+
+
+def receiver_of(seen: list[events.Event], **settings: Any) -> events.Receiver:
+    receiver = events.Receiver(**{"secrets": [SECRET], "shared_header": HEADER} | settings)
+
+    @receiver.on("*")
+    async def keep(event: events.Event) -> None:
+        seen.append(event)
+        if event.type == "service.deleted":
+            raise RuntimeError("the handler fails")
+
+    return receiver
+
+
+@hosts
+async def test_deliveries_of_every_kind(host) -> None:
+    """Handled, duplicate, refused, unreadable, failed and unknown arrive as such at the sender."""
+    seen: list[events.Event] = []
+    resource, signed, failing = (
+        encoded(v2("invoice.created")),
+        encoded(signed_body("sat.invoice.synced")),
+        encoded(v1("service.deleted")),
+    )
+
+    async with host(receiver_of(seen)) as port:
+
+        async def answer(body: bytes, headers: Any, **changes: str | None) -> tuple[int, bytes]:
+            whole = await exchange(port, request(body, headers, **changes))
+            return status(whole), whole.rpartition(b"\r\n\r\n")[2]
+
+        assert await answer(resource, headers_of(resource, shared=True)) == (200, b"handled")
+        assert await answer(resource, headers_of(resource, shared=True)) == (200, b"duplicate")
+        assert await answer(resource, headers_of(resource)) == (401, b"refused")
+        assert await answer(signed, headers_of(signed, signed=True)) == (200, b"handled")
+        assert await answer(signed, headers_of(signed)) == (401, b"refused")
+        assert await answer(signed, headers_of(signed), x_service_signature="sha1=00") == (401, b"refused")
+        assert await answer(failing, headers_of(failing, shared=True)) == (500, b"failed")
+        assert await answer(b"{", headers_of(b"{")) == (400, b"unreadable")
+        assert await answer(b"{", headers_of(b"{", signed=True)) == (202, b"dead letter")
+
+    assert [event.type for event in seen] == ["invoice.created", "sat.invoice.synced", "service.deleted"]
+
+
+@hosts
+async def test_signature_that_came_in_two_headers(host) -> None:
+    """Two signatures on the wire are refused, even if both are right."""
+    seen: list[events.Event] = []
+    body = encoded(signed_body("sat.invoice.synced"))
+    pairs = [*headers_of(body).items(), *signature(body).items(), *signature(body).items()]
+
+    async with host(receiver_of(seen)) as port:
+        assert status(await exchange(port, request(body, pairs))) == 401
+
+    assert seen == []
+
+
+@hosts
+@pytest.mark.parametrize(
+    ("method", "changes", "expected"),
+    [
+        ("GET", {}, 405),
+        ("PUT", {}, 405),
+        ("POST", {"content_type": None}, 415),
+        ("POST", {"content_type": "text/plain"}, 415),
+        ("POST", {"content_type": "application/x-www-form-urlencoded"}, 415),
+        ("POST", {"content_encoding": "deflate"}, 415),
+        ("POST", {"content_type": "Application/JSON; charset=utf-8"}, 200),
+        ("POST", {"content_encoding": "identity"}, 200),
+    ],
+)
+async def test_requests_that_are_no_deliveries(
+    host, method: str, changes: dict[str, str | None], expected: int
+) -> None:
+    """Another method or another kind of content is told so, and handled by nobody."""
+    seen: list[events.Event] = []
+    body = encoded(v2("invoice.created"))
+
+    async with host(receiver_of(seen)) as port:
+        answer = await exchange(port, request(body, headers_of(body, shared=True), method=method, **changes))
+
+    assert status(answer) == expected
+    assert (b"allow: post" in answer.lower()) is (expected == 405)
+    assert len(seen) == (expected == 200)
+
+
+@hosts
+async def test_body_that_is_compressed(host) -> None:
+    """A compressed body is refused unread, for the signature is over other bytes; a bomb comes to nothing."""
+    body = gzip.compress(b"[" * 10_000_000)
+
+    async with host(receiver_of([])) as port:
+        assert (
+            status(
+                await exchange(port, request(body, headers_of(body, shared=True), content_encoding="gzip"))
+            )
+            == 415
+        )
+
+
+@hosts
+async def test_body_beyond_the_limit(host) -> None:
+    """A body that is too large is refused by its announced length, and by its real one."""
+    seen: list[events.Event] = []
+    body = encoded(v2("invoice.created", more="x" * 2000))
+    chunked = request(b"", headers_of(body, shared=True), content_length=None, transfer_encoding="chunked")
+    pieces = [b"3e8\r\n" + body[:1000] + b"\r\n", b"3e8\r\n" + body[1000:2000] + b"\r\n"]
+
+    async with host(receiver_of(seen, max_body_bytes=1500)) as port:
+        announced = await exchange(port, request(b"", headers_of(body, shared=True)))
+        absurd = await exchange(port, request(b"", headers_of(body, shared=True), content_length="9" * 18))
+        counted = await exchange(port, chunked, *pieces, pause=0.01)
+
+    assert [status(one) for one in (announced, absurd, counted)] == [413, 413, 413]
+    assert seen == []
+
+
+@hosts
+async def test_body_in_pieces(host) -> None:
+    """A body that comes in pieces within the deadline is one body."""
+    seen: list[events.Event] = []
+    body = encoded(v2("invoice.created"))
+
+    async with host(receiver_of(seen)) as port:
+        answer = await exchange(
+            port, request(b"", headers_of(body, shared=True)), body[:50], body[50:], pause=0.01
+        )
+
+    assert (status(answer), len(seen)) == (200, 1)
+
+
+@hosts
+async def test_body_that_does_not_arrive(host) -> None:
+    """A body that is too slow is given up at the deadline."""
+    body = encoded(v2("invoice.created"))
+
+    async with host(receiver_of([], deadline=0.05)) as port:
+        answer = await exchange(port, request(b"", headers_of(body, shared=True)), body[:10])
+
+    assert status(answer) == 408
+
+
+@hosts
+async def test_sender_that_breaks_off(host, caplog) -> None:
+    """A body that breaks off handles nothing, raises nothing, and leaves the receiver well."""
+    caplog.set_level(logging.INFO)
+    seen: list[events.Event] = []
+    body = encoded(v2("invoice.created"))
+
+    async with host(receiver_of(seen)) as port:
+        await exchange(port, request(b"", headers_of(body, shared=True)), body[:10], pause=0.01, end=True)
+        assert status(await exchange(port, request(body, headers_of(body, shared=True)))) == 200
+
+    assert len(seen) == 1
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
+
+
+@hosts
+async def test_store_that_is_down(host) -> None:
+    """A store that is down is answered 503 with a time to come back."""
+
+    class Down(events.MemoryStore):
+        async def claim(self, *_: object, **__: object) -> Any:
+            raise OSError
+
+    body = encoded(v2("invoice.created"))
+
+    async with host(receiver_of([], store=Down())) as port:
+        answer = await exchange(port, request(body, headers_of(body, shared=True)))
+
+    assert status(answer) == 503
+    assert b"retry-after: 5" in answer.lower()
+
+
+async def test_mount_in_fastapi() -> None:
+    """A mount answers below its path; its bare path redirects, which is why the docs say to route."""
+    app = FastAPI()
+    app.mount("/in", receiver_of([]).asgi_app)
+    body = encoded(v2("invoice.created"))
+
+    async with in_uvicorn(app) as port:
+        below = await exchange(port, request(body, headers_of(body, shared=True), path="/in/"))
+        at = await exchange(port, request(body, headers_of(body, shared=True)))
+
+    assert (status(below), status(at)) == (200, 307)
+
+
+async def test_asgi_app_run_by_itself(tmp_path) -> None:
+    """Served bare, it starts its worker with the server and stops it at the end."""
+    seen: list[events.Event] = []
+    receiver = receiver_of(seen, mode="inbox", store=str(tmp_path / "events.db"))
+    body = encoded(v2("invoice.created"))
+
+    async with bare(receiver) as port:
+        answer = await exchange(port, request(body, headers_of(body, shared=True)))
+        async with asyncio.timeout(5):
+            while (await receiver.store.counts())["handled"] == 0:  # noqa: ASYNC110 - the worker has no event for it
+                await asyncio.sleep(0.005)
+
+    assert answer.endswith(b"stored")
+    assert len(seen) == 1
+
+
+async def test_asgi_app_whose_store_cannot_be_used(tmp_path) -> None:
+    """A receiver that cannot start says so to the server, in words."""
+    receiver = receiver_of([], mode="inbox", store=str(tmp_path))
+    sent: list[Any] = []
+
+    async def receive() -> dict[str, str]:
+        return {"type": "lifespan.startup"}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    await receiver.asgi_app({"type": "lifespan"}, receive, send)
+
+    assert [message["type"] for message in sent] == ["lifespan.startup.failed"]
+    assert "cannot be opened" in sent[0]["message"]
+
+
+async def test_asgi_app_and_a_web_socket() -> None:
+    """What is not HTTP is closed and not raised upon."""
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    await receiver_of([]).asgi_app({"type": "websocket"}, send, send)  # type: ignore[arg-type]
+
+    assert sent == [{"type": "websocket.close", "code": 1003}]
+
+
+async def test_asgi_server_whose_sender_is_gone() -> None:
+    """An answer that can no longer be sent is no exception of the application."""
+    body = encoded(v2("invoice.created"))
+    headers = [
+        (name.lower().encode(), value.encode()) for name, value in headers_of(body, shared=True).items()
+    ]
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": body}
+
+    async def send(_: Any) -> None:
+        raise OSError
+
+    seen: list[events.Event] = []
+    await receiver_of(seen).asgi_app({"type": "http", "method": "POST", "headers": headers}, receive, send)
+
+    assert len(seen) == 1
