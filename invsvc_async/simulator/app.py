@@ -12,8 +12,6 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from aiohttp import web
-
 from invsvc_async.simulator import ends
 from invsvc_async.simulator.auth import Caller, Credential
 from invsvc_async.simulator.calls import Answer, Malformed, Refusal
@@ -25,6 +23,8 @@ from invsvc_async.simulator.state import Book, seeded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+    from aiohttp import web
 
     from invsvc_async.simulator.auth import Keyring
     from invsvc_async.simulator.ledger import Ledger

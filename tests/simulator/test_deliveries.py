@@ -39,7 +39,7 @@ class Receiver:
         status = self.statuses.pop(0) if self.statuses else 200
         if status is None:
             await asyncio.sleep(0.3)
-        return web.Response(status=status or 200)
+        return web.Response(status=status or 200, headers={"Location": "/elsewhere"})
 
 
 @pytest.fixture

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import io
 import re
+import zipfile
 from decimal import Decimal
 
 import pytest
@@ -234,7 +236,8 @@ async def test_download_and_its_package(service, call):
     assert done["status"] == "completed"
     package = await call("GET", f"/invoices/download/package/{done['packages'][0]['id']}")
     assert package.headers["Content-Type"] == "application/zip"
-    assert package.body.startswith(b"PK")
+    with zipfile.ZipFile(io.BytesIO(package.body)) as opened:
+        assert [name.endswith(".xml") for name in opened.namelist()] == [True]
     assert (await call("GET", "/invoices/download/package/pkg_none")).status == 404
 
 
