@@ -39,12 +39,18 @@ class _Way(Enum):
 
 
 class _Item:
-    """The wire form of one item (a copy: a slice would pin the whole page), decoded when first asked for."""
+    """
+    The wire form of one item, decoded when first asked for.
+
+    A copy, for a slice would pin the whole page; and surely UTF-8, which the parser does not look at where
+    it skips.
+    """
 
     __slots__ = ("_plain", "_raw")
 
     def __init__(self, raw: Raw | bytes) -> None:
         self._raw: bytes | None = bytes(raw)
+        self._raw.decode()
 
     def plain(self) -> Any:
         if self._raw is not None:

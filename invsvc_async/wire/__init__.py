@@ -47,7 +47,7 @@ class _Standard(msgspec.Struct):
 
 class _Open(msgspec.Struct):
     success: bool
-    data: Raw | None = None
+    data: Raw = Raw()  # none: a union with Raw takes no object
     message: Any = None
     timestamp: Any = None
 
@@ -150,7 +150,7 @@ def _request_id(headers: Mapping[str, str]) -> str | None:
 def _envelope(found: Any, content: bytes, headers: Mapping[str, str]) -> Envelope:
     listed = isinstance(found, _List)
     return Envelope(
-        raw=found.data,
+        raw=found.data if found.data != Raw() else None,
         content=content,
         message=_text(found.message),
         stamp=_whole(found.timestamp),

@@ -121,7 +121,9 @@ def _check(plain: Any, at: str) -> None:
 
 
 def _is_finite(number: object) -> bool:
-    return isinstance(number, int) or (isinstance(number, (float, Decimal)) and math.isfinite(number))
+    if isinstance(number, Decimal):
+        return number.is_finite()
+    return isinstance(number, int) or (isinstance(number, float) and math.isfinite(number))
 
 
 def utc(ms: int) -> datetime:

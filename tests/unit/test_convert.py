@@ -1,0 +1,319 @@
+"""What each type of field takes, by both ways, and what is a problem of that field alone."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime, timedelta, timezone
+from decimal import Context, Decimal, localcontext
+from typing import Any
+
+import attrs
+import pytest
+from msgspec import Raw
+
+from invsvc_async import convert, wire
+from invsvc_async.convert import fast
+from invsvc_async.errors import FieldError, InvalidRequestError, UnreadableResponseError
+from invsvc_async.models import (
+    DownloadRequest,
+    Invoice,
+    InvoiceStatus,
+    Journey,
+    Meta,
+    PaymentLink,
+    Position,
+    Webhook,
+)
+from invsvc_async.wire.exact import salvage
+
+MS = timedelta(milliseconds=1)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def both(cls: Any, text: str) -> Any:
+    """Decode *text* from bytes and from plain data, which must agree, and give the model."""
+    decoded = convert.decode(cls, text.encode())
+    assert convert.structure(cls, salvage(text.encode())) == decoded
+    return decoded
+
+
+def field(cls: Any, name: str, wire_name: str, text: str) -> Any:
+    """Read one field that came as *text*, and see that it goes back with the same digits."""
+    model = both(cls, f'{{"{wire_name}": {text}}}')
+    back = wire.dumps(convert.unstructure(model)).decode()
+    assert back.lower() == f'{{"{wire_name}":{text}}}'.lower()
+    return getattr(model, name)
+
+
+@pytest.mark.parametrize("text", ["0", "12", "-3", "12.50", "0.00", "1234567890.123456789", "1e-7", "1E+2", "-0.0"])
+def test_decimal_keeps_the_digits_of_the_wire(text):
+    """Amounts are decimals with every digit, whole numbers too."""
+    value = field(Invoice, "total", "total", text)
+
+    assert type(value) is Decimal
+    assert str(value) == str(Decimal(text))
+
+
+@pytest.mark.parametrize("text", ["0", "7", "-7", "3.0", "3.0E+2", "123456789012345678901234567890"])
+def test_int_takes_whole_numbers(text):
+    """A whole number is an int, however it is spelt."""
+    value = field(Invoice, "folio_number", "folio_number", text)
+
+    assert type(value) is int
+    assert value == Decimal(text)
+
+
+@pytest.mark.parametrize("text", ["0", "-20.25", "0.1", "3E+3", "1.50", "1.0", "0.1000000000000000055511", "9007199254740993"])
+def test_float_goes_back_as_it_came(text):
+    """A place on the canvas is a float; digits that a float cannot hold are kept aside."""
+    value = field(Position, "x", "x", text)
+
+    assert type(value) is float
+    assert value == float(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "time"),
+    [
+        ("0", EPOCH),
+        ("1746057600123", datetime(2025, 5, 1, 0, 0, 0, 123000, tzinfo=UTC)),
+        ("4102444799999", datetime(2099, 12, 31, 23, 59, 59, 999000, tzinfo=UTC)),
+        ("4102444800001", datetime(2100, 1, 1, 0, 0, 0, 1000, tzinfo=UTC)),
+        ("253402300799999", datetime(9999, 12, 31, 23, 59, 59, 999000, tzinfo=UTC)),
+        ("1746057600123.0", datetime(2025, 5, 1, 0, 0, 0, 123000, tzinfo=UTC)),
+        ("1746057600123.456", datetime(2025, 5, 1, 0, 0, 0, 123456, tzinfo=UTC)),
+    ],
+)
+def test_time_is_exact_and_aware(text, time):
+    """Epoch milliseconds become the aware UTC time, to the microsecond, without a float's error."""
+    value = field(Webhook, "created_at", "created_at", text)
+
+    assert value == time
+    assert value.utcoffset() == timedelta(0)
+
+
+def test_time_of_every_millisecond_of_a_second_is_exact():
+    """No millisecond is a microsecond off, early or late in the range."""
+    for start in (1746057600000, 4102444799000, 253402300799000, 1000):
+        texts = [f'{{"created_at": {start + ms}}}'.encode() for ms in range(1000)]
+        hooks = convert.decode_items(Webhook, texts)
+        assert [(hook.created_at - EPOCH) // MS for hook in hooks] == list(range(start, start + 1000))
+        assert not any(hook.created_at.microsecond % 1000 for hook in hooks)
+
+
+@pytest.mark.parametrize(
+    ("cls", "name", "text"),
+    [
+        (Invoice, "total", '"abc"'), (Invoice, "total", '"12.5"'), (Invoice, "total", "true"), (Invoice, "total", "null"),
+        (Invoice, "total", "[1]"), (Invoice, "total", "{}"), (Invoice, "folio_number", "3.5"), (Invoice, "folio_number", "true"),
+        (Invoice, "folio_number", '"3"'), (Invoice, "folio_number", "1e999999999"), (Invoice, "folio_number", "null"),
+        (Invoice, "folio_number", "1e-999999999"), (Invoice, "livemode", "1"), (Invoice, "livemode", '"true"'),
+        (Invoice, "livemode", "null"), (Invoice, "uuid", "7"), (Invoice, "uuid", "null"), (Invoice, "status", "1"),
+        (Invoice, "emails", '"a@b.example"'), (Invoice, "emails", "[1]"), (Invoice, "items", "{}"), (Invoice, "client", '"x"'),
+        (Invoice, "client", "null"), (Invoice, "metadata", "[]"), (Invoice, "cancellation", "7"), (Invoice, "payments", "{}"),
+        (PaymentLink, "items", "[1]"), (Position, "x", "1e400"), (Position, "x", '"1"'), (Position, "x", "1" * 400),
+        (Webhook, "created_at", "-1"), (Webhook, "created_at", "253402300800000"), (Webhook, "created_at", "1e999999999"),
+        (Webhook, "created_at", '"2025-05-01"'), (Webhook, "created_at", "1746057600123.4567"), (Webhook, "created_at", "true"),
+        (Webhook, "created_at", "1e-999999999"), (Webhook, "created_at", "0.0001"), (Webhook, "events", '[["a"]]'),
+    ],
+)  # fmt: skip
+def test_field_that_breaks_its_type_is_a_problem_of_that_field(cls, name, text):
+    """It is listed with its address and raw value, raises when read, goes back as it came; no other field suffers."""
+    model = both(cls, f'{{"{name}": {text}, "other": 1.10}}')
+
+    (problem,) = model.problems
+    assert (problem.address, problem.raw) == (f"$.{name}", wire.loads(text.encode()))
+    with pytest.raises(FieldError):
+        getattr(model, name)
+    assert convert.unstructure(model) == wire.loads(f'{{"{name}": {text}, "other": 1.10}}'.encode())
+
+
+def test_huge_exponent_is_a_decimal_and_no_more():
+    """An amount may be absurd, which is not for us to judge; nothing expands it."""
+    assert field(Invoice, "total", "total", "1E+999999999") == Decimal("1e999999999")
+
+
+@pytest.mark.parametrize("status", ["valid", "canceled"])
+def test_known_state_is_a_member(status):
+    """A state that the specification names is the enum's member, and equals its text."""
+    assert field(Invoice, "status", "status", f'"{status}"') is InvoiceStatus(status)
+
+
+def test_unknown_state_stays_its_text():
+    """A state of the future is kept as the plain string."""
+    assert type(field(Invoice, "status", "status", '"frozen"')) is str
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [b"9" * 1_000_000, b'"\xff"', b"1e99999999999999999999", b'{"rank": "\xff"}', b"[" + b"9" * 5000 + b"]", b'"\xed\xa0\x80"'],
+    ids=["million digits", "bad byte", "endless exponent", "within an object", "within an array", "surrogate"],
+)
+@pytest.mark.parametrize("name", ["total", "uuid", "folio_number", "metadata", "payments", "cancellation"])
+def test_part_that_no_parser_takes_costs_its_field(name, broken):
+    """What cannot be decoded at all is a problem of its field, quickly, and goes back byte for byte."""
+    start = time.process_time()
+    model = convert.decode(Invoice, b'{"series": "A", "%s": %s}' % (name.encode(), broken))
+
+    assert model.problems[0].address.startswith(f"$.{name}")
+    assert model.series == "A"
+    assert wire.dumps(convert.unstructure(model)).replace(b" ", b"").count(broken.replace(b" ", b"")) == 1
+    assert time.process_time() - start < 2
+
+
+def test_unknown_part_that_no_parser_takes_is_kept_as_bytes():
+    """An unknown field that cannot be decoded costs nothing, and is kept raw."""
+    found = convert.decode(Invoice, b'{"series": "A", "new": "\xff"}')
+
+    assert found.problems == ()
+    assert bytes(found.extra["new"]) == b'"\xff"'
+
+
+def test_key_that_is_not_utf8_costs_its_item():
+    """An item whose names cannot be read is one problem."""
+    item, sound = convert.decode_items(Invoice, [b'{"\xff": 1}', b'{"series": "A"}'])
+
+    assert [problem.address for problem in item.problems] == ["$"]
+    assert sound.series == "A"
+
+
+def test_deep_nesting_of_free_form_ends_in_a_problem():
+    """Too deep for the parser is a problem of the field at the outside, never a RecursionError."""
+    deep = b'{"series": "A", "metadata": {"a": %s}}' % (b"[" * 100_000 + b"]" * 100_000)
+
+    with pytest.raises(UnreadableResponseError):
+        convert.decode(Invoice, deep)
+
+
+def test_equal_names_give_the_last():
+    """Of members with the same name the last counts, by both ways."""
+    assert both(Webhook, '{"id": "a", "id": "b"}').id == "b"
+    assert both(Webhook, '{"id": 1, "id": "b"}').id == "b"
+    assert both(Webhook, '{"id": "a", "new": 1, "new": 2}').extra == {"new": 2}
+
+
+@pytest.mark.parametrize("text", ["null", "[]", "7", '"x"', "", "{", "<html>"])
+def test_payload_that_is_no_object_is_unreadable(text):
+    """A model is made of an object; anything else is no answer."""
+    with pytest.raises(UnreadableResponseError, match="Webhook"):
+        convert.decode(Webhook, text.encode())
+
+
+def test_item_that_is_no_object_keeps_its_place():
+    """In a list it becomes a model whose every field has that problem, and goes back as it came."""
+    hooks = convert.decode_items(Webhook, Raw(b'[{"id": "a"}, null, 7, {"id": "b"}]'))
+
+    assert [hook.id for hook in (hooks[0], hooks[3])] == ["a", "b"]
+    assert [problem.address for hook in hooks for problem in hook.problems] == ["$", "$"]
+    with pytest.raises(FieldError, match="null"):
+        _ = hooks[1].created_at
+    assert convert.unstructure(hooks) == [{"id": "a"}, None, 7, {"id": "b"}]
+
+
+@pytest.mark.parametrize("text", ["{}", "null", "7"])
+def test_array_that_is_none_is_unreadable(text):
+    """A list is made of an array."""
+    with pytest.raises(UnreadableResponseError, match="Webhook"):
+        convert.decode_items(Webhook, Raw(text.encode()))
+
+
+def test_member_of_an_object_is_its_json():
+    """A payload within the payload is found by name, or the answer is unreadable."""
+    assert bytes(convert.member(b'{"connection": {"a": 1}}', "connection")) == b'{"a": 1}'
+    for other in (b'{"data": 1}', b"[]", b"x"):
+        with pytest.raises(UnreadableResponseError, match="connection"):
+            convert.member(other, "connection")
+
+
+def test_meta_is_carried():
+    """What the answer said beside its payload is on the model."""
+    meta = Meta(message="ok")
+
+    assert convert.decode(Webhook, b"{}", meta=meta).meta is meta
+    assert convert.structure(Webhook, {}, meta=meta).meta is meta
+
+
+WHOLE = wire.dumps({"id": "d", "request_id": "r", "status": "s", "status_code": "c", "invoice_count": 1, "invoices_saved": 1,
+                    "invoices": [], "packages": [{"id": "p", "index": 0}], "message": None})  # fmt: skip
+PLAIN = wire.loads(WHOLE)
+
+
+@pytest.mark.parametrize(
+    "items",
+    [
+        [PLAIN, {**PLAIN, "new": 1}, PLAIN],
+        [PLAIN, {**PLAIN, "packages": [{"id": "p", "index": 0, "new": 1}]}, {**PLAIN, "new": 2}, PLAIN],
+        [{**PLAIN, "new": 1}, {"id": "d"}, {**PLAIN, "status": 7}, PLAIN],
+        [{"id": 7}, {**PLAIN, "new": 1}, PLAIN],
+        [{**PLAIN, "packages": [{}]}, PLAIN, {}],
+    ],
+)
+def test_items_of_every_kind_in_one_list_are_each_read_whole(items):
+    """Whichever way an item takes, the next is read as if it came alone."""
+    found = convert.decode_items(DownloadRequest, [wire.dumps(item) for item in items])
+
+    assert convert.unstructure(found) == items
+    assert [one.extra for one in found] == [convert.structure(DownloadRequest, item).extra for item in items]
+    assert list(found) == [convert.structure(DownloadRequest, item) for item in items]
+
+
+def test_item_with_nothing_unknown_keeps_nothing_of_the_page():
+    """A whole item holds on to no bytes; one with unknown fields lets its copy go once they were read."""
+    whole, more = convert.decode_items(DownloadRequest, [WHOLE, wire.dumps({**PLAIN, "new": 1})])
+
+    assert whole._rest is None
+    assert more._rest is not None
+    assert more.extra == {"new": 1}
+    assert more._rest is None
+
+
+def test_time_without_a_zone_has_no_form_on_the_wire():
+    """A naive time is refused in words; one of another zone goes as its milliseconds."""
+    with pytest.raises(InvalidRequestError, match="datetime"):
+        convert.unstructure(Webhook(created_at=datetime(2025, 5, 1)))  # noqa: DTZ001
+    aware = datetime(2025, 5, 1, 2, tzinfo=timezone(timedelta(hours=2)))
+    assert convert.unstructure(Webhook(created_at=aware)) == {"created_at": 1746057600000}
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), object(), b"bytes", {1, 2}])
+def test_value_without_a_form_on_the_wire_is_refused(value):
+    """What JSON cannot say is refused in words."""
+    with pytest.raises(InvalidRequestError, match="no form"):
+        convert.unstructure({"a": [value]})
+
+
+def test_changed_value_goes_back_instead_of_the_old_spelling():
+    """The spelling that came belongs to the value that came."""
+    invoice = both(Invoice, '{"folio_number": 3.0}')
+    object.__setattr__(invoice, "folio_number", 4)
+
+    assert convert.unstructure(invoice) == {"folio_number": 4}
+    assert convert.unstructure(attrs.evolve(both(Journey, '{"version": 2.0}'), version=5)) == {"version": 5}
+
+
+def test_decimal_context_of_the_caller_changes_nothing():
+    """A thread with a coarse context, and no traps, reads and writes the same digits."""
+    with localcontext(Context(prec=3, traps=[])):
+        invoice = both(Invoice, '{"total": 1234.5678, "folio_number": 12345.0, "date": 1746057600123.456}')
+        back = convert.unstructure(invoice)
+        broken = convert.decode(Invoice, b'{"total": 1e99999999999999999999}')
+
+    assert str(back["total"]) == "1234.5678"
+    assert str(back["date"]) == "1746057600123.456"
+    assert invoice.folio_number == 12345
+    assert [problem.address for problem in broken.problems] == ["$.total"]
+
+
+def test_floats_of_a_caller_are_taken_as_their_shortest_text():
+    """Plain data need not come from our parser: a float stands for the number that it prints as."""
+    assert convert.structure(Invoice, {"total": 0.1}).total == Decimal("0.1")
+    assert convert.structure(Invoice, {"total": float("nan")}).problems[0].address == "$.total"
+
+
+def test_sound_items_need_no_careful_way(monkeypatch):
+    """A page of sound items, unknown fields and all, never imports the careful way."""
+    monkeypatch.setitem(__import__("sys").modules, "invsvc_async.convert.careful", None)
+
+    assert convert.decode_items(Webhook, [b'{"id": "a"}', b'{"id": "b", "new": 1}'])[1].extra == {"new": 1}
+    with pytest.raises(ImportError):
+        fast.decode_all(Webhook, [b'{"id": 7}'])

@@ -1,0 +1,260 @@
+"""Models as values: absent, null and broken fields, equality, copies."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import subprocess
+import sys
+from datetime import UTC, datetime
+from decimal import Decimal
+
+import attrs
+import pytest
+
+from invsvc_async import convert, models
+from invsvc_async.errors import FieldError, FileEncodingError
+from invsvc_async.models import UNSET, Address, Customer, Invoice, Meta, Page, RetentionFile, Webhook
+
+HOOK = Webhook(id="wh_1", url="https://me.example/in")
+BROKEN = convert.structure(Invoice, {"uuid": "U", "total": "12.5", "client": {"address": {"city": 7}, "id": "c"}})
+
+
+def test_import_of_the_package_makes_no_class():
+    """Importing the models imports no room of them: classes are made at first use."""
+    code = "import sys, invsvc_async.models; print([name for name in sys.modules if 'invsvc_async.models.' in name])"
+
+    said = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+
+    assert said.strip() == "[]"
+
+
+def test_every_public_name_is_there():
+    """Each name of ``__all__`` is listed by ``dir`` and can be had; any other is an AttributeError."""
+    assert {type(getattr(models, name)).__name__ for name in models.__all__}
+    assert set(models.__all__) <= set(dir(models))
+    with pytest.raises(AttributeError, match="Invoices"):
+        _ = models.Invoices
+
+
+@pytest.mark.parametrize("name", ["description", "secret"])
+def test_optional_field_that_is_absent_reads_as_none(name):
+    """Where the specification calls a field optional, its absence is None."""
+    assert getattr(HOOK, name) is None
+
+
+def test_required_field_that_is_absent_raises_when_read():
+    """Reading it tells its address; it is no problem of the item."""
+    with pytest.raises(FieldError, match=r"\$\.created_at: absent") as caught:
+        _ = HOOK.created_at
+
+    assert caught.value.address == "$.created_at"
+    assert HOOK.problems == ()
+    assert not hasattr(HOOK, "created_at")
+
+
+def test_name_that_is_no_field_is_a_plain_attribute_error():
+    """A misspelt name says so, and is no FieldError."""
+    with pytest.raises(AttributeError, match="creatd_at") as caught:
+        _ = HOOK.creatd_at
+
+    assert not isinstance(caught.value, FieldError)
+
+
+def test_broken_field_raises_when_read_and_costs_no_other():
+    """A field that broke its type raises with its address and raw value; the rest of the item reads."""
+    with pytest.raises(FieldError) as caught:
+        _ = BROKEN.total
+
+    assert (caught.value.address, caught.value.raw) == ("$.total", "12.5")
+    assert BROKEN.uuid == "U"
+    assert BROKEN.client.id == "c"
+
+
+def test_problems_within_are_listed_with_their_whole_address():
+    """A parent lists the problems of what it holds; each of those lists its own, from its own root."""
+    assert [problem.address for problem in BROKEN.problems] == ["$.total", "$.client.address.city"]
+    assert [problem.address for problem in BROKEN.client.address.problems] == ["$.city"]
+
+
+def test_problems_of_elements_and_members_are_addressed():
+    """Elements have their index and members of an object their name in the address."""
+    invoice = convert.structure(Invoice, {"items": [{}, {"quantity": True}, None]})
+    team = convert.structure(models.Team, {"integrations": {"shop": {"completed": 1}}})
+
+    assert [problem.address for problem in invoice.problems] == ["$.items[1].quantity", "$.items[2]"]
+    assert [problem.address for problem in team.problems] == ["$.integrations.shop.completed"]
+
+
+def test_element_that_is_no_object_says_so_at_every_field():
+    """An element that is null keeps its place, and reading any of its fields raises."""
+    (item,) = convert.structure(Invoice, {"items": [None]}).items
+
+    with pytest.raises(FieldError, match="expected an object, got null"):
+        _ = item.quantity
+
+
+def test_equal_models_have_equal_hashes():
+    """Values with the same fields are one in a set, wherever they come from."""
+    same = convert.decode(Webhook, b'{"id": "wh_1", "url": "https://me.example/in"}')
+
+    assert same == HOOK
+    assert len({same, HOOK}) == 1
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (HOOK, attrs.evolve(HOOK, url="https://other.example")),
+        (HOOK, attrs.evolve(HOOK, created_at=datetime(2025, 5, 1, tzinfo=UTC))),
+        (HOOK, attrs.evolve(HOOK, extra={"new": 1})),
+        (HOOK, "wh_1"),
+        (BROKEN, convert.structure(Invoice, {**convert.unstructure(BROKEN), "total": "13"})),
+        (BROKEN, convert.structure(Invoice, {"uuid": "U", "client": {"address": {"city": 7}, "id": "c"}})),
+        (Address(city="x"), Customer()),
+    ],
+)
+def test_models_that_differ_are_not_equal(one, other):
+    """A field, an unknown field, or what came in place of a broken one tells two models apart."""
+    assert one != other
+
+
+def test_absent_and_null_are_equal_where_both_read_as_none():
+    """An optional field that was left out equals one that came as null; they go back as they came."""
+    null = convert.structure(Webhook, {"id": "wh_1", "url": "https://me.example/in", "description": None})
+
+    assert null == HOOK
+    assert hash(null) == hash(HOOK)
+    assert "description" in convert.unstructure(null)
+    assert "description" not in convert.unstructure(HOOK)
+
+
+def test_meta_is_outside_equality_and_repr():
+    """What the answer said beside does not make a value another."""
+    with_meta = convert.with_meta(convert.structure(Webhook, convert.unstructure(HOOK)), Meta(message="said"))
+
+    assert with_meta == HOOK
+    assert "said" not in repr(with_meta)
+    assert with_meta.meta == Meta(message="said")
+    assert HOOK.meta is None
+
+
+def test_model_with_free_form_fields_is_not_hashable():
+    """An object of free form is a plain dict, so that a model that holds one cannot be hashed."""
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(Customer(metadata={}))
+
+
+def test_secret_is_never_shown():
+    """A webhook's secret can be read, and is not in its repr, nor is one that broke its type."""
+    hook = Webhook(id="wh_1", secret="whsec_hidden")
+    broken = convert.structure(Webhook, {"id": "wh_1", "secret": ["whsec_hidden"]})
+
+    assert hook.secret == "whsec_hidden"
+    assert repr(hook) == "Webhook(id='wh_1')"
+    assert "hidden" not in repr(broken) + str(broken.problems) + repr(broken.problems)
+
+
+@pytest.mark.parametrize("name", ["id", "meta", "extra", "_rest"])
+def test_model_refuses_assignment(name):
+    """A model is frozen, one that was decoded as well as one that was built."""
+    decoded = convert.decode(Webhook, b'{"id": "wh_1", "new": 1}')
+
+    for hook in (HOOK, decoded):
+        with pytest.raises(attrs.exceptions.FrozenInstanceError):
+            setattr(hook, name, None)
+    with pytest.raises(attrs.exceptions.FrozenInstanceError):
+        del decoded.id
+
+
+UNKNOWN_WITHIN = b'{"uuid": "U", "client": {"id": "c", "new": 1.10}, "items": [{"new": {"deep": 2}}], "old": null}'
+
+
+@pytest.mark.parametrize(
+    "model",
+    [HOOK, BROKEN, Customer(metadata={"a": 1}), convert.decode(Invoice, UNKNOWN_WITHIN),
+     convert.structure(Invoice, [1]), convert.with_meta(Webhook(id="x"), Meta(message="m")),
+     convert.structure(Invoice, {"folio_number": Decimal("3.0")})],
+)  # fmt: skip
+@pytest.mark.parametrize("copied", [lambda it: pickle.loads(pickle.dumps(it)), copy.copy, copy.deepcopy])  # noqa: S301
+def test_copy_equals_its_original(model, copied):
+    """Pickled or copied, a model keeps its fields, gaps, problems, unknown fields and meta."""
+    made = copied(model)
+
+    assert made == model
+    assert made.meta == model.meta
+    assert made.extra == model.extra
+    assert [str(problem) for problem in made.problems] == [str(problem) for problem in model.problems]
+    assert repr(convert.unstructure(made)) == repr(convert.unstructure(model))
+
+
+def test_evolved_model_keeps_gaps_problems_and_unknown_fields():
+    """attrs.evolve changes what it is told, and carries over absent and broken fields as they are."""
+    before = convert.structure(Invoice, {"total": "12.5", "series": "A", "new": 1})
+
+    after = attrs.evolve(before, series="B")
+
+    assert convert.unstructure(after) == {"total": "12.5", "series": "B", "new": 1}
+    assert [problem.address for problem in after.problems] == ["$.total"]
+    assert attrs.evolve(before, total=convert.structure(Invoice, {"total": 1}).total).problems == ()
+
+
+def test_evolved_model_that_was_no_object_starts_anew():
+    """What came in place of an object is let go once a field is given."""
+    assert convert.unstructure(attrs.evolve(convert.structure(Webhook, None), id="wh_2")) == {"id": "wh_2"}
+
+
+@pytest.mark.skipif(sys.version_info < (3, 13), reason="copy.replace is new in 3.13")
+def test_replaced_model_keeps_gaps():
+    """copy.replace does as attrs.evolve does."""
+    assert copy.replace(HOOK, id="wh_2") == Webhook(id="wh_2", url=HOOK.url)
+
+
+def test_unknown_fields_are_kept_where_they_stood():
+    """Each object has its own unknown fields, with exact numbers, in a mapping that cannot be changed."""
+    invoice = convert.decode(Invoice, UNKNOWN_WITHIN)
+
+    assert invoice.extra == {"old": None}
+    assert str(invoice.client.extra["new"]) == "1.10"
+    assert invoice.items[0].extra == {"new": {"deep": 2}}
+    with pytest.raises(TypeError):
+        invoice.extra["more"] = 1
+    assert HOOK.extra == {}
+
+
+def test_unset_is_falsy_and_says_what_it_is():
+    """UNSET leaves a field out; it is neither None nor true."""
+    assert not UNSET
+    assert repr(UNSET) == "UNSET"
+    assert Webhook(id=UNSET) == Webhook()
+
+
+def test_page_is_a_sequence_that_lists_its_problems():
+    """A page has a length, iterates, and tells problems by their address in the answer."""
+    page = Page(items=(HOOK, BROKEN), next="c", has_more=True)
+
+    assert (len(page), list(page), page[0], page[-1:]) == (2, [HOOK, BROKEN], HOOK, (BROKEN,))
+    assert [problem.address for problem in page.problems] == ["$.data[1].total", "$.data[1].client.address.city"]
+
+
+def test_webhook_list_is_a_sequence():
+    """It is read like a tuple, and says whether more may be missing."""
+    found = models.WebhookList(items=(HOOK,), is_full=True)
+
+    assert (len(found), list(found), found[0], HOOK in found) == (1, [HOOK], HOOK, True)
+
+
+@pytest.mark.parametrize(("encoded", "content"), [("PHhtbC8+", b"<xml/>"), ("PHht\nbC8+\n", b"<xml/>"), ("", b"")])
+def test_retention_file_gives_its_bytes(encoded, content):
+    """The text is taken for base64, in one line or several."""
+    assert RetentionFile(encoded=encoded).content == content
+
+
+@pytest.mark.parametrize("encoded", ["<xml/>", "PHhtbC8", "é", "PHht*bC8+"])
+def test_retention_file_that_is_not_base64_keeps_its_text(encoded):
+    """What does not decode raises, and can be read as it came."""
+    file = RetentionFile(encoded=encoded)
+
+    with pytest.raises(FileEncodingError, match=r"\.encoded"):
+        _ = file.content
+    assert file.encoded == encoded

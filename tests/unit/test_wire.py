@@ -1,0 +1,272 @@
+"""Answers in, envelopes and errors out."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from decimal import Decimal
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from multidict import CIMultiDict, CIMultiDictProxy
+
+from invsvc_async import errors, wire
+from invsvc_async.errors import InvsvcError, UnreadableResponseError
+from invsvc_async.operations import Shape
+
+NO_HEADERS: CIMultiDictProxy[str] = CIMultiDictProxy(CIMultiDict())
+
+
+def success(content: bytes, shape: Shape = Shape.STANDARD, **headers: str) -> wire.Envelope:
+    """Read *content* as a 200 answer."""
+    return wire.read_success(
+        content, status=200, headers=CIMultiDictProxy(CIMultiDict(headers)), shape=shape, operation="webhooks.get"
+    )
+
+
+def error(content: bytes, status: int = 400, **headers: str) -> errors.ServiceError:
+    """Read *content* as an error answer; ``_`` in a header's name stands for ``-``."""
+    sent = CIMultiDict({name.replace("_", "-"): value for name, value in headers.items()})
+    return wire.read_error(content, status=status, headers=CIMultiDictProxy(sent), operation="webhooks.get")
+
+
+def test_standard_envelope_gives_its_parts():
+    """Payload, message and the service's time, with exact numbers."""
+    found = success(b'{"success": true, "data": {"a": 1.10}, "message": "ok", "timestamp": 1746057600123, "new": 1.0}')
+
+    assert found.success
+    assert str(found.data["a"]) == "1.10"
+    assert (found.message, found.stamp) == ("ok", 1746057600123)
+    assert found.timestamp == datetime(2025, 5, 1, 0, 0, 0, 123000, tzinfo=UTC)
+    assert found.extra == {"new": Decimal("1.0")}
+
+
+def test_list_envelope_gives_its_pagination():
+    """Cursor and numbers stand beside the items, each of which keeps its own bytes."""
+    found = success(
+        b'{"success":true,"data":[{"a":1},2],"next":"c","has_more":true,"total_results":7,"page":2,"per_page":3}',
+        Shape.LIST,
+    )
+
+    assert [bytes(raw) for raw in found.raw] == [b'{"a":1}', b"2"]
+    assert found.data == [{"a": 1}, 2]
+    assert (found.next, found.has_more, found.total_results, found.page, found.per_page) == ("c", True, 7, 2, 3)
+
+
+@pytest.mark.parametrize(
+    ("timestamp", "stamp"),
+    [(b"1746057600123", 1746057600123), (b"1746057600123.0", 1746057600123), (b'"now"', None), (b"null", None),
+     (b"1.5", None), (b"true", None), (b"1e300", None)],
+)  # fmt: skip
+def test_timestamp_that_is_no_time_is_none(timestamp, stamp):
+    """A time that cannot be read costs no answer."""
+    found = success(b'{"success": true, "data": {}, "timestamp": %s}' % timestamp)
+
+    assert found.stamp == stamp or stamp is None
+    assert (found.timestamp is None) == (stamp is None)
+
+
+def test_missing_parts_are_none():
+    """An envelope without time, message or pagination is accepted."""
+    found = success(b'{"success": true, "data": []}', Shape.LIST)
+
+    assert (found.stamp, found.timestamp, found.message, found.next, found.has_more) == (None, None, None, None, False)
+
+
+@pytest.mark.parametrize("data", [b"{}", b"[]", b"null", b"7"])
+def test_payload_of_any_type_is_a_payload(data):
+    """Whether it fits the operation is for the converter to say."""
+    assert success(b'{"success": true, "data": %s}' % data).data == wire.loads(data)
+
+
+def test_open_answer_needs_no_payload():
+    """Any object whose success is true will do; a payload is taken where there is one."""
+    assert success(b'{"success": true, "message": "Webhook deleted"}', Shape.OPEN).message == "Webhook deleted"
+    assert success(b'{"success": true}', Shape.OPEN).data is None
+    assert success(b'{"success": true, "data": {"id": "a"}, "id": "b"}', Shape.OPEN).data == {"id": "a"}
+    assert success(b'{"success": true, "id": "b"}', Shape.OPEN).extra == {"id": "b"}
+
+
+def test_bare_answer_is_the_payload():
+    """Where there is no envelope, the object is the payload."""
+    assert success(b'{"status": "ok", "module": "webhooks"}', Shape.BARE).data["status"] == "ok"
+
+
+@pytest.mark.parametrize("shape", Shape)
+@pytest.mark.parametrize(
+    "content",
+    [b"", b" ", b"<html>502</html>", b"[]", b"null", b'"x"', b"{", b'{"success": tru', b'\xef\xbb\xbf{"success": true}',
+     b"[" * 100_000, b'{"success": true, "data": ' + b"[" * 100_000, b"NaN", b'{"a": NaN}', b'{"success": true, "data": {}} x'],
+    ids=repr,
+)  # fmt: skip
+def test_answer_that_is_no_envelope_is_unreadable(content, shape):
+    """Empty, HTML, cut, another type, too deep: one error, in words, with the body."""
+    with pytest.raises(UnreadableResponseError, match=r"webhooks\.get: the answer \(HTTP 200\)") as caught:
+        success(content, shape)
+
+    assert caught.value.raw == content[:65536]
+    assert (caught.value.status, caught.value.operation) == (200, "webhooks.get")
+
+
+@pytest.mark.parametrize(
+    ("content", "shape"),
+    [
+        (b'{"success": false, "data": {}}', Shape.STANDARD),
+        (b'{"success": false}', Shape.OPEN),
+        (b'{"success": false, "data": []}', Shape.LIST),
+        (b'{"success": "true", "data": {}}', Shape.STANDARD),
+        (b'{"success": 1, "data": {}}', Shape.STANDARD),
+        (b'{"data": {}}', Shape.STANDARD),
+        (b'{"message": "gone"}', Shape.OPEN),
+        (b'{"success": true}', Shape.STANDARD),
+        (b'{"success": true}', Shape.LIST),
+        (b'{"success": true, "data": {}}', Shape.LIST),
+        (b'{"success": true, "data": [], "next": 7}', Shape.LIST),
+        (b'{"success": true, "data": [], "has_more": "yes"}', Shape.LIST),
+        (b'{"success": true, "data": "\xff"}', Shape.STANDARD),
+        (b'{"status": "\xff"}', Shape.BARE),
+    ],
+)
+def test_envelope_that_is_not_of_the_shape_is_unreadable(content, shape):
+    """No success, no payload where one is due, a cursor that is no text, bad UTF-8: not an answer to trust."""
+    with pytest.raises(UnreadableResponseError):
+        success(content, shape)
+
+
+def test_bad_byte_in_one_item_of_a_list_is_left_to_that_item():
+    """It costs no other item."""
+    assert len(success(b'{"success": true, "data": [{"a": "\xff"}, {}]}', Shape.LIST).raw) == 2
+
+
+def test_equal_names_give_the_last():
+    """Of members with the same name the last counts."""
+    assert success(b'{"success": false, "success": true, "data": 1, "data": 2}').data == 2
+
+
+def test_unreadable_answer_names_its_content_type():
+    """The words say what came."""
+    with pytest.raises(UnreadableResponseError, match="6 bytes, text/html"):
+        wire.read_success(
+            b"<html>", status=200, headers={"Content-Type": "text/html"}, shape=Shape.LIST, operation="x"
+        )
+
+
+def test_standard_error_envelope_is_the_services_own():
+    """Code, message, details and time are taken from it; the class follows from the status."""
+    found = error(
+        b'{"success": false, "error": {"code": "validation_failed", "message": "m", "details": ["a: b", "c: d"]},'
+        b' "timestamp": 1746057600123}'
+    )
+
+    assert type(found) is errors.ValidationFailedError
+    assert (found.code, found.message, found.details) == ("validation_failed", "m", ("a: b", "c: d"))
+    assert found.timestamp == datetime(2025, 5, 1, 0, 0, 0, 123000, tzinfo=UTC)
+    assert found.own_envelope
+    assert found.operation == "webhooks.get"
+
+
+def test_authentication_layers_body_gives_the_same_class():
+    """Its error is the code, its details text or an object; it is not the service's own envelope."""
+    found = error(b'{"message": "Access token has expired.", "error": "token_expired", "details": {"a": 1}}', 401)
+
+    assert type(found) is errors.AuthenticationError
+    assert (found.code, found.message, found.details) == ("token_expired", "Access token has expired.", {"a": 1})
+    assert not found.own_envelope
+    assert error(b'{"message": "Forbidden", "details": "Invalid API Key"}', 403).details == "Invalid API Key"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"<html>bad gateway</html>", b"[]", b"null", b"{", b"\xff", b"[" * 100_000, b"9" * 1_000_000, b'{"error": 7}',
+     b'{"success": false, "error": "text"}', b'{"success": false, "error": {"code": 7, "message": "m"}}',
+     b'{"success": false, "error": {"message": "m"}}', b'{"success": true, "error": {"code": "c", "message": "m"}}',
+     b'{"error": {"code": "c", "message": "m"}}', b'{"success": false}'],
+    ids=lambda content: repr(content[:50]),
+)  # fmt: skip
+def test_error_body_that_is_not_the_services_own_is_told_apart(content):
+    """A proxy's page and anything else still give the error of the status, and are no evidence of the service."""
+    found = error(content, 502)
+
+    assert type(found) is errors.ServerError
+    assert not found.own_envelope
+    assert found.raw == content[:65536]
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({"Retry_After": "3"}, 3.0),
+        ({"retry_after": " 0 "}, 0.0),
+        ({"Retry_After": "Thu, 01 May 2025 00:00:30 GMT", "Date": "Thu, 01 May 2025 00:00:10 GMT"}, 20.0),
+        ({"Retry_After": "Thu, 01 May 2025 00:00:00 GMT", "Date": "Thu, 01 May 2025 00:00:10 GMT"}, 0.0),
+        ({"Retry_After": "Thu, 01 May 2025 00:00:30 GMT"}, None),
+        ({"Retry_After": "Thu, 01 May 2025 00:00:30 -0000", "Date": "Thu, 01 May 2025 00:00:10 GMT"}, 20.0),
+        ({"Retry_After": "-3"}, None),
+        ({"Retry_After": "1.5"}, None),
+        ({"Retry_After": "soon"}, None),
+        ({"Retry_After": "9" * 400}, None),
+        ({}, None),
+    ],
+)
+def test_retry_after_is_seconds_or_a_date(headers, seconds):
+    """A date counts from the answer's own Date, so that no local clock comes in; nonsense is nothing."""
+    assert error(b"{}", 429, **headers).retry_after == seconds
+
+
+def test_request_id_is_carried():
+    """Where a header gives one, it is in the envelope."""
+    assert wire.read_success(
+        b'{"success": true, "data": 1}', status=200, headers=CIMultiDict({"x-request-id": "r"}), shape=Shape.STANDARD,
+        operation="x",
+    ).request_id == "r"  # fmt: skip
+    assert success(b'{"success": true, "data": 1}').request_id is None
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    content=st.binary(max_size=80)
+    | st.sampled_from([b'{"success":true,"data":', b'{"success":false,"error":{"code":"']).flatmap(
+        lambda start: st.binary(max_size=20).map(lambda rest: start + rest)
+    ),
+    shape=st.sampled_from(list(Shape)),
+)
+def test_any_bytes_end_in_an_envelope_or_an_error_of_ours(content, shape):
+    """Whatever arrives, nothing but an InvsvcError is raised, and reading an error raises nothing."""
+    assert isinstance(error(content, 500), errors.ServerError)
+    try:
+        found = success(content, shape)
+        _ = found.data, found.extra, found.timestamp
+    except InvsvcError:
+        pass
+
+
+def test_dumps_writes_numbers_with_their_digits():
+    """A decimal goes out as a number, digit by digit; text in UTF-8."""
+    plain = {"a": Decimal("1.10"), "b": [1, True, None, "é", 2.5], "c": Decimal("1E+999999999")}
+
+    assert wire.dumps(plain) == '{"a":1.10,"b":[1,true,null,"é",2.5],"c":1E+999999999}'.encode()
+
+
+DEEP: list[object] = []
+for _ in range(100_000):
+    DEEP = [DEEP]
+
+
+@pytest.mark.parametrize(
+    ("value", "where"),
+    [
+        (datetime(2025, 5, 1, tzinfo=UTC), r"\$\.a\[0\]"),
+        (float("nan"), r"\$\.a\[0\]"),
+        (Decimal("Infinity"), r"\$\.a\[0\]"),
+        (b"bytes", r"\$\.a\[0\]"),
+        ({1: 2}, "the key 1"),
+        ({"a"}, "set"),
+        ("\ud800", "surrogates"),
+        (DEEP, "recursion"),
+    ],
+    ids=["time", "nan", "infinity", "bytes", "key", "set", "surrogate", "deep"],
+)
+def test_dumps_refuses_what_json_has_no_form_for(value, where):
+    """It names the place, and nothing is made up."""
+    with pytest.raises(errors.InvalidRequestError, match=where):
+        wire.dumps({"a": [value]})

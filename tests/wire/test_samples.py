@@ -1,0 +1,131 @@
+"""Recorded samples of every resource: read whole, and given back to the last digit."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+import attrs
+import pytest
+from recorded import SAMPLES
+
+from invsvc_async import convert, models, wire
+from invsvc_async.models.common import Model, wire_names
+
+
+def read(name: str) -> Any:
+    """Decode the sample of the model called *name*."""
+    return convert.decode(getattr(models, name), SAMPLES[name].encode())
+
+
+def known(cls: type[Model]) -> set[str]:
+    """Give the names of the fields of *cls*."""
+    return set(wire_names(cls))
+
+
+def spelt(plain: object) -> object:
+    """Write every number of *plain* as its text, so that 1.10 and 1.1 differ."""
+    if isinstance(plain, dict):
+        return {name: spelt(value) for name, value in plain.items()}
+    if isinstance(plain, list):
+        return [spelt(value) for value in plain]
+    return str(plain) if isinstance(plain, (int, Decimal)) and not isinstance(plain, bool) else plain
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_sample_has_no_problem_and_nothing_unknown(name):
+    """Each sample fits its model: every field of it is one of the model's, in its type."""
+    found = read(name)
+
+    assert found.problems == ()
+    assert name == "ReminderOperation" or not found.extra
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_sample_goes_back_digit_by_digit(name):
+    """What came is what goes back, absent fields, nulls and the spelling of numbers included."""
+    plain = wire.loads(SAMPLES[name].encode())
+
+    assert spelt(convert.unstructure(read(name))) == spelt(plain)
+    assert spelt(wire.loads(wire.dumps(convert.unstructure(read(name))))) == spelt(plain)
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_sample_by_the_careful_way_is_the_same(name):
+    """Plain data and bytes give equal models."""
+    assert convert.structure(getattr(models, name), wire.loads(SAMPLES[name].encode())) == read(name)
+
+
+@pytest.mark.parametrize("name", [name for name in SAMPLES if name not in {"ReminderOperation", "Journey"}])
+def test_model_field_is_in_the_sample(name):
+    """The samples leave no field out, but those that the specification calls optional."""
+    found = read(name)
+    absent = {field for field in known(type(found)) if found._slot(field) is models.UNSET}
+
+    assert absent <= {"status"}
+
+
+def test_invoice_reads_in_its_types():
+    """Amounts are decimals with the wire's digits, times aware, known states enum members."""
+    invoice = read("Invoice")
+
+    assert str(invoice.total) == "1234567890.123456789"
+    assert str(invoice.withholding_taxes) == "0.00"
+    assert invoice.exchange_rate == 1
+    assert isinstance(invoice.exchange_rate, Decimal)
+    assert invoice.created_at == datetime(2025, 5, 1, 0, 0, 0, 123000, tzinfo=UTC)
+    assert invoice.status is models.InvoiceStatus.VALID
+    assert invoice.client.address.city == "Monterrey"
+    assert invoice.items[0].unit_price == Decimal("10.5")
+    assert invoice.from_ == "api"
+    assert invoice.invoices == ({"amount": Decimal("1.10")},)
+
+
+def test_journey_reads_its_graph_in_floats():
+    """Camel-case names are snake-case here; places on the canvas are floats."""
+    journey = read("Journey")
+
+    assert journey.trigger_type == "invoice.overdue"
+    assert journey.cloned_from.journey_id == "jrn_0"
+    assert journey.cloned_from.group_id is None
+    assert journey.from_ is models.JourneyOrigin.AI_BUILDER
+    node = journey.graph.nodes[1]
+    assert (node.position.x, node.position.y, type(node.position.y)) == (0.1, 3000.0, float)
+    assert journey.graph.nodes[0].data.config == {"delay": Decimal("1.5")}
+
+
+def test_team_integrations_are_models_by_name():
+    """An object keyed by name keeps its keys, and its values are models."""
+    team = read("Team")
+
+    assert team.integrations["dbtable"] == models.Integration(completed=False, category="data")
+    assert team.credit_limit is None
+
+
+def test_webhook_event_of_the_future_stays_its_text():
+    """An unknown event name is kept as it came; a known one is a member."""
+    events = read("Webhook").events
+
+    assert events == ("invoice.created", "tomorrow.invented")
+    assert [type(event) for event in events] == [models.EventType, str]
+
+
+def test_reminder_operation_is_kept_raw():
+    """Its shape is not specified, so all of it is in ``content``."""
+    assert read("ReminderOperation").content["receipt"] == {"at": 1746057600123}
+    assert read("ReminderOperation").content["cost"] == Decimal("0.10")
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_sample_field_that_is_null_where_it_may_not_be_is_a_problem(name):
+    """Null stands only where the specification allows it; elsewhere it costs that field."""
+    cls = getattr(models, name)
+    plain = {field: None for field in wire_names(cls).values()}
+    nullable = {field.name for field in attrs.fields(cls) if "None" in str(field.type) or field.type == "Any"}
+
+    found = convert.structure(cls, plain)
+
+    assert {problem.address[2:] for problem in found.problems} == {
+        name for field, name in wire_names(cls).items() if field not in nullable
+    }
