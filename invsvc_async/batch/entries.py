@@ -1,0 +1,44 @@
+"""
+Say what an entry of a journal is: a write's key, its intent and how far it got; never store one.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+import attrs
+
+__all__ = ["Entry", "State"]
+
+
+class State(IntEnum):
+    """How far a write got.  The numbers are stored."""
+
+    TO_DO = 0  # nothing of it was sent; or it is to be taken up again
+    SENDING = 1  # stored durably before its first byte, so a byte may have left
+    DONE = 2  # its verdict is known, or known to be unknown
+
+
+@attrs.frozen(kw_only=True)
+class Entry:
+    """
+    One row of a journal.
+
+    ``content`` is a digest of what was asked for, by which a changed input is recognised; ``run`` the last
+    run whose input held it; ``common`` and ``intent`` the packed intent (none once it is not needed any
+    more); ``outcome`` a JSON text of what became of it; ``claim`` the id of the webhook that an untagged
+    create made; ``done_at`` epoch ms by this machine, for reports only.
+    """
+
+    seq: int = 0
+    key: str
+    content: bytes = b""
+    state: State = attrs.field(converter=State)
+    run: int = 0
+    operation: str
+    verdict: str | None = None
+    common: int | None = None
+    intent: str | None = None
+    outcome: str | None = None
+    claim: str | None = None
+    done_at: int | None = None

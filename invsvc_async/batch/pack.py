@@ -1,0 +1,107 @@
+"""
+Give intents the short form in which a journal keeps them; never lose what settling needs.
+
+What the writes of one client have in common (policy, timeouts, address, team, mode) is kept once, under a
+number. Short form and common part together are ``Intent.to_json``'s members, so they are read back by the
+same strict reader.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import msgspec
+
+from invsvc_async import wire
+from invsvc_async.errors import InvsvcError, JournalError
+from invsvc_async.reconcile.codec import intent_from_json
+
+if TYPE_CHECKING:
+    from invsvc_async.reconcile.intent import Intent
+
+__all__ = ["Commons", "Packed", "pack", "unpack"]
+
+_encode = msgspec.json.Encoder(decimal_format="number").encode
+_KEPT = 1000  # common parts remembered; one for each policy, team and mode that is in use
+
+
+@attrs.frozen(kw_only=True)
+class Packed:
+    """An intent as it is stored: ``common`` is the number of its common part."""
+
+    common: int
+    text: str
+
+
+class Commons:
+    """The common parts that a journal holds, by number (1, 2, …) and by text; they are stored elsewhere."""
+
+    def __init__(self) -> None:
+        self.texts: dict[int, str] = {}
+        self._numbers: dict[str, int] = {}
+        # By the ids of its parts; the intent beside the number keeps those ids from being used anew.
+        self._known: dict[tuple[object, ...], tuple[int, Intent]] = {}
+
+    def load(self, number: int, text: str) -> None:
+        """Take one over from the journal."""
+        self.texts[number] = text
+        self._numbers[text] = number
+
+    def number_of(self, intent: Intent) -> int:
+        """Tell the number of *intent*'s common part; a new one gets the next."""
+        scope = intent.scope
+        short = (id(intent.policy), id(intent.timeouts), scope.base_url, scope.team, scope.livemode)
+        known = self._known.get(short)
+        if known is not None:
+            return known[0]
+        if len(self._known) >= _KEPT:
+            self._known.clear()
+        number = self._number(_common_text(intent))
+        self._known[short] = number, intent
+        return number
+
+    def _number(self, text: str) -> int:
+        number = self._numbers.get(text)
+        if number is None:
+            number = len(self.texts) + 1
+            self.load(number, text)
+        return number
+
+
+def _common_text(intent: Intent) -> str:
+    whole = wire.loads(intent.to_json().encode())
+    del whole["scope"]["credential"]
+    return wire.dumps({name: whole[name] for name in ("schema", "scope", "policy", "timeouts")}).decode()
+
+
+def pack(intent: Intent, commons: Commons) -> Packed:
+    """Give the short form of *intent*; what is as by default is left out."""
+    parts: dict[str, Any] = {"operation": intent.operation}  # Any: JSON, or attrs classes, encoded as objects
+    if intent.scope.credential is not None:
+        parts["credential"] = intent.scope.credential
+    for name in ("path", "query", "body", "tag", "baseline", "bounds", "sent", "reader"):
+        value = getattr(intent, name)
+        if value or (value is not None and name == "body"):  # an empty body is not the same as none
+            parts[name] = value
+    if not intent.has_body:
+        parts["has_body"] = False
+    return Packed(common=commons.number_of(intent), text=_encode(parts).decode())
+
+
+def unpack(key: str, packed: Packed, commons: Commons) -> Intent:
+    """
+    Take an intent back.
+
+    Raises:
+        JournalError: What is stored is no intent: the journal is damaged, or of a newer version.
+
+    """
+    try:
+        common = wire.loads(commons.texts[packed.common].encode())
+        own = wire.loads(packed.text.encode())
+        scope = {**common.pop("scope"), "credential": own.pop("credential", None)}
+        whole = {"path": {}, "query": {}, "sent": [], **common, **own, "scope": scope, "key": key}
+        return intent_from_json(wire.dumps(whole))
+    except (InvsvcError, KeyError, AttributeError, TypeError) as error:
+        raise JournalError(f"entry {key!r} of the journal cannot be read: {error}") from error

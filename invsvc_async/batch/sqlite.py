@@ -1,0 +1,207 @@
+"""
+Keep entries in one SQLite file, each durable before it is said to be; never for two processes at once.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from invsvc_async.batch.entries import Entry
+from invsvc_async.batch.owner import Owner
+from invsvc_async.batch.pack import Commons
+from invsvc_async.batch.words import in_words
+from invsvc_async.batch.writer import Writer
+from invsvc_async.errors import JournalError
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable, Iterable, Sequence
+
+__all__ = ["SCHEMA", "SqliteEntries"]
+
+T = TypeVar("T")
+
+SCHEMA = 1
+_APPLICATION = 0x1A5C_BA7C  # marks the file as a journal of this package
+_TABLES = """
+CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE commons (number INTEGER PRIMARY KEY, text TEXT NOT NULL);
+CREATE TABLE entries (
+    seq INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, content BLOB NOT NULL, state INTEGER NOT NULL,
+    run INTEGER NOT NULL, operation TEXT NOT NULL, verdict TEXT, common INTEGER, intent TEXT, outcome TEXT,
+    claim TEXT, done_at INTEGER
+);
+CREATE INDEX not_done ON entries (seq) WHERE state < 2;
+CREATE INDEX not_applied ON entries (verdict, seq) WHERE verdict <> 'applied';
+CREATE INDEX claimed ON entries (seq) WHERE claim IS NOT NULL;
+"""
+_COLUMNS = (
+    "key", "content", "state", "run", "operation", "verdict", "common", "intent", "outcome", "claim", "done_at",
+)  # fmt: skip
+_ALL = f"seq, {', '.join(_COLUMNS)}"
+_CHANGES = ", ".join(f"{name} = excluded.{name}" for name in _COLUMNS if name != "key")
+_UPSERT = f"INSERT INTO entries ({', '.join(_COLUMNS)}) VALUES "
+_CONFLICT = f" ON CONFLICT (key) DO UPDATE SET {_CHANGES}"
+_ROWS_AT_ONCE = 64  # 64 x 11 values: below the 999 that old builds of SQLite take
+
+
+class SqliteEntries:
+    """
+    The entries of one file.
+
+    *kind* keeps a batch's journal and a client's outbox from being taken for each other.
+    """
+
+    def __init__(self, path: str | Path, kind: str) -> None:
+        self.path = Path(path)
+        self.kind = kind
+        self.commons = Commons()
+        self._owner = Owner(self.path)
+        self._writer: Writer | None = None
+
+    async def open(self) -> None:
+        """
+        Take hold of the file; make it where there is none, with mode 0600.
+
+        Raises:
+            JournalError: Another process has it; it is damaged, no journal, or of a newer version; the
+                folder cannot be written.
+
+        """
+        self._owner.take()
+        writer = Writer(str(self.path), self._connect, self._store)
+        try:
+            await writer.start()
+        except BaseException:
+            self._owner.release()
+            raise
+        self._writer = writer
+
+    async def aclose(self) -> None:
+        """Let go of it, with everything stored."""
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            try:
+                await writer.stop()
+            finally:
+                self._owner.release()
+
+    def put(self, entry: Entry) -> asyncio.Future[None]:
+        """Store *entry* in place of an earlier one of its key; the future is done once it is on the disk."""
+        return self._open_writer.store(entry.key, tuple(getattr(entry, name) for name in _COLUMNS))
+
+    def take_out(self, key: str) -> asyncio.Future[None]:
+        """Forget the entry of *key*."""
+        return self._open_writer.store(key, None)
+
+    async def ask(self, act: Callable[[sqlite3.Connection], T]) -> T:
+        """Run *act* on the writer's thread, in a transaction, after all that was put before."""
+        return await self._open_writer.act(act)
+
+    async def next_run(self) -> int:
+        """Count one more run, and tell its number."""
+        return await self.ask(_next_run)
+
+    @property
+    def _open_writer(self) -> Writer:
+        if self._writer is None:
+            raise JournalError(f"journal {self.path}: it is not open")
+        return self._writer
+
+    # --- on the writer's thread
+
+    def _connect(self) -> sqlite3.Connection:
+        try:
+            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
+            self.path.chmod(0o600)
+            connection = sqlite3.connect(self.path, timeout=5.0, isolation_level=None)
+        except (OSError, sqlite3.Error) as error:
+            raise in_words(str(self.path), error) from error
+        try:
+            self._prepare(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _prepare(self, connection: sqlite3.Connection) -> None:
+        version = connection.execute("PRAGMA user_version").fetchone()[0]
+        application = connection.execute("PRAGMA application_id").fetchone()[0]
+        empty = not connection.execute("SELECT 1 FROM sqlite_master").fetchone()
+        if not empty and application != _APPLICATION:
+            raise JournalError(
+                f"journal {self.path}: this is another program's SQLite file: give another path"
+            )
+        if not empty and version != SCHEMA:
+            raise JournalError(
+                f"journal {self.path}: it is of version {version}, and this package reads version {SCHEMA}: "
+                "use the version that made it, or a newer one"
+            )
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA wal_autocheckpoint = 4000")
+        if empty:
+            self._create(connection)
+        self._load(connection)
+
+    def _create(self, connection: sqlite3.Connection) -> None:
+        marks = f"PRAGMA application_id = {_APPLICATION}; PRAGMA user_version = {SCHEMA};"
+        kind = f"INSERT INTO facts VALUES ('kind', '{self.kind}');"  # noqa: S608 - our own word
+        connection.executescript(f"BEGIN IMMEDIATE; {_TABLES} {marks} {kind} COMMIT;")
+
+    def _load(self, connection: sqlite3.Connection) -> None:
+        kind = fact(connection, "kind")
+        if kind != self.kind:
+            raise JournalError(f"journal {self.path}: it is {kind}, not {self.kind}: give another path")
+        for number, text in connection.execute("SELECT number, text FROM commons"):
+            self.commons.load(number, text)
+
+    def _store_commons(self, connection: sqlite3.Connection) -> None:
+        """Add those that the file lacks; asking it, for a group that failed has been undone."""
+        stored = connection.execute("SELECT coalesce(max(number), 0) FROM commons").fetchone()[0]
+        texts = self.commons.texts
+        fresh = [(number, texts[number]) for number in range(stored + 1, len(texts) + 1)]
+        connection.executemany("INSERT INTO commons VALUES (?, ?)", fresh)
+
+    def _store(self, connection: sqlite3.Connection, rows: dict[str, tuple[Any, ...] | None]) -> None:
+        """Write many rows with few statements: each one hands the interpreter over, which is what costs."""
+        self._store_commons(connection)
+        kept = [row for row in rows.values() if row is not None]
+        for some in _powers_of_two(kept):
+            marks = ", ".join([f"({', '.join('?' * len(_COLUMNS))})"] * len(some))
+            connection.execute(f"{_UPSERT}{marks}{_CONFLICT}", [value for row in some for value in row])
+        if len(kept) < len(rows):
+            gone = [(key,) for key, row in rows.items() if row is None]
+            connection.executemany("DELETE FROM entries WHERE key = ?", gone)
+
+
+def _next_run(connection: sqlite3.Connection) -> int:
+    number = int(fact(connection, "runs") or 0) + 1
+    connection.execute("INSERT OR REPLACE INTO facts VALUES ('runs', ?)", (str(number),))
+    return number
+
+
+def _powers_of_two(rows: list[T]) -> Iterable[list[T]]:
+    """Cut *rows* into few sizes, so that their statements stay prepared."""
+    start, size = 0, _ROWS_AT_ONCE
+    while start < len(rows):
+        while size > len(rows) - start:
+            size //= 2
+        yield rows[start : start + size]
+        start += size
+
+
+def fact(connection: sqlite3.Connection, name: str) -> str | None:
+    """Tell a fact about the whole journal."""
+    row = connection.execute("SELECT value FROM facts WHERE name = ?", (name,)).fetchone()
+    return None if row is None else row[0]
+
+
+def entries(connection: sqlite3.Connection, where: str, values: Sequence[object] = ()) -> list[Entry]:
+    """Select entries; *where* is this package's own text."""
+    found = connection.execute(f"SELECT {_ALL} FROM entries WHERE {where}", values)  # noqa: S608 - our own text
+    names = ("seq", *_COLUMNS)
+    return [Entry(**dict(zip(names, row, strict=True))) for row in found]

@@ -1,0 +1,214 @@
+"""Single writes through a kill: what `Client(journal=…)` stores, and what `recover` makes of it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sqlite3
+import stat
+import sys
+
+import pytest
+
+from invsvc_async import JournalError, Verdict
+from invsvc_async.batch.outbox import Outbox
+from tests.batch.conftest import HOOK, client_of
+
+ONE_CREATE = """
+import asyncio, sys
+from invsvc_async import ApiKey, Client
+async def main(url, key, journal):
+    async with Client(url, ApiKey(key), journal=journal) as client:
+        await client.webhooks.create(url="https://me.example/in", events=["invoice.created"], tag=True)
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+async def kept(path) -> list:
+    outbox = Outbox(path)
+    await outbox.open()
+    try:
+        return [intent async for intent in outbox.open_intents()]
+    finally:
+        await outbox.aclose()
+
+
+async def test_killed_write_is_recovered(service, tmp_path):
+    """A write whose process was killed while the service worked is found out by the next process, and not sent again."""
+    path = tmp_path / "outbox.db"
+    service.script("webhooks.create", "slow 0.3")
+    child = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", ONE_CREATE, service.base_url, service.api_key, str(path)
+    )
+    await service.arrived("webhooks.create")
+    os.kill(child.pid, signal.SIGKILL)
+    await child.wait()
+
+    async with client_of(service, journal=path) as client:
+        [outcome] = await client.recover()
+        again = await client.recover()
+
+    assert (outcome.verdict, outcome.secret_lost) == (Verdict.APPLIED, True)
+    assert (again, service.arrivals("webhooks.create")) == ([], 1)
+    assert len(service.ledger.effects("webhooks.create")) == 1
+
+
+async def test_write_of_known_verdict_leaves_nothing(service, tmp_path):
+    """Once its verdict is known a write is gone from the outbox, and what it held with it."""
+    path = tmp_path / "outbox.db"
+    async with client_of(service, journal=path) as client:
+        await client.webhooks.create(**HOOK)
+        refused = await client.webhooks.delete("wh_none").outcome()
+
+    assert refused.verdict is Verdict.REFUSED
+    assert await kept(path) == []
+
+
+async def test_write_is_stored_before_its_first_byte(service, tmp_path):
+    """When a request arrives, its intent is in the file, with the send."""
+    path = tmp_path / "outbox.db"
+    service.script("webhooks.create", "slow 0.2")
+    async with client_of(service, journal=path) as client:
+        write = asyncio.create_task(client.webhooks.create(**HOOK).outcome())
+        await service.arrived("webhooks.create")
+        stored = sqlite3.connect(path).execute("SELECT intent FROM entries").fetchall()
+        await write
+
+    assert len(stored) == 1
+    assert '"sent":[{' in stored[0][0]
+
+
+async def test_cancelled_write_in_flight_stays(service, tmp_path):
+    """A cancelled write of which bytes left stays open for the next process."""
+    path = tmp_path / "outbox.db"
+    service.script("webhooks.create", "apply, then hang")
+    async with client_of(service, journal=path) as client:
+        write = asyncio.create_task(client.webhooks.create(**HOOK, tag=True).outcome())
+        await service.arrived("webhooks.create")
+        write.cancel()
+        await asyncio.wait([write])
+
+    [intent] = await kept(path)
+    assert (len(intent.sent), intent.sent[0].end.kind) == (1, "long")
+
+
+async def test_write_cancelled_before_its_first_byte_is_withdrawn(service, tmp_path):
+    """A write that was cancelled while it waited for a connection leaves nothing behind."""
+    path = tmp_path / "outbox.db"
+    service.script("webhooks.create", "slow 0.3")
+    async with client_of(service, journal=path, max_concurrency=1) as client:
+        first = asyncio.create_task(client.webhooks.create(**HOOK, tag=True).outcome())
+        await service.arrived("webhooks.create")
+        hook = service.seed_webhook()
+        second = asyncio.create_task(client.webhooks.delete(hook.id).outcome())
+        looking = sqlite3.connect(path)
+        wanted = "SELECT 1 FROM entries WHERE operation = 'webhooks.delete'"
+        while not looking.execute(wanted).fetchall():  # noqa: ASYNC110 - another thread stores it
+            await asyncio.sleep(0.01)
+        looking.close()
+        second.cancel()
+        await asyncio.wait([first, second])
+
+    assert (second.cancelled(), await kept(path)) == (True, [])
+    assert service.arrivals("webhooks.delete") == 0
+
+
+async def test_write_in_flight_when_the_client_closes_stays(service, tmp_path):
+    """Closing the client ends a write in flight as unknown and leaves its intent in the file."""
+    path = tmp_path / "outbox.db"
+    service.script("webhooks.create", "hang")
+    client = client_of(service, journal=path)
+    async with client:
+        write = asyncio.create_task(client.webhooks.create(**HOOK).outcome())
+        await service.arrived("webhooks.create")
+    assert (await write).verdict is Verdict.UNKNOWN
+    assert len(await kept(path)) == 1
+
+
+async def test_second_owner_is_told_who_holds_it(service, tmp_path):
+    """A second client of one outbox is refused in words that name the process."""
+    path = tmp_path / "outbox.db"
+    async with client_of(service, journal=path):
+        with pytest.raises(JournalError, match=f"in use by process {os.getpid()} on "):
+            async with client_of(service, journal=path):
+                pass
+    async with client_of(service, journal=path):
+        pass
+
+
+async def test_outbox_is_for_its_owner_alone(service, tmp_path):
+    """The files have mode 0600, and no token is in them."""
+    async with client_of(service, journal=tmp_path / "outbox.db") as client:
+        service.script("webhooks.create", "apply, then hang 0.1")
+        await client.webhooks.create(**HOOK).outcome()
+        files = list(tmp_path.iterdir())
+        assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
+        assert not any(service.api_key.encode() in file.read_bytes() for file in files)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        ("PRAGMA user_version = 9", "of version 9"),
+        ("PRAGMA application_id = 1", "another program"),
+        ("UPDATE facts SET value = 'a batch' WHERE name = 'kind'", "it is a batch"),
+    ],
+)
+async def test_file_of_another_make_is_refused(service, tmp_path, spoil, words):
+    """A journal of a newer version, or another file, is refused in words before anything is sent."""
+    path = tmp_path / "outbox.db"
+    assert await kept(path) == []
+    with sqlite3.connect(path) as connection:
+        connection.execute(spoil)
+    connection.close()
+
+    client = client_of(service, journal=path)
+    with pytest.raises(JournalError, match=words):
+        await client.webhooks.create(**HOOK).outcome()
+    await client.aclose()
+    assert service.ledger.entries == []
+
+
+async def test_file_that_is_no_journal_is_refused(service, tmp_path):
+    """A text file, or a folder that is not there, is refused in words before anything is sent."""
+    (tmp_path / "notes.txt").write_text("not a journal\n" * 100)
+    for path, words in (
+        (tmp_path / "notes.txt", "no journal"),
+        (tmp_path / "none" / "outbox.db", "the folder exists"),
+    ):
+        client = client_of(service, journal=path)
+        with pytest.raises(JournalError, match=words):
+            await client.webhooks.create(**HOOK).outcome()
+        await client.aclose()
+    assert service.ledger.entries == []
+
+
+async def test_disk_that_is_full_stops_the_write(service, tmp_path):
+    """A write that cannot be stored is not sent, and says so; with room again the next one is."""
+    path = tmp_path / "outbox.db"
+    async with client_of(service, journal=path) as client:
+        entries = client._view.session.journal._entries
+        await entries.ask(lambda connection: connection.execute("PRAGMA max_page_count = 1").fetchone())
+        with pytest.raises(JournalError, match="disk is full"):
+            await client.webhooks.create(**HOOK, description="x" * 100_000).outcome()
+        assert service.arrivals("webhooks.create") == 0
+
+        await entries.ask(lambda connection: connection.execute("PRAGMA max_page_count = 1000000").fetchone())
+        await client.webhooks.create(**HOOK)
+    assert service.arrivals("webhooks.create") == 1
+
+
+async def test_thread_that_dies_fails_who_waits(service, tmp_path):
+    """If the writer's thread dies, who waits for it and who comes later is told, and nothing is sent."""
+    async with client_of(service, journal=tmp_path / "outbox.db") as client:
+        entries = client._view.session.journal._entries
+
+        def die(connection):
+            raise SystemExit("the end")
+
+        with pytest.raises(JournalError, match="SystemExit"):
+            await entries.ask(die)
+        with pytest.raises(JournalError, match="SystemExit"):
+            await client.webhooks.create(**HOOK).outcome()
+    assert service.arrivals("webhooks.create") == 0
