@@ -37,8 +37,8 @@ class Limiter:
         self._hand_out()
 
     def enter(self, lane: Lane) -> bool:
-        """Take a place if there is one and nobody of the lane waits for it; else ``False``: :meth:`wait`."""
-        if self._queues[lane] or not self._has_room(lane):
+        """Take a place if there is one (then nobody waits for it); else ``False``: :meth:`wait`."""
+        if not self._has_room(lane):
             return False
         self._take(lane)
         return True

@@ -148,6 +148,22 @@ async def test_answer_whose_head_never_ends(flood, method):
     assert exchange.end is End.LOST
 
 
+@pytest.mark.parametrize("method", ["GET", "PUT"])
+async def test_answer_whose_body_never_ends(method):
+    """It ends at the cap, long before the deadline."""
+
+    async def script(peer):
+        await peer.arrival()
+        await peer.send(answer("Transfer-Encoding: chunked"))
+        while True:
+            await peer.send(b"64\r\n" + b"x" * 100 + b"\r\n")
+
+    exchange = await ask(script, method)
+
+    assert (exchange.end, exchange.status, exchange.timed_out) == (End.LOST, 200, False)
+    assert "longer than 1000 bytes" in str(exchange.error)
+
+
 @pytest.mark.parametrize("method", ["PUT", "POST"])
 @on_both_loops
 async def test_answer_that_comes_before_the_body_was_read(method):

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import itertools
 
+import aiohttp
 import pytest
 
+from invsvc_async.gate import Gate
 from invsvc_async.reconcile.evidence import End
 from tests.faults.raw_server import (
     OK,
@@ -137,6 +139,32 @@ async def test_request_that_is_answered(call):
         assert came.header("Content-Length") == (None if method == "GET" else str(len(content)))
         assert came.header("Transfer-Encoding") is None
     assert len(server.arrivals) == 2
+
+
+@pytest.mark.parametrize("call", CALLS)
+async def test_request_beside_plain_aiohttp(call):
+    """Method, line and headers are those that aiohttp would send by itself."""
+    method, content = CALLS[call]
+    async with RawServer(obliging) as server, transport_for(server) as transport, aiohttp.ClientSession() as plain:
+        exchange = request_to(server, method, content=content)
+        await transport.send(exchange)
+        coding = {"Accept-Encoding": "gzip, deflate" if method == "GET" else "identity"}
+        async with plain.request(method, server.url, data=content or None, headers={**exchange.headers, **coding}):
+            pass
+
+    ours, theirs = (sorted(each.head.lower().split(b"\r\n")) for each in server.arrivals)
+    assert ours == theirs
+
+
+@pytest.mark.parametrize("method", ["PUT", "DELETE"])
+async def test_write_that_aiohttp_would_repeat(method, monkeypatch):
+    """The gate opens once even where aiohttp takes its body for one that can be sent again."""
+    monkeypatch.setattr(Gate, "_consumed", False)
+    script = ending("head", (), "rst", warm=False)
+    async with RawServer(script) as server, transport_for(server) as transport:
+        await transport.send(exchange := request_to(server, method))
+
+        assert (exchange.end, len(server.arrivals)) == (End.LOST, 1)
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])

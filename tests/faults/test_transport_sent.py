@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
+import time
 
 import pytest
 from yarl import URL
@@ -261,6 +262,25 @@ async def test_request_whose_deadline_has_passed(method):
         await transport.send(exchange)
 
         assert (exchange.end, exchange.timed_out, len(server.arrivals)) == (End.NOT_SENT, True, 1)
+
+
+@pytest.mark.parametrize("method", ["GET", "PUT"])
+async def test_request_whose_deadline_passes_while_the_loop_stands_still(method):
+    """A deadline that nobody has noticed yet keeps the request in all the same."""
+
+    class Stalled(HandClock):
+        looks = 0
+
+        def now(self):
+            self.looks += 1
+            if self.looks == 2:  # the moment before it leaves
+                time.sleep(0.02)
+            return super().now()
+
+    async with RawServer(obliging) as server, transport_for(server, clock=Stalled()) as transport:
+        await transport.send(exchange := request_to(server, method, within=0.015))
+
+        assert (exchange.end, server.arrivals) == (End.NOT_SENT, [])
 
 
 @pytest.mark.parametrize("method", ["GET", "PUT"])

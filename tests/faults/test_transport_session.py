@@ -31,12 +31,61 @@ async def twice(request, send):
 @pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "POST"])
 @on_both_loops
 async def test_borrowed_session_that_retries(method):
-    """Neither its middleware nor its raise_for_status can send a request twice or turn an answer into an error."""
-    async with aiohttp.ClientSession(middlewares=(twice,), raise_for_status=True) as session:
+    """Its retries send nothing twice, and it stays open."""
+    async with aiohttp.ClientSession(middlewares=(twice,)) as session:
         async with RawServer(dropping) as server, transport_for(server, session=session) as transport:
             await transport.send(exchange := request_to(server, method))
 
             assert (exchange.end, len(server.arrivals)) == (End.LOST, 1)
+        assert not session.closed
+
+
+@pytest.mark.parametrize("method", ["GET", "PUT"])
+async def test_borrowed_session_whose_middleware_changes_requests(method):
+    """It does not run: the body that arrives is ours."""
+    ran = []
+
+    async def meddle(request, send):
+        ran.append(request)
+        return await send(request)
+
+    async with aiohttp.ClientSession(middlewares=(meddle,)) as session, RawServer(obliging) as server:
+        async with transport_for(server, session=session) as transport:
+            await transport.send(exchange := request_to(server, method))
+
+    assert (exchange.end, ran) == (End.ANSWERED, [])
+
+
+@pytest.mark.parametrize("method", ["GET", "PUT"])
+async def test_borrowed_session_that_raises_for_status(method):
+    """An error status is an answer like any other."""
+
+    async def script(peer):
+        await peer.arrival()
+        await peer.send(OK.replace(b"200 OK", b"404 No"))
+
+    async with aiohttp.ClientSession(raise_for_status=True) as session, RawServer(script) as server:
+        async with transport_for(server, session=session) as transport:
+            await transport.send(exchange := request_to(server, method))
+
+    assert (exchange.end, exchange.status, exchange.error) == (End.ANSWERED, 404, None)
+
+
+async def test_borrowed_session_whose_stream_is_closed():
+    """Closing drops the stream's connection at once, and leaves the session open."""
+
+    async def script(peer):
+        await peer.arrival()
+        await peer.send(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nx")
+        await peer.gone()
+        left.set()
+
+    left = asyncio.Event()
+    async with aiohttp.ClientSession() as session, RawServer(script) as server:
+        transport = Transport(session=session)
+        async with transport.stream(request_to(server, "GET")):
+            await transport.aclose()
+            await asyncio.wait_for(left.wait(), 1)
         assert not session.closed
 
 
@@ -150,6 +199,7 @@ async def test_cookies_of_the_service(method):
             await peer.send(OK.replace(b"\r\n\r\n", b"\r\nSet-Cookie: a=b\r\n\r\n"))
 
     async with RawServer(script) as server, transport_for(server) as transport:
+        server.url = server.url.with_host("localhost")  # aiohttp keeps no cookies of bare addresses
         for _ in range(2):
             await transport.send(request_to(server, method))
 

@@ -100,6 +100,19 @@ async def test_waiter_that_is_cancelled():
     assert limiter.in_use == 1
 
 
+async def test_many_waiters_that_are_cancelled():
+    """They leave nothing behind, though no place comes back meanwhile."""
+    limiter = Limiter(2)
+    await turn(limiter)
+    tasks = [asyncio.create_task(turn(limiter, lane)) for lane in ("call", "settle") * 100]
+    await settled()
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+    assert not any(limiter._queues.values())
+
+
 async def test_waiter_that_is_cancelled_with_its_turn():
     """A place handed over in the moment of cancelling goes on to the next."""
     limiter = Limiter(2)
