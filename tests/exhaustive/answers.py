@@ -10,7 +10,7 @@ import attrs
 
 from invsvc_async.reconcile.evidence import Attempt, End, ErrorFacts, Reading
 
-SHORT, LONG = "short", "long"
+Window = Literal["short", "long"]
 
 
 @attrs.frozen(kw_only=True)
@@ -25,11 +25,15 @@ class Ending:
     readable: bool = False
     bare: bool = False  # a success that shows no thing
     effect: Literal["yes", "no", "maybe"] = "no"
-    window: Literal["short", "long"] | None = None  # in which it may still land
+    window: Window | None = None  # in which it may still land
     took: float | None = 0.5  # s; None: the whole attempt timeout
     renewed: bool = False
     retry_after: float | None = None
     error: str | None = None
+
+    def lasts(self, timeout: float) -> float:
+        """Give the seconds that it takes."""
+        return timeout if self.took is None else self.took
 
     def attempt(self, started: float, timeout: float, value: Any, stamp: int | None) -> Attempt:
         """Make the attempt as the SDK sees it, *value* being the payload of a success."""
@@ -37,14 +41,14 @@ class Ending:
         if self.effect != "yes":
             facts = ErrorFacts(kind="ServiceError", message=self.name, status=self.status, code=self.error)
         return Attempt(
-            started=started, ended=started + (timeout if self.took is None else self.took), end=self.end,
+            started=started, ended=started + self.lasts(timeout), end=self.end,
             status=self.status, readable=self.readable, own_envelope=self.own, error=facts,
             value=value if self.readable and not self.bare else None, stamp=stamp if self.own else None,
             retry_after=self.retry_after, token_renewed=self.renewed, timeout=timeout,
         )  # fmt: skip
 
 
-def _doubt(code: int, name: str, window: Literal["short", "long"] = LONG, **facts: Any) -> Ending:
+def _doubt(code: int, name: str, window: Window = "long", **facts: Any) -> Ending:
     return Ending(code=code, name=name, effect="maybe", window=window, **facts)
 
 
@@ -54,11 +58,12 @@ INVALID = Ending(code=3, name="400", status=400, error="validation_failed")
 MISSING = Ending(code=4, name="404", status=404, error="resource_not_found")
 CONFLICT = Ending(code=5, name="409", status=409, error="resource_conflict")
 UNSENT = Ending(code=6, name="not sent", end=End.NOT_SENT, own=False, took=0.125)
+LATE = Ending(code=30, name="the proof is old", end=End.NOT_SENT, own=False, took=0.0)
 RENEWED = Ending(code=7, name="401, token renewed", status=401, own=False, renewed=True)
 UNAUTHORIZED = Ending(code=8, name="401", status=401)
 LIMITED = Ending(code=9, name="429, retry after", status=429, retry_after=1.0, error="rate_limit_exceeded")
 CREDITS = Ending(code=10, name="429, credits", status=429, error="business_rule_violation")
-ERROR = _doubt(11, "500", SHORT, status=500, error="internal_server_error")
+ERROR = _doubt(11, "500", "short", status=500, error="internal_server_error")
 GATEWAY_ERROR = _doubt(12, "500 of a gateway", status=500, own=False)
 BAD_GATEWAY = _doubt(13, "502", status=502, own=False)
 OWN_UNAVAILABLE = _doubt(14, "503", status=503, error="service_unavailable")

@@ -43,7 +43,7 @@ class Census:
     signs: dict[tuple[str, str], set[int]] = attrs.field(factory=dict)
     walked: int = 0
     whole: int = 0
-    broken: list[tuple[str, str, str, History]] = attrs.field(factory=list)
+    broken: list[tuple[str, str, History]] = attrs.field(factory=list)
 
     def add(self, write: str, found: Found) -> None:
         """Count what one walk found."""
@@ -96,7 +96,12 @@ def take(*, histories: int = 0, seconds: float = 0.0, processes: int | None = No
     large = (Task(large=seed % len(LARGE), seed=seed, until=until) for seed in itertools.count(1))
     with ProcessPoolExecutor(count, multiprocessing.get_context("spawn")) as pool:
         _run(pool, census, small, 2 * count)
-        _run(pool, census, itertools.takewhile(lambda _: census.distinct < histories and time.monotonic() < until, large), 2 * count)
+        _run(
+            pool,
+            census,
+            itertools.takewhile(lambda _: census.distinct < histories and time.monotonic() < until, large),
+            2 * count,
+        )
     return census
 
 

@@ -38,28 +38,53 @@ def hold(rule: int, truth: object, words: str) -> None:
 
 def judge_send(setup: SetUp, node: Node, run: Run, send: Send) -> None:
     """Hold a send that is about to begin against rules 1 and 3, and the rule of what still fits."""
+    if setup.tolerant:
+        return
     hold(ONCE, not node.effects(run.number), "sent again after it took effect")
     hold(ONCE, not node.pending(run.number), "sent again while it may still take effect")
-    hold(PROOF, 0 < send.attempt_timeout <= setup.timeouts.attempt, "the attempt is given more than configured")
+    hold(
+        PROOF, 0 < send.attempt_timeout <= setup.timeouts.attempt, "the attempt is given more than configured"
+    )
     if not run.doubt:
         hold(PROOF, send.not_after is None, "a first send needs no proof")
         return
     last, policy = run.history[-1], setup.policy
-    hold(PROOF, isinstance(last, Reading) and run.absent, "sent in doubt without a proof of absence just before")
+    hold(
+        PROOF,
+        isinstance(last, Reading) and run.absent,
+        "sent in doubt without a proof of absence just before",
+    )
     if run.mode == "settle":
         return
-    hold(PROOF, send.not_after is not None and send.not_after <= run.local() + 5.0 + EPSILON, "the proof is old")
-    hold(PROOF, policy.resend == "proven" and run.resends < policy.max_resends, "sent more often than allowed")
-    hold(PROOF, send.attempt_timeout >= min(SHORTEST, setup.timeouts.attempt), "the attempt is given too little")
+    hold(
+        PROOF,
+        send.not_after is not None and send.not_after <= run.local() + 5.0 + EPSILON,
+        "the proof is old",
+    )
+    hold(
+        PROOF, policy.resend == "proven" and run.resends < policy.max_resends, "sent more often than allowed"
+    )
+    hold(
+        PROOF,
+        send.attempt_timeout >= min(SHORTEST, setup.timeouts.attempt),
+        "the attempt is given too little",
+    )
     needed = send.attempt_timeout + policy.settle_after_loss + 2 * LONGEST_READ
     assert run.since is not None
-    hold(PROOF, run.now + needed <= run.since + policy.deadline + EPSILON, "it does not fit before the deadline")
+    hold(
+        PROOF,
+        run.now + needed <= run.since + policy.deadline + EPSILON,
+        "it does not fit before the deadline",
+    )
 
 
 def judge(setup: SetUp, node: Node, run: Run, done: Done) -> None:
     """Hold a verdict against the truth."""
     effects, pending = node.effects(run.number), node.pending(run.number)
-    hold(ONCE, len(effects) + pending <= 1 or setup.late, "two effects")
+    if setup.tolerant:
+        _judge_duplicates(node, run, done)
+        return
+    hold(ONCE, len(effects) + pending <= 1, "two effects")
     hold(ENDING, done.reason, "a verdict without a reason")
     match done.verdict:
         case Verdict.APPLIED:
@@ -67,12 +92,17 @@ def judge(setup: SetUp, node: Node, run: Run, done: Done) -> None:
         case Verdict.NOT_APPLIED | Verdict.REFUSED:
             hold(TRUTH, not effects, f"{done.verdict}, but it happened")
             hold(WINDOW, not pending, f"{done.verdict}, but it may still happen")
-            hold(TRUTH, done.verdict is Verdict.NOT_APPLIED or not run.echo, "an echo is believed without a read")
+            hold(
+                TRUTH,
+                done.verdict is Verdict.NOT_APPLIED or not run.echo,
+                "an echo is believed without a read",
+            )
         case Verdict.SUPERSEDED:
             hold(CALM, node.world.touched, "superseded, but nobody touched it")
             hold(WINDOW, not pending, "superseded, but it may still happen")
         case _:
             hold(CALM, not setup.calm, "unknown, though nothing stood in the way")
+            hold(WINDOW, not run.doubt or _may_give_up(setup, run), "unknown before the windows are over")
     _judge_time(setup, run, done)
     if run.live is not None:
         _judge_settled(setup, node, run.live, done)
@@ -87,19 +117,40 @@ def _judge_applied(setup: SetUp, node: Node, run: Run, done: Done) -> None:
             hold(WINDOW, run.read_late, "already so, but read before the windows were over")
         return
     hold(TRUTH, effects, "applied, but it did not happen")
-    prefix = "wh_" if isinstance(setup.model, Listing) else "team_"
-    ours = {f"{prefix}{number}" for number in effects}
+    ours = {setup.model.name_of(number) for number in effects}
     hold(TRUTH, run.told if done.value is None else done.value["id"] in ours, "applied, but by somebody else")
     if done.evidence.duplicates is not None:
         named = {one["id"] for one in done.evidence.duplicates}
         hold(TRUTH, named <= ours, "names a thing of somebody else as its duplicate")
-        if run.resends and isinstance(setup.model, Listing):
-            hold(TRUTH, done.value is None or named == ours - {done.value["id"]}, "a second effect is hidden")
-            hold(WINDOW, run.read_late or not run.doubt, "duplicates are known before the windows are over")
+        early = run.resends and isinstance(setup.model, Listing) and run.doubt and not run.read_late
+        hold(WINDOW, not early, "duplicates are known before the windows are over")
+
+
+def _judge_duplicates(node: Node, run: Run, done: Done) -> None:
+    """Hold what is said of a second effect against what a read has shown."""
+    if done.verdict is Verdict.APPLIED and done.evidence.duplicates is not None:
+        shown = {f"wh_{number}" for number in node.effects(run.number)}
+        named = {done.value["id"], *(one["id"] for one in done.evidence.duplicates)}
+        hold(TRUTH, named == shown, "a second effect is hidden")
+
+
+def _may_give_up(setup: SetUp, run: Run) -> bool:
+    """Tell whether nothing more can be learnt, or a read after the windows could not tell."""
+    last = run.history[-1]
+    denied = isinstance(last, Reading) and last.status in (401, 403, 404, 405, 501)
+    switched_off = isinstance(setup.model, Journey) and setup.policy.journey_reader is None
+    blind = switched_off or (isinstance(setup.model, Team) and setup.reader is None)
+    assert run.since is not None
+    return denied or blind or run.read_late or run.now >= run.since + setup.policy.deadline - EPSILON
 
 
 def _judge_time(setup: SetUp, run: Run, done: Done) -> None:
-    if done.evidence.basis == "absence" and run.first is not None and not isinstance(setup.model, Journey | Team):
+    if (
+        run.doubt
+        and done.evidence.basis == "absence"
+        and run.first is not None
+        and not isinstance(setup.model, Journey | Team)
+    ):
         removes = setup.model.operation == "webhooks.delete"
         recent = run.now <= run.first + setup.policy.absence_within + LONGEST_READ
         hold(TRUTH, removes or recent, "an absence that is too old")

@@ -5,12 +5,17 @@ Be each thing that a write is about, as a tuple of numbers and as wire data; nev
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import attrs
 
-from invsvc_async.reconcile.evidence import Absent, Applied, CannotTell
+from invsvc_async.reconcile.evidence import Absent, Applied
 from tests.exhaustive.world import OTHER, Thing, stamp
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from invsvc_async.reconcile.evidence import Finding
 
 OLD, WANTED, ELSE = 0, 1, 2  # what the field that is written holds
 NULL = -1.0  # of a time
@@ -25,7 +30,7 @@ class Journey:
     """A journey: (value, another field, time of the last change, gone).  ``dated``: whether changes are dated."""
 
     operation = "journeys.update"
-    path = {"id": "jrn_1"}  # noqa: RUF012 - never changed
+    path: ClassVar[dict[str, str]] = {"id": "jrn_1"}
     body: Any = attrs.field(factory=lambda: {"name": "name 1"})
     dated: bool = True
     published: bool = False  # the read shows the published snapshot, which no update touches
@@ -81,7 +86,7 @@ class Hook:
     """A webhook that is changed or removed: (value, another field, gone)."""
 
     operation: str = "webhooks.update"
-    path = {"id": "wh_1"}  # noqa: RUF012 - never changed
+    path: ClassVar[dict[str, str]] = {"id": "wh_1"}
     undone: bool = False  # whether others may bring the old value back, which nothing can detect
     timed = False
 
@@ -129,7 +134,13 @@ def _changed(value: int, side: int) -> Any:
 
 
 MUCH_LATER = 200.0  # from here on an equal webhook of somebody else is not "at the same time"
-SAME, NEAR, AWAY, GONE, BLURRED = 0, 1, 2, 3, 4  # how a webhook of a list looks, beside the one that was asked for
+SAME, NEAR, AWAY, GONE, BLURRED = (
+    0,
+    1,
+    2,
+    3,
+    4,
+)  # how a webhook of a list looks, beside the one that was asked for
 
 
 @attrs.frozen
@@ -137,8 +148,9 @@ class Listing:
     """A team's webhooks: ((id, look, time of creation, who made it), …)."""
 
     operation = "webhooks.create"
-    path = {}  # noqa: RUF012 - never changed
+    path: ClassVar[dict[str, str]] = {}
     tagged: bool = False
+    marks: tuple[str, str] = TAGS
     apart: bool = False  # each run asks for a description of its own
     ours: float = 0.0  # s that the host which dates our creation is ahead
     others: float = 0.0
@@ -149,12 +161,16 @@ class Listing:
         """Give the request's body, without a tag."""
         return {"url": URL, "events": EVENTS, "description": "mine"}
 
+    def name_of(self, number: int) -> str:
+        """Give the id of webhook *number*."""
+        return f"wh_{number}"
+
     def body_of(self, run: int) -> Any:
         """Give the body of *run*, with its tag where there is one."""
         return {**self.body, "description": self._text(run)}
 
     def _text(self, run: int) -> str:
-        return f"mine {TAGS[run]}" if self.tagged else f"mine {run}" if self.apart else "mine"
+        return f"mine {self.marks[run]}" if self.tagged else f"mine {run}" if self.apart else "mine"
 
     def _list(self, hook: tuple[int, int, float, int]) -> Any:
         return _listed(hook[0], hook[1], hook[2], "mine" if hook[3] == OTHER else self._text(hook[3]))
@@ -199,12 +215,18 @@ def _listed(number: int, look: int, created: float, text: str) -> Any:
 
 @attrs.frozen
 class Team:
-    """A team to be made, for which the specification has no read: (how many,)."""
+    """A team to be made, for which the specification has no read: (how many,).  What the caller's own reader finds is told."""
 
     operation = "teams.create"
-    path = {}  # noqa: RUF012 - never changed
+    path: ClassVar[dict[str, str]] = {}
     body: Any = attrs.field(factory=lambda: {"legal_name": "One"})
+    there: Callable[[Any], Finding] = Applied
+    missing: Finding = attrs.field(factory=Absent)
     timed = False
+
+    def name_of(self, number: int) -> str:
+        """Give the id of team *number*."""
+        return f"team_{number}"
 
     def land(self, thing: Thing, at: float, run: int) -> tuple[Thing, int] | None:
         """Make one more."""
@@ -216,19 +238,12 @@ class Team:
 
     def show(self, thing: Thing) -> Any:
         """Give what the caller's own reader finds."""
-        return Applied(self.answer(thing, 0), _further(thing[0])) if thing[0] else Absent()
+        return self.there(self.answer(thing, 0)) if thing[0] else self.missing
 
     def answer(self, thing: Thing, number: int) -> Any:
         """Answer with the team."""
-        return {"id": f"team_{number}", "legal_name": "One"}
+        return {"id": self.name_of(number), "legal_name": "One"}
 
     def wanted(self, thing: Thing, run: int) -> bool:
         """Tell whether it is there."""
         return bool(thing[0])
-
-
-def _further(count: int) -> tuple[Any, ...]:
-    return tuple({"id": f"team_{number}", "legal_name": "One"} for number in range(1, count))
-
-
-UNSURE = CannotTell("the reader cannot tell")

@@ -1,74 +1,10 @@
 """
-Break the modules that ship, one line at a time and in memory; never on disk.
+List wrong lines of the rules, each with the worlds that must notice it; never a line that changes nothing.
 """
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from contextlib import contextmanager
-from pathlib import Path
-from types import ModuleType
-from typing import TYPE_CHECKING
-
-import attrs
-
-from tests.exhaustive.walk import Subject
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-PACKAGE = "invsvc_async.reconcile"
-CHAIN = ("clock", "same", "known", "find", "decide", "revise")  # each imports only from those before it
-
-
-@attrs.frozen
-class Mutant:
-    """One line that is wrong.  ``where``: part of the names of the set-ups that must notice."""
-
-    name: str
-    module: str
-    old: str
-    new: str
-    where: tuple[str, ...]
-
-
-def broken(mutant: Mutant) -> Subject:
-    """Load the modules with *mutant* in place of what ships."""
-    with _set_aside():
-        modules = {name: _load(name, mutant) for name in CHAIN}
-    return Subject(modules["decide"].decide, modules["revise"].stored)
-
-
-@contextmanager
-def _set_aside() -> Iterator[None]:
-    """Put the modules that ship back afterwards."""
-    package = sys.modules[PACKAGE]
-    names = [f"{PACKAGE}.{name}" for name in CHAIN]
-    shipped = {name: sys.modules.pop(name) for name in names if name in sys.modules}
-    try:
-        yield
-    finally:
-        for name in names:
-            sys.modules.pop(name, None)
-        sys.modules.update(shipped)
-        for name, module in shipped.items():
-            setattr(package, name.rpartition(".")[2], module)
-
-
-def _load(name: str, mutant: Mutant) -> ModuleType:
-    spec = importlib.util.find_spec(f"{PACKAGE}.{name}")
-    assert spec is not None
-    assert spec.origin is not None
-    source = Path(spec.origin).read_text(encoding="utf-8")
-    if name == mutant.module:
-        if source.count(mutant.old) != 1:
-            raise LookupError(f"{mutant.name}: its text stands {source.count(mutant.old)} times in {name}.py")
-        source = source.replace(mutant.old, mutant.new)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    exec(compile(source, spec.origin, "exec"), module.__dict__)  # noqa: S102 - our own source, one line changed
-    return module
+from tests.exhaustive.mutate import Mutant
 
 
 def _decide(name: str, old: str, new: str, *where: str) -> Mutant:
@@ -85,56 +21,221 @@ def _known(name: str, old: str, new: str, *where: str) -> Mutant:
 
 MUTANTS = (
     # windows
-    _decide("a window by a read's end", "last.started >= known.over\n", "last.ended >= known.over\n", "slow reads"),
-    _decide("superseded before the window", "    if not after:\n", "    if not after and type(finding).__name__ != \"Superseded\":\n", "others act"),
-    _decide("already so before the window", "    if not after:\n", "    if not after and not isinstance(finding, Holds):\n", "already so"),
-    _decide("absent before the window", "    if not after:\n", "    if not after and not isinstance(finding, Absent):\n", "again"),
-    _known("a gateway's 500 taken as short", "status == 500 and attempt.own_envelope", "status == 500", "no second send"),
-    _known("an own 503 taken as short", "status == 500 and attempt.own_envelope", "status >= 500 and attempt.own_envelope", "no second send"),
-    _known("a loss taken as short", "self.policy.settle_after_loss if kind", "self.policy.settle_after_error if kind", "no second send"),
-    _known("settle without a window", "over_by_wait = resumed.at + running + window", "over_by_wait = resumed.at", "killed"),
-    _known("the server's window without a window", "ended_by + window + self.policy.clock_slack", "ended_by", "killed"),
-    _known("a sender that may live taken as dead", "0.0 if sent.end or resumed.sender_gone else sent.attempt_timeout", "0.0", "killed"),
+    _decide(
+        "a window by a read's end", "last.started >= known.over\n", "last.ended >= known.over\n", "slow reads"
+    ),
+    _decide(
+        "superseded before the window",
+        "    if not after:\n",
+        '    if not after and type(finding).__name__ != "Superseded":\n',
+        "others act",
+    ),
+    _decide(
+        "already so before the window",
+        "    if not after:\n",
+        "    if not after and not isinstance(finding, Holds):\n",
+        "already so",
+    ),
+    _decide(
+        "absent before the window",
+        "    if not after:\n",
+        "    if not after and not isinstance(finding, Absent):\n",
+        "again",
+    ),
+    _known(
+        "a gateway's 500 taken as short",
+        "status == 500 and attempt.own_envelope",
+        "status == 500",
+        "no second send",
+    ),
+    _known(
+        "an own 503 taken as short",
+        "status == 500 and attempt.own_envelope",
+        "status >= 500 and attempt.own_envelope",
+        "no second send",
+    ),
+    _known(
+        "a loss taken as short",
+        "self.policy.settle_after_loss if kind",
+        "self.policy.settle_after_error if kind",
+        "no second send",
+    ),
+    _known(
+        "settle without a window",
+        "over_by_wait = resumed.at + running + window",
+        "over_by_wait = resumed.at",
+        "killed",
+    ),
+    _known(
+        "the server's window without a window",
+        "ended_by + window + self.policy.clock_slack",
+        "ended_by",
+        "killed",
+    ),
+    _known(
+        "a sender that may live taken as dead",
+        "0.0 if sent.end or resumed.sender_gone else sent.attempt_timeout",
+        "0.0",
+        "killed",
+    ),
+    _decide(
+        "cannot tell before the window",
+        "    if not after:\n",
+        "    if not after and not isinstance(finding, CannotTell):\n",
+        "others act",
+    ),
     # proofs
-    _decide("sent again without a proof", "def _settle(known: Known) -> Decision:\n    last = known.history[-1]\n",
-            "def _settle(known: Known) -> Decision:\n    last = known.history[-1]\n    if isinstance(last, Attempt) and len(known.attempts) == 1:\n        return _send(known)\n", "again"),
-    _decide("sent again on an old proof", "not_after=reading.ended + PROOF_LASTS", "not_after=reading.ended + 60.0", "again"),
-    _decide("never left, so sent again at once", "    if kind == \"not applied\" and last.end is End.ANSWERED:\n",
-            "    if last.end is End.NOT_SENT:\n        return _send(known)\n    if kind == \"not applied\" and last.end is End.ANSWERED:\n", "late to send"),
-    _decide("sent once more than allowed", "resends >= policy.max_resends", "resends > policy.max_resends", "again"),
-    _decide("resumed, and sent twice", "resends = sent if known.carried else sent - 1", "resends = sent - 1", "killed"),
-    _decide("sent again where it does not fit", "- policy.settle_after_loss - 2 * READ_TIME", "", "slow to fail"),
-    _decide("sent again for too short", "if timeout < min(SHORTEST_RESEND, configured):", "if timeout < 0.5:", "slow to fail"),
+    _decide(
+        "sent again without a proof",
+        "def _settle(known: Known) -> Decision:\n    last = known.history[-1]\n",
+        "def _settle(known: Known) -> Decision:\n    last = known.history[-1]\n    if isinstance(last, Attempt) and len(known.attempts) == 1:\n        return _send(known)\n",
+        "again",
+    ),
+    _decide(
+        "sent again on an old proof",
+        "not_after=reading.ended + PROOF_LASTS",
+        "not_after=reading.ended + 60.0",
+        "again",
+    ),
+    _decide(
+        "never left, so sent again at once",
+        '    if kind == "not applied" and last.end is End.ANSWERED:\n',
+        '    if last.end is End.NOT_SENT:\n        return _send(known)\n    if kind == "not applied" and last.end is End.ANSWERED:\n',
+        "late to send",
+    ),
+    _decide(
+        "sent once more than allowed",
+        "resends >= policy.max_resends",
+        "resends > policy.max_resends",
+        "again",
+    ),
+    _decide(
+        "resumed, and sent twice",
+        "resends = sent if known.carried else sent - 1",
+        "resends = sent - 1",
+        "killed",
+    ),
+    _decide(
+        "sent again where it does not fit", "- policy.settle_after_loss - 2 * READ_TIME", "", "slow to fail"
+    ),
+    _decide(
+        "sent again for too short",
+        "if timeout < min(SHORTEST_RESEND, configured):",
+        "if timeout < 0.5:",
+        "slow to fail",
+    ),
     # reads
-    _decide("a failed read taken as absence", "return _positive(known) if after else None", "return (_positive(known) or _absent(known, last)) if after else None", "failing reads"),
+    _decide(
+        "a failed read taken as absence",
+        "return _positive(known) if after else None",
+        "return (_positive(known) or _absent(known, last)) if after else None",
+        "failing reads",
+    ),
     _find("an answer of a gateway taken as evidence", " or not reading.own_envelope", "", "failing reads"),
-    _find("a full list taken as whole", "if reading.full or reading.raw_count >= 100:", "if False:", "a full list"),
+    _find(
+        "a full list taken as whole",
+        "if reading.full or reading.raw_count >= 100:",
+        "if False:",
+        "a full list",
+    ),
     # answers
-    _known("an echo believed", "            return \"echo\"\n", "            return \"not applied\"\n", "again"),
-    _known("an unreadable success believed", "\"applied\" if attempt.readable else \"long\"", "\"applied\"", "no second send"),
+    _known("an echo believed", '            return "echo"\n', '            return "not applied"\n', "again"),
+    _known(
+        "an unreadable success believed",
+        '"applied" if attempt.readable else "long"',
+        '"applied"',
+        "no second send",
+    ),
     _known("a 408 taken as a refusal", " and status != 408", "", "no second send"),
     # creates
-    _find("an unsure time taken as before", "if known.when(created_at) == \"before\":", "if known.when(created_at) in (\"before\", \"unsure\"):", "killed, no times"),
-    _find("near matches ignored", "    if candidates:\n", "    if exact:\n", "others act"),
-    _find("no upper bound on created_at", "return created_at / 1000 <= latest + known.policy.clock_slack", "return True", "an equal one later"),
-    _find("a tight upper bound on created_at", "<= latest + known.policy.clock_slack", "<= latest - 1.0", "again"),
-    _find("an unsure match taken as ours", " and all(_surely_after(known, hook) for hook in exact)", "", "just before, wide"),
-    _find("claims of others ignored", "hook.get(\"id\") in reading.claimed_by_others or ", "", "in turn"),
+    _find(
+        "an unsure time taken as before",
+        'if known.when(created_at) == "before":',
+        'if known.when(created_at) in ("before", "unsure"):',
+        "killed, no times",
+    ),
+    _find("near matches ignored", "    if candidates:\n", "    if exact:\n", "webhooks.create: others act"),
+    _find(
+        "no upper bound on created_at",
+        "return created_at / 1000 <= latest + known.policy.clock_slack",
+        "return True",
+        "an equal one later",
+    ),
+    _find(
+        "a tight upper bound on created_at",
+        "<= latest + known.policy.clock_slack",
+        "<= latest - 1.0",
+        "again",
+    ),
+    _find(
+        "an unsure match taken as ours",
+        " and all(_surely_after(known, hook) for hook in exact)",
+        "",
+        "just before, wide",
+    ),
+    _find("claims of others ignored", 'hook.get("id") in reading.claimed_by_others or ', "", "in turn"),
     _find("tags of others ignored", " or _bears_another_tag(known, hook)", "", "at once"),
     _find("our tag ignored", "    if tagged:\n", "    if False:\n", "tagged: others act"),
     _decide("duplicates known at once", "len(known.sends) > 1", "len(known.sends) > 9", "create: again"),
-    _known("no slack for the service's hosts", "slack = self.policy.clock_slack\n        low", "slack = 0.0\n        low", "hosts behind"),
+    _known(
+        "no slack for the service's hosts",
+        "slack = self.policy.clock_slack\n        low",
+        "slack = 0.0\n        low",
+        "hosts behind",
+    ),
     # journeys
-    _find("an unsure change taken as before", "if placed == \"before\" or", "if placed in (\"before\", \"unsure\") or", "others act, killed", "not dated"),
-    _find("or equals the baseline", "if placed == \"before\" or _same_time(seen, baseline):", "if placed == \"before\" or (baseline and _shows(baseline, {name: seen.get(name) for name in wanted})):", "others act"),
+    _find(
+        "an unsure change taken as before",
+        'if placed == "before" or',
+        'if placed in ("before", "unsure") or',
+        "not dated",
+    ),
+    _find(
+        "or equals the baseline",
+        'if placed == "before" or _same_time(seen, baseline):',
+        'if placed == "before" or (baseline and _shows(baseline, {name: seen.get(name) for name in wanted})):',
+        "others act",
+    ),
     _find("no time equals no time", "last is not None and ", "", "not dated"),
-    _find("a published snapshot believed", "if seen.get(\"status\") != \"draft\" and not known.policy.journey_reads_show_drafts:", "if False:", "published"),
+    _find(
+        "a published snapshot believed",
+        'if seen.get("status") != "draft" and not known.policy.journey_reads_show_drafts:',
+        "if False:",
+        "published",
+    ),
     # changes of webhooks
-    _find("any difference taken as absence", "if not _agrees(reading.seen, baseline, sent):", "if False:", "update: others act"),
+    _find(
+        "any difference taken as absence",
+        "if not _agrees(reading.seen, baseline, sent):",
+        "if False:",
+        "update: others act",
+    ),
     _find("an old absence believed", "    if known.decayed(reading):\n", "    if False:\n", "update: killed"),
     # what is carried over
-    _known("a bare intent taken as unsent", "if self.intent.sent or self.resumed.journaled:", "if True:", "killed"),
-    _known("bounds of the process before believed", "if self.intent.bounds is not None and self.resumed is None:", "if self.intent.bounds is not None:", "killed, clock ahead"),
-    Mutant("a send is not stored before it begins", "revise", "    if send is not None:\n", "    if False:\n", ("killed",)),
-    Mutant("an end is stored too early", "revise", "latest=attempt.ended + bounds.high if", "latest=attempt.ended + bounds.low if", ("killed, wide",)),
+    _known(
+        "a bare intent taken as unsent",
+        "if self.intent.sent or self.resumed.journaled:",
+        "if True:",
+        "killed",
+    ),
+    _known(
+        "bounds of the process before believed",
+        "if self.intent.bounds is not None and self.resumed is None:",
+        "if self.intent.bounds is not None:",
+        "killed, clock ahead",
+    ),
+    Mutant(
+        "a send is not stored before it begins",
+        "revise",
+        "    if send is not None:\n",
+        "    if False:\n",
+        ("killed",),
+    ),
+    Mutant(
+        "an end is stored too early",
+        "revise",
+        "latest=attempt.ended + bounds.high if",
+        "latest=attempt.ended + bounds.low if",
+        ("killed, wide",),
+    ),
 )

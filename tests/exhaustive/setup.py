@@ -4,6 +4,7 @@ Describe one small world to be walked whole, and where a walk stands in it; neve
 
 from __future__ import annotations
 
+from hashlib import blake2b
 from typing import Any, Literal, NamedTuple
 
 import attrs
@@ -11,8 +12,8 @@ import attrs
 from invsvc_async.reconcile.evidence import Bounds, Done, History, Resumed, Tick
 from invsvc_async.reconcile.intent import Intent, Scope
 from invsvc_async.settings import ReconcilePolicy, Timeouts
-from tests.exhaustive.answers import BARE, OK, Ending, Miss
-from tests.exhaustive.models import TAGS, Listing
+from tests.exhaustive.answers import OK, Ending, Miss
+from tests.exhaustive.models import Listing
 from tests.exhaustive.world import SERVER, Model, Thing, World
 
 NEVER = float("inf")
@@ -28,7 +29,9 @@ class Crash:
     delay: float = 0.5  # s from the kill
     journaled: bool = True
     gone: bool = True  # the sender is provably dead; else its request may still leave until its timeout
-    kept: Literal["all", "start", "nothing"] = "all"  # of the sends: with their ends, without, or an intent from before
+    kept: Literal["all", "start", "nothing"] = (
+        "all"  # of the sends: with their ends, without, or an intent from before
+    )
 
 
 @attrs.frozen(kw_only=True)
@@ -40,7 +43,9 @@ class SetUp:
     thing: Thing
     first: tuple[Ending, ...]  # how the first attempt of a run may end
     again: tuple[Ending, ...] = (OK,)
-    bounds: tuple[float, float] | None = NARROW  # what the SDK knows of the clocks' difference, around the truth
+    bounds: tuple[float, float] | None = (
+        NARROW  # what the SDK knows of the clocks' difference, around the truth
+    )
     baseline: bool = True  # the caller passed the thing as last known
     stamped: bool = True  # answers carry a time
     misses: tuple[Miss, ...] = ()
@@ -57,8 +62,11 @@ class SetUp:
     reader: str | None = None  # the caller's own
     dawdle: float = 0.0  # s that may pass between a decision to send and the send
     runs: int = 1
+    tolerant: bool = False  # of a second effect, so that its being told can be judged
     in_turn: bool = True  # creates of one URL run one at a time
-    margin: float = 1.5  # s after the windows until the next one's turn: two slacks, and a band that is just narrow
+    margin: float = (
+        1.5  # s after the windows until the next one's turn: two slacks, and a band that is just narrow
+    )
     shared: bool = True  # the runs belong to one client and see each other's claims
     own_claims: bool = False  # a claim of one's own counts as another's (a mistake)
     late: float = 0.0  # s that a commit may land after the window
@@ -76,7 +84,7 @@ class SetUp:
             key=f"key-{run}", operation=model.operation, path=model.path,
             body=model.body_of(run) if isinstance(model, Listing) else model.body,
             scope=Scope(base_url="https://host.example/v2"), policy=self.policy, timeouts=self.timeouts,
-            tag=TAGS[run] if isinstance(model, Listing) and model.tagged else None, reader=self.reader,
+            tag=model.marks[run] if isinstance(model, Listing) and model.tagged else None, reader=self.reader,
             baseline=model.show(self.thing) if self.baseline and not creates and self.reader is None else None,
             bounds=None if known is None else Bounds(low=SERVER + known[0], high=SERVER + known[1]),
         )  # fmt: skip
@@ -85,10 +93,16 @@ class SetUp:
         """Give the place where every history of this world begins."""
         world = World(self.thing, START - 10, acts=self.acting)
         runs = tuple(
-            Run(number, START if number == 0 or not self.in_turn else NEVER, self.intent(number), (Tick(START),))
+            Run(
+                number,
+                START if number == 0 or not self.in_turn else NEVER,
+                self.intent(number),
+                (Tick(START),),
+            )
             for number in range(self.runs)
         )
-        return Node(world, runs, self.fails, hash((self.model.operation, len(self.crashes), self.runs)))
+        seen = repr(([run.intent for run in runs], self.thing, self.stamped, self.drift)).encode()
+        return Node(world, runs, self.fails, int.from_bytes(blake2b(seen, digest_size=7).digest(), "big"))
 
 
 class Run(NamedTuple):
@@ -111,7 +125,7 @@ class Run(NamedTuple):
     read_late: bool = False  # a good read was started after the windows
     told: bool = False  # the service itself said that it was done
     echo: bool = False  # a later send was answered with 404 or 409, and no good read has followed
-    pause: bool = False  # a kill right here was walked already
+    spared: bool = False  # a kill right here was walked already
     steps: int = 0
     live: Done | None = None  # the verdict before it was settled once more
     done: Done | None = None
@@ -148,6 +162,3 @@ class Node(NamedTuple):
 def resumed(crash: Crash, at: float) -> Resumed:
     """Begin the history of a process that takes a write up."""
     return Resumed(at=at, journaled=crash.journaled, sender_gone=crash.gone)
-
-
-__all__ = ["BARE", "NARROW", "NEVER", "OK", "START", "WIDE", "Crash", "Node", "Run", "SetUp", "resumed"]

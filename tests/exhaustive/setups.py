@@ -6,25 +6,27 @@ from __future__ import annotations
 
 from typing import Any
 
-import attrs
-
-from invsvc_async.settings import ReconcilePolicy, Timeouts
-from tests.exhaustive.answers import (
-    BAD_GATEWAY, BARE, BROKEN, CONFLICT, CREDITS, DENIED, ENDINGS, ERROR, EXPIRED, GATEWAY_ERROR, HUNG, INVALID, LIMITED, MISSING, NO_READ,
-    NOT_SHOWN, OK, PASSING, RESET, UNAUTHORIZED, UNREAD, UNSENT, FOREIGN,
-)  # fmt: skip
-from tests.exhaustive.models import BLURRED, NEAR, OLD, SAME, WANTED, Hook, Journey, Listing, Team
+from invsvc_async.reconcile.evidence import CannotTell, Holds
+from invsvc_async.settings import ReconcilePolicy
+from tests.exhaustive import answers as a
+from tests.exhaustive.models import BLURRED, NEAR, NULL, OLD, SAME, WANTED, Hook, Journey, Listing, Team
 from tests.exhaustive.setup import START, WIDE, Crash, SetUp
 from tests.exhaustive.world import OTHER
 
 UPDATE, DELETE = Hook(), Hook("webhooks.delete")
+JOURNEY, CREATE, TAGGED, TEAM = (
+    ("journeys.update",),
+    ("webhooks.create",),
+    ("webhooks.create, tagged",),
+    ("teams.create",),
+)
 BASES: dict[str, dict[str, Any]] = {
     "journeys.update": {"model": Journey(), "thing": (OLD, 0, 0.0, 0)},
     "webhooks.update": {"model": UPDATE, "thing": (OLD, 0, 0)},
     "webhooks.delete": {"model": DELETE, "thing": (OLD, 0, 0)},
     "webhooks.create": {"model": Listing(), "thing": ()},
     "webhooks.create, tagged": {"model": Listing(tagged=True), "thing": ()},
-    "teams.create, with a reader": {"model": Team(), "thing": (0,), "reader": "own"},
+    "teams.create": {"model": Team(), "thing": (0,), "reader": "own"},
 }
 ACTS = {
     "journeys.update": ("equal", "other", "revert", "side", "delete"),
@@ -32,124 +34,230 @@ ACTS = {
     "webhooks.delete": ("side", "delete"),
     "webhooks.create": ("near", "away", "blurred", "edit", "later"),
     "webhooks.create, tagged": ("near", "identical", "blurred", "move", "edit"),
-    "teams.create, with a reader": (),
 }
-FEW = (OK, ERROR, RESET, HUNG)
-AGAIN = (OK, MISSING, CONFLICT, INVALID, UNSENT, ERROR, RESET, UNAUTHORIZED, LIMITED)
+FEW = (a.OK, a.ERROR, a.RESET, a.HUNG)
+DOUBTS = (a.ERROR, a.RESET)
+REFUSING = (a.DENIED, a.EXPIRED)
 CRASHES = (
-    Crash("settle"), Crash("settle", 20.0), Crash("settle", 20.0, kept="start"), Crash("settle", 0.5, gone=False),
-    Crash("settle", 60.0, journaled=False, gone=False), Crash("settle", 0.5, journaled=False, kept="nothing"),
-    Crash("settle", 700.0), Crash("resume"), Crash("resume", 20.0, kept="start"), Crash("resume", 20.0, gone=False),
-    Crash("resume", 0.5, kept="nothing"), Crash("resume", 20.0, journaled=False, gone=False, kept="nothing"),
-)  # fmt: skip
-AFTER = (Crash("settle", 0.5, journaled=False, gone=False), Crash("settle", 30.0, journaled=False, gone=False))
-REFUSING = (DENIED, EXPIRED)
+    Crash("settle"),
+    Crash("settle", 20.0),
+    Crash("settle", 20.0, kept="start"),
+    Crash("settle", 0.5, gone=False),
+    Crash("settle", 60.0, journaled=False, gone=False),
+    Crash("settle", 0.5, journaled=False, kept="nothing"),
+    Crash("settle", 700.0),
+    Crash("resume"),
+    Crash("resume", 20.0, kept="start"),
+    Crash("resume", 20.0, gone=False),
+    Crash("resume", 0.5, kept="nothing"),
+    Crash("resume", 20.0, journaled=False, gone=False, kept="nothing"),
+)
+AFTER = (Crash(delay=0.5, journaled=False, gone=False), Crash(delay=30.0, journaled=False, gone=False))
 
 
 def each(name: str, only: tuple[str, ...] = tuple(BASES), **facts: Any) -> list[SetUp]:
+    """Make the world *name* for every write, or for some."""
     return [SetUp(name=f"{write}: {name}", **{**BASES[write], **facts}) for write in only]
 
 
-def _small() -> list[SetUp]:
+def _reads() -> list[SetUp]:
+    often = (a.ERROR, a.GATEWAY_ERROR, a.RESET)
+    passing: dict[str, Any] = {"misses": (a.UNREAD, a.BROKEN, a.FOREIGN), "fails": 2}
     return [
-        *each("calm", first=ENDINGS, again=FEW, calm=True),
-        *each("bare answers", tuple(BASES)[1:3], first=(BARE, ERROR, RESET), again=(BARE, RESET), misses=(UNREAD, DENIED), fails=1),
-        *each("again", first=(ERROR, BAD_GATEWAY, HUNG), again=ENDINGS),
-        *each("failing reads", first=(ERROR, RESET), again=(OK, RESET), misses=PASSING, fails=1, calm=True),
-        *each("reads that fail twice", first=(ERROR, GATEWAY_ERROR, RESET), again=(OK, RESET), misses=(UNREAD, BROKEN, FOREIGN), fails=2, calm=True),
+        *each("failing reads", first=DOUBTS, again=(a.OK, a.RESET), misses=a.PASSING, fails=1, calm=True),
+        *each("reads that fail twice", first=often, again=(a.OK, a.RESET), **passing, calm=True),
         *each("refused reads", first=FEW, again=FEW, misses=REFUSING, fails=1),
-        *each("slow reads", first=FEW, again=(OK,), took=4.0, fresh=True, calm=True),
-        *each("killed", first=(OK, ERROR, RESET, UNSENT), again=(OK, MISSING, RESET), crashes=CRASHES),
-        *each("killed, failing reads", first=(RESET,), crashes=CRASHES, misses=(UNREAD, FOREIGN, DENIED), fails=1),
-        *each("settled once more", first=ENDINGS, again=(OK, INVALID), afterwards=AFTER),
-        *each("no second send", first=ENDINGS, policy=ReconcilePolicy(resend="never"), calm=True),
-        *each("little time", first=ENDINGS, policy=ReconcilePolicy(deadline=10.0), misses=(UNREAD,), fails=1),
-        *each("two more sends", first=(ERROR,), again=(OK, ERROR, RESET, INVALID), policy=ReconcilePolicy(max_resends=2, deadline=200.0), calm=True),
-        *each("slow to fail", first=(RESET, HUNG), again=(OK, HUNG), policy=ReconcilePolicy(deadline=45.0), calm=True),
-        *each("too slow to fail", first=(RESET, HUNG), again=(OK, HUNG), policy=ReconcilePolicy(deadline=42.0), calm=True),
-        *each("limited", first=(LIMITED, ERROR, CREDITS), again=(LIMITED, OK), policy=ReconcilePolicy(wait_when_limited=True)),
-        *each("late to send", first=(UNSENT, ERROR, RESET), again=(UNSENT, OK), dawdle=6.0, calm=True),
-        *each("clocks unknown", first=FEW, again=(OK, RESET), bounds=None, misses=(UNREAD, DENIED), fails=1),
-        *each("no times at all", first=FEW, again=(OK, RESET), bounds=None, stamped=False),
-        *each("killed, wide", first=(ERROR, RESET), again=(OK,), crashes=CRASHES, bounds=WIDE),
-        *each("killed, clock ahead", first=(ERROR, RESET), again=(OK,), crashes=CRASHES, stamped=False, jump=512.0),
-        *each("killed, no times", first=(ERROR, RESET), again=(OK,), crashes=CRASHES, bounds=None, stamped=False),
+        *each("slow reads", first=FEW, took=4.0, fresh=True, calm=True),
+        *each(
+            "clocks unknown",
+            first=FEW,
+            again=(a.OK, a.RESET),
+            bounds=None,
+            misses=(a.UNREAD, a.DENIED),
+            fails=1,
+        ),
+        *each("no times at all", first=FEW, again=(a.OK, a.RESET), bounds=None, stamped=False),
         *each("hosts that answer ahead", first=FEW, bounds=None, drift=0.25, calm=True),
         *each("hosts that answer behind", first=FEW, bounds=None, drift=-0.25, calm=True),
-        *_acting(), *_changes(), *_creates(),
-    ]  # fmt: skip
+    ]
+
+
+def _sends() -> list[SetUp]:
+    twice = ReconcilePolicy(max_resends=2, deadline=200.0)
+    return [
+        *each("calm", first=a.ENDINGS, again=FEW, calm=True),
+        *each("again", first=(a.ERROR, a.BAD_GATEWAY, a.HUNG), again=a.ENDINGS, calm=True),
+        *each("two more sends", first=(a.ERROR,), again=(*FEW, a.INVALID), policy=twice, calm=True),
+        *each("no second send", first=a.ENDINGS, policy=ReconcilePolicy(resend="never"), calm=True),
+        *each("late to send", first=(a.UNSENT, *DOUBTS), again=(a.UNSENT, a.OK), dawdle=6.0, calm=True),
+        *each("limited", first=(a.LIMITED, a.ERROR, a.CREDITS), again=(a.LIMITED, a.OK), policy=_WAITING),
+        *each(
+            "little time", first=a.ENDINGS, policy=ReconcilePolicy(deadline=10.0), misses=(a.UNREAD,), fails=1
+        ),
+        *each(
+            "slow to fail", first=(a.RESET, a.HUNG), again=(a.OK, a.HUNG), policy=_deadline(45.0), calm=True
+        ),
+        *each(
+            "too slow to fail",
+            first=(a.RESET, a.HUNG),
+            again=(a.OK, a.HUNG),
+            policy=_deadline(42.0),
+            calm=True,
+        ),
+        *each(
+            "echoes", first=(a.ERROR,), again=(a.MISSING, a.CONFLICT), misses=(*a.PASSING, *REFUSING), fails=1
+        ),
+    ]
+
+
+_WAITING = ReconcilePolicy(wait_when_limited=True)
+
+
+def _deadline(seconds: float) -> ReconcilePolicy:
+    return ReconcilePolicy(deadline=seconds)
+
+
+def _kills() -> list[SetUp]:
+    crashes: dict[str, Any] = {"crashes": CRASHES}
+    missing = (a.UNREAD, a.FOREIGN, a.DENIED)
+    return [
+        *each("killed", first=(a.OK, *DOUBTS, a.UNSENT), again=(a.OK, a.MISSING, a.RESET), **crashes),
+        *each("killed, failing reads", first=DOUBTS, misses=missing, fails=1, **crashes),
+        *each("killed, clock ahead", first=DOUBTS, stamped=False, jump=512.0, **crashes),
+        *each("killed, no times", first=DOUBTS, bounds=None, stamped=False, **crashes),
+        *each("killed, wide", first=DOUBTS, bounds=WIDE, **crashes),
+        *each("settled once more", first=a.ENDINGS, again=(a.OK, a.INVALID), afterwards=AFTER),
+    ]
 
 
 def _acting() -> list[SetUp]:
+    missing = (a.UNREAD, a.FOREIGN)
     return [
         setup
         for write, acts in ACTS.items()
-        if acts
         for setup in (
-            *each("others act", (write,), first=FEW, again=(OK, MISSING), acts=acts, acting=1),
-            *each("others act, wide", (write,), first=(ERROR, RESET), bounds=WIDE, acts=acts, acting=1),
-            *each("others act, none", (write,), first=(ERROR, RESET), bounds=None, acts=acts, acting=1),
-            *each("others act twice", (write,), first=(ERROR,), acts=acts, acting=2),
-            *each("others act, failing reads", (write,), first=(ERROR, RESET), acts=acts, acting=1, misses=(UNREAD, FOREIGN), fails=1),
-            *each("others act, killed", (write,), first=(RESET,), acts=acts, acting=1, crashes=CRASHES[:2]),
+            *each("others act", (write,), first=FEW, again=(a.OK, a.MISSING), acts=acts, acting=1),
+            *each(
+                "others act, wide", (write,), first=DOUBTS, bounds=WIDE, stamped=False, acts=acts, acting=1
+            ),
+            *each("others act, none", (write,), first=DOUBTS, bounds=None, acts=acts, acting=1),
+            *each("others act twice", (write,), first=(a.ERROR,), acts=acts, acting=2),
+            *each(
+                "others act, failing reads",
+                (write,),
+                first=DOUBTS,
+                acts=acts,
+                acting=1,
+                misses=missing,
+                fails=1,
+            ),
+            *each("others act, killed", (write,), first=(a.RESET,), acts=acts, acting=1, crashes=CRASHES[:2]),
         )
     ]
 
 
 def _changes() -> list[SetUp]:
-    both = ("journeys.update", "webhooks.update")
-    already: dict[str, Any] = {"first": FEW, "again": (OK,), "calm": True}
+    acts: dict[str, Any] = {"acts": ACTS["journeys.update"], "acting": 1}
+    both = (*JOURNEY, "webhooks.update")
+    unread: dict[str, Any] = {"baseline": False, "misses": (a.UNREAD, a.BROKEN), "fails": 1}
+    bare: dict[str, Any] = {"first": (a.BARE, *DOUBTS), "again": (a.BARE, a.RESET)}
     return [
-        SetUp(name="webhooks.update: already so", model=UPDATE, thing=(WANTED, 0, 0), **already),
-        SetUp(name="journeys.update: already so", model=Journey(), thing=(WANTED, 0, 0.0, 0), **already),
-        *each("baseline read first", both, first=FEW, again=(OK, RESET), baseline=False, misses=(UNREAD, BROKEN), fails=1),
-        *each("baseline read first, others act", both, first=(ERROR, RESET), baseline=False, acts=ACTS["webhooks.update"], acting=1),
-        *each("no such read", both[:1], first=FEW, misses=(NO_READ, NOT_SHOWN), fails=1),
-        *each("not dated", both[:1], model=Journey(dated=False), thing=(OLD, 0, -1.0, 0), first=FEW,
-               acts=ACTS["journeys.update"], acting=1),
-        *each("published", both[:1], model=Journey(published=True), first=FEW, acts=ACTS["journeys.update"], acting=1),
-        *each("hosts apart", both[:1], model=Journey(ours=-0.25, others=0.25), first=(ERROR, RESET),
-               acts=ACTS["journeys.update"], acting=1),
-        *each("hosts apart the other way", both[:1], model=Journey(ours=0.25, others=-0.25), first=(ERROR, RESET),
-               acts=ACTS["journeys.update"], acting=1),
-    ]  # fmt: skip
+        *each("already so", both[1:], thing=(WANTED, 0, 0), first=FEW, calm=True),
+        *each("already so", JOURNEY, thing=(WANTED, 0, 0.0, 0), first=FEW, calm=True),
+        *each(
+            "bare answers",
+            ("webhooks.update", "webhooks.delete"),
+            **bare,
+            misses=(a.UNREAD, a.DENIED),
+            fails=1,
+        ),
+        *each("baseline read first", both, first=FEW, again=(a.OK, a.RESET), **unread),
+        *each("baseline read first, others act", both[:1], first=DOUBTS, baseline=False, **acts),
+        *each("no such read", JOURNEY, first=FEW, misses=(a.NO_READ, a.NOT_SHOWN), fails=1),
+        *each("no reader", JOURNEY, first=a.ENDINGS, policy=ReconcilePolicy(journey_reader=None)),
+        *each("not dated", JOURNEY, model=Journey(dated=False), thing=(OLD, 0, NULL, 0), first=FEW, **acts),
+        *each("published", JOURNEY, model=Journey(published=True), first=FEW, **acts),
+        *each("hosts apart", JOURNEY, model=Journey(ours=-0.25, others=0.25), first=DOUBTS, **acts),
+        *each("hosts apart, reversed", JOURNEY, model=Journey(ours=0.25, others=-0.25), first=DOUBTS, **acts),
+        *each("a reader that sees the state", TEAM, model=Team(there=Holds), first=FEW, crashes=CRASHES),
+        *each(
+            "a reader that cannot tell", TEAM, model=Team(missing=CannotTell("?")), first=FEW, crashes=CRASHES
+        ),
+        *each("no reader", TEAM, reader=None, first=a.ENDINGS, afterwards=AFTER, crashes=CRASHES),
+    ]
 
 
 def _creates() -> list[SetUp]:
-    both = ("webhooks.create", "webhooks.create, tagged")
+    both = (*CREATE, *TAGGED)
+    untimed: dict[str, Any] = {"bounds": None, "stamped": False}
+    own_marks = Listing(tagged=True, marks=("order 17", "order 18"))
+    later: dict[str, Any] = {"acts": ("later",), "acting": 1, "crashes": (Crash("settle", 200.0),)}
     return [
-        *each("an equal one long before", both, thing=((0, SAME, START - 60, OTHER),), first=FEW, calm=True),
-        *each("an equal one just before, wide", both, thing=((0, SAME, START - 2, OTHER),), first=FEW, bounds=WIDE, stamped=False),
-        *each("an equal one before, none", both, thing=((0, SAME, START - 60, OTHER),), first=FEW, bounds=None, stamped=False),
-        *each("a near one just before", both, thing=((0, NEAR, START - 0.125, OTHER),), first=FEW),
-        *each("one without a time", both, thing=((0, BLURRED, START - 60, OTHER),), first=FEW),
-        *each("a full list", both, crowd=True, first=FEW, again=(OK,)),
+        *each("an equal one long before", both, thing=_before(SAME, 60.0), first=FEW, calm=True),
+        *each(
+            "an equal one just before, wide",
+            both,
+            thing=_before(SAME, 2.0),
+            first=FEW,
+            bounds=WIDE,
+            stamped=False,
+        ),
+        *each("an equal one before, none", both, thing=_before(SAME, 60.0), first=FEW, **untimed),
+        *each("a near one just before", both, thing=_before(NEAR, 0.125), first=FEW),
+        *each("one without a time", both, thing=_before(BLURRED, 60.0), first=FEW),
+        *each("an equal one later", CREATE, first=(a.RESET, a.HUNG), **later, calm=True),
+        *each("a full list", both, crowd=True, first=FEW),
         *each("hosts behind", both, model=Listing(ours=-0.25, others=0.25), first=FEW, calm=True),
         *each("hosts ahead", both, model=Listing(ours=0.25, others=-0.25), first=FEW, calm=True),
-        *each("in turn", both[:1], runs=2, first=(OK, ERROR, RESET), misses=(UNREAD, DENIED), fails=1),
-        *each("in turn, apart", both[:1], model=Listing(apart=True), runs=2, first=(OK, ERROR, RESET)),
-        *each("at once", both[1:], runs=2, in_turn=False, first=(OK, ERROR), calm=True),
-        *each("at once elsewhere", both[1:], runs=2, in_turn=False, shared=False, first=(OK, ERROR), calm=True),
-        *each("an equal one later", both[:1], first=(RESET, HUNG), acts=("later",), acting=1,
-              crashes=(Crash("settle", 200.0),), calm=True),
-        *each("claimed by oneself", both[:1], first=(OK, ERROR, RESET), afterwards=AFTER),
-        SetUp(name="teams.create: blind", model=Team(), thing=(0,), first=ENDINGS, afterwards=AFTER, crashes=CRASHES),
-    ]  # fmt: skip
+        *each("in turn", CREATE, runs=2, first=(a.OK, *DOUBTS), misses=(a.UNREAD, a.DENIED), fails=1),
+        *each("in turn, apart", CREATE, model=Listing(apart=True), runs=2, first=(a.OK, *DOUBTS)),
+        *each("at once", TAGGED, runs=2, in_turn=False, first=(a.OK, a.ERROR), calm=True),
+        *each(
+            "at once elsewhere", TAGGED, runs=2, in_turn=False, shared=False, first=(a.OK, a.ERROR), calm=True
+        ),
+        *each("marks of one's own", TAGGED, model=own_marks, runs=2, in_turn=False, first=(a.OK, a.ERROR)),
+        *each("claimed by oneself", CREATE, first=(a.OK, *DOUBTS), afterwards=AFTER),
+    ]
+
+
+def _before(look: int, seconds: float) -> tuple[tuple[int, int, float, int], ...]:
+    """Give a list of one webhook that somebody else made before the first send."""
+    return ((0, look, START - seconds, OTHER),)
 
 
 def _large() -> list[SetUp]:
-    everything: dict[str, Any] = {"first": ENDINGS, "again": ENDINGS, "misses": (*PASSING, *REFUSING)}
+    whole: dict[str, Any] = {
+        "first": a.ENDINGS,
+        "again": a.ENDINGS,
+        "misses": (*a.PASSING, *REFUSING),
+        "fails": 2,
+    }
+    killed: dict[str, Any] = {**whole, "crashes": CRASHES}
     return [
-        setup
-        for write, acts in ACTS.items()
-        for setup in (
-            *each("failing reads, all", (write,), **everything, fails=3),
-            *each("all at once", (write,), **everything, fails=2, acts=acts, acting=2, crashes=CRASHES, afterwards=AFTER),
-            *each("all at once, clocks unknown", (write,), **everything, fails=2, acts=acts, acting=1, crashes=CRASHES, bounds=None),
-            *each("all at once, wide", (write,), **everything, fails=2, acts=acts, acting=2, bounds=WIDE, dawdle=6.0),
-            *each("all at once, slow", (write,), **everything, fails=1, acts=acts, acting=1, took=4.0, fresh=True, crashes=CRASHES),
-        )
-    ] + each("in turn, all", ("webhooks.create",), runs=2, **everything, fails=3)
+        *each("reads that fail three times", **{**whole, "fails": 3}),
+        *each("all, killed", **killed, afterwards=AFTER),
+        *(
+            setup
+            for write, acts in ACTS.items()
+            for setup in (
+                *each("all, others act", (write,), **killed, acts=acts, acting=2, afterwards=AFTER),
+                *each("all, others act, unknown", (write,), **killed, acts=acts, acting=1, bounds=None),
+                *each(
+                    "all, others act, wide",
+                    (write,),
+                    **whole,
+                    acts=acts,
+                    acting=2,
+                    bounds=WIDE,
+                    stamped=False,
+                ),
+                *each("all, others act, late", (write,), **whole, acts=acts, acting=1, dawdle=6.0),
+                *each("all, others act, slow", (write,), **killed, acts=acts, acting=1, took=4.0, fresh=True),
+            )
+        ),
+        *each("all, in turn", CREATE, runs=2, **whole),
+    ]
 
 
-SMALL, LARGE = _small(), _large()
+SMALL = [*_reads(), *_sends(), *_kills(), *_acting(), *_changes(), *_creates()]
+LARGE = _large()

@@ -1,0 +1,71 @@
+"""
+Load the modules that ship with one line of them changed, in memory; never touch them on disk.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import attrs
+
+from tests.exhaustive.steps import Subject
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import ModuleType
+
+PACKAGE = "invsvc_async.reconcile"
+CHAIN = ("clock", "same", "known", "find", "decide", "revise")  # each imports only from those before it
+
+
+@attrs.frozen
+class Mutant:
+    """One line that is wrong.  ``where``: part of the names of the set-ups that must notice."""
+
+    name: str
+    module: str
+    old: str
+    new: str
+    where: tuple[str, ...]
+
+
+def broken(mutant: Mutant) -> Subject:
+    """Load the modules with *mutant* in place of what ships."""
+    with _set_aside():
+        modules = {name: _load(name, mutant) for name in CHAIN}
+    return Subject(modules["decide"].decide, modules["revise"].stored)
+
+
+@contextmanager
+def _set_aside() -> Iterator[None]:
+    """Put the modules that ship back afterwards."""
+    package = sys.modules[PACKAGE]
+    names = [f"{PACKAGE}.{name}" for name in CHAIN]
+    shipped = {name: sys.modules.pop(name) for name in names if name in sys.modules}
+    try:
+        yield
+    finally:
+        for name in names:
+            sys.modules.pop(name, None)
+        sys.modules.update(shipped)
+        for name, module in shipped.items():
+            setattr(package, name.rpartition(".")[2], module)
+
+
+def _load(name: str, mutant: Mutant) -> ModuleType:
+    spec = importlib.util.find_spec(f"{PACKAGE}.{name}")
+    assert spec is not None
+    assert spec.origin is not None
+    source = Path(spec.origin).read_text(encoding="utf-8")
+    if name == mutant.module:
+        if source.count(mutant.old) != 1:
+            raise LookupError(f"{mutant.name}: its text stands {source.count(mutant.old)} times in {name}.py")
+        source = source.replace(mutant.old, mutant.new)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    exec(compile(source, spec.origin, "exec"), module.__dict__)  # noqa: S102 - our own source, one line changed
+    return module

@@ -1,0 +1,276 @@
+"""
+Make each step from one place of a walk to the next: decide, then all that the world may answer; never judge.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from invsvc_async.operations import BY_NAME
+from invsvc_async.reconcile.evidence import Done, End, Evidence, Read, Reading, Send, Tick, Verdict, Wait
+from tests.exhaustive.answers import LATE
+from tests.exhaustive.judge import ENDING, MOST_STEPS, PROOF, hold, judge, judge_send
+from tests.exhaustive.models import Listing, Team
+from tests.exhaustive.setup import NEVER, Crash, Node, Run, SetUp, resumed
+from tests.exhaustive.world import Pending, World, evolve, landed, stamp
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from invsvc_async.operations import Operation
+    from invsvc_async.reconcile.intent import Intent, Sent
+    from tests.exhaustive.answers import Ending
+
+WINDOWS = {"short": 2.0, "long": 15.0}
+DIES_AFTER = 0.25  # s from the start of the attempt in which a process is killed
+
+
+@attrs.frozen
+class Subject:
+    """What is walked: the two functions that ship, or broken ones."""
+
+    decide: Callable[..., Any]
+    stored: Callable[..., Any]
+
+
+@attrs.frozen
+class Steps:
+    """The steps in one small world."""
+
+    setup: SetUp
+    subject: Subject
+
+    @property
+    def operation(self) -> Operation:
+        """Give the row of the table."""
+        return BY_NAME[self.setup.model.operation]
+
+    def after(self, node: Node, run: Run) -> Iterator[Node]:
+        """Give every place that follows *node*, where *run* is the next to act."""
+        hold(ENDING, run.steps < MOST_STEPS, "it never ends")
+        decision = self.subject.decide(self.operation, run.intent, run.history)
+        if node.sign % 64 == 0:
+            again = self.subject.decide(self.operation, run.intent, run.history)
+            hold(ENDING, again == decision, "the same history gave two decisions")
+        run = run._replace(steps=run.steps + 1)
+        if self.setup.crashes and not node.crashed and not run.spared:
+            yield from self._killed(node, run)
+            run = run._replace(spared=True)
+        match decision:
+            case Done():
+                yield self._done(node, run, decision)
+            case Wait(seconds):
+                hold(ENDING, seconds > 0, "a wait of no time")
+                yield self._waited(node, run, seconds)
+            case Read():
+                yield from self._read(node, run)
+            case Send():
+                yield from self._send(node, run, decision)
+
+    def _done(self, node: Node, run: Run, done: Done) -> Node:
+        judge(self.setup, node, run, done)
+        runs, claims = [*node.runs], node.claims
+        runs[run.number] = run._replace(done=done)
+        if isinstance(self.setup.model, Listing) and done.verdict is Verdict.APPLIED and done.value:
+            claims = (*claims, (done.value["id"], run.number))
+        if run.number + 1 < len(runs) and runs[run.number + 1].now == NEVER:
+            begin = max(run.now, run.over + self.setup.margin) if run.doubt else run.now
+            runs[run.number + 1] = runs[run.number + 1]._replace(now=begin, history=(Tick(begin),))
+        sign = hash((node.sign, run.now, tuple(Verdict).index(done.verdict)))
+        return node._replace(runs=tuple(runs), claims=claims, sign=sign)
+
+    def _waited(self, node: Node, run: Run, seconds: float) -> Node:
+        history = (*run.history, Tick(run.local() + seconds))
+        later = run._replace(now=run.now + seconds, history=history, absent=False)
+        return node.with_run(later, sign=hash((node.sign, run.number, later.now)))
+
+    # --- reads
+
+    def _read(self, node: Node, run: Run) -> Iterator[Node]:
+        setup, ended = self.setup, run.now + self.setup.took
+        for moment in (run.now, ended) if setup.fresh else (run.now,):
+            for world in evolve(node.world, moment - setup.lag, setup.model, setup.acts):
+                yield from self._shown(node._replace(world=world), run, moment)
+        if node.fails:
+            for miss in setup.misses:
+                reading = miss.reading(run.local(), self._claimed(node, run))
+                later = run._replace(now=run.now + miss.took, history=(*run.history, reading), absent=False)
+                sign = hash((node.sign, run.number, miss.code, run.now))
+                yield node.with_run(later, fails=node.fails - 1, sign=sign)
+
+    def _shown(self, node: Node, run: Run, moment: float) -> Iterator[Node]:
+        """Let a good read show the world of *node* as it is at *moment*."""
+        thing, model, took = node.world.thing, self.setup.model, self.setup.took
+        settled = run.now >= run.over
+        run = run._replace(
+            shown=run.shown or model.wanted(thing, run.number),
+            read_late=run.read_late or settled,
+            absent=settled and not node.effects(run.number) and not node.pending(run.number),
+            echo=False,
+        )
+        begun, claimed = run.local(), self._claimed(node, run)
+        for code, facts in self._readings(model.show(thing), moment):
+            reading = Reading(started=begun, ended=begun + took, claimed_by_others=claimed, **facts)
+            later = run._replace(now=run.now + took, history=(*run.history, reading))
+            truth = (thing, len(node.world.pending), len(node.world.effects))
+            yield node.with_run(later, sign=hash((node.sign, run.number, code, moment, run.now, truth)))
+
+    def _readings(self, seen: Any, moment: float) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Give what the wire may carry where *seen* is the truth, each with a code of its own."""
+        setup = self.setup
+        if isinstance(setup.model, Team):
+            yield 40, {"finding": seen}
+            return
+        facts: dict[str, Any] = {
+            "own_envelope": True,
+            "status": 200 if seen is not None else 404,
+            "seen": seen,
+            "stamp": stamp(moment, setup.drift) if setup.stamped else None,
+        }
+        if not isinstance(seen, list):
+            yield 41, facts
+        elif not setup.crowd:
+            yield 42, {**facts, "raw_count": len(seen)}
+        else:
+            for left_out in range(len(seen) + 1):
+                rest = seen[: left_out - 1] + seen[left_out:] if left_out else seen
+                yield 43 + left_out, {**facts, "seen": rest, "raw_count": 100, "full": True}
+
+    def _claimed(self, node: Node, run: Run) -> frozenset[str]:
+        if not self.setup.shared:
+            return frozenset()
+        own = self.setup.own_claims
+        return frozenset(number for number, by in node.claims if own or by != run.number)
+
+    # --- sends
+
+    def _send(self, node: Node, run: Run, send: Send) -> Iterator[Node]:
+        judge_send(self.setup, node, run, send)
+        if run.mode == "settle":
+            basis = Evidence(basis="absence" if run.doubt else "never sent")
+            yield self._done(node, run, Done(verdict=Verdict.NOT_APPLIED, reason="absent", evidence=basis))
+            return
+        for late in {0.0, self.setup.dawdle}:
+            begun = run._replace(now=run.now + late)
+            if send.not_after is not None and begun.local() > send.not_after:
+                yield self._attempted(node, begun, send, LATE, begun.over)
+                continue
+            for world in evolve(node.world, begun.now, self.setup.model, self.setup.acts):
+                yield from self._attempts(node._replace(world=world), begun, send)
+
+    def _attempts(self, node: Node, run: Run, send: Send) -> Iterator[Node]:
+        setup = self.setup
+        for ending in setup.first if run.sends == 0 else setup.again:
+            yield from self._attempt(node, run, send, ending)
+        for crash in () if node.crashed else setup.crashes:
+            if crash.kept != "nothing" or not crash.journaled:
+                yield self._killed_in_flight(node, run, send, crash)
+
+    def _attempt(self, node: Node, run: Run, send: Send, ending: Ending) -> Iterator[Node]:
+        setup = self.setup
+        ended = run.now + ending.lasts(send.attempt_timeout) + setup.nap
+        over = ended + WINDOWS[ending.window] if ending.window else run.over
+        worlds: list[World | None] = [node.world]
+        if ending.effect == "yes":
+            moments = (run.now, ended) if setup.model.timed and setup.in_turn else (run.now,)
+            worlds = [landed(node.world, at, run.number, setup.model) for at in moments]
+        elif ending.effect == "maybe":
+            worlds = [_in_flight(node.world, run.number, run.now, over + setup.late)]
+        for world in worlds:
+            if world is not None:
+                yield self._attempted(node._replace(world=world), run, send, ending, over)
+
+    def _attempted(self, node: Node, run: Run, send: Send, ending: Ending, over: float) -> Node:
+        setup, world = self.setup, node.world
+        told, unsure, left = ending.effect == "yes", ending.effect == "maybe", ending.end is not End.NOT_SENT
+        value = setup.model.answer(world.thing, world.effects[-1][1]) if told else None
+        mark = stamp(run.now + setup.nap, setup.drift) if setup.stamped else None
+        attempt = ending.attempt(run.local(), send.attempt_timeout, value, mark)
+        ended = attempt.ended + run.shift + setup.nap
+        later = run._replace(
+            now=ended,
+            history=(*run.history, attempt),
+            shift=run.shift + setup.nap,
+            sends=run.sends + left,
+            resends=run.resends + (run.doubt and left),
+            doubt=run.doubt or unsure,
+            over=max(over, run.over),
+            first=run.now if run.first is None and (unsure or told) else run.first,
+            since=ended if run.since is None and unsure else run.since,
+            absent=False,
+            told=run.told or told,
+            shown=run.shown or told,
+            read_late=False,
+            echo=run.doubt and ending.status in (404, 409),
+            spared=False,
+        )
+        sign = hash((node.sign, run.number, ending.code, run.now, world.thing, len(world.pending)))
+        return node.with_run(later, sign=sign)
+
+    # --- kills, and settling once more
+
+    def _killed(self, node: Node, run: Run) -> Iterator[Node]:
+        """Kill the process between two steps: before the first send, or right after an attempt."""
+        for crash in self.setup.crashes:
+            if crash.kept != "nothing" or not crash.journaled or not run.sends:
+                yield self._taken_up(node, run, self._kept(run, crash), crash)
+
+    def _killed_in_flight(self, node: Node, run: Run, send: Send, crash: Crash) -> Node:
+        intent = run.intent
+        if crash.kept != "nothing":
+            intent = self.subject.stored(self.operation, run.intent, run.history, send=send, at=run.local())
+            hold(PROOF, len(intent.sent) > len(run.intent.sent), "the send about to begin is not stored")
+        dead = run.now + DIES_AFTER
+        over = (dead if crash.gone else run.now + send.attempt_timeout) + WINDOWS["long"]
+        world = _in_flight(node.world, run.number, run.now, over + self.setup.late)
+        first = run.now if run.first is None else run.first
+        run = run._replace(now=dead, sends=run.sends + 1, first=first, over=max(over, run.over))
+        return self._taken_up(node._replace(world=world), run, intent, crash)
+
+    def settled(self, node: Node, crash: Crash) -> Node:
+        """Settle the first run's intent once more after its verdict."""
+        run = node.runs[0]
+        return self._taken_up(node, run, self._kept(run, crash), crash)
+
+    def _kept(self, run: Run, crash: Crash) -> Intent:
+        """Give the revision of the intent that outlived the process."""
+        if crash.kept == "nothing":
+            return run.intent
+        intent: Intent = self.subject.stored(self.operation, run.intent, run.history, at=run.local())
+        if crash.kept == "start":
+            return attrs.evolve(intent, sent=tuple(attrs.evolve(sent, end=None) for sent in intent.sent))
+        return intent
+
+    def _taken_up(self, node: Node, run: Run, intent: Intent, crash: Crash) -> Node:
+        now, jump = run.now + crash.delay, self.setup.jump
+        unproven = not (intent.sent or crash.journaled)
+        begun = Run(
+            run.number,
+            now,
+            intent,
+            (resumed(crash, now - run.shift + jump),),
+            shift=run.shift - jump,
+            mode=crash.mode,
+            sends=run.sends,
+            doubt=unproven or any(_unsure(sent) for sent in intent.sent),
+            over=run.over,
+            first=run.first,
+            since=now,
+            spared=True,
+            told=run.told,
+            live=run.done,
+        )
+        sign = hash(
+            (node.sign, run.number, now, crash.mode == "settle", crash.journaled, crash.gone, len(crash.kept))
+        )
+        return node.with_run(begun, sign=sign, crashed=True)
+
+
+def _unsure(sent: Sent) -> bool:
+    return sent.end is None or sent.end.kind in WINDOWS
+
+
+def _in_flight(world: World, run: int, earliest: float, latest: float) -> World:
+    return world._replace(pending=(*world.pending, Pending(run, earliest, latest)))
