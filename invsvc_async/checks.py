@@ -15,17 +15,17 @@ from invsvc_async.errors import InvalidRequestError
 from invsvc_async.forms import FORMS, METADATA, is_segment, quoted, texts_of
 from invsvc_async.models.common import UNSET
 from invsvc_async.operations import Form, Operation, Parameter
-from invsvc_async.reconcile.evidence import Wire
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from invsvc_async.reconcile.evidence import Wire
     from invsvc_async.settings import ParameterNames
 
 __all__ = ["Checked", "are_parameters", "check", "check_team", "wire_name"]
 
 
-@attrs.frozen(kw_only=True)
+@attrs.define(kw_only=True)
 class Checked:
     """Arguments as they go on the wire: path values unquoted, query values as text, the body as JSON."""
 
@@ -57,7 +57,8 @@ def check(
         value = arguments[parameter.name]
         if value is not UNSET:
             _place(parameter, value, checked, names, problems)
-    check_team(team, problems)
+    if team is not None:
+        check_team(team, problems)
     if operation.shape == "list":
         _check_range(checked, names, problems)
     if extra_query is not None:
@@ -107,7 +108,7 @@ def _place(
 
 def check_team(team: object, problems: Problems) -> None:
     """Check the Connect parameter, which every operation takes."""
-    if team is not None and not (isinstance(team, str) and is_segment(team)):
+    if not (isinstance(team, str) and is_segment(team)):
         problems.append(f"team: {quoted(team) if isinstance(team, str) else kind_of(team)} is no team id")
 
 

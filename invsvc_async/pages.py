@@ -22,11 +22,11 @@ from invsvc_async.errors import (
 from invsvc_async.filters import filters_of, first_stranger
 from invsvc_async.models.common import Model, Page
 from invsvc_async.positions import FIRST, Place, Position, read_token, write_token
-from invsvc_async.session import Request, View
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Generator
 
+    from invsvc_async.session import Request, View
     from invsvc_async.wire import Envelope
 
 

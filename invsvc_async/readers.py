@@ -7,7 +7,6 @@ returns a finding.  What a reader raises counts as a failed read, which proves n
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal
 
 import attrs
@@ -16,6 +15,8 @@ from invsvc_async.errors import InvalidRequestError, NotFoundError
 from invsvc_async.reconcile.evidence import Absent, Applied, CannotTell, Wire
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from invsvc_async.client import Client
     from invsvc_async.reconcile.evidence import Finding, Reader
     from invsvc_async.reconcile.intent import Intent

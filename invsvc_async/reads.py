@@ -19,13 +19,14 @@ from invsvc_async.errors import (
     TransportError,
     UnreadableResponseError,
 )
-from invsvc_async.session import Request, View
+from invsvc_async.reconcile.evidence import End
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from tenacity import RetryCallState
 
+    from invsvc_async.session import Request, View
     from invsvc_async.transport import Exchange
     from invsvc_async.wire import Envelope
 
@@ -50,15 +51,14 @@ async def read(view: View, request: Request, *, deadline: float | None = None) -
     Spec: Errors, Status codes.
 
     """
+    now = asyncio.get_running_loop().time()
     if deadline is None:
-        deadline = asyncio.get_running_loop().time() + view.timeouts.call
-    call = _Call(view, request, deadline)
-    try:
-        envelope = await call.once()
-    except (ServiceError, TransportError) as error:
-        if not _is_transient(error):
-            raise
-        envelope = await call.again(error)
+        deadline = now + view.timeouts.call
+    exchange = await view.attempt(request, deadline=min(deadline, now + view.timeouts.attempt))
+    if exchange.end is End.ANSWERED and exchange.status is not None and exchange.status < 300:
+        envelope = view.opened(request, exchange)
+    else:
+        envelope = await _Call(view, request, deadline).after(exchange)
     view.session.quota.refund(view.reads.refund)
     return envelope
 
@@ -129,7 +129,7 @@ def _is_transient(error: BaseException) -> bool:
 
 @attrs.define(eq=False)
 class _Call:
-    """One read, however many requests it takes."""
+    """One read whose first request was no success."""
 
     view: View
     request: Request
@@ -138,9 +138,18 @@ class _Call:
     token_renewed: bool = False
     failure: BaseException | None = None  # the last, where another request follows it
 
-    async def once(self) -> Envelope:
-        """Send one request (two, if the first showed a stale token) and open its answer."""
-        exchange = await self._attempt()
+    async def after(self, exchange: Exchange) -> Envelope:
+        """Judge the first request, and go on from there."""
+        self.timed_out = exchange.timed_out
+        try:
+            return await self._judged(exchange)
+        except (ServiceError, TransportError) as error:
+            if not _is_transient(error):
+                raise
+            return await self._again(error)
+
+    async def _judged(self, exchange: Exchange) -> Envelope:
+        """Open an answer; if it shows a stale token, that of one more request."""
         if exchange.status == 401 and not self.token_renewed and await self.view.renew_token(exchange):
             self.token_renewed = True
             exchange = await self._attempt()
@@ -155,7 +164,7 @@ class _Call:
         self.timed_out = exchange.timed_out
         return exchange
 
-    async def again(self, first: ServiceError | TransportError) -> Envelope:
+    async def _again(self, first: ServiceError | TransportError) -> Envelope:
         """Retry after *first*, which counts as the first attempt."""
         from tenacity import AsyncRetrying, retry_if_exception
 
@@ -170,7 +179,7 @@ class _Call:
             with attempt:
                 if attempt.retry_state.attempt_number == 1:
                     raise first
-                return await self.once()
+                return await self._judged(await self._attempt())
         raise AssertionError  # pragma: no cover - tenacity returns or raises
 
     def _left(self) -> float:

@@ -133,7 +133,8 @@ class Unlisted(Resource):
                 f"method: {quoted(str(method))} is none of {', '.join(methods)}; others may go with {other}"
             )
         _check_path(path, problems)
-        check_team(team, problems)
+        if team is not None:
+            check_team(team, problems)
         query = texts_of("params", params or {}, problems)
         if "team" in query:
             problems.append("params.team: use the argument team")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from datetime import date
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -20,7 +19,7 @@ from invsvc_async.operations import BY_NAME, TABLE
 from invsvc_async.outcome import Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
 
 UUID4 = "0b9e6b0a-3f52-4d0e-9a6f-6f0d7b8f5a11"
 GRAPH = {"nodes": [], "edges": [], "viewport": {"x": 0, "y": 0, "zoom": 1.5}}
