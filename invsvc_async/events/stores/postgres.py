@@ -209,21 +209,30 @@ class PostgresStore:
         except ImportError:
             raise ConfigurationError("PostgresStore needs asyncpg: install invsvc-async[postgres].") from None
         try:
-            pool = await self._pooled(asyncpg.create_pool)
+            pool = await self._pooled(asyncpg)
             async with pool.acquire(timeout=_TIMEOUT) as connection:
                 yield connection
-        except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        except (
+            OSError,
+            TimeoutError,
+            asyncpg.PostgresError,
+            asyncpg.InterfaceError,
+            asyncpg.InternalClientError,  # seen where the server ended the connection just before
+        ) as error:
             why = type(error).__name__  # the text may hold what was to be stored
             raise JournalError(f"PostgreSQL failed ({why}). See that it runs and can be reached.") from error
 
-    async def _pooled(self, create_pool: Any) -> Any:  # Any: asyncpg has no types of its own
+    async def _pooled(self, asyncpg: Any) -> Any:  # Any: it has no types of its own
         async with self._opening:
             if self._pool is None:
-                self._pool = await create_pool(
+                # given back without the usual reset, which costs a second trip: we leave no state behind
+                lasting = type("Lasting", (asyncpg.Connection,), {"get_reset_query": lambda _: ""})
+                self._pool = await asyncpg.create_pool(
                     self._dsn,
                     min_size=1,
                     max_size=self._connections,
                     timeout=_TIMEOUT,
                     command_timeout=_TIMEOUT,
+                    connection_class=lasting,
                 )
             return self._pool
