@@ -40,9 +40,11 @@ def cell(item: Any, path: str) -> str:  # Any: a model, or plain data
     """Tell what stands at a dotted *path* of *item*: nothing where it is absent, "!" where it is broken."""
     for name in path.split("."):
         try:
-            item = item.get(name) if is_object(item) else getattr(item, name, None)
-        except FieldError:
-            return "!"
+            item = item.get(name) if is_object(item) else getattr(item, name)
+        except FieldError as error:
+            return "" if error.why == "absent" else "!"
+        except AttributeError:
+            return ""
     return text_of(item)
 
 

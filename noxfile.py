@@ -1,0 +1,112 @@
+"""
+Run every check of the project, each in an environment of its own; never need a service or a global install.
+
+A bare ``nox`` runs the tests, the linters and the type checkers.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import nox
+
+HERE = Path(__file__).parent
+OWN = f"{sys.version_info.major}.{sys.version_info.minor}"  # always there: coverage is taken on it
+PYTHONS = sorted({"3.11", "3.12", "3.13", OWN}, key=lambda version: int(version.partition(".")[2]))
+FLOOR = 95  # % of branches of the package that the tests run
+
+nox.options.default_venv_backend = "uv|virtualenv"
+nox.options.sessions = ["tests", "lint", "types"]
+nox.options.error_on_missing_interpreters = False
+
+
+def _show_pyenv() -> None:
+    """Let pyenv's stand-ins reach every version that it has: without this they answer for one only."""
+    if "PYENV_VERSION" in os.environ or not shutil.which("pyenv"):
+        return
+    listed = subprocess.run(["pyenv", "versions", "--bare"], capture_output=True, text=True, check=False)  # noqa: S607
+    found = [line for line in listed.stdout.split() if line.rpartition(".")[0] in PYTHONS]
+    if found:
+        os.environ["PYENV_VERSION"] = ":".join(reversed(found))
+
+
+_show_pyenv()
+
+
+@nox.session(python=PYTHONS)
+def tests(session: nox.Session) -> None:
+    """Run the tests; on nox's own Python, with coverage and its floor."""
+    session.install(".[dev]", "pytest-cov")
+    measured = session.python == OWN and not session.posargs
+    cover = ("--cov", "--cov-branch", "--cov-report=term", f"--cov-fail-under={FLOOR}") if measured else ()
+    session.run("python", "-m", "pytest", "-q", "-n", "2", *cover, *session.posargs)
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Check style, form and the floors of the house."""
+    session.install(".[lint]")
+    session.run("ruff", "check")
+    session.run("ruff", "format", "--check")
+    session.run("lint-imports")
+
+
+@nox.session
+def types(session: nox.Session) -> None:
+    """Check the types with mypy and pyright."""
+    session.install(".[dev,types]")
+    session.run("mypy")
+    session.run("pyright")
+
+
+@nox.session
+def demo(session: nox.Session) -> None:
+    """Run the demo: ``nox -s demo -- --seed 2``."""
+    session.install(".[cli]")
+    session.run("invsvc", "demo", *session.posargs)
+
+
+@nox.session
+def exhaustive(session: nox.Session) -> None:
+    """Walk the histories of small worlds: ``nox -s exhaustive -- --histories 500000``."""
+    session.install(".[dev]")
+    session.run("python", "-m", "tests.exhaustive", *session.posargs)
+
+
+@nox.session
+def mutants(session: nox.Session) -> None:
+    """Break the rules of writes, one line at a time: each break must be noticed."""
+    session.install(".[dev]")
+    wanted = "tests/exhaustive/test_mutants.py"
+    session.run("python", "-m", "pytest", "-q", "-n", "2", wanted, *session.posargs)
+
+
+@nox.session(python=PYTHONS[0])
+def lowest(session: nox.Session) -> None:
+    """Run the tests with the lowest versions that the package asks for."""
+    project = tomllib.loads((HERE / "pyproject.toml").read_text())["project"]
+    wanted = [*project["dependencies"], *project["optional-dependencies"]["cli"]]
+    constraints = Path(session.create_tmp()) / "lowest.txt"
+    constraints.write_text("\n".join(each.replace(">=", "==") for each in wanted))
+    session.install(".[dev]", "-c", str(constraints))
+    session.run("python", "-m", "pytest", "-q", "-n", "2", *session.posargs)
+
+
+@nox.session
+def build(session: nox.Session) -> None:
+    """Build sdist and wheel, check them, and use the wheel where nothing else is installed."""
+    session.install("build", "twine")
+    built = Path(session.create_tmp()) / "dist"
+    shutil.rmtree(built, ignore_errors=True)
+    session.run("python", "-m", "build", "--outdir", str(built))
+    session.run("twine", "check", "--strict", *map(str, built.iterdir()))
+    bare = session.create_tmp() + "/bare"
+    session.run("python", "-m", "venv", "--clear", bare)
+    session.run(f"{bare}/bin/pip", "install", "--quiet", *map(str, built.glob("*.whl")), external=True)
+    session.run(f"{bare}/bin/python", "-c", "from invsvc_async import *", external=True)
+    session.run(f"{bare}/bin/invsvc", external=True, success_codes=[2])  # says which extra it needs

@@ -1,0 +1,85 @@
+"""A service in another process, and the command line run in this one."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from invsvc_async.cli.app import run
+
+ROOT = Path(__file__).parents[2]
+ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("INVSVC_")}
+ENVIRONMENT["PYTHONPATH"] = str(ROOT)
+
+
+class Ran(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+class Served:
+    """The service that `invsvc serve` runs."""
+
+    def __init__(self, facts):
+        self.base_url, self.api_key = facts["base_url"], facts["api_key"]
+
+    def ask(self, path, body=None):
+        url = self.base_url.removesuffix("/v2") + path
+        with urllib.request.urlopen(url, data=None if body is None else body.encode(), timeout=5) as answer:  # noqa: S310
+            return json.loads(answer.read())
+
+    def script(self, operation, *steps):
+        self.ask("/_simulator/script", json.dumps({"operation": operation, "steps": steps}))
+
+
+def child(*arguments, **options):
+    return subprocess.Popen(  # noqa: S603
+        [sys.executable, "-m", "invsvc_async.cli", *arguments],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **{"env": ENVIRONMENT, **options},
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def served():
+    serving = child("serve", "--json", "--admin")
+    yield Served(json.loads(serving.stdout.readline()))
+    serving.send_signal(signal.SIGINT)
+    _, errors = serving.communicate(timeout=5)
+    assert (serving.returncode, errors) == (0, "")
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """Give an empty directory, and no setting inherited."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("BASE_URL", "API_KEY", "OAUTH_TOKEN", "PERSON_TOKEN", "TEAM", "PROFILE"):
+        monkeypatch.delenv(f"INVSVC_{name}", raising=False)
+    return tmp_path
+
+
+@pytest.fixture
+def invsvc(here, monkeypatch, served, capsys):
+    """Run one command line against the service."""
+    monkeypatch.setenv("INVSVC_BASE_URL", served.base_url)
+    monkeypatch.setenv("INVSVC_API_KEY", served.api_key)
+    return lambda *arguments: called(capsys, *arguments)
+
+
+@pytest.fixture
+def offline(here, capsys):
+    """Run one command line without any setting."""
+    return lambda *arguments: called(capsys, *arguments)
+
+
+def called(capsys, *arguments):
+    capsys.readouterr()
+    return Ran(run(arguments), *capsys.readouterr())

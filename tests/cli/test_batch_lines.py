@@ -1,0 +1,147 @@
+"""Writes as data: each line becomes a write, or is named with its number and what is wrong."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+
+from invsvc_async import ApiKey, Client, ConfigurationError, InvalidRequestError
+from invsvc_async.batch.lines import BadLine, Line, as_write, check_line, read_lines
+from invsvc_async.operations import BY_NAME, Kind
+
+CREATE = b'{"operation": "webhooks.create", "arguments": {"url": "https://a.example"}, "key": "row-1"}'
+
+
+@pytest.fixture
+def client():
+    return Client("http://127.0.0.1:1/v2", ApiKey("k"))
+
+
+def read(text, **options):
+    return list(read_lines(io.BytesIO(text), **options))
+
+
+def test_line_that_is_a_write():
+    """A line gives its operation, arguments and key, and its number counts empty lines too."""
+    assert read(b"\n" + CREATE + b"\r\n") == [
+        Line(2, "webhooks.create", {"url": "https://a.example"}, "row-1")
+    ]
+
+
+def test_line_with_the_least():
+    """Arguments and key may be left out."""
+    assert read(b'{"operation": "teams.create"}') == [Line(1, "teams.create", {}, None)]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (b"{", "is not JSON in UTF-8"),
+        (b'"\xff"', "is not JSON in UTF-8"),
+        (b"[]", "is not an object"),
+        (b"{}", "has no operation"),
+        (b'{"operation": 1}', "has no operation"),
+        (b'{"operation": "teams.create", "arguments": []}', "arguments that are not an object"),
+        (b'{"operation": "teams.create", "key": 7}', "key that is not a text"),
+        (b'{"operation": "teams.create", "argument": {}}', "has argument, which is not among"),
+    ],
+)
+def test_line_that_is_none(text, words):
+    """A bad line is named with its number and reason, and the lines after it are read."""
+    bad, good = read(text + b"\n" + CREATE)
+
+    assert isinstance(bad, BadLine)
+    assert bad.number == 1
+    assert words in str(bad)
+    assert isinstance(good, Line)
+
+
+def test_numbers_keep_their_digits():
+    """A decimal is the one that stands in the line."""
+    (line,) = read(b'{"operation": "teams.create", "arguments": {"credit_limit": 0.10}}')
+
+    assert str(line.arguments["credit_limit"]) == "0.10"
+
+
+class Counted(io.BytesIO):
+    most = 0
+
+    def readline(self, size=-1, /):
+        text = super().readline(size)
+        self.most = max(self.most, len(text))
+        return text
+
+
+def test_line_beyond_the_bound():
+    """A line of 10 MB is named with its length, never held whole, and the next line is read."""
+    file = Counted(b"x" * 10_000_000 + b"\n" + CREATE)
+
+    bad, good = read_lines(file)
+
+    assert str(bad) == "line 1: is 10,000,001 bytes long; the most is 1,048,576"
+    assert (good.number, good.key) == (2, "row-1")
+    assert file.most <= 2**20 + 1
+
+
+def test_line_at_the_bound():
+    """A line as long as the bound is read, with or without the end of line."""
+    assert isinstance(read(CREATE + b"\n", max_bytes=len(CREATE))[0], Line)
+    assert isinstance(read(CREATE, max_bytes=len(CREATE))[0], Line)
+    assert isinstance(read(CREATE, max_bytes=len(CREATE) - 1)[0], BadLine)
+
+
+def test_line_as_write(client):
+    """The write is the one that the method makes, under the line's key."""
+    write = as_write(client, "journeys.update", {"journey": "jrn_1", "name": "May"}, key="row-17")
+    write.close()
+
+    assert (write.intent.operation, write.intent.key) == ("journeys.update", "row-17")
+    assert (write.intent.path, write.intent.body) == ({"id": "jrn_1"}, {"name": "May"})
+
+
+@pytest.mark.parametrize(
+    ("operation", "arguments", "words"),
+    [
+        ("webhooks.make", {}, "'webhooks.make' is unknown"),
+        ("webhooks.list", {}, "'webhooks.list' is a read"),
+        ("webhooks.create", {"events": []}, "url: missing"),
+        ("webhooks.delete", {"webhook": "wh_1", "urll": 1}, "urll: not an argument; webhooks.delete takes"),
+        ("webhooks.create", {"url": "x", "events": ["invoice.created"]}, "url: "),
+        ("journeys.update", {"journey": "jrn_1", "name": ""}, "name: may not be empty"),
+        ("sheets.save_mapping", {"fields": {}, "reader": "x"}, "reader: not an argument"),
+    ],
+)
+def test_arguments_that_break_the_method(client, operation, arguments, words):
+    """What the method would refuse is refused, by the method's own names."""
+    with pytest.raises(InvalidRequestError) as caught:
+        as_write(client, operation, arguments)
+    assert words in str(caught.value)
+    assert words in str(check_line(client, Line(5, operation, arguments)))
+
+
+def test_operation_closed_to_the_credential(client):
+    """What the credential's kind may not do is a bad line too."""
+    arguments = {"team_id": "team_1", "testmode": True}
+
+    with pytest.raises(ConfigurationError):
+        as_write(client, "users.update_preferences", arguments)
+    assert "person's token" in str(check_line(client, Line(1, "users.update_preferences", arguments)))
+
+
+def test_line_that_is_good(client):
+    """Nothing is wrong with a good line, and checking it leaves no write behind."""
+    assert check_line(client, Line(1, "webhooks.delete", {"webhook": "wh_1"}, "k")) is None
+
+
+ODD = (None, True, -1, 10**30, "", "x", [], ["a"], [None], [{}], {}, {"a": 1}, {"nodes": {}, "edges": None})
+
+
+@pytest.mark.parametrize(
+    "operation", [row.name for row in BY_NAME.values() if row.kind is Kind.WRITE and row.listed]
+)
+def test_values_of_odd_forms(client, operation):
+    """Whatever JSON stands in an argument, the line is good or named: nothing else is raised."""
+    for parameter in BY_NAME[operation].parameters:
+        for value in ODD:
+            check_line(client, Line(1, operation, {parameter.name: value}))

@@ -1,0 +1,378 @@
+"""The commands, run against the service in a box in another process."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tests.cli.conftest import ENVIRONMENT, child
+
+pytestmark = pytest.mark.usefixtures("here")
+
+
+# --- get and list
+
+
+def test_get_by_resource_and_id(invsvc):
+    """A resource's name and an id print the thing, a field a line, off a terminal with tabs."""
+    ran = invsvc("get", "users", "usr_1")
+
+    assert ran.code == 0
+    assert ran.out.splitlines()[:2] == ["field\tvalue", "id\tusr_1"]
+
+
+def test_get_as_json(invsvc):
+    """JSON is the service's own form."""
+    told = json.loads(invsvc("get", "journeys.get", "jrn_1", "--json").out)
+
+    assert told["triggerType"] == "invoice.created"
+    assert isinstance(told["created_at"], int)
+
+
+def test_get_that_is_not_there(invsvc):
+    """What is not there fails in one line, with no traceback."""
+    ran = invsvc("get", "users", "nobody")
+
+    assert (ran.code, ran.out) == (1, "")
+    assert ran.err.startswith("invsvc: users.get: HTTP 404 resource_not_found")
+    assert len(ran.err.splitlines()) == 1
+
+
+def test_list_of_one_page(invsvc):
+    """Without --all one page is printed, and stderr says how to go on; going on gives the rest."""
+    first = invsvc("list", "invoices.egress", "--fields", "uuid,total")
+    token = first.err.split("--resume ")[1].strip()
+    rest = invsvc("list", "invoices.egress", "--fields", "uuid,total", "--resume", token)
+
+    assert len(first.out.splitlines()) == 11
+    assert len(rest.out.splitlines()) == 3
+    assert rest.err == ""
+    assert "1234567890.123456789" in first.out
+
+
+def test_list_of_all_pages_as_csv(invsvc):
+    """CSV has every field of the model, decimals and times whole, nested values as JSON."""
+    ran = invsvc("list", "invoices.egress", "limit=5", "--all", "--csv")
+    rows = list(csv.DictReader(io.StringIO(ran.out)))
+
+    assert len(rows) == 12
+    assert rows[0]["total"] == "1234567890.123456789"
+    assert rows[0]["created_at"].endswith("Z")
+    assert json.loads(rows[0]["client"])["legal_name"]
+
+
+def test_list_as_lines_of_json(invsvc):
+    """Each item is a line of its own, as JSON is an array of them."""
+    lines = invsvc("list", "invoices.payment_complements", "--jsonl").out.splitlines()
+    array = json.loads(invsvc("list", "invoices.payment_complements", "--json").out)
+
+    assert [json.loads(line) for line in lines] == array
+    assert len(array) == 3
+
+
+def test_list_with_filters(invsvc):
+    """Filters take the forms of the arguments: dates, metadata, whole numbers."""
+    ran = invsvc("list", "invoices.egress", "metadata.order=A-3", "created_after=2020-01-01", "--json")
+
+    assert [item["metadata"] for item in json.loads(ran.out)] == [{"order": "A-3"}]
+
+
+def test_list_without_rows_as_csv(invsvc):
+    """The head of a CSV is there even where no row is."""
+    out = invsvc("list", "invoices.egress", "series=none", "--csv", "--fields", "uuid,total").out
+
+    assert out == "uuid,total\n"
+
+
+def test_list_that_is_full(invsvc):
+    """A list of webhooks as long as asked for may hide more, and says so."""
+    for n in (1, 2):
+        invsvc("write", "webhooks.create", f"url=https://full.example/{n}", "events=invoice.created")
+
+    assert "more may be missing" in invsvc("list", "webhooks", "limit=2").err
+
+
+def test_list_whose_second_page_fails(invsvc, served):
+    """What came before a failure is printed, with the token that goes on behind it."""
+    served.script("invoices.egress", "pass", "404")
+
+    ran = invsvc("list", "invoices.egress", "limit=5", "--all", "--json")
+
+    assert ran.code == 1
+    assert len(json.loads(ran.out)) == 5
+    assert "go on with --resume " in ran.err
+
+
+def test_list_with_a_broken_field(invsvc, served):
+    """A field that breaks its type costs itself, and is counted."""
+    served.script("invoices.egress", "bad item")
+
+    ran = invsvc("list", "invoices.egress", "--fields", "total", "limit=1")
+
+    assert ran.out == "total\n!\n"
+    assert "1 fields broke their types" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["list", "invoices"], "invoices: not one of invoices.egress"),
+        (["get", "webhooks.create"], "webhooks.create: not one of"),
+        (["get", "users"], "missing a required argument: 'user_id'"),
+        (["get", "users", "usr_1", "usr_2"], "'usr_2': write name=value"),
+        (["list", "invoices.egress", "limit=x"], "limit: 'x' is no whole number"),
+        (["list", "invoices.egress", "created_after=soon"], "created_after: 'soon' is no ISO 8601"),
+        (["list", "invoices.egress", "status=paid"], "status: 'paid' is none of"),
+        (["list", "webhooks", "--csv", "--json"], "choose one of"),
+        (["write"], "give the operation and its arguments, or --file"),
+        (["write", "webhooks.make"], "webhooks.make: not one of"),
+        (["write", "journeys.update", "jrn_1", "graph=[1"], "graph: '[1' is no journey graph"),
+        (["write", "journeys.update", "jrn_1", "name:=nope"], "name: 'nope' is no JSON value"),
+        (["serve", "--faults", "kinds=rain"], "rain is not among"),
+        (["nonsense"], "No such command"),
+    ],
+)
+def test_usage_that_is_wrong(invsvc, arguments, words):
+    """Wrong usage ends with 2 and says what is wrong, before anything is sent."""
+    ran = invsvc(*arguments)
+
+    assert (ran.code, ran.out) == (2, "")
+    assert words in " ".join(ran.err.replace("│", " ").split())
+
+
+def test_settings_that_are_missing(offline):
+    """Without an address it says what to set."""
+    ran = offline("list", "webhooks")
+
+    assert ran.code == 2
+    assert "INVSVC_BASE_URL" in ran.err
+
+
+# --- write, settle, explain
+
+
+def test_write_from_arguments(invsvc):
+    """A write prints its verdict, its story and its value, the secret included: it comes once."""
+    ran = invsvc(
+        "write", "webhooks.create", "url=https://w.example/1", "events=invoice.created,invoice.canceled"
+    )
+
+    assert ran.code == 0
+    assert ran.out.startswith("APPLIED  the service answered so\nwebhooks.create, intent ")
+    assert '\nevents\t["invoice.created","invoice.canceled"]\n' in ran.out
+    assert "\nsecret\twhsec_" in ran.out
+
+
+def test_write_from_a_file(invsvc, here):
+    """A file holds one write as data, under its key."""
+    one = {
+        "operation": "journeys.update",
+        "arguments": {"journey": "jrn_1", "description": None},
+        "key": "row-1",
+    }
+    (here / "one.json").write_text(json.dumps(one))
+
+    told = json.loads(invsvc("write", "--file", "one.json", "--json").out)
+
+    assert (told["verdict"], told["applied"], told["intent"]["key"]) == ("applied", True, "row-1")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [("", "0 writes"), ('{"operation": "teams.create"}\n' * 2, "2 writes"), ("{", "line 1: is not JSON")],
+)
+def test_write_from_a_file_that_holds_none(invsvc, here, text, words):
+    """A file with no write, a bad one, or several is refused."""
+    (here / "one.json").write_text(text)
+
+    ran = invsvc("write", "--file", "one.json")
+
+    assert ran.code == 2
+    assert words in ran.err
+
+
+def test_write_with_null_as_json(invsvc):
+    """What name=value cannot say, name:=JSON does."""
+    told = json.loads(invsvc("write", "journeys.update", "jrn_1", "description:=null", "--json").out)
+
+    assert told["value"]["description"] is None
+
+
+def test_write_whose_answer_is_lost(invsvc, served):
+    """A delete in doubt is found out by reading, and done."""
+    hook = json.loads(
+        invsvc("write", "webhooks.create", "url=https://w.example/2", "events=invoice.created", "--json").out
+    )
+    served.script("webhooks.delete", "apply, then reset")
+
+    ran = invsvc("write", "webhooks.delete", hook["value"]["id"])
+
+    assert ran.code == 0
+    assert "answer lost" in ran.out
+
+
+def test_write_that_is_refused(invsvc):
+    """A definite no ends with 1 and the service's words."""
+    ran = invsvc("write", "journeys.update", "jrn_none", "name=May")
+
+    assert ran.code == 1
+    assert ran.out.startswith("REFUSED")
+    assert "HTTP 404" in ran.out
+
+
+def test_secret_that_was_lost(invsvc, served):
+    """A webhook found by reading is applied, and its secret is said to be gone."""
+    served.script("webhooks.create", "apply, then 500")
+
+    ran = invsvc(
+        "write", "webhooks.create", "url=https://w.example/lost", "events=invoice.created", "tag:=true"
+    )
+
+    assert ran.code == 0
+    assert "its secret was in the lost answer" in ran.out
+
+
+def test_write_whose_fate_is_open(invsvc, served, here):
+    """Unknown ends with 3; the intent is kept in a file, and settling it only reads."""
+    served.script("sheets.save_mapping", "apply, then reset")
+
+    ran = invsvc("write", "sheets.save_mapping", 'fields={"amount": "Monto"}', "--json")
+    (kept,) = here.glob("invsvc-intent-*.json")
+
+    assert ran.code == 3
+    assert json.loads(ran.out)["verdict"] == "unknown"
+    assert f"invsvc settle {kept.name}" in ran.err
+
+    arrivals = served.ask("/_simulator/arrivals?operation=sheets.save_mapping")
+    settled = invsvc("settle", kept.name)
+
+    assert settled.code == 3
+    assert settled.out.startswith("UNKNOWN")
+    assert served.ask("/_simulator/arrivals?operation=sheets.save_mapping") == arrivals
+
+
+def test_settle_of_what_happened(invsvc, served, here):
+    """An intent whose write happened is settled as applied, and its story can be kept."""
+    hook = json.loads(
+        invsvc("write", "webhooks.create", "url=https://w.example/3", "events=invoice.created", "--json").out
+    )
+    intent = json.loads(invsvc("write", "webhooks.delete", hook["value"]["id"], "--json").out)["intent"]
+    (here / "intent.json").write_text(json.dumps(intent))
+
+    assert invsvc("settle", "intent.json", "--story", "story.json").code == 0
+    assert invsvc("explain", "story.json").code == 0
+
+
+def test_explain_of_a_story(invsvc, offline):
+    """A story replays offline to the verdict that was said, decision by decision."""
+    invsvc("write", "journeys.update", "jrn_1", "name=Once more", "--story", "story.json")
+
+    ran = offline("explain", "story.json")
+    told = json.loads(offline("explain", "story.json", "--json").out)
+
+    assert ran.code == 0
+    assert "attempt: done: applied (the service answered so)" in ran.out
+    assert (told["said"], told["verdict"], told["same"]) == ("applied", "applied", True)
+
+
+def test_explain_of_another_verdict(invsvc, here):
+    """A story that says what the rules do not fails, and names both."""
+    invsvc("write", "journeys.update", "jrn_1", "name=Once again", "--story", "story.json")
+    text = (here / "story.json").read_text()
+    (here / "story.json").write_text(text.replace('"verdict":"applied"', '"verdict":"unknown"'))
+
+    ran = invsvc("explain", "story.json")
+
+    assert ran.code == 1
+    assert "says 'unknown'; the rules of this version say 'applied'" in ran.err
+
+
+def test_explain_of_what_is_no_story(offline, here):
+    """A file that is no story is said to be none."""
+    (here / "other.json").write_text("{}")
+
+    assert offline("explain", "other.json").code == 2
+
+
+# --- the whole program
+
+
+def test_interrupted_write(served, here):
+    """Ctrl-C in the middle of a write keeps its intent and says how to find out."""
+    before = served.ask("/_simulator/arrivals?operation=sheets.save_mapping")["arrivals"]
+    served.script("sheets.save_mapping", "apply, then hang")
+    keys = {"INVSVC_BASE_URL": served.base_url, "INVSVC_API_KEY": served.api_key}
+    writing = child("write", "sheets.save_mapping", "fields={}", env=ENVIRONMENT | keys, cwd=here)
+    while served.ask("/_simulator/arrivals?operation=sheets.save_mapping")["arrivals"] == before:
+        assert writing.poll() is None
+        time.sleep(0.02)
+    writing.send_signal(signal.SIGINT)
+    out, err = writing.communicate(timeout=10)
+
+    assert (writing.returncode, out) == (130, "")
+    assert "invsvc settle invsvc-intent-" in err
+    assert "Traceback" not in err
+    assert len(list(here.glob("invsvc-intent-*.json"))) == 1
+
+
+def test_help_is_light(offline):
+    """The help loads no command's work: neither aiohttp nor the client."""
+    code = (
+        "import sys; from invsvc_async.cli.app import run; code = run(['--help']); "
+        "sys.exit(code or sum(name in sys.modules for name in ('aiohttp', 'invsvc_async.client')))"
+    )
+    ran = subprocess.run(  # noqa: S603
+        [sys.executable, "-c", code], env=ENVIRONMENT, capture_output=True, text=True, check=False
+    )
+
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert all(name in ran.stdout for name in ("demo", "serve", "get", "list", "write", "settle", "explain"))
+
+
+def test_without_the_extra(here):
+    """Without typer the program names the extra to install, and no traceback."""
+    (here / "typer.py").write_text("raise ModuleNotFoundError('No module named typer', name='typer')")
+    path = f"{here}:{ENVIRONMENT['PYTHONPATH']}"
+    ran = child("--help", env={**ENVIRONMENT, "PYTHONPATH": path})
+    out, err = ran.communicate(timeout=10)
+
+    assert (ran.returncode, out) == (2, "")
+    assert err == "invsvc needs typer, of the extra `cli`: pip install 'invsvc-async[cli]'\n"
+
+
+def test_failure_of_the_program_itself(offline, here):
+    """A failure that is no error of the service's is one line, unless --debug asks for more."""
+    (here / "invsvc.toml").write_bytes(b"\xff")
+
+    ran = offline("list", "webhooks")
+
+    assert ran.code in (1, 2)
+    assert len(ran.err.splitlines()) == 1
+    with pytest.raises(Exception):  # noqa: B017, PT011 - whatever it is, it comes through
+        offline("--debug", "list", "webhooks")
+
+
+def test_version(offline):
+    """The version is the package's."""
+    from invsvc_async import __version__
+
+    assert offline("--version") == (0, f"{__version__}\n", "")
+
+
+def test_serve_for_people(here):
+    """Served for people, it prints what to paste, and ends at Ctrl-C."""
+    serving = child("serve")
+    lines = [serving.stdout.readline() for _ in range(3)]
+    serving.send_signal(signal.SIGINT)
+    rest, errors = serving.communicate(timeout=5)
+
+    assert "Ctrl-C ends it" in lines[0]
+    assert "export INVSVC_BASE_URL=http://127.0.0.1:" in rest
+    assert (serving.returncode, errors) == (0, "")
