@@ -66,21 +66,11 @@ class Invoices(Resource):
 
         """
         arguments = {
-            "limit": limit,
-            "cursor": cursor,
-            "order_by": order_by,
-            "order": order,
-            "created_after": created_after,
-            "created_before": created_before,
-            "idempotency_key": idempotency_key,
-            "client_id": client_id,
-            "client_tax_id": client_tax_id,
-            "status": status,
-            "series": series,
-            "folio": folio,
-            "metadata": metadata,
-            "page": page,
-        }
+            "limit": limit, "cursor": cursor, "order_by": order_by, "order": order,
+            "created_after": created_after, "created_before": created_before,
+            "idempotency_key": idempotency_key, "client_id": client_id, "client_tax_id": client_tax_id,
+            "status": status, "series": series, "folio": folio, "metadata": metadata, "page": page,
+        }  # fmt: skip
         return self._pages(
             models.Invoice, operations.INVOICES_EGRESS, arguments, team=team, prefetch=prefetch
         )
@@ -112,14 +102,10 @@ class Invoices(Resource):
 
         """
         arguments = {
-            "limit": limit,
-            "cursor": cursor,
-            "order_by": order_by,
-            "order": order,
-            "created_after": created_after,
-            "created_before": created_before,
+            "limit": limit, "cursor": cursor, "order_by": order_by, "order": order,
+            "created_after": created_after, "created_before": created_before,
             "idempotency_key": idempotency_key,
-        }
+        }  # fmt: skip
         operation = operations.INVOICES_PAYMENT_COMPLEMENTS
         return self._pages(models.Invoice, operation, arguments, team=team, prefetch=prefetch)
 

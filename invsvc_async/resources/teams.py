@@ -67,19 +67,12 @@ class Teams(Resource):
 
         """
         arguments = {
-            "legal_name": legal_name,
-            "tax_id": tax_id,
-            "tax_system": tax_system,
-            "address": address,
-            "brand": brand,
-            "support_email": support_email,
-            "support_phone": support_phone,
-            "generate_onboarding_url": generate_onboarding_url,
-            "metadata": metadata,
-            "add_members": add_members,
-            "add_master_team_members": add_master_team_members,
+            "legal_name": legal_name, "tax_id": tax_id, "tax_system": tax_system, "address": address,
+            "brand": brand, "support_email": support_email, "support_phone": support_phone,
+            "generate_onboarding_url": generate_onboarding_url, "metadata": metadata,
+            "add_members": add_members, "add_master_team_members": add_master_team_members,
             "credit_limit": credit_limit,
-        }
+        }  # fmt: skip
         request = self._request(operations.TEAMS_CREATE, arguments, extra_body=extra_body, team=team)
         return self._write(request, reader=reader)
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from invsvc_async import models, operations
+from invsvc_async.errors import InvalidRequestError
 from invsvc_async.models.common import UNSET, Unset
 from invsvc_async.resources.base import Resource
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping, Sequence
+    from collections.abc import Set as AbstractSet
     from typing import Any
 
     from invsvc_async.models import Deleted, Health, Webhook, WebhookList
@@ -68,7 +70,7 @@ class Webhooks(Resource):
         self,
         *,
         url: str,
-        events: Iterable[str],
+        events: Sequence[str] | AbstractSet[str],
         description: str | Unset = UNSET,
         status: Literal["active", "inactive"] | Unset = UNSET,
         tag: bool | str = False,
@@ -100,6 +102,7 @@ class Webhooks(Resource):
         """
         arguments = {"url": url, "events": events, "description": description, "status": status}
         request = self._request(operations.WEBHOOKS_CREATE, arguments, extra_body=extra_body, team=team)
+        _check_settling(tag, on_lost_secret)
         return self._write(request, tag=tag, on_lost_secret=on_lost_secret)
 
     def update(
@@ -107,7 +110,7 @@ class Webhooks(Resource):
         webhook: Webhook | str,
         *,
         url: str | Unset = UNSET,
-        events: Iterable[str] | Unset = UNSET,
+        events: Sequence[str] | AbstractSet[str] | Unset = UNSET,
         description: str | Unset = UNSET,
         status: Literal["active", "inactive"] | Unset = UNSET,
         extra_body: Mapping[str, Any] | None = None,  # Any: JSON
@@ -172,3 +175,13 @@ class Webhooks(Resource):
 
         """
         return await self._read(models.Health, self._request(operations.WEBHOOKS_HEALTH, {}))
+
+
+def _check_settling(tag: object, on_lost_secret: object) -> None:
+    problems: list[str] = []
+    if not isinstance(tag, bool) and not (isinstance(tag, str) and tag.isprintable() and tag.strip()):
+        problems.append("tag: is neither true, false nor a printable text")
+    if on_lost_secret not in {"raise", "keep"}:
+        problems.append("on_lost_secret: is neither 'raise' nor 'keep'")
+    if problems:
+        raise InvalidRequestError(problems, operation=operations.WEBHOOKS_CREATE.name)

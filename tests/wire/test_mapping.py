@@ -371,6 +371,30 @@ async def test_unlisted_read_that_leaves_its_bounds(recorder, method, path):
     assert recorder.arrived == []
 
 
+@pytest.mark.parametrize(
+    "given", [{"tag": 5}, {"tag": ""}, {"tag": "a\n"}, {"tag": None}, {"on_lost_secret": "ignore"}]
+)
+async def test_create_with_a_tag_that_is_none(recorder, given):
+    """A tag is a flag or a printable text, and a lost secret is raised or kept."""
+    async with Client(recorder.base_url, ApiKey("eyJ.key")) as client:
+        with pytest.raises(InvalidRequestError, match=next(iter(given))):
+            client.webhooks.create(url="https://me.example", events=["invoice.created"], **given)
+
+    assert recorder.arrived == []
+
+
+async def test_create_with_a_tag(recorder):
+    """The tag ends the description, one space behind the caller's own."""
+    recorder.payload = {"id": "wh_1"}
+    async with Client(recorder.base_url, ApiKey("eyJ.key")) as client:
+        hook = client.webhooks.create(
+            url="https://me.example", events=["invoice.created"], description="Dunning", tag="row-17"
+        )
+        await hook
+
+    assert json.loads(recorder.of("POST")[2])["description"] == "Dunning row-17"
+
+
 async def test_unlisted_write_that_reads(recorder):
     """A write by GET, with what JSON has no form for, or with a team in its query, is refused."""
     async with Client(recorder.base_url, ApiKey("eyJ.key")) as client:
