@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 
 import attrs
 
-from invsvc_async.reconcile.evidence import Bounds, Done, History, Resumed, Tick
+from invsvc_async.reconcile.evidence import Bounds, Done, History, Resumed
 from invsvc_async.reconcile.intent import Intent, Scope
 from invsvc_async.settings import ReconcilePolicy, Timeouts
 from tests.exhaustive.answers import OK, Ending, Miss
@@ -97,7 +97,7 @@ class SetUp:
                 number,
                 START if number == 0 or not self.in_turn else NEVER,
                 self.intent(number),
-                (Tick(START),),
+                (),
             )
             for number in range(self.runs)
         )

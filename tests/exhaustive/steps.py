@@ -77,7 +77,7 @@ class Steps:
             claims = (*claims, (done.value["id"], run.number))
         if run.number + 1 < len(runs) and runs[run.number + 1].now == NEVER:
             begin = max(run.now, run.over + self.setup.margin) if run.doubt else run.now
-            runs[run.number + 1] = runs[run.number + 1]._replace(now=begin, history=(Tick(begin),))
+            runs[run.number + 1] = runs[run.number + 1]._replace(now=begin)
         sign = hash((node.sign, run.now, tuple(Verdict).index(done.verdict)))
         return node._replace(runs=tuple(runs), claims=claims, sign=sign)
 

@@ -9,6 +9,7 @@ from concurrent.futures import ProcessPoolExecutor
 
 import pytest
 
+from invsvc_async.reconcile.evidence import Tick
 from tests.exhaustive.__main__ import main
 from tests.exhaustive.census import Task, take, work
 from tests.exhaustive.judge import Broken
@@ -83,7 +84,7 @@ def test_shortest_history_of_a_broken_rule():
     found, setup, error = Found(), SMALL[0], Broken(1, "words")
 
     for length in (3, 1, 2):
-        found.add(setup, error, setup.root().runs[0].history * length)
+        found.add(setup, error, (Tick(0.0),) * length)
 
     assert [len(history) for *_, history in found.broken] == [1]
 
