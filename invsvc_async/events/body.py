@@ -16,9 +16,12 @@ from invsvc_async.errors import MalformedEventError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Body", "Details", "body_of", "is_object", "malformed", "plain_of"]
+__all__ = [
+    "UNREADABLE", "Body", "Details", "decode_body", "decode_payload", "is_object", "malformed", "plain_of",
+    "unreadable",
+]  # fmt: skip
 
-_UNREADABLE: Final = (
+UNREADABLE: Final = (
     msgspec.DecodeError,
     RecursionError,
     ArithmeticError,  # an exponent that Decimal cannot hold
@@ -59,23 +62,23 @@ class Body(msgspec.Struct, gc=False):  # decoded JSON holds no cycles
     payload: msgspec.Raw = _ABSENT
 
 
-_body: Final[Callable[[bytes | msgspec.Raw], Body]] = msgspec.json.Decoder(Body, float_hook=Decimal).decode
+decode_body: Final[Callable[[bytes | msgspec.Raw], Body]] = msgspec.json.Decoder(
+    Body, float_hook=Decimal
+).decode
 _plain: Final[Callable[[bytes], Any]] = msgspec.json.Decoder(float_hook=Decimal).decode
 
 
-def body_of(raw: bytes | msgspec.Raw, whole: bytes) -> Body:
+def decode_payload(payload: msgspec.Raw, whole: bytes) -> Body:
     """
-    Decode the top level; the syntax of all the rest is checked on the way.
+    Decode the top level of a body in a wrapper.
 
     Raises:
-        MalformedEventError: It is not UTF-8, not JSON or not an object; ``.raw`` is of *whole*.
+        MalformedEventError: A field of it breaks its type; ``.raw`` is of *whole*.
     """
     try:
-        if raw is whole and not whole.isascii():
-            whole.decode()  # what is skipped is not checked for UTF-8
-        return _body(raw)
-    except _UNREADABLE as error:
-        raise malformed(f"it is not readable ({_reason(error)})", whole) from error
+        return decode_body(payload)
+    except UNREADABLE as error:
+        raise unreadable(error, whole) from error
 
 
 def plain_of(raw: bytes) -> dict[str, Any]:
@@ -87,8 +90,8 @@ def plain_of(raw: bytes) -> dict[str, Any]:
     """
     try:
         plain: dict[str, Any] = _plain(raw)
-    except _UNREADABLE as error:
-        raise malformed(f"a value cannot be held ({_reason(error)})", raw) from error
+    except UNREADABLE as error:
+        raise unreadable(error, raw) from error
     return plain
 
 
@@ -97,10 +100,13 @@ def is_object(raw: msgspec.Raw) -> bool:
     return memoryview(raw)[0] == _BRACE
 
 
-def _reason(error: Exception) -> str:
-    return str(error) if isinstance(error, msgspec.DecodeError) else type(error).__name__
-
-
 def malformed(why: str, raw: bytes) -> MalformedEventError:
     """Word the refusal of a body."""
     return MalformedEventError(f"The body is not an event: {why}. Look at .raw and at who sent it.", raw=raw)
+
+
+def unreadable(error: Exception, raw: bytes) -> MalformedEventError:
+    """Word the refusal of a body that could not be decoded."""
+    # only the decoder's own words are known to hold nothing of the body
+    told = str(error) if isinstance(error, msgspec.DecodeError) else type(error).__name__
+    return malformed(f"it is not readable ({told})", raw)

@@ -10,7 +10,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from invsvc_async.errors import MalformedEventError
-from invsvc_async.events.body import Body, body_of, is_object, malformed
+from invsvc_async.events.body import (
+    UNREADABLE,
+    Body,
+    decode_body,
+    decode_payload,
+    is_object,
+    malformed,
+    unreadable,
+)
 from invsvc_async.events.event import Event, InvoiceBatchCompleted, ResourceEvent, SatInvoiceSynced
 from invsvc_async.events.headers import TEST, value_of
 
@@ -44,13 +52,18 @@ def parse(body: bytes, headers: Headers | None = None) -> Event:
     Spec: Events.
     """
     raw = body if body.__class__ is bytes else _bytes(body)
-    content = body_of(raw, raw)
+    try:
+        if not raw.isascii():
+            raw.decode()  # what is skipped is not checked for UTF-8
+        content = decode_body(raw)
+    except UNREADABLE as error:
+        raise unreadable(error, raw) from error
     version: Version = "v1"
     if content.event is None:
         version, content = _other_version(content, raw)
     if content.data is None:
         raise malformed("it has no 'data'", raw)
-    is_test = content.test is True or (headers is not None and says_test(headers))
+    is_test = content.test is True or (headers is not None and value_of(headers, TEST) == "true")
     name = content.event or content.type or ""
     family = _SIGNED.get(name) or _signed_family(name, raw)
     if family is None:
@@ -58,8 +71,10 @@ def parse(body: bytes, headers: Headers | None = None) -> Event:
         return ResourceEvent(raw, is_test, content, version)
     if version != "v1":
         raise malformed(f"{name} has a body of its own, not one of {version}", raw)
-    _check_id(content.id, raw, is_test=is_test)
-    _check_time("created_at", content.created_at, _LAST_SECOND, raw)
+    if content.id is not None or not is_test:
+        _check_id(content.id, raw)
+    if content.created_at is not None:
+        _check_time("created_at", content.created_at, _LAST_SECOND, raw)
     return family(raw, is_test, content)
 
 
@@ -75,7 +90,7 @@ def _other_version(content: Body, raw: bytes) -> tuple[Version, Body]:
         return "v2", content
     if not is_object(content.payload):
         raise malformed("it has neither 'event', nor 'type', nor a 'payload'", raw)
-    inner = body_of(content.payload, raw)
+    inner = decode_payload(content.payload, raw)
     if inner.event is None:
         raise malformed("its 'payload' has no 'event'", raw)
     inner.test = content.test or inner.test
@@ -92,23 +107,23 @@ def _signed_family(name: str, raw: bytes) -> SignedFamily | None:
 def _check_resource(content: Body, version: Version, raw: bytes, *, is_test: bool) -> None:
     _check("livemode", content.livemode, bool, raw)
     if version == "v2":
-        _check_id(content.id, raw, is_test=is_test)
-        _check_time("created", content.created, _LAST_SECOND * 1000, raw)
+        if content.id is not None or not is_test:
+            _check_id(content.id, raw)
+        if content.created is not None:
+            _check_time("created", content.created, _LAST_SECOND * 1000, raw)
     else:
         _check("team", content.team, str, raw)
         _check("webhook", content.webhook, str, raw)
         _check("connectedTeamMetadata", content.connected_team_metadata, dict, raw)
 
 
-def _check_id(text: object, raw: bytes, *, is_test: bool) -> None:
-    if text is None and is_test:  # what a sample leaves out is not shown
-        return
+def _check_id(text: object, raw: bytes) -> None:
     if not isinstance(text, str) or not 0 < len(text) <= _ID_LENGTH or not text.isprintable():
         raise malformed(f"'id' is not a printable text of 1 to {_ID_LENGTH} characters", raw)
 
 
-def _check_time(field: str, ticks: Any, last: int, raw: bytes) -> None:
-    if ticks is not None and (ticks.__class__ is not int or not 0 <= ticks <= last):
+def _check_time(field: str, ticks: object, last: int, raw: bytes) -> None:
+    if type(ticks) is not int or not 0 <= ticks <= last:  # True is an int too
         raise malformed(f"{field!r} is not a whole number within the years 1970 to 9999", raw)
 
 

@@ -226,7 +226,7 @@ class PostgresStore:
         async with self._opening:
             if self._pool is None:
                 # given back without the usual reset, which costs a second trip: we leave no state behind
-                lasting = type("Lasting", (asyncpg.Connection,), {"get_reset_query": lambda _: ""})
+                lasting = type("Lasting", (asyncpg.Connection,), {"get_reset_query": _nothing})
                 self._pool = await asyncpg.create_pool(
                     self._dsn,
                     min_size=1,
@@ -236,3 +236,7 @@ class PostgresStore:
                     connection_class=lasting,
                 )
             return self._pool
+
+
+def _nothing(_: object) -> str:
+    return ""
