@@ -8,7 +8,7 @@ from enum import IntEnum
 
 import attrs
 
-__all__ = ["Entry", "State"]
+__all__ = ["Entry", "Mark", "State"]
 
 
 class State(IntEnum):
@@ -42,3 +42,12 @@ class Entry:
     outcome: str | None = None
     claim: str | None = None
     done_at: int | None = None
+
+
+@attrs.frozen
+class Mark:
+    """What an input is compared with: an entry's content and state, and the run whose input last held it."""
+
+    content: bytes
+    state: State = attrs.field(converter=State)
+    run: int

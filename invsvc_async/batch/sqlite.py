@@ -93,6 +93,11 @@ class SqliteEntries:
         """Store *entry* in place of an earlier one of its key; the future is done once it is on the disk."""
         return self._open_writer.store(entry.key, tuple(getattr(entry, name) for name in _COLUMNS))
 
+    def shelve(self, entry: Entry) -> None:
+        """The same, without waiting and without fail: closed, it stays as it was."""
+        if self._writer is not None:
+            self.put(entry)
+
     def take_out(self, key: str) -> asyncio.Future[None]:
         """Forget the entry of *key*."""
         return self._open_writer.store(key, None)

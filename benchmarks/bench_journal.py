@@ -1,0 +1,164 @@
+"""
+Measure what durability costs: items a second with and without a journal, and a million writes in one run.
+
+    python -m benchmarks.bench_journal ratio      200 at once against a 20 ms service, interleaved, on SQLite
+    python -m benchmarks.bench_journal million    1,000,000 writes to a service that answers at once
+"""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import statistics
+import sys
+import tempfile
+import time
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from invsvc_async import ApiKey, Client
+from invsvc_async.batch import Batch
+
+HOOK = (
+    b'{"success":true,"data":{"id":"wh_%d","url":"https://me.example/in","events":["invoice.created"],'
+    b'"status":"active","owner":"usr_1","created_at":1780000000000,"secret":"whsec_x"},"message":"stored",'
+    b'"timestamp":%d}'
+)
+LISTING = b'{"success":true,"data":[],"timestamp":%d}'
+
+
+class Service(asyncio.Protocol):
+    """A service that does next to nothing: it answers a create *latency* seconds after it arrived whole."""
+
+    latency = 0.0
+    made = 0
+
+    def connection_made(self, transport):
+        self.transport, self.buffer = transport, b""
+
+    def data_received(self, data):
+        self.buffer += data
+        while (end := self.buffer.find(b"\r\n\r\n")) >= 0:
+            head = self.buffer[:end].lower()
+            mark = head.find(b"content-length:")
+            length = int(head[mark + 15 :].split(b"\r\n", 1)[0]) if mark >= 0 else 0
+            if len(self.buffer) < end + 4 + length:
+                return
+            self.buffer = self.buffer[end + 4 + length :]
+            self.answer(head.startswith(b"post"))
+
+    def answer(self, create):
+        Service.made += 1
+        now = time.time_ns() // 1_000_000
+        body = HOOK % (Service.made, now) if create else LISTING % now
+        head = b"HTTP/1.1 %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+        whole = head % (b"201 Created" if create else b"200 OK", len(body)) + body
+        if self.latency:
+            asyncio.get_running_loop().call_later(self.latency, self.transport.write, whole)
+        else:
+            self.transport.write(whole)
+
+
+async def serve(latency):
+    Service.latency = latency
+    server = await asyncio.get_running_loop().create_server(Service, "127.0.0.1", 0, backlog=4096)
+    print(server.sockets[0].getsockname()[1], flush=True)
+    await server.serve_forever()
+
+
+@asynccontextmanager
+async def service(latency):
+    """Run the service in a process of its own; gives its base URL."""
+    child = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "benchmarks.bench_journal", "serve", str(latency), stdout=asyncio.subprocess.PIPE
+    )
+    try:
+        port = int(await child.stdout.readline())
+        yield f"http://127.0.0.1:{port}/v2"
+    finally:
+        child.kill()
+        await child.wait()
+
+
+def client_for(url, at_once):
+    return Client(url, ApiKey("eyJhbGciOiJIUzI1NiJ9.eyJ0IjoxfQ.x"), max_concurrency=at_once * 5 // 4)
+
+
+def writes(client, n, *, tag=False):
+    for i in range(n):
+        yield client.webhooks.create(url=f"https://me.example/{i}", events=["invoice.created"], tag=tag)
+
+
+async def plain(url, n, at_once):
+    """Write without a journal: *at_once* tasks that take from one input."""
+    async with client_for(url, at_once) as client:
+        source = writes(client, n, tag=True)
+
+        async def work():
+            for write in source:
+                assert (await write.outcome()).applied
+
+        started = time.perf_counter()
+        await asyncio.gather(*(work() for _ in range(at_once)))
+        return n / (time.perf_counter() - started)
+
+
+async def journaled(url, n, at_once, path):
+    """Write the same through a batch."""
+    async with client_for(url, at_once) as client:
+        started = time.perf_counter()
+        done = 0
+        async with Batch.open(path, client, concurrency=at_once, on_secret=lambda _key, _hook: None) as batch:
+            async for result in batch.run(writes(client, n)):
+                done += result.applied
+        assert done == n
+        return n / (time.perf_counter() - started)
+
+
+async def ratio(n=4000, rounds=5, at_once=200, latency=0.02):
+    """Print the median of journaled / plain, interleaved."""
+    ratios = []
+    with tempfile.TemporaryDirectory() as folder:
+        async with service(latency) as url:
+            for number in range(rounds):
+                a = await plain(url, n, at_once)
+                b = await journaled(url, n, at_once, Path(folder) / f"{number}.db")
+                ratios.append(b / a)
+                print(f"plain {a:7.0f}/s   journaled {b:7.0f}/s   ratio {b / a:.2f}")
+    print(f"median ratio {statistics.median(ratios):.2f}")
+    return statistics.median(ratios)
+
+
+async def million(n=1_000_000, at_once=200):
+    """Write *n* through one batch; print memory and bytes an item."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "run.db"
+        async with service(0.0) as url, client_for(url, at_once) as client:
+            started, done, bodies = time.perf_counter(), 0, 0
+            async with Batch.open(path, client, concurrency=at_once, on_secret=lambda _key, _hook: None) as batch:
+                async for result in batch.run(writes(client, n)):
+                    done += result.applied
+                    if done % (n // 10) == 0:
+                        print(f"{done:>9,} done, {memory():.0f} MB now", flush=True)
+            took = time.perf_counter() - started
+        size = path.stat().st_size
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        print(f"{n:,} writes in {took:.0f} s ({n / took:.0f}/s), peak {peak:.0f} MB, {size / n:.0f} bytes an item")
+        return peak, size / n
+
+
+def memory():
+    with open("/proc/self/statm", "rb") as file:
+        return int(file.read().split()[1]) * resource.getpagesize() / 2**20
+
+
+if __name__ == "__main__":
+    match sys.argv[1:]:
+        case ["serve", latency]:
+            asyncio.run(serve(float(latency)))
+        case ["ratio", *number]:
+            asyncio.run(ratio(*map(int, number)))
+        case ["million", *number]:
+            asyncio.run(million(*map(int, number)))
+        case _:
+            sys.exit(__doc__)

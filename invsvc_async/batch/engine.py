@@ -1,0 +1,205 @@
+"""
+Run the items of a batch: as many at once as there are places, those of one thing in their order; never judge a write.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from invsvc_async.batch.intake import view_for
+from invsvc_async.batch.slots import Slots
+from invsvc_async.driver import Driver
+from invsvc_async.reconcile.evidence import Resumed, Verdict
+from invsvc_async.results import result_of
+from invsvc_async.settling import check_scope, request_of
+
+if TYPE_CHECKING:
+    from invsvc_async.batch.items import Item
+    from invsvc_async.batch.results import Result
+    from invsvc_async.batch.slots import Limit
+    from invsvc_async.outcome import Outcome
+    from invsvc_async.reconcile.evidence import History
+    from invsvc_async.reconcile.intent import Intent
+    from invsvc_async.session import View
+
+__all__ = ["Engine"]
+
+
+class Engine:
+    """
+    What is under way in one run.
+
+    ``add`` takes an item, ``next_result`` gives what became of one; between them at most *most* are held, so a slow consumer
+    holds the input up.  A write in doubt gives its place to the next one while it waits to be found out about.
+    """
+
+    def __init__(self, view: View, *, limit: Limit, rate: float | None, most: int, same_mode: bool) -> None:
+        self._view, self._most, self._same_mode = view, most, same_mode
+        self._clock = view.session.clock
+        self._loop = asyncio.get_running_loop()
+        self._slots = Slots(limit, rate, self._fill)
+        self._ready: deque[Item] = deque()
+        self._lines: dict[str, deque[Item]] = {}  # of one thing; the first is ready or under way
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._finished: deque[Item] = deque()
+        self._changed = asyncio.Event()
+        self._stopped = False
+        self.held: dict[str, Item] = {}
+        self.failure: BaseException | None = None
+        self.complete = False  # nothing more will be added
+
+    # --- in
+
+    async def room(self) -> None:
+        """Wait until an item may be added."""
+        while len(self.held) >= self._most and not self._stopped:
+            await self._wait()
+
+    def add(self, item: Item) -> None:
+        """Take *item*; it begins when there is a place, and all before it that touch the same thing have ended."""
+        item.slots = self._slots
+        self.held[item.key] = item
+        if item.thing is None:
+            self._ready.append(item)
+        else:
+            line = self._lines.setdefault(item.thing, deque())
+            line.append(item)
+            if len(line) == 1:
+                self._ready.append(item)
+        self._fill()
+
+    def finish(self) -> None:
+        """Say that nothing more comes."""
+        self.complete = True
+        self._changed.set()
+
+    def fail(self, error: BaseException) -> None:
+        """End the run with *error*: nothing more begins."""
+        self.failure = self.failure or error
+        self.halt()
+
+    def halt(self) -> None:
+        """Begin nothing more."""
+        self._stopped = True
+        self._changed.set()
+
+    # --- out
+
+    async def next_result(self) -> Result | None:
+        """Give the result of one item, in the order in which they end; ``None``: all have."""
+        while True:
+            if self._finished:
+                item = self._finished.popleft()
+                del self.held[item.key]
+                self._changed.set()
+                assert item.result is not None
+                return item.result
+            if self.failure is not None:
+                raise self.failure
+            if self.is_over:
+                return None
+            await self._wait()
+
+    @property
+    def has_results(self) -> bool:
+        """Whether results wait to be taken."""
+        return bool(self._finished)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing is under way and nothing will be."""
+        return not self._tasks and (self._stopped or (self.complete and not self.held))
+
+    @property
+    def under_way(self) -> int:
+        """How many were begun and have not ended."""
+        return len(self._tasks)
+
+    @property
+    def settling(self) -> int:
+        """How many of them wait to be found out about."""
+        return max(len(self._tasks) - self._slots.in_use, 0)
+
+    async def stop(self, grace: float) -> None:
+        """Begin nothing more, let what is under way end within *grace* seconds, and shelve the rest."""
+        self.halt()
+        self._slots.close()
+        if self._tasks and grace > 0:
+            await asyncio.wait(self._tasks, timeout=grace)
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    async def _wait(self) -> None:
+        self._changed.clear()
+        await self._changed.wait()
+
+    # --- running
+
+    def _fill(self) -> None:
+        """Begin what there is a place for; what was sent before needs none, for it is read about first."""
+        while self._ready and not self._stopped:
+            item = self._ready[0]
+            if not item.in_doubt:
+                if not self._slots.take():
+                    return
+                item.in_slot = True
+            self._ready.popleft()
+            task = self._loop.create_task(self._run(item))
+            self._tasks.add(task)
+            task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self._changed.set()
+
+    async def _run(self, item: Item) -> None:
+        wait = 0.0
+        try:
+            outcome = await self._outcome(item)
+            self._finished.append(item)
+            if outcome.verdict is Verdict.UNKNOWN:
+                wait = (outcome.evidence.window_until or 0.0) - self._clock.now()
+        except Exception as error:  # noqa: BLE001 - the run ends with it, and who consumes is told
+            self.fail(error)
+        finally:
+            item.leave()
+            self._next_in_line(item, wait)
+
+    async def _outcome(self, item: Item) -> Outcome[Any]:  # Any: of any operation
+        if item.write is not None:
+            return await item.write.outcome()
+        assert item.intent is not None
+        check_scope(self._view, item.intent, same_mode=self._same_mode)
+        intent, history = self._taken_up(item.intent, in_doubt=item.in_doubt)
+        request, view = request_of(intent), view_for(item, self._view)
+        driver: Driver[Any] = Driver(view, request, intent, result_of(request.operation), history=history)
+        return await driver.run()
+
+    def _taken_up(self, intent: Intent, *, in_doubt: bool) -> tuple[Intent, History]:
+        """Settle first what may have been sent; begin anew with what provably was not."""
+        now = self._clock.now()
+        if in_doubt:
+            return intent, (Resumed(at=now, journaled=True, sender_gone=True),)
+        bounds = self._view.session.server_clock.bounds(now, intent.policy.clock_slack)
+        return attrs.evolve(intent, sent=(), bounds=bounds), ()
+
+    def _next_in_line(self, item: Item, wait: float) -> None:
+        """Let the next write of the same thing begin; after one that may still land, once its window is over."""
+        if item.thing is None:
+            return
+        if wait > 0 and not self._stopped:
+            self._loop.call_later(wait, self._next_in_line, item, 0.0)
+            return
+        line = self._lines[item.thing]
+        line.popleft()
+        if line:
+            self._ready.append(line[0])
+            self._fill()
+        else:
+            del self._lines[item.thing]

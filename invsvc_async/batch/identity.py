@@ -1,0 +1,62 @@
+"""
+Tell writes apart: by what they ask for, and by the thing they touch; pure, never by their place in the input.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from invsvc_async.reconcile.same import normal_url
+
+if TYPE_CHECKING:
+    from invsvc_async.reconcile.evidence import Wire
+    from invsvc_async.session import Request
+
+__all__ = ["content_of", "key_of", "thing_of"]
+
+_encode = msgspec.json.Encoder(decimal_format="number", order="sorted").encode
+
+
+def content_of(request: Request, team: str | None) -> bytes:
+    """Digest what *request* asks for, 16 bytes; the order of a body's members is nothing."""
+    asked = [
+        request.operation.name,
+        request.method,
+        request.raw_path,
+        request.path,
+        request.query,
+        request.body if request.has_body else None,
+        team,
+    ]
+    return blake2b(_encode(asked), digest_size=16).digest()
+
+
+def key_of(content: bytes, occurrence: int) -> str:
+    """Make the key of the *occurrence*-th (from 1) among equal writes."""
+    return content.hex() if occurrence == 1 else f"{content.hex()}-{occurrence}"
+
+
+def thing_of(request: Request, team: str | None, tag: str | None) -> str | None:
+    """
+    Name the thing that *request* touches, so that writes of one thing keep their order; ``None``: it touches no other's.
+
+    Creates touch nothing, but for untagged ones of a webhook: those of one URL could not be told apart.
+    """
+    operation = request.operation
+    if operation.finder == "created_webhook":
+        return None if tag is not None else f"{team} new {normal_url(_url(request.body))}"
+    if request.raw_path is not None:
+        return None if request.method == "POST" else f"{team} {request.raw_path.partition('?')[0]}"
+    if operation.method == "POST":
+        return None
+    path = operation.path
+    for name, value in request.path.items():
+        path = path.replace(f"{{{name}}}", value)
+    return f"{team} {path}"
+
+
+def _url(body: Wire) -> str:
+    return str(body["url"])

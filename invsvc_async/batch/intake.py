@@ -1,0 +1,245 @@
+"""
+Take the writes of an input in: give each its key, and tell what is new from what the journal has; never send.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import AsyncIterable, AsyncIterator, Iterable
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import attrs
+
+from invsvc_async.batch.entries import State
+from invsvc_async.batch.identity import content_of, key_of, thing_of
+from invsvc_async.batch.items import Item, ItemView
+from invsvc_async.batch.lines import BadLine, as_write, read_lines
+from invsvc_async.errors import InvalidRequestError
+from invsvc_async.writes import Write
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from invsvc_async.batch.entries import Mark
+    from invsvc_async.batch.journal import Entries
+    from invsvc_async.client import Client
+    from invsvc_async.session import Session, View
+    from invsvc_async.settings import ReconcilePolicy
+
+__all__ = ["Intake", "Writes", "chunks"]
+
+Writes: TypeAlias = "Iterable[Write[Any]] | AsyncIterable[Write[Any]] | str | Path"  # Any: of any operation
+
+AT_ONCE = 128  # writes taken in together: one look into the journal serves them all
+_REPEATS_KEPT = 10_000  # contents seen more than once, of which the number of the last is remembered
+
+
+async def chunks(writes: Writes, client: Client) -> AsyncIterator[list[Write[Any]]]:
+    """
+    Give what *writes* holds, as many at once as are there, 128 at most; a path is a file of lines.
+
+    Raises:
+        InvalidRequestError: A line of the file is no write; it names the line.
+
+    """
+    if isinstance(writes, (str, Path)):
+        with Path(writes).open("rb") as file:  # noqa: ASYNC230 - a local file, read in small pieces
+            lines = (_write_of(client, line) for line in read_lines(file))
+            while chunk := list(islice(lines, AT_ONCE)):
+                yield chunk
+    elif isinstance(writes, AsyncIterable):
+        async for chunk in _async_chunks(writes):
+            yield chunk
+    else:
+        source = iter(writes)
+        while chunk := list(islice(source, AT_ONCE)):
+            yield chunk
+
+
+def _write_of(client: Client, line: Any) -> Write[Any]:  # Any: a Line or a BadLine
+    if isinstance(line, BadLine):
+        raise InvalidRequestError(str(line))
+    try:
+        return as_write(client, line.operation, line.arguments, key=line.key)
+    except InvalidRequestError as error:
+        raise InvalidRequestError([f"line {line.number}: {each}" for each in error.problems]) from error
+
+
+async def _async_chunks(writes: AsyncIterable[Write[Any]]) -> AsyncIterator[list[Write[Any]]]:
+    """Read ahead a little, so that a slow source holds up nothing that it has given."""
+    queue: asyncio.Queue[Write[Any] | None] = asyncio.Queue(AT_ONCE)
+
+    async def pump() -> None:
+        try:
+            async for write in writes:
+                await queue.put(write)
+        finally:
+            await queue.put(None)
+
+    pumping = asyncio.create_task(pump())
+    try:
+        more = True
+        while more:
+            chunk = [await queue.get()]
+            with suppress(asyncio.QueueEmpty):
+                while len(chunk) < AT_ONCE and chunk[-1] is not None:
+                    chunk.append(queue.get_nowait())
+            more = chunk[-1] is not None
+            if found := [write for write in chunk if write is not None]:
+                yield found
+        await pumping
+    finally:
+        pumping.cancel()
+
+
+@attrs.define(eq=False)
+class _Asked:
+    """One write of the input, its key being looked for."""
+
+    write: Write[Any]
+    content: bytes
+    team: str | None
+    key: str
+    occurrence: int = 0  # 0: the key is the caller's
+
+
+class Intake:
+    """What becomes of an input's writes in one run; *held* are the items that are under way, by key."""
+
+    def __init__(
+        self,
+        entries: Entries,
+        session: Session,
+        held: Mapping[str, Item],
+        run: int,
+        *,
+        tag: bool,
+        on_secret: Callable[..., Any] | None,
+    ) -> None:
+        self._entries, self._session, self._held, self._run = entries, session, held, run
+        self._tag, self._on_secret = tag, on_secret
+        self._repeats: OrderedDict[bytes, int] = OrderedDict()
+        self._policies: dict[int, tuple[ReconcilePolicy, ReconcilePolicy]] = {}
+        self.skipped = 0  # done by an earlier run
+
+    async def take(self, writes: list[Write[Any]]) -> list[Item]:
+        """
+        Give the items of those that are new.
+
+        Raises:
+            InvalidRequestError: Two writes have one key, or the write under a key is not the one that the journal has.
+
+        """
+        fresh: list[Item] = []
+        asked = [self._asked(write) for write in writes]
+        taken: set[str] = set()
+        while asked:
+            later: list[_Asked] = []
+            here: list[_Asked] = []
+            for each in asked:
+                (later if each.key in taken or self._is_fed(each.key) else here).append(each)
+                taken.add(each.key)
+            marks = await self._entries.marks([each.key for each in here], self._run) if here else {}
+            for each in here:
+                mark = marks.get(each.key)
+                if mark is not None and mark.run == self._run:
+                    later.append(each)
+                elif (item := self._new(each, mark)) is not None:
+                    fresh.append(item)
+            asked = [self._next(each) for each in later]
+        return fresh
+
+    def _asked(self, write: Write[Any]) -> _Asked:
+        self._check(write)
+        request = write._request  # noqa: SLF001 - intake and Write know each other
+        team = write._view.team_of(request)  # noqa: SLF001
+        content, key = content_of(request, team), write._key  # noqa: SLF001
+        if key is not None:
+            return _Asked(write, content, team, key)
+        occurrence = self._repeats.get(content, 0) + 1
+        return _Asked(write, content, team, key_of(content, occurrence), occurrence)
+
+    def _check(self, write: object) -> None:
+        if not isinstance(write, Write):
+            raise InvalidRequestError(f"a batch takes writes, and was given a {type(write).__name__}")
+        write.close()  # handed on: it is run here, or not at all
+        if write._driver is not None or write._resumes is not None:  # noqa: SLF001
+            raise InvalidRequestError("a batch takes writes that have not begun: await this one by itself")
+        if write._view.session is not self._session:  # noqa: SLF001
+            raise InvalidRequestError("this write was made by another client than the batch's")
+
+    def _is_fed(self, key: str) -> bool:
+        item = self._held.get(key)
+        return item is not None and item.fed
+
+    def _next(self, asked: _Asked) -> _Asked:
+        """Count on among equal writes."""
+        if not asked.occurrence:
+            raise InvalidRequestError(f"key {asked.key!r} is given to two writes of this input: give each its own")
+        self._repeats[asked.content] = asked.occurrence
+        self._repeats.move_to_end(asked.content)
+        if len(self._repeats) > _REPEATS_KEPT:
+            self._repeats.popitem(last=False)
+        asked.occurrence += 1
+        asked.key = key_of(asked.content, asked.occurrence)
+        return asked
+
+    def _new(self, asked: _Asked, mark: Mark | None) -> Item | None:
+        item = self._held.get(asked.key)
+        if item is None and mark is None:
+            return self._item(asked)
+        before = item.content if item is not None else mark.content if mark is not None else b""
+        if before != asked.content:
+            raise InvalidRequestError(
+                f"key {asked.key!r}: this is another write than the one that the journal has under this key. "
+                "Give it a key of its own, or take the input that the batch was begun with"
+            )
+        if item is not None:
+            item.fed, item.run = True, self._run
+        elif mark is not None and mark.state is State.DONE:
+            self.skipped += 1
+        return None
+
+    def _item(self, asked: _Asked) -> Item:
+        write = asked.write.tagged() if self._tag else asked.write
+        request, tag = write._request, write._tag  # noqa: SLF001 - intake and Write know each other
+        item = Item(
+            key=asked.key,
+            content=asked.content,
+            run=self._run,
+            thing=thing_of(request, asked.team, tag),
+            entries=self._entries,
+            on_secret=self._on_secret,
+            write=write,
+        )
+        write._view = view_for(item, write._view)  # noqa: SLF001
+        write._key, write._policy = asked.key, self._waiting(write._policy)  # noqa: SLF001
+        write._intent, write._spent = None, True  # noqa: SLF001
+        return item
+
+    def _waiting(self, policy: ReconcilePolicy) -> ReconcilePolicy:
+        """Give *policy*, but that a write refused for its rate waits."""
+        known = self._policies.get(id(policy))
+        if known is None or known[0] is not policy:
+            if len(self._policies) > 1000:
+                self._policies.clear()
+            known = self._policies[id(policy)] = policy, attrs.evolve(policy, wait_when_limited=True)
+        return known[1]
+
+
+def view_for(item: Item, view: View) -> ItemView:
+    """Give the view under which *item* is written."""
+    return ItemView(
+        session=view.session,
+        timeouts=view.timeouts,
+        reads=view.reads,
+        reconcile=view.reconcile,
+        names=view.names,
+        team=view.team,
+        journal=item,
+        item=item,
+    )

@@ -1,0 +1,173 @@
+"""
+Be one write of a batch under way: note in the journal what it does, and hold a place only while it sends.
+"""
+
+from __future__ import annotations
+
+import inspect
+import time
+from typing import TYPE_CHECKING, Any, Literal
+
+import attrs
+
+from invsvc_async.batch.entries import Entry, State
+from invsvc_async.batch.pack import pack
+from invsvc_async.batch.results import Result, encoded, record_of
+from invsvc_async.operations import Kind
+from invsvc_async.reconcile.evidence import Verdict
+from invsvc_async.session import View
+from invsvc_async.wire import _retry_after
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from invsvc_async.batch.journal import Entries
+    from invsvc_async.batch.slots import Slots
+    from invsvc_async.outcome import Outcome
+    from invsvc_async.reconcile.intent import Intent
+    from invsvc_async.session import Request
+    from invsvc_async.transport import Exchange
+    from invsvc_async.writes import Write
+
+__all__ = ["Item", "ItemView"]
+
+
+@attrs.define(eq=False, kw_only=True)
+class Item:
+    """
+    One write: ``write`` where it is fresh, ``intent`` where the journal had it.
+
+    It is the journal that its driver writes to, in its own entry.
+    """
+
+    key: str
+    content: bytes
+    run: int
+    thing: str | None
+    entries: Entries
+    on_secret: Callable[[str, Any], Awaitable[None] | None] | None = None  # Any: a Webhook
+    write: Write[Any] | None = None  # Any: of any operation
+    intent: Intent | None = None
+    fed: bool = True  # the input of this run held it
+    stored: bool = False
+    result: Result | None = None
+    slots: Slots | None = None
+    in_slot: bool = False
+    began: bool = False  # a request of it was on the wire in this run
+
+    @property
+    def in_doubt(self) -> bool:
+        """Whether it may have been sent before, so that it is to be settled first."""
+        sent = () if self.intent is None else self.intent.sent
+        return any(each.end is None or each.end.kind != "not applied" for each in sent)
+
+    @property
+    def creates_webhook(self) -> bool:
+        """Whether its answer holds a secret."""
+        return self.write is not None and self.write._request.operation.name == "webhooks.create"  # noqa: SLF001
+
+    # --- the place it holds while it sends
+
+    async def enter(self) -> None:
+        """Take a place where it has none: it is sent again."""
+        if not self.in_slot and self.slots is not None:
+            await self.slots.take_again()
+            self.in_slot = True
+
+    def leave(self) -> None:
+        """Give its place back."""
+        if self.in_slot and self.slots is not None:
+            self.in_slot = False
+            self.slots.leave()
+
+    def learn(self, exchange: Exchange) -> None:
+        """Tell the places how a request went."""
+        if self.slots is not None:
+            limited = exchange.status == 429 and exchange.answer_headers is not None
+            self.slots.learn(exchange, _retry_after(exchange.answer_headers or {}) if limited else None)
+
+    # --- the journal of its driver
+
+    async def open(self) -> None:
+        """Be open: the entries are."""
+
+    async def sending(self, intent: Intent) -> None:
+        """Store the revision that is about to be sent."""
+        self.stored = True
+        await self.entries.put(self._entry(State.SENDING, intent))
+
+    def shelved(self, intent: Intent, *, sent: bool) -> None:
+        """Note how far it got; nothing is noted of what was never stored."""
+        if self.stored:
+            self.entries.shelve(self._entry(State.SENDING if sent else State.TO_DO, intent))
+
+    async def settled(self, intent: Intent, outcome: Outcome[Any]) -> None:
+        """Hand the secret over, then store what became of it; of what is done and applied, no body is kept."""
+        value = outcome.value
+        if self.on_secret is not None and getattr(value, "secret", None) is not None:
+            handed = self.on_secret(self.key, value)
+            if inspect.isawaitable(handed):
+                await handed
+        applied = outcome.verdict is Verdict.APPLIED
+        untagged = applied and intent.operation == "webhooks.create" and intent.tag is None
+        record = record_of(outcome)
+        entry = attrs.evolve(
+            self._entry(State.DONE, None if applied else intent),
+            operation=intent.operation,
+            verdict=str(outcome.verdict),
+            outcome=encoded(record),
+            claim=record.thing if untagged else None,
+            done_at=time.time_ns() // 1_000_000,
+        )
+        await self.entries.put(entry)
+        self.result = Result.of(entry, outcome)
+
+    async def aclose(self) -> None:
+        """Stay: the entries are the batch's."""
+
+    async def open_intents(self) -> Any:  # Any: never called; a batch takes its entries up itself
+        """Give none."""
+        raise NotImplementedError
+
+    def _entry(self, state: State, intent: Intent | None) -> Entry:
+        packed = None if intent is None else pack(intent, self.entries.commons)
+        return Entry(
+            key=self.key,
+            content=self.content,
+            state=state,
+            run=self.run,
+            operation="" if intent is None else intent.operation,
+            common=None if packed is None else packed.common,
+            intent=None if packed is None else packed.text,
+        )
+
+
+@attrs.frozen(kw_only=True)
+class ItemView(View):
+    """A view whose writes are one item's: each of its sends takes a place, and what came of it is learnt from."""
+
+    item: Item
+
+    async def attempt(
+        self,
+        request: Request,
+        *,
+        deadline: float,
+        lane: Literal["call", "settle"] = "call",
+        not_after: float | None = None,
+        exchange: Exchange | None = None,
+    ) -> Exchange:
+        """Put *request* on the wire, as :class:`View` does."""
+        put = super().attempt
+        if request.operation.kind is not Kind.WRITE:
+            return await put(request, deadline=deadline, lane=lane, not_after=not_after, exchange=exchange)
+        await self.item.enter()
+        self.item.began = True
+        try:
+            record = await put(
+                request, deadline=deadline, lane=lane, not_after=not_after, exchange=exchange
+            )
+            self.item.learn(record)
+            return record
+        finally:
+            self.item.leave()

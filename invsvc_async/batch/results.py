@@ -1,0 +1,192 @@
+"""
+Hold what became of the writes of a batch, live or as a journal kept it; never a body, a token or a secret.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import msgspec
+
+from invsvc_async.errors import ServiceError
+from invsvc_async.reconcile.evidence import Reading, Verdict
+from invsvc_async.reconcile.known import time_of
+
+if TYPE_CHECKING:
+    from invsvc_async.batch.entries import Entry
+    from invsvc_async.outcome import Outcome
+
+__all__ = ["Progress", "Record", "Result", "Summary", "record_of"]
+
+
+class Record(msgspec.Struct, omit_defaults=True, kw_only=True):
+    """What a journal keeps of an outcome.  Names are short, for a million of them are kept."""
+
+    why: str = ""  # the one-line reason
+    basis: str = ""  # of the evidence
+    thing: str | None = None  # the id of what was written, where it is known
+    tries: int = 1  # requests of the write
+    again: int = 0  # of them, sent again on proof of absence
+    reads: int = 0
+    took: float = 0.0  # s, from the first thing done to the verdict
+    lost: bool = False  # a webhook's secret was not received
+    failed: str | None = None  # the last failure seen
+    status: int | None = None  # of that failure, where it was an answer
+    candidates: list[str] = []  # noqa: RUF012 - msgspec copies it
+    duplicates: list[str] = []  # noqa: RUF012 - the same
+    story: str | None = None  # where the verdict is not simply "applied"
+
+
+_encode = msgspec.json.Encoder().encode
+_decoder = msgspec.json.Decoder(Record)
+
+
+def record_of(outcome: Outcome[Any]) -> Record:  # Any: of any operation
+    """Make the record of *outcome*."""
+    history, evidence, error = outcome.history, outcome.evidence, outcome.error
+    took = time_of(history[-1]) - _start(history[0]) if history else 0.0
+    value = outcome.value
+    plain = outcome.verdict is Verdict.APPLIED
+    return Record(
+        why=outcome.message if evidence.basis != "answered" or not plain else "",
+        basis=evidence.basis,
+        thing=value.get("id") if isinstance(value, Mapping) else getattr(value, "id", None),
+        tries=outcome.attempts,
+        again=outcome.resends,
+        reads=sum(isinstance(event, Reading) for event in history),
+        took=round(took, 4),
+        lost=outcome.secret_lost,
+        failed=None if error is None else f"{type(error).__name__}: {error}"[:500],
+        status=error.status if isinstance(error, ServiceError) else None,
+        candidates=_ids(evidence.candidates),
+        duplicates=_ids(evidence.duplicates or ()),
+        story=None if plain else outcome.explain()[:4000],
+    )
+
+
+def _start(event: Any) -> float:  # Any: one of the four events
+    return float(getattr(event, "started", None) or getattr(event, "at", 0.0))
+
+
+def _ids(things: tuple[Any, ...]) -> list[str]:  # Any: wire data
+    return [str(each.get("id")) for each in things if isinstance(each, dict)][:100]
+
+
+def encoded(record: Record) -> str:
+    """Give *record* as the text that is stored."""
+    return _encode(record).decode()
+
+
+def decoded(text: str | None) -> Record:
+    """Take a record back from its text."""
+    return _decoder.decode(text) if text else Record()
+
+
+@attrs.frozen(kw_only=True)
+class Result:
+    """
+    What became of one write of a batch.
+
+    ``thing`` is the id of what was written where it is known; ``attempts``, ``resends`` and ``reads`` count requests; ``seconds`` is
+    the time from the first thing done to the verdict; ``error`` the last failure seen, in words, and ``status`` its HTTP status;
+    ``candidates`` and ``duplicates`` are ids of webhooks that could be, or are, further effects; ``story`` tells in lines how the verdict
+    came about, where it is not simply that the service answered so; ``outcome`` is there for what was run just now.
+    """
+
+    key: str
+    operation: str
+    verdict: Verdict
+    message: str = ""
+    basis: str = ""
+    thing: str | None = None
+    attempts: int = 1
+    resends: int = 0
+    reads: int = 0
+    seconds: float = 0.0
+    secret_lost: bool = False
+    error: str | None = None
+    status: int | None = None
+    candidates: tuple[str, ...] = ()
+    duplicates: tuple[str, ...] = ()
+    story: str | None = None
+    done_at: int | None = None
+    outcome: Outcome[Any] | None = attrs.field(default=None, repr=False, eq=False)  # Any: of any operation
+
+    @property
+    def applied(self) -> bool | None:
+        """True if APPLIED, False if NOT_APPLIED or REFUSED, ``None`` where neither is sure."""
+        if self.verdict is Verdict.APPLIED:
+            return True
+        return False if self.verdict in (Verdict.NOT_APPLIED, Verdict.REFUSED) else None
+
+    @classmethod
+    def of(cls, entry: Entry, outcome: Outcome[Any] | None = None) -> Result:  # Any: of any operation
+        """Make the result of an entry that is done."""
+        record = decoded(entry.outcome)
+        verdict = Verdict(entry.verdict)
+        answered = record.basis == "answered" and verdict is Verdict.APPLIED
+        return cls(
+            key=entry.key,
+            operation=entry.operation,
+            verdict=verdict,
+            message=record.why or ("the service answered so" if answered else ""),
+            basis=record.basis,
+            thing=record.thing,
+            attempts=record.tries,
+            resends=record.again,
+            reads=record.reads,
+            seconds=record.took,
+            secret_lost=record.lost,
+            error=record.failed,
+            status=record.status,
+            candidates=tuple(record.candidates),
+            duplicates=tuple(record.duplicates),
+            story=record.story,
+            done_at=entry.done_at,
+            outcome=outcome,
+        )
+
+
+@attrs.frozen(kw_only=True)
+class Summary:
+    """How a whole batch stands: counts of writes, by verdict where they are done."""
+
+    to_do: int = 0
+    sending: int = 0
+    verdicts: Mapping[Verdict, int] = attrs.field(factory=dict)
+    secrets_lost: int = 0
+
+    @property
+    def done(self) -> int:
+        """How many have a verdict, UNKNOWN included."""
+        return sum(self.verdicts.values())
+
+    @property
+    def total(self) -> int:
+        """How many the journal holds."""
+        return self.to_do + self.sending + self.done
+
+    @property
+    def unknown(self) -> int:
+        """How many the service's state cannot tell of."""
+        return self.verdicts.get(Verdict.UNKNOWN, 0)
+
+
+@attrs.frozen(kw_only=True)
+class Progress:
+    """
+    How a run stands at a moment.
+
+    ``done`` were finished by this run, ``skipped`` by one before; ``under_way`` were begun, ``settling`` of them wait to be found out
+    about; ``rate`` is finished writes a second since the run began; ``verdicts`` counts those of ``done``.
+    """
+
+    done: int
+    skipped: int
+    under_way: int
+    settling: int
+    rate: float
+    seconds: float
+    verdicts: Mapping[Verdict, int]

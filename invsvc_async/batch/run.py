@@ -1,0 +1,183 @@
+"""
+Run a batch once: feed what the journal has left and then the input, and give the results; never hold the input whole.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from contextlib import aclosing
+from typing import TYPE_CHECKING
+
+from invsvc_async.batch.engine import Engine
+from invsvc_async.batch.intake import Intake, chunks
+from invsvc_async.batch.items import Item
+from invsvc_async.batch.identity import thing_of
+from invsvc_async.batch.pack import Packed, unpack
+from invsvc_async.batch.results import Progress
+from invsvc_async.batch.slots import Steady
+from invsvc_async.errors import JournalError
+from invsvc_async.settling import request_of
+
+if TYPE_CHECKING:
+    from invsvc_async.batch.batch import Batch
+    from invsvc_async.batch.entries import Entry
+    from invsvc_async.batch.intake import Writes
+    from invsvc_async.batch.results import Result
+    from invsvc_async.reconcile.evidence import Verdict
+
+__all__ = ["Run"]
+
+log = logging.getLogger("invsvc_async.batch")
+
+_PAGE = 128  # entries taken up at once
+_TICK = 0.2  # s between reports of progress
+_NO_SECRETS = (
+    "this batch creates webhooks and nobody takes their secrets: they are shown once, in the answer, and no journal holds "
+    "them. Give on_secret=… (invsvc batch --secrets-to FILE) to keep them"
+)
+
+
+class Run:
+    """One run of a batch: an async iterator of results."""
+
+    def __init__(self, batch: Batch, writes: Writes) -> None:
+        self._batch, self._writes = batch, writes
+        self._engine: Engine | None = None
+        self._intake: Intake | None = None
+        self._feeding: asyncio.Task[None] | None = None
+        self._ticking: asyncio.TimerHandle | None = None
+        self._began = self._over = 0.0
+        self._verdicts: Counter[Verdict] = Counter()
+        self.ended = False
+
+    def __aiter__(self) -> Run:
+        return self
+
+    async def __anext__(self) -> Result:
+        if self.ended:
+            raise StopAsyncIteration
+        engine = self._engine or self._start()
+        try:
+            result = await engine.next_result()
+        except BaseException:
+            await self.stop(0.0)
+            raise
+        if result is None:
+            await self.stop(0.0)
+            raise StopAsyncIteration
+        self._verdicts[result.verdict] += 1
+        return result
+
+    async def stop(self, grace: float) -> None:
+        """Begin nothing more, let what is under way end within *grace* seconds, and shelve the rest."""
+        engine = self._engine
+        if engine is None or self.ended:
+            self.ended = True
+            return
+        engine.halt()
+        if self._feeding is not None:
+            self._feeding.cancel()
+            await asyncio.wait([self._feeding])
+        await engine.stop(grace)
+        if not engine.has_results:
+            self._end()
+
+    def progress(self) -> Progress:
+        """Tell how it stands."""
+        done = self._verdicts.total()
+        now = self._over or asyncio.get_running_loop().time()
+        seconds = now - self._began if self._began else 0.0
+        return Progress(
+            done=done,
+            skipped=0 if self._intake is None else self._intake.skipped,
+            under_way=0 if self._engine is None else self._engine.under_way,
+            settling=0 if self._engine is None else self._engine.settling,
+            rate=done / seconds if seconds else 0.0,
+            seconds=seconds,
+            verdicts=dict(self._verdicts),
+        )
+
+    def _start(self) -> Engine:
+        batch = self._batch
+        engine = self._engine = Engine(
+            batch.client._view,  # noqa: SLF001 - one package
+            limit=Steady(batch.concurrency),
+            rate=batch.rate,
+            most=8 * batch.concurrency + 64,
+            same_mode=batch.same_mode,
+        )
+        self._began = asyncio.get_running_loop().time()
+        self._feeding = asyncio.create_task(self._feed(engine))
+        self._tick()
+        return engine
+
+    def _end(self) -> None:
+        self.ended = True
+        loop = asyncio.get_running_loop()
+        self._over = loop.time()
+        if self._ticking is not None:
+            self._ticking.cancel()
+        self._report()
+
+    def _tick(self) -> None:
+        if self._batch.on_progress is not None:
+            self._report()
+            self._ticking = asyncio.get_running_loop().call_later(_TICK, self._tick)
+
+    def _report(self) -> None:
+        session = self._batch.client._view.session  # noqa: SLF001 - one package
+        session.tell(self._batch.on_progress, self.progress())
+
+    # --- feeding
+
+    async def _feed(self, engine: Engine) -> None:
+        try:
+            await self._feed_all(engine)
+            engine.finish()
+        except Exception as error:  # noqa: BLE001 - the run ends with it, and who takes the results is told
+            engine.fail(error)
+
+    async def _feed_all(self, engine: Engine) -> None:
+        batch = self._batch
+        run = await batch.entries.next_run()
+        after = 0
+        while page := await batch.entries.not_done(after, _PAGE):
+            for entry in page:
+                await engine.room()
+                engine.add(self._item(entry))
+            after = page[-1].seq
+        session = batch.client._view.session  # noqa: SLF001 - one package
+        intake = self._intake = Intake(
+            batch.entries, session, engine.held, run, tag=batch.tag, on_secret=batch.on_secret
+        )
+        async with aclosing(chunks(self._writes, batch.client)) as source:
+            async for writes in source:
+                for item in await intake.take(writes):
+                    self._look_for_secrets(item)
+                    await engine.room()
+                    engine.add(item)
+
+    def _item(self, entry: Entry) -> Item:
+        """Take up an entry that is not done."""
+        batch = self._batch
+        if entry.common is None or entry.intent is None:
+            raise JournalError(f"entry {entry.key!r} is not done and has no intent: the journal is damaged")
+        packed = Packed(common=entry.common, text=entry.intent)
+        intent = unpack(entry.key, packed, batch.entries.commons)
+        return Item(
+            key=entry.key,
+            content=entry.content,
+            run=entry.run,
+            thing=thing_of(request_of(intent), intent.scope.team, intent.tag),
+            entries=batch.entries,
+            on_secret=batch.on_secret,
+            intent=intent,
+            fed=False,
+            stored=True,
+        )
+
+    def _look_for_secrets(self, item: Item) -> None:
+        if self._batch.on_secret is None and item.creates_webhook:
+            self._batch.warn_once(_NO_SECRETS)

@@ -1,0 +1,119 @@
+"""
+Say when a batch may send: so many at once, so many a second, and not while the service asks for a pause; never send.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from invsvc_async.transport import Exchange
+
+__all__ = ["Limit", "Slots", "Steady"]
+
+_BURST = 0.05  # s of pace that may be made up for: timers are not exact
+
+
+class Limit(Protocol):
+    """How many may be in flight at once, as learnt from how requests went."""
+
+    @property
+    def places(self) -> int:
+        """The number now, 1 at least."""
+        ...
+
+    def observe(self, seconds: float, *, refused: bool, in_flight: int) -> None:
+        """Learn from one request: how long it took, whether it was refused for its rate, how many were in flight."""
+        ...
+
+
+class Steady:
+    """The same number throughout."""
+
+    def __init__(self, places: int) -> None:
+        self.places = places
+
+    def observe(self, seconds: float, *, refused: bool, in_flight: int) -> None:
+        """Learn nothing."""
+
+
+class Slots:
+    """
+    The places of one batch.  *rate* is sends a second, spread evenly; *on_room* is called when there may be room again.
+
+    A write that is sent again goes before those that have not begun, so that what is under way ends first.
+    """
+
+    def __init__(self, limit: Limit, rate: float | None, on_room: Callable[[], None]) -> None:
+        self._limit = limit
+        self._gap = 1 / rate if rate else 0.0
+        self._on_room = on_room
+        self._loop = asyncio.get_running_loop()
+        self._due = 0.0  # when the next send may begin, loop time
+        self._again: deque[asyncio.Future[None]] = deque()
+        self._timer: asyncio.TimerHandle | None = None
+        self.in_use = 0
+
+    def take(self) -> bool:
+        """Take a place for a write that has not begun, if there is one and it is time."""
+        return not self._again and self._try()
+
+    async def take_again(self) -> None:
+        """Take a place for a write that is to be sent again, as soon as there is one."""
+        if not self._again and self._try():
+            return
+        turn = self._loop.create_future()
+        self._again.append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():  # it was handed over in the same moment
+                self.leave()
+            else:
+                self._again.remove(turn)
+            raise
+
+    def leave(self) -> None:
+        """Give a place back."""
+        self.in_use -= 1
+        self._hand_out()
+
+    def learn(self, exchange: Exchange, retry_after: float | None) -> None:
+        """Take in how a request went; one refused for its rate holds everybody up for as long as it says."""
+        refused = exchange.status == 429
+        if refused and retry_after is not None:
+            self._due = max(self._due, self._loop.time() + retry_after)
+        self._limit.observe(exchange.ended - exchange.started, refused=refused, in_flight=self.in_use)
+
+    def close(self) -> None:
+        """Forget the timer."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _try(self) -> bool:
+        if self.in_use >= self._limit.places:
+            return False
+        now = self._loop.time()
+        if now < self._due:
+            if self._timer is None or self._timer.when() < self._due - _BURST:
+                self.close()
+                self._timer = self._loop.call_at(self._due, self._wake)
+            return False
+        if self._gap:
+            self._due = max(self._due, now - _BURST) + self._gap
+        self.in_use += 1
+        return True
+
+    def _wake(self) -> None:
+        self._timer = None
+        self._hand_out()
+
+    def _hand_out(self) -> None:
+        while self._again and self._try():
+            self._again.popleft().set_result(None)
+        if not self._again:
+            self._on_room()
