@@ -11,7 +11,7 @@ import typer
 from invsvc_async.cli.options import Json, Profile, Team, client_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Callable
 
     from invsvc_async.cli.sinks import Form, Sink
     from invsvc_async.client import Client
@@ -22,16 +22,7 @@ __all__ = ["command"]
 
 # What a terminal has room for; --fields asks for others, and CSV has every field.
 COLUMNS = {
-    "Invoice": (
-        "uuid",
-        "created_at",
-        "series",
-        "folio_number",
-        "client.legal_name",
-        "total",
-        "currency",
-        "status",
-    ),
+    "Invoice": ("uuid", "created_at", "client.legal_name", "total", "currency", "status"),
     "Webhook": ("id", "url", "events", "status", "description", "created_at"),
     "RetentionFile": ("filename", "type"),
 }
@@ -107,46 +98,49 @@ async def _list(asked: _Asked, sink: Sink, profile: str | None, team: str | None
     from invsvc_async.cli.output import note, progress
     from invsvc_async.errors import InvsvcError
 
+    notes: list[str] = []  # said when the bar is gone
     broken = 0
-    async with client_of(profile, team) as client:
-        with progress(asked.operation.name) as advance:
-            try:
-                async for item in _items(client, asked):
+    try:
+        async with client_of(profile, team) as client:
+            with progress(asked.operation.name, shown=asked.every) as advance:
+                async for item in _items(client, asked, notes.append):
                     sink.take(item)
                     advance()
                     broken += len(item.problems)
-            except InvsvcError as error:
-                if token := getattr(error, "resume_token", None):
-                    note(f"go on with --resume {token}")
-                raise
-    if broken:
-        note(f"{broken} fields broke their types and are shown as '!'; --json shows them as they came")
+    except InvsvcError as error:
+        if token := getattr(error, "resume_token", None):
+            notes.append(f"go on with --resume {token}")
+        raise
+    finally:
+        if broken:
+            notes.append(
+                f"{broken} fields broke their types and are shown as '!'; --json has them as they came"
+            )
+        for words in notes:
+            note(words)
 
 
-async def _items(client: Client, asked: _Asked) -> AsyncGenerator[Any]:
+async def _items(client: Client, asked: _Asked, say: Callable[[str], None]) -> AsyncGenerator[Any]:
     from invsvc_async.cli.arguments import called
-    from invsvc_async.cli.output import note
 
     found = called(client, asked.operation, asked.arguments)
     if hasattr(found, "by_page"):
-        async for item in _walk(found, asked):
+        async for item in _walk(found, asked, say):
             yield item
         return
     items = await found
     for item in items:
         yield item
     if getattr(items, "is_full", False):
-        note("the list is as long as was asked for, so more may be missing; limit=100 is the most")
+        say("the list is as long as was asked for, so more may be missing; limit=100 is the most")
 
 
-async def _walk(pages: Pages[Any], asked: _Asked) -> AsyncGenerator[Any]:
-    from invsvc_async.cli.output import note
-
+async def _walk(pages: Pages[Any], asked: _Asked, say: Callable[[str], None]) -> AsyncGenerator[Any]:
     walked = pages if asked.resume is None else pages.resume(asked.resume)
     async for page in walked.by_page():
         for item in page:
             yield item
         if not asked.every:
             if token := walked.token_after(page):
-                note(f"there is more: --all, or --resume {token}")
+                say(f"there is more: --all, or --resume {token}")
             return

@@ -13,7 +13,19 @@ from invsvc_async import wire
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Sequence
 
-__all__ = ["DONE", "FAILED", "UNKNOWN", "USAGE", "console", "emit_json", "fail", "note", "progress", "table"]
+__all__ = [
+    "DONE",
+    "FAILED",
+    "UNKNOWN",
+    "USAGE",
+    "console",
+    "emit_json",
+    "fail",
+    "note",
+    "print_facts",
+    "progress",
+    "table",
+]
 
 DONE, FAILED, USAGE, UNKNOWN = 0, 1, 2, 3
 _WIDE = 10_000  # columns: what is not a terminal is never cut or folded
@@ -60,11 +72,27 @@ def table(titles: Sequence[str], rows: Iterable[Sequence[str]], *, right: Sequen
     out.print(shown)
 
 
+def print_facts(out: Console, facts: Iterable[tuple[str, str]]) -> None:
+    """Print names and what stands for each, folded under itself on a terminal."""
+    from rich.table import Table
+
+    shown = Table.grid(padding=(0, 2))
+    shown.add_column(style="cyan", no_wrap=True)
+    shown.add_column()
+    for name, words in facts:
+        if out.is_terminal:
+            shown.add_row(f"  {name}", _plain(words))
+        else:
+            out.print(f"  {name:<16} {words}", markup=False)
+    if out.is_terminal:
+        out.print(shown)
+
+
 @contextmanager
-def progress(words: str, total: int | None = None) -> Generator[Callable[[], None]]:
+def progress(words: str, total: int | None = None, *, shown: bool = True) -> Generator[Callable[[], None]]:
     """Show a bar on stderr, where that is a terminal; the function given moves it on by one."""
     err = console(stderr=True)
-    if not err.is_terminal:
+    if not (shown and err.is_terminal):
         yield lambda: None
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn

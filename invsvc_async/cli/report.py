@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from invsvc_async.cli import ordinary
 from invsvc_async.cli.columns import ATTEMPT_TIMEOUT, POLICY
-from invsvc_async.cli.output import console, emit_json
+from invsvc_async.cli.output import console, emit_json, print_facts
 from invsvc_async.reconcile.evidence import Verdict
 from invsvc_async.simulator import Faults
 
@@ -43,8 +43,7 @@ def head(units: Sequence[Unit], *, concurrency: int, seed: int, faults: str) -> 
         facts.append(("note", "these faults commit later than the windows wait: expect wrong verdicts"))
     out = console()
     out.print(f"[bold]{writes}[/], against the service in a box (seed {seed})")
-    for name, words in facts:
-        out.print(f"  [cyan]{name:<16}[/] {words}")
+    print_facts(out, facts)
     out.print()
 
 
@@ -77,14 +76,14 @@ def tell(columns: Mapping[str, Column], failures: Sequence[str]) -> None:
     shown.add_column("ordinary client", justify="right")
     shown.add_column("invsvc_async", justify="right")
     for name, pair in _rows(columns["ordinary"], columns["sdk"]):
-        shown.add_row(name, *pair, style=_style(name, pair))
+        shown.add_row(name, *(_coloured(name, number) for number in pair))
     out.print(shown)
     for wrong in columns["sdk"].judgement.wrong[:STORIES]:
         out.print(f"[red]{wrong.why}[/]\n{wrong.report.story}")
     for failure in failures:
         out.print(f"[bold red]FAIL[/] {failure}")
     if not failures:
-        out.print("[bold green]PASS[/] no duplicate, no lost write, no wrong verdict, at most 1 % unknown")
+        out.print("[bold green]PASS[/] invsvc_async has no duplicate, no lost write, no wrong verdict")
 
 
 def as_json(columns: Mapping[str, Column], failures: Sequence[str], *, seed: int) -> None:
@@ -141,7 +140,8 @@ def _reasons(both: Sequence[Judgement]) -> list[str]:
     return sorted({reason for each in both for reason in each.unknown_reasons})
 
 
-def _style(name: str, pair: Sequence[str]) -> str | None:
+def _coloured(name: str, number: str) -> str:
+    """Show in colour what should be nothing."""
     if name not in ("duplicates", "lost writes", "wrong verdicts"):
-        return None
-    return "bold green" if pair[1] == "0" else "bold red"
+        return number
+    return f"[bold green]{number}[/]" if number == "0" else f"[bold red]{number}[/]"
