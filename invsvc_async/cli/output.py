@@ -41,12 +41,12 @@ def console(*, stderr: bool = False) -> Console:
 
 def fail(message: str) -> None:
     """Say on stderr what went wrong, in one paragraph."""
-    console(stderr=True).print(f"[bold red]invsvc:[/] {_plain(message)}")
+    console(stderr=True).print(f"[bold red]invsvc:[/] {_plain(message)}", soft_wrap=True)
 
 
 def note(message: str) -> None:
     """Say on stderr what the output itself does not."""
-    console(stderr=True).print(_plain(message), style="dim")
+    console(stderr=True).print(_plain(message), style="dim", soft_wrap=True)
 
 
 def emit_json(plain: Any) -> None:  # Any: JSON as Python values
