@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from aiohttp.connector import Connection
 
     from invsvc_async.clock import Clock
-    from invsvc_async.transport import Exchange
+    from invsvc_async.exchange import Exchange
 
 __all__ = ["Gate", "OwnError", "RefusedError"]
 

@@ -8,23 +8,20 @@ exception proves nothing.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import lru_cache
-from math import inf, nan
+from math import inf
 from typing import TYPE_CHECKING, Literal
 
 import aiohttp
-import attrs
 from aiohttp import hdrs
-from multidict import CIMultiDictProxy
-from yarl import URL
 
 from invsvc_async.answers import Download, failure, in_words, whole_body
 from invsvc_async.clock import SystemClock
 from invsvc_async.errors import ConfigurationError
+from invsvc_async.exchange import Exchange
 from invsvc_async.gate import Gate, RefusedError
-from invsvc_async.limits import Lane, Limiter
+from invsvc_async.limits import Knee, Limiter
 from invsvc_async.reconcile.evidence import End
 
 if TYPE_CHECKING:
@@ -40,41 +37,13 @@ _KEEP_IDLE = 10.0  # s, well below the usual 15 of servers: a write that meets t
 _NEVER_BY_DEFAULT = (hdrs.EXPECT, hdrs.CONTENT_LENGTH, hdrs.TRANSFER_ENCODING, hdrs.CONTENT_ENCODING)
 
 
-@attrs.define(eq=False, slots=True)
-class Exchange:
-    """
-    One request, and what became of it.
-
-    The caller owns it: ``end`` is set even where :meth:`Transport.send` is cancelled.  ``deadline`` is of the
-    event loop's clock; ``not_after``, ``started`` and ``ended`` are of the transport's clock; all in seconds.
-    Accept-Encoding is the transport's own: leave it out of ``headers``.
-    """
-
-    method: str
-    url: URL  # whole and encoded, with its query
-    headers: Mapping[str, str]
-    content: bytes | None = None
-    write: bool = False
-    deadline: float = inf
-    connect_timeout: float = 10.0
-    not_after: float | None = None  # when the proof that allows a re-send expires
-    lane: Lane = "call"
-    end: End | None = None
-    status: int | None = None  # also where only the head arrived: then a hint, not an answer
-    answer_headers: CIMultiDictProxy[str] | None = None
-    answer: bytes = b""
-    error: Exception | None = None  # in words: no headers, no frames, nothing of the original
-    started: float = nan  # when the first byte may have left, else when `send` began
-    ended: float = nan
-    timed_out: bool = False
-
-
 class Transport:
     """
     Send requests, each once, over one pool of connections that binds to the loop of its first use.
 
-    ``max_concurrency`` bounds the requests in flight.  A *session* of the application's is used as it is and
-    never closed, but its middlewares do not run and no redirect is followed: both can send twice.
+    ``max_concurrency`` bounds the requests in flight; ``"adaptive"`` finds the bound by watching the service.
+    A *session* of the application's is used as it is and never closed, but its middlewares do not run and no
+    redirect is followed: both can send twice.
     ``max_response_bytes`` counts a body as received and as unfolded.
 
     Raises:
@@ -94,7 +63,8 @@ class Transport:
     ) -> None:
         if session is not None and (ssl is not None or trust_env):
             raise ConfigurationError("`ssl` and `trust_env` are your own session's: set them there.")
-        self._limiter = Limiter(100 if max_concurrency == "adaptive" else max_concurrency)
+        self._knee = Knee() if max_concurrency == "adaptive" else None
+        self._limiter = Limiter(2 if max_concurrency == "adaptive" else max_concurrency)
         self._session = session
         self._borrowed = session is not None
         self._tls = True if ssl is None else ssl
@@ -138,6 +108,8 @@ class Transport:
             self._explain(gate, error)
         finally:
             self._conclude(gate)
+            if self._knee is not None:
+                self._learn(self._knee, exchange)
 
     @asynccontextmanager
     async def stream(self, exchange: Exchange) -> AsyncGenerator[Download]:
@@ -174,7 +146,7 @@ class Transport:
 
     async def aclose(self) -> None:
         """
-        End what is in flight as not sent or lost, at once, and close the connections, save a borrowed session's.
+        End at once what is in flight, as not sent or lost; close the connections but a borrowed session's.
 
         Raises:
             ConfigurationError: Another event loop is using it.
@@ -223,7 +195,7 @@ class Transport:
 
     def _own_session(self) -> aiohttp.ClientSession:
         # aiohttp makes its verifying TLS context at import: no certificates are read on the loop.
-        places = self._limiter.total
+        places = self._limiter.total if self._knee is None else 2 * self._knee.most
         connector = aiohttp.TCPConnector(
             limit=places, limit_per_host=places, keepalive_timeout=_KEEP_IDLE, ssl=self._tls
         )
@@ -271,6 +243,13 @@ class Transport:
         else:
             exchange.timed_out = isinstance(error, TimeoutError)
             exchange.error = in_words(error)
+
+    def _learn(self, knee: Knee, exchange: Exchange) -> None:
+        if exchange.end is End.ANSWERED or (exchange.end is End.LOST and exchange.timed_out):
+            size, refused = knee.size, exchange.timed_out or exchange.status == 429
+            knee.note(exchange.started, exchange.ended, refused=refused, in_flight=self._limiter.calls)
+            if knee.size != size:
+                self._limiter.resize_calls(knee.size)
 
     def _conclude(self, gate: Gate) -> None:
         gate.seal()

@@ -149,7 +149,10 @@ async def obliging(peer):
 
 def request_to(server, method="PUT", *, content=b"{}", within=5.0, **more):
     """Make the exchange of a request to *server*; a write unless it is a GET; *within* seconds."""
-    headers = {"Authorization": "Bearer secret-token", **({"Content-Type": "application/json"} if content else {})}
+    headers = {
+        "Authorization": "Bearer secret-token",
+        **({"Content-Type": "application/json"} if content else {}),
+    }
     if method == "GET":
         content = None
     deadline = asyncio.get_running_loop().time() + within
@@ -186,7 +189,7 @@ def CLIENT_TLS():  # noqa: N802 - stands for a constant
 
 @pytest.fixture(scope="session")
 def server_tls(tmp_path_factory):
-    """A server's TLS context with a certificate made for this run."""
+    """Make a server's TLS context, with a certificate for this run alone."""
     if not shutil.which("openssl"):
         pytest.skip("no `openssl` program here to make a throwaway certificate with: TLS is not tested")
     folder = tmp_path_factory.mktemp("tls")

@@ -19,7 +19,9 @@ BOMB = gzip.compress(bytes(50_000_000), compresslevel=9)
 
 def answer(*headers, body=b"", status="200 OK"):
     """Make an answer of plain parts; its framing is whatever *headers* say."""
-    return b"".join((f"HTTP/1.1 {status}\r\n".encode(), *(f"{each}\r\n".encode() for each in headers), b"\r\n", body))
+    return b"".join(
+        (f"HTTP/1.1 {status}\r\n".encode(), *(f"{each}\r\n".encode() for each in headers), b"\r\n", body)
+    )
 
 
 def of_length(body, *headers, status="200 OK"):
@@ -41,7 +43,10 @@ def saying(*parts, then="fin"):
 
 async def ask(script, method, *, within=5.0, **settings):
     """Send one request to a server of *script*; return its exchange."""
-    async with RawServer(script) as server, transport_for(server, max_response_bytes=CAP, **settings) as transport:
+    async with (
+        RawServer(script) as server,
+        transport_for(server, max_response_bytes=CAP, **settings) as transport,
+    ):
         exchange = request_to(server, method, within=within)
         await transport.send(exchange)
         assert len(server.arrivals) == 1
@@ -70,9 +75,13 @@ CUT = {
     "a chunk that is short": answer("Transfer-Encoding: chunked", body=b"9\r\nabc"),
     "a chunk size that is no number": answer("Transfer-Encoding: chunked", body=b"zz\r\nabc\r\n0\r\n\r\n"),
     "nothing but the connection's end": answer(body=b'{"success":true}'),
-    "a coding that is not chunked last": answer("Transfer-Encoding: chunked, gzip", body=b"3\r\nabc\r\n0\r\n\r\n"),
+    "a coding that is not chunked last": answer(
+        "Transfer-Encoding: chunked, gzip", body=b"3\r\nabc\r\n0\r\n\r\n"
+    ),
     "one byte over the cap": of_length(b"x" * (CAP + 1)),
-    "chunks over the cap": answer("Transfer-Encoding: chunked", body=b"fff\r\n" + b"x" * 4095 + b"\r\n0\r\n\r\n"),
+    "chunks over the cap": answer(
+        "Transfer-Encoding: chunked", body=b"fff\r\n" + b"x" * 4095 + b"\r\n0\r\n\r\n"
+    ),
     "a bomb": of_length(BOMB[:900], "Content-Encoding: gzip"),
     "gzip cut short": of_length(gzip.compress(b"hello")[:-4], "Content-Encoding: gzip"),
     "gzip that is broken": of_length(b"not gzip at all", "Content-Encoding: gzip"),
@@ -132,7 +141,9 @@ async def test_answer_that_comes_a_byte_at_a_time(method):
 
 @pytest.mark.parametrize("method", ["GET", "PUT"])
 @pytest.mark.parametrize(
-    "flood", [b"X-More: " + b"y" * 4000 + b"\r\n", b"HTTP/1.1 100 Continue\r\n\r\n" * 100], ids=["headers", "interim"]
+    "flood",
+    [b"X-More: " + b"y" * 4000 + b"\r\n", b"HTTP/1.1 100 Continue\r\n\r\n" * 100],
+    ids=["headers", "interim"],
 )
 async def test_answer_whose_head_never_ends(flood, method):
     """It ends, by aiohttp's bound on a head or by the deadline."""
@@ -211,17 +222,19 @@ LONG = [b"a" * 5000, b"b" * 5000, b"c" * 5000]
 @on_both_loops
 async def test_stream_of_any_length():
     """Its status and headers come first, then its bytes, past the cap of whole answers."""
-    async with RawServer(saying(of_length(b"".join(LONG), "X-Name: a.zip"))) as server:
-        async with transport_for(server, max_response_bytes=CAP) as transport:
-            async with transport.stream(exchange := request_to(server, "GET")) as download:
-                assert (download.status, download.headers["X-Name"]) == (200, "a.zip")
-                assert exchange.end is None
+    async with (
+        RawServer(saying(of_length(b"".join(LONG), "X-Name: a.zip"))) as server,
+        transport_for(server, max_response_bytes=CAP) as transport,
+    ):
+        async with transport.stream(exchange := request_to(server, "GET")) as download:
+            assert (download.status, download.headers["X-Name"]) == (200, "a.zip")
+            assert exchange.end is None
 
-                got = b"".join([part async for part in download])
+            got = b"".join([part async for part in download])
 
-            assert got == b"".join(LONG)
-            assert exchange.end is End.ANSWERED
-            assert server.arrivals[0].header("Accept-Encoding") == "identity"
+        assert got == b"".join(LONG)
+        assert exchange.end is End.ANSWERED
+        assert server.arrivals[0].header("Accept-Encoding") == "identity"
 
 
 @pytest.mark.parametrize(
@@ -241,11 +254,13 @@ async def test_stream_that_is_cut(said):
 
 async def test_stream_read_whole_over_the_cap():
     """``read`` keeps to the cap."""
-    async with RawServer(saying(of_length(b"x" * (CAP + 1)))) as server:
-        async with transport_for(server, max_response_bytes=CAP) as transport:
-            async with transport.stream(request_to(server, "GET")) as download:
-                with pytest.raises(ResponseLostError, match="longer than 1000"):
-                    await download.read()
+    async with (
+        RawServer(saying(of_length(b"x" * (CAP + 1)))) as server,
+        transport_for(server, max_response_bytes=CAP) as transport,
+        transport.stream(request_to(server, "GET")) as download,
+    ):
+        with pytest.raises(ResponseLostError, match="longer than 1000"):
+            await download.read()
 
 
 async def test_stream_that_stalls():
@@ -300,4 +315,3 @@ async def test_stream_that_cannot_begin():
             with pytest.raises(kind):
                 async with transport.stream(request_to(server, "GET", within=within)):
                     pytest.fail("there is no answer")
-

@@ -84,7 +84,6 @@ async def test_cancelled_in_the_handshake():
 @on_both_loops
 async def test_cancelled_while_sending():
     """Lost, and the connection is dropped at once: the rest of the body does not trickle out."""
-
     got = 0
 
     async def script(peer):
@@ -109,7 +108,9 @@ async def test_cancelled_while_sending():
 
 
 @pytest.mark.parametrize("method", ["GET", "PUT"])
-@pytest.mark.parametrize("said", [b"", b"HTTP/1.1 200 OK\r\nContent-Le", OK[:-4]], ids=["nothing", "head", "body"])
+@pytest.mark.parametrize(
+    "said", [b"", b"HTTP/1.1 200 OK\r\nContent-Le", OK[:-4]], ids=["nothing", "head", "body"]
+)
 @on_both_loops
 async def test_cancelled_while_reading(said, method):
     """Lost, and the connection is closed."""
@@ -147,7 +148,9 @@ async def test_cancelled_at_any_moment(method, warm):
 
             came = len(server.arrivals) - warm
             ends.add(exchange.end)
-            assert came in {End.NOT_SENT: (0,), End.LOST: (0, 1), End.ANSWERED: (1,), None: (0,)}[exchange.end]
+            assert (
+                came in {End.NOT_SENT: (0,), End.LOST: (0, 1), End.ANSWERED: (1,), None: (0,)}[exchange.end]
+            )
             assert (exchange.end is None) == (turns == 0)  # the task had not begun
     assert {End.NOT_SENT, End.LOST} <= ends or warm
 
@@ -166,7 +169,9 @@ async def test_close_during_traffic():
     """Every request in flight ends at once: lost where it had left, not sent where not; later ones are refused."""
     async with RawServer(silent) as server:
         transport = Transport(max_concurrency=5)
-        exchanges = [request_to(server, method, content=LONG if method == "POST" else b"") for method in METHODS]
+        exchanges = [
+            request_to(server, method, content=LONG if method == "POST" else b"") for method in METHODS
+        ]
         sending = [asyncio.create_task(transport.send(each)) for each in exchanges]
         await server.came(4)
 

@@ -64,7 +64,10 @@ async def test_request_whose_connection_ends(call, timing, manner):
     method, content = CALLS[call]
     upto, say = TIMINGS[timing]
     for warm in (False, True):
-        async with RawServer(ending(upto, say, manner, warm=warm)) as server, transport_for(server) as transport:
+        async with (
+            RawServer(ending(upto, say, manner, warm=warm)) as server,
+            transport_for(server) as transport,
+        ):
             if warm:
                 await transport.send(first := request_to(server, "GET"))
                 assert first.end is End.ANSWERED
@@ -128,7 +131,11 @@ async def test_request_that_is_answered(call):
 
             await transport.send(exchange)
 
-            assert (exchange.end, exchange.status, exchange.answer) == (End.ANSWERED, 200, b'{"success":true}')
+            assert (exchange.end, exchange.status, exchange.answer) == (
+                End.ANSWERED,
+                200,
+                b'{"success":true}',
+            )
             assert exchange.answer_headers["Content-Type"] == "application/json"
             assert exchange.started <= exchange.ended
     assert server.connections == 1
@@ -145,11 +152,17 @@ async def test_request_that_is_answered(call):
 async def test_request_beside_plain_aiohttp(call):
     """Method, line and headers are those that aiohttp would send by itself."""
     method, content = CALLS[call]
-    async with RawServer(obliging) as server, transport_for(server) as transport, aiohttp.ClientSession() as plain:
+    async with (
+        RawServer(obliging) as server,
+        transport_for(server) as transport,
+        aiohttp.ClientSession() as plain,
+    ):
         exchange = request_to(server, method, content=content)
         await transport.send(exchange)
         coding = {"Accept-Encoding": "gzip, deflate" if method == "GET" else "identity"}
-        async with plain.request(method, server.url, data=content or None, headers={**exchange.headers, **coding}):
+        async with plain.request(
+            method, server.url, data=content or None, headers={**exchange.headers, **coding}
+        ):
             pass
 
     ours, theirs = (sorted(each.head.lower().split(b"\r\n")) for each in server.arrivals)
@@ -176,7 +189,8 @@ async def test_request_that_is_redirected(method, status):
     async def script(peer):
         while await peer.arrival():
             await peer.send(
-                b"HTTP/1.1 %d Moved\r\nLocation: http://127.0.0.1:9/stolen\r\nContent-Length: 0\r\n\r\n" % status
+                b"HTTP/1.1 %d Moved\r\nLocation: http://127.0.0.1:9/stolen\r\nContent-Length: 0\r\n\r\n"
+                % status
             )
 
     async with RawServer(script) as server, transport_for(server) as transport:

@@ -230,7 +230,10 @@ async def test_write_with_a_header_that_cannot_be_sent():
 @on_both_loops
 async def test_write_to_a_certificate_nobody_vouches_for(server_tls):  # noqa: F811 - the fixture
     """TLS is verified by default, and a handshake that fails is not sent."""
-    async with RawServer(obliging, context=server_tls) as server, transport_for(server, ssl=True) as transport:
+    async with (
+        RawServer(obliging, context=server_tls) as server,
+        transport_for(server, ssl=True) as transport,
+    ):
         exchange = request_to(server)
 
         await transport.send(exchange)
@@ -320,7 +323,10 @@ async def test_write_whose_proof_expires_while_it_waits():
             await go_on.wait()
             await peer.send(OK)
 
-    async with RawServer(script) as server, transport_for(server, clock=clock, max_concurrency=2) as transport:
+    async with (
+        RawServer(script) as server,
+        transport_for(server, clock=clock, max_concurrency=2) as transport,
+    ):
         first = asyncio.create_task(transport.send(request_to(server, "GET")))
         await server.came()
         second = asyncio.create_task(transport.send(exchange := request_to(server, not_after=105.0)))
@@ -342,7 +348,10 @@ async def test_exchange_tells_when_its_first_byte_could_leave():
             await go_on.wait()
             await peer.send(OK)
 
-    async with RawServer(script) as server, transport_for(server, clock=clock, max_concurrency=2) as transport:
+    async with (
+        RawServer(script) as server,
+        transport_for(server, clock=clock, max_concurrency=2) as transport,
+    ):
         first = asyncio.create_task(transport.send(request_to(server, "GET")))
         await server.came()
         second = asyncio.create_task(transport.send(exchange := request_to(server)))

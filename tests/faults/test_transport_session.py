@@ -49,9 +49,12 @@ async def test_borrowed_session_whose_middleware_changes_requests(method):
         ran.append(request)
         return await send(request)
 
-    async with aiohttp.ClientSession(middlewares=(meddle,)) as session, RawServer(obliging) as server:
-        async with transport_for(server, session=session) as transport:
-            await transport.send(exchange := request_to(server, method))
+    async with (
+        aiohttp.ClientSession(middlewares=(meddle,)) as session,
+        RawServer(obliging) as server,
+        transport_for(server, session=session) as transport,
+    ):
+        await transport.send(exchange := request_to(server, method))
 
     assert (exchange.end, ran) == (End.ANSWERED, [])
 
@@ -64,9 +67,12 @@ async def test_borrowed_session_that_raises_for_status(method):
         await peer.arrival()
         await peer.send(OK.replace(b"200 OK", b"404 No"))
 
-    async with aiohttp.ClientSession(raise_for_status=True) as session, RawServer(script) as server:
-        async with transport_for(server, session=session) as transport:
-            await transport.send(exchange := request_to(server, method))
+    async with (
+        aiohttp.ClientSession(raise_for_status=True) as session,
+        RawServer(script) as server,
+        transport_for(server, session=session) as transport,
+    ):
+        await transport.send(exchange := request_to(server, method))
 
     assert (exchange.end, exchange.status, exchange.error) == (End.ANSWERED, 404, None)
 
@@ -92,17 +98,20 @@ async def test_borrowed_session_whose_stream_is_closed():
 @pytest.mark.parametrize("method", ["GET", "PUT"])
 async def test_borrowed_session_of_one_connection(method):
     """Waiting for a place in its pool is not connecting, and is not sent when the deadline comes."""
-    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=1)) as session:
-        async with RawServer(silent_once) as server, transport_for(server, session=session) as transport:
-            first = asyncio.create_task(transport.send(busy := request_to(server, "GET")))
-            await server.came()
-            await transport.send(exchange := request_to(server, method, within=0.05, connect_timeout=0.01))
-            first.cancel()
-            await asyncio.gather(first, return_exceptions=True)
+    async with (
+        aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=1)) as session,
+        RawServer(silent_once) as server,
+        transport_for(server, session=session) as transport,
+    ):
+        first = asyncio.create_task(transport.send(busy := request_to(server, "GET")))
+        await server.came()
+        await transport.send(exchange := request_to(server, method, within=0.05, connect_timeout=0.01))
+        first.cancel()
+        await asyncio.gather(first, return_exceptions=True)
 
-            assert (exchange.end, exchange.timed_out) == (End.NOT_SENT, True)
-            assert (busy.end, len(server.arrivals)) == (End.LOST, 1)
-            assert exchange.ended - exchange.started >= 0.04
+        assert (exchange.end, exchange.timed_out) == (End.NOT_SENT, True)
+        assert (busy.end, len(server.arrivals)) == (End.LOST, 1)
+        assert exchange.ended - exchange.started >= 0.04
 
 
 async def silent_once(peer):
@@ -120,21 +129,31 @@ async def test_borrowed_session_that_decompresses_and_traces():
 
     tracing = aiohttp.TraceConfig()
     tracing.on_request_chunk_sent.append(note)
-    async with aiohttp.ClientSession(trace_configs=[tracing], headers={"X-App": "ours"}) as session:
-        async with RawServer(obliging) as server, transport_for(server, session=session) as transport:
-            await transport.send(exchange := request_to(server))
+    async with (
+        aiohttp.ClientSession(trace_configs=[tracing], headers={"X-App": "ours"}) as session,
+        RawServer(obliging) as server,
+        transport_for(server, session=session) as transport,
+    ):
+        await transport.send(exchange := request_to(server))
 
-            assert (exchange.end, server.arrivals[0].header("X-App"), bool(seen)) == (End.ANSWERED, "ours", True)
+        assert (exchange.end, server.arrivals[0].header("X-App"), bool(seen)) == (
+            End.ANSWERED,
+            "ours",
+            True,
+        )
 
 
 @pytest.mark.parametrize("name", ["Expect", "content-length", "Transfer-Encoding", "Content-Encoding"])
 async def test_borrowed_session_with_a_header_that_breaks_writes(name):
     """Refused, naming the header."""
-    async with aiohttp.ClientSession(headers={name: "100-continue"}) as session:
-        async with RawServer(obliging) as server, transport_for(server, session=session) as transport:
-            with pytest.raises(ConfigurationError, match=f"(?i){name}"):
-                await transport.send(request_to(server))
-            assert server.connections == 0
+    async with (
+        aiohttp.ClientSession(headers={name: "100-continue"}) as session,
+        RawServer(obliging) as server,
+        transport_for(server, session=session) as transport,
+    ):
+        with pytest.raises(ConfigurationError, match=f"(?i){name}"):
+            await transport.send(request_to(server))
+        assert server.connections == 0
 
 
 async def test_borrowed_session_with_a_login_of_its_own():
@@ -227,3 +246,30 @@ async def test_many_requests_at_once():
         assert {each.end for each in exchanges} == {End.ANSWERED}
         assert most <= 9  # one place is kept for reads that settle
         assert server.connections <= 10
+
+
+async def test_adaptive_concurrency():
+    """It begins with one at a time, grows while the service keeps up, and halves on a 429."""
+    most = running = 0
+    limited = False
+
+    async def script(peer):
+        nonlocal most, running
+        while await peer.arrival():
+            running += 1
+            most = max(most, running)
+            await asyncio.sleep(0.001)
+            running -= 1
+            await peer.send(OK.replace(b"200 OK", b"429 No") if limited else OK)
+
+    async with RawServer(script) as server, transport_for(server, max_concurrency="adaptive") as transport:
+        await asyncio.gather(*(transport.send(request_to(server, "GET")) for _ in range(20)))
+        assert most == 1
+        await asyncio.gather(*(transport.send(request_to(server, "GET")) for _ in range(200)))
+        assert most > 2
+        size = transport._knee.size
+        limited = True
+        await asyncio.sleep(0.05)  # past the time in which answers still tell about the size before
+        await transport.send(request_to(server, "GET"))
+        assert transport._knee.size == max(1, size // 2)
+        assert transport._limiter.total == transport._knee.size + 1

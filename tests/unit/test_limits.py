@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import heapq
 import random
 
 import pytest
 
-from invsvc_async.limits import Limiter
+from invsvc_async.limits import Knee, Limiter
 
 
 async def turn(limiter, lane="call"):
@@ -177,3 +178,123 @@ async def test_any_order_of_events():
     assert limiter.in_use == 0
     assert not any(task.exception() for task in tasks if not task.cancelled())
     assert limiter.enter("call")
+
+
+def flat(_):
+    """Every request takes the same time."""
+    return 1.0
+
+
+def uneven(dice):
+    """Most take about as long."""
+    return dice.lognormvariate(-0.03, 0.25)
+
+
+def wild(dice):
+    """Half of the time is exponential."""
+    return 0.5 + dice.expovariate(2)
+
+
+class Service:
+    """Works on *places* requests at once, *seconds* each, and queues the rest; callers fill what the knee allows."""
+
+    def __init__(self, places, *, seconds=0.05, shape=uneven, callers=500, seed=1):
+        self.places, self.seconds, self.shape, self.callers = places, seconds, shape, callers
+        self.knee, self.now, self.answered, self.area = Knee(), 0.0, 0, 0.0
+        self._dice = random.Random(seed)  # noqa: S311 - not for secrets
+        self._ending, self._queue, self._in_flight = [], [], 0
+
+    def run(self, until):
+        """Let time pass; return the mean in flight and the rate as a share of the best, over the second half."""
+        half, area, answered = (self.now + until) / 2, 0.0, 0
+        while self.now < until:
+            self._fill()
+            ended, started = heapq.heappop(self._ending)
+            if ended > half:
+                area += self._in_flight * (ended - max(half, self.now))
+                answered += 1
+            self.now = ended
+            self._in_flight -= 1
+            self.knee.note(started, ended, refused=False, in_flight=min(self.knee.size, self.callers))
+        return area / (until - half), answered / (until - half) / (self.places / self.seconds)
+
+    def _fill(self):
+        while self._in_flight < min(self.knee.size, self.callers):
+            self._in_flight += 1
+            self._queue.append(self.now)
+        while self._queue and len(self._ending) < self.places:
+            took = self.seconds * self.shape(self._dice)
+            heapq.heappush(self._ending, (self.now + took, self._queue.pop(0)))
+
+
+@pytest.mark.parametrize("shape", [flat, uneven])
+@pytest.mark.parametrize("places", [5, 20, 80])
+def test_knee_of_a_service(places, shape):
+    """Within 20 s about as many are in flight as the service works on at once, and it is kept busy."""
+    for seed in range(3):
+        in_flight, rate = Service(places, shape=shape, seed=seed).run(20)
+
+        assert 0.75 * places <= in_flight <= 1.25 * places
+        assert rate >= 0.9
+
+
+@pytest.mark.parametrize("places", [20, 80])
+def test_knee_of_a_service_of_wild_latency(places):
+    """Noise does not make it collapse."""
+    in_flight, rate = Service(places, shape=wild).run(20)
+
+    assert 0.7 * places <= in_flight <= 1.25 * places
+    assert rate >= 0.8
+
+
+def test_knee_of_a_service_that_takes_one():
+    """It hardly queues there, and never stops."""
+    in_flight, rate = Service(1).run(20)
+
+    assert in_flight <= 2
+    assert rate >= 0.9
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [((20, 0.05), (20, 0.1)), ((40, 0.05), (10, 0.05)), ((10, 0.05), (60, 0.05))],
+    ids=["slower", "smaller", "larger"],
+)  # fmt: skip
+def test_knee_of_a_service_that_changes(before, after):
+    """It follows: a service that became slower is not taken for a queue."""
+    service = Service(before[0], seconds=before[1])
+    service.run(10)
+    service.places, service.seconds = after
+
+    in_flight, rate = service.run(40)
+
+    assert 0.75 * after[0] <= in_flight <= 1.25 * after[0]
+    assert rate >= 0.9
+
+
+def test_knee_without_demand():
+    """Callers that want less than it allows do not make it grow."""
+    service = Service(80, callers=10)
+    service.run(20)
+
+    assert service.knee.size <= 16
+
+
+def test_knee_when_it_is_refused():
+    """A 429 or a timeout halves it, once for all that were in flight, and never below one."""
+    knee, sizes = Knee(), []
+    knee.size = 40
+    for started in (0.0, 0.0, 0.1, 2.0, 4.0, 6.0, 8.0, 10.0, 12.0, 14.0):
+        knee.note(started, started + 0.5, refused=True, in_flight=40)
+        sizes.append(knee.size)
+
+    assert sizes == [20, 20, 20, 10, 5, 2, 1, 1, 1, 1]
+
+
+@pytest.mark.parametrize("places", [1, 2, 9, 17, 18, 26, 27, 80, 100, 1000])
+def test_places_of_calls_after_resizing(places):
+    """Calls get exactly what they were given, beside the reserve."""
+    limiter = Limiter(2)
+    limiter.resize_calls(places)
+
+    assert sum(limiter.enter("call") for _ in range(places + 1)) == places
+    assert limiter.enter("settle")
