@@ -21,7 +21,7 @@ from invsvc_async.models.common import UNSET
 from invsvc_async.quota import RetryQuota
 from invsvc_async.session import Session, View
 from invsvc_async.settings import ParameterNames, ReadRetries, ReconcilePolicy, Timeouts
-from invsvc_async.settling import resumed, settled
+from invsvc_async.settling import recovered, resumed, settled
 from invsvc_async.transport import MAX_RESPONSE_BYTES, Transport
 
 if TYPE_CHECKING:
@@ -373,9 +373,15 @@ class Client:
         """
         return resumed(self._view, intent, reader=reader, same_mode=same_mode)
 
-    async def recover(self) -> list[Outcome[Any]]:  # Any: each intent's operation says what its value is
+    async def recover(
+        self, *, same_mode: bool = False
+    ) -> list[Outcome[Any]]:  # Any: each intent's operation says what its value is
         """
-        Settle what a process before this one left in the journal, one by one; it only reads.
+        Settle what a process before this one left in the journal, many at once; it only reads.
+
+        An intent of another base URL, team, data mode or credential is logged as an error and stays in the
+        journal.  *same_mode* is the caller's word as in :meth:`settle`: say it when the credential is a new
+        one.
 
         Raises:
             ConfigurationError: The client has no journal.
@@ -388,10 +394,7 @@ class Client:
                 "there is nothing to recover from: make the client with journal='outbox.db'"
             )
         await journal.open()
-        return [
-            await settled(self._view, intent, reader=None, same_mode=True, journaled=True)
-            async for intent in journal.open_intents()
-        ]
+        return await recovered(self._view, journal, same_mode=same_mode)
 
     # --- life
 

@@ -4,6 +4,8 @@ Take a write up where another process, or a cancellation, left it; never for ano
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from typing import TYPE_CHECKING, Any
 
 from invsvc_async.driver import Driver
@@ -15,23 +17,62 @@ from invsvc_async.session import Request
 from invsvc_async.writes import Write
 
 if TYPE_CHECKING:
+    from invsvc_async.journal import Journal
     from invsvc_async.outcome import Outcome
     from invsvc_async.reconcile.evidence import Reader
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.session import View
 
-__all__ = ["resumed", "settled"]
+__all__ = ["recovered", "resumed", "settled"]
+
+log = logging.getLogger("invsvc_async.writes")
+
+AT_ONCE = 1000  # intents of a journal that are settled at the same time: most only wait out a window
 
 
 async def settled(
-    view: View, intent: Intent, *, reader: Reader | None, same_mode: bool, journaled: bool = False
+    view: View, intent: Intent, *, reader: Reader | None, same_mode: bool
 ) -> Outcome[Any]:  # Any: the intent's operation says what the value is
     """Find out by reads alone what became of *intent*."""
     check_scope(view, intent, same_mode=same_mode)
-    history = (Resumed(at=view.session.clock.now(), journaled=journaled, sender_gone=journaled),)
+    return await _settled(view, intent, Resumed(at=view.session.clock.now()), reader=reader)
+
+
+async def recovered(
+    view: View, journal: Journal, *, same_mode: bool
+) -> list[Outcome[Any]]:  # Any: as in settled
+    """Settle what the journal holds of a process before this one: it is dead, for the journal is ours now."""
+    taken_up = Resumed(at=view.session.clock.now(), journaled=True, sender_gone=True)
+    places = asyncio.Semaphore(AT_ONCE)
+
+    async def one(intent: Intent) -> Outcome[Any]:
+        async with places:
+            return await _settled(view, intent, taken_up)
+
+    tasks = []
+    async with asyncio.TaskGroup() as group:
+        async for intent in journal.open_intents():
+            try:
+                check_scope(view, intent, same_mode=same_mode)
+            except InvalidRequestError as error:
+                log.error("left in the journal: %s", error)  # noqa: TRY400 - its words say it all
+            else:
+                tasks.append(group.create_task(one(intent)))
+    return [task.result() for task in tasks]
+
+
+async def _settled(
+    view: View, intent: Intent, taken_up: Resumed, *, reader: Reader | None = None
+) -> Outcome[Any]:  # Any: as in settled
     request = request_of(intent)
     driver: Driver[Any] = Driver(
-        view, request, intent, result_of(request.operation), reader=reader, history=history, may_send=False
+        view,
+        request,
+        intent,
+        result_of(request.operation),
+        reader=reader,
+        history=(taken_up,),
+        may_send=False,
     )
     return await driver.run()
 

@@ -154,3 +154,16 @@ async def test_intent_holds_no_token(service):
         outcome = await client.webhooks.delete(service.seed_webhook().id).outcome()
         texts = [outcome.intent.to_json(), outcome.to_json(), outcome.explain(), repr(outcome), repr(client)]
     assert not [text for text in texts if service.oauth_token in text]
+
+
+async def test_recover_leaves_what_is_not_its_own(service, tmp_path, caplog):
+    """A journal's intent of another mode is not looked for in this one: it is named, and stays."""
+    path = tmp_path / "outbox.db"
+    async with client_of(service, journal=path) as first:
+        await cancel_in_flight(first, service, "webhooks.delete", "apply, then hang")
+    async with client_of(service, journal=path, credential=ApiKey(service.test_key)) as test_mode:
+        assert await test_mode.recover() == []
+        assert "left in the journal" in caplog.text
+    async with client_of(service, journal=path) as again:
+        (outcome,) = await again.recover()
+    assert outcome.verdict is Verdict.APPLIED
