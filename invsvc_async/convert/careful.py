@@ -78,9 +78,7 @@ def _boolean(value: object, _: object) -> bool:
 
 
 def _number(value: object) -> int | Decimal:
-    if isinstance(value, float) and math.isfinite(
-        value
-    ):  # never from our parser: from plain data of a caller's
+    if isinstance(value, float) and math.isfinite(value):  # of a caller's plain data: our parser makes none
         return Decimal(repr(value))
     if isinstance(value, bool) or not isinstance(value, (int, Decimal)):
         raise _expected("a number", value)

@@ -45,7 +45,9 @@ def field(cls: Any, name: str, wire_name: str, text: str) -> Any:
     return getattr(model, name)
 
 
-@pytest.mark.parametrize("text", ["0", "12", "-3", "12.50", "0.00", "1234567890.123456789", "1e-7", "1E+2", "-0.0"])
+@pytest.mark.parametrize(
+    "text", ["0", "12", "-3", "12.50", "0.00", "1234567890.123456789", "1e-7", "1E+2", "-0.0"]
+)
 def test_decimal_keeps_the_digits_of_the_wire(text):
     """Amounts are decimals with every digit, whole numbers too."""
     value = field(Invoice, "total", "total", text)
@@ -63,7 +65,9 @@ def test_int_takes_whole_numbers(text):
     assert value == Decimal(text)
 
 
-@pytest.mark.parametrize("text", ["0", "-20.25", "0.1", "3E+3", "1.50", "1.0", "0.1000000000000000055511", "9007199254740993"])
+@pytest.mark.parametrize(
+    "text", ["0", "-20.25", "0.1", "3E+3", "1.50", "1.0", "0.1000000000000000055511", "9007199254740993"]
+)
 def test_float_goes_back_as_it_came(text):
     """A place on the canvas is a float; digits that a float cannot hold are kept aside."""
     value = field(Position, "x", "x", text)
@@ -146,8 +150,22 @@ def test_unknown_state_stays_its_text():
 
 @pytest.mark.parametrize(
     "broken",
-    [b"9" * 1_000_000, b'"\xff"', b"1e99999999999999999999", b'{"rank": "\xff"}', b"[" + b"9" * 5000 + b"]", b'"\xed\xa0\x80"'],
-    ids=["million digits", "bad byte", "endless exponent", "within an object", "within an array", "surrogate"],
+    [
+        b"9" * 1_000_000,
+        b'"\xff"',
+        b"1e99999999999999999999",
+        b'{"rank": "\xff"}',
+        b"[" + b"9" * 5000 + b"]",
+        b'"\xed\xa0\x80"',
+    ],
+    ids=[
+        "million digits",
+        "bad byte",
+        "endless exponent",
+        "within an object",
+        "within an array",
+        "surrogate",
+    ],
 )
 @pytest.mark.parametrize("name", ["total", "uuid", "folio_number", "metadata", "payments", "cancellation"])
 def test_part_that_no_parser_takes_costs_its_field(name, broken):
@@ -297,9 +315,11 @@ def test_decimal_context_of_the_caller_changes_nothing():
         invoice = both(Invoice, '{"total": 1234.5678, "folio_number": 12345.0, "date": 1746057600123.456}')
         back = convert.unstructure(invoice)
         broken = convert.decode(Invoice, b'{"total": 1e99999999999999999999}')
+        built = convert.unstructure(Webhook(created_at=datetime(2025, 5, 1, 0, 0, 0, 123456, tzinfo=UTC)))
 
     assert str(back["total"]) == "1234.5678"
     assert str(back["date"]) == "1746057600123.456"
+    assert str(built["created_at"]) == "1746057600123.456"
     assert invoice.folio_number == 12345
     assert [problem.address for problem in broken.problems] == ["$.total"]
 

@@ -17,22 +17,23 @@ from invsvc_async.errors import FieldError, FileEncodingError
 from invsvc_async.models import UNSET, Address, Customer, Invoice, Meta, Page, RetentionFile, Webhook
 
 HOOK = Webhook(id="wh_1", url="https://me.example/in")
-BROKEN = convert.structure(Invoice, {"uuid": "U", "total": "12.5", "client": {"address": {"city": 7}, "id": "c"}})
+BROKEN = convert.structure(
+    Invoice, {"uuid": "U", "total": "12.5", "client": {"address": {"city": 7}, "id": "c"}}
+)
 
 
 def test_import_of_the_package_makes_no_class():
-    """Importing the models imports no room of them: classes are made at first use."""
-    code = "import sys, invsvc_async.models; print([name for name in sys.modules if 'invsvc_async.models.' in name])"
+    """Importing the models imports no room of them, and still lists their names: classes are made at first use."""
+    code = "import sys, invsvc_async.models; print('Webhook' in dir(invsvc_async.models), [name for name in sys.modules if 'invsvc_async.models.' in name])"
 
-    said = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+    said = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout  # noqa: S603 - our own interpreter
 
-    assert said.strip() == "[]"
+    assert said.strip() == "True []"
 
 
 def test_every_public_name_is_there():
-    """Each name of ``__all__`` is listed by ``dir`` and can be had; any other is an AttributeError."""
+    """Each name of ``__all__`` can be had; any other is an AttributeError."""
     assert {type(getattr(models, name)).__name__ for name in models.__all__}
-    assert set(models.__all__) <= set(dir(models))
     with pytest.raises(AttributeError, match="Invoices"):
         _ = models.Invoices
 
@@ -167,7 +168,9 @@ def test_model_refuses_assignment(name):
         del decoded.id
 
 
-UNKNOWN_WITHIN = b'{"uuid": "U", "client": {"id": "c", "new": 1.10}, "items": [{"new": {"deep": 2}}], "old": null}'
+UNKNOWN_WITHIN = (
+    b'{"uuid": "U", "client": {"id": "c", "new": 1.10}, "items": [{"new": {"deep": 2}}], "old": null}'
+)
 
 
 @pytest.mark.parametrize(
@@ -234,7 +237,10 @@ def test_page_is_a_sequence_that_lists_its_problems():
     page = Page(items=(HOOK, BROKEN), next="c", has_more=True)
 
     assert (len(page), list(page), page[0], page[-1:]) == (2, [HOOK, BROKEN], HOOK, (BROKEN,))
-    assert [problem.address for problem in page.problems] == ["$.data[1].total", "$.data[1].client.address.city"]
+    assert [problem.address for problem in page.problems] == [
+        "$.data[1].total",
+        "$.data[1].client.address.city",
+    ]
 
 
 def test_webhook_list_is_a_sequence():
@@ -244,7 +250,9 @@ def test_webhook_list_is_a_sequence():
     assert (len(found), list(found), found[0], HOOK in found) == (1, [HOOK], HOOK, True)
 
 
-@pytest.mark.parametrize(("encoded", "content"), [("PHhtbC8+", b"<xml/>"), ("PHht\nbC8+\n", b"<xml/>"), ("", b"")])
+@pytest.mark.parametrize(
+    ("encoded", "content"), [("PHhtbC8+", b"<xml/>"), ("PHht\nbC8+\n", b"<xml/>"), ("", b"")]
+)
 def test_retention_file_gives_its_bytes(encoded, content):
     """The text is taken for base64, in one line or several."""
     assert RetentionFile(encoded=encoded).content == content

@@ -20,7 +20,11 @@ NO_HEADERS: CIMultiDictProxy[str] = CIMultiDictProxy(CIMultiDict())
 def success(content: bytes, shape: Shape = Shape.STANDARD, **headers: str) -> wire.Envelope:
     """Read *content* as a 200 answer."""
     return wire.read_success(
-        content, status=200, headers=CIMultiDictProxy(CIMultiDict(headers)), shape=shape, operation="webhooks.get"
+        content,
+        status=200,
+        headers=CIMultiDictProxy(CIMultiDict(headers)),
+        shape=shape,
+        operation="webhooks.get",
     )
 
 
@@ -32,7 +36,9 @@ def error(content: bytes, status: int = 400, **headers: str) -> errors.ServiceEr
 
 def test_standard_envelope_gives_its_parts():
     """Payload, message and the service's time, with exact numbers."""
-    found = success(b'{"success": true, "data": {"a": 1.10}, "message": "ok", "timestamp": 1746057600123, "new": 1.0}')
+    found = success(
+        b'{"success": true, "data": {"a": 1.10}, "message": "ok", "timestamp": 1746057600123, "new": 1.0}'
+    )
 
     assert found.success
     assert str(found.data["a"]) == "1.10"
@@ -50,7 +56,13 @@ def test_list_envelope_gives_its_pagination():
 
     assert [bytes(raw) for raw in found.raw] == [b'{"a":1}', b"2"]
     assert found.data == [{"a": 1}, 2]
-    assert (found.next, found.has_more, found.total_results, found.page, found.per_page) == ("c", True, 7, 2, 3)
+    assert (found.next, found.has_more, found.total_results, found.page, found.per_page) == (
+        "c",
+        True,
+        7,
+        2,
+        3,
+    )
 
 
 @pytest.mark.parametrize(
@@ -70,7 +82,13 @@ def test_missing_parts_are_none():
     """An envelope without time, message or pagination is accepted."""
     found = success(b'{"success": true, "data": []}', Shape.LIST)
 
-    assert (found.stamp, found.timestamp, found.message, found.next, found.has_more) == (None, None, None, None, False)
+    assert (found.stamp, found.timestamp, found.message, found.next, found.has_more) == (
+        None,
+        None,
+        None,
+        None,
+        False,
+    )
 
 
 @pytest.mark.parametrize("data", [b"{}", b"[]", b"null", b"7"])
@@ -81,7 +99,9 @@ def test_payload_of_any_type_is_a_payload(data):
 
 def test_open_answer_needs_no_payload():
     """Any object whose success is true will do; a payload is taken where there is one."""
-    assert success(b'{"success": true, "message": "Webhook deleted"}', Shape.OPEN).message == "Webhook deleted"
+    assert (
+        success(b'{"success": true, "message": "Webhook deleted"}', Shape.OPEN).message == "Webhook deleted"
+    )
     assert success(b'{"success": true}', Shape.OPEN).data is None
     assert success(b'{"success": true, "data": {"id": "a"}, "id": "b"}', Shape.OPEN).data == {"id": "a"}
     assert success(b'{"success": true, "id": "b"}', Shape.OPEN).extra == {"id": "b"}
@@ -167,10 +187,16 @@ def test_standard_error_envelope_is_the_services_own():
 
 def test_authentication_layers_body_gives_the_same_class():
     """Its error is the code, its details text or an object; it is not the service's own envelope."""
-    found = error(b'{"message": "Access token has expired.", "error": "token_expired", "details": {"a": 1}}', 401)
+    found = error(
+        b'{"message": "Access token has expired.", "error": "token_expired", "details": {"a": 1}}', 401
+    )
 
     assert type(found) is errors.AuthenticationError
-    assert (found.code, found.message, found.details) == ("token_expired", "Access token has expired.", {"a": 1})
+    assert (found.code, found.message, found.details) == (
+        "token_expired",
+        "Access token has expired.",
+        {"a": 1},
+    )
     assert not found.own_envelope
     assert error(b'{"message": "Forbidden", "details": "Invalid API Key"}', 403).details == "Invalid API Key"
 

@@ -121,7 +121,7 @@ def test_reminder_operation_is_kept_raw():
 def test_sample_field_that_is_null_where_it_may_not_be_is_a_problem(name):
     """Null stands only where the specification allows it; elsewhere it costs that field."""
     cls = getattr(models, name)
-    plain = {field: None for field in wire_names(cls).values()}
+    plain = dict.fromkeys(wire_names(cls).values())
     nullable = {field.name for field in attrs.fields(cls) if "None" in str(field.type) or field.type == "Any"}
 
     found = convert.structure(cls, plain)
