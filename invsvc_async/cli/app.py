@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated, Any
 
 import attrs
@@ -22,13 +23,15 @@ if TYPE_CHECKING:
 
 __all__ = ["run"]
 
-# Each command is a module of this package with a function `command`; only the one asked for is imported.
+# Each command is a module of this package with a function `command`, or an `app` of several; only the one
+# asked for is imported, and one that is not there is left out.
 COMMANDS = {
     "demo": "demo",
     "serve": "serve",
     "get": "get",
     "list": "listing",
     "write": "write",
+    "batch": "batch",
     "settle": "settle",
     "explain": "explain",
 }
@@ -47,14 +50,17 @@ class Commands(TyperGroup):
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - Any: newer typer brings its own click
         """List the names in the order of the help."""
-        return list(COMMANDS)
+        return [name for name, room in COMMANDS.items() if find_spec(f"invsvc_async.cli.{room}")]
 
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002 - Any: the same
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # Any: the same
         """Load one command; ``None`` for a name that there is not."""
-        if cmd_name not in COMMANDS:
+        if cmd_name not in self.list_commands(ctx):
             return None
-        one = typer.Typer(add_completion=False, rich_markup_mode="markdown")
-        one.command(cmd_name)(import_module(f"invsvc_async.cli.{COMMANDS[cmd_name]}").command)
+        room = import_module(f"invsvc_async.cli.{COMMANDS[cmd_name]}")
+        several: typer.Typer | None = getattr(room, "app", None)
+        one = several or typer.Typer(add_completion=False, rich_markup_mode="markdown")
+        if several is None:
+            one.command(cmd_name)(room.command)
         found = typer.main.get_command(one)
         found.name = cmd_name
         return found

@@ -31,10 +31,11 @@ POLICY = ReconcilePolicy(settle_after_error=1.0, settle_after_loss=1.5, deadline
 
 @attrs.frozen(kw_only=True)
 class Column:
-    """One client's run: what it came to, the reads that arrived at the service, its time in seconds."""
+    """One client's run: what it came to, reads that arrived, webhooks that it left, its time in seconds."""
 
     judgement: Judgement
     reads: int
+    left: int
     seconds: float
 
 
@@ -80,7 +81,13 @@ async def run_column(
                 await plain.aclose()
     seconds = time.monotonic() - begun
     told = await service.tell()
-    return Column(judgement=judge(reports, told.ledger, told.state), reads=told.reads, seconds=seconds)
+    before = {each.id for each in service.plan.webhooks}
+    return Column(
+        judgement=judge(reports, told.ledger, told.state),
+        reads=told.reads,
+        left=sum("url" in thing and key not in before for key, thing in told.state.items()),
+        seconds=seconds,
+    )
 
 
 async def _run(

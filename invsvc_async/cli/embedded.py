@@ -58,8 +58,9 @@ class Told:
 
 @attrs.frozen
 class Embedded:
-    """The running service: where to connect, and the question of what happened."""
+    """The running service: what it began with, where to connect, and the question of what happened."""
 
+    plan: Plan
     base_url: str
     api_key: str
     team: str
@@ -91,7 +92,7 @@ async def embedded(plan: Plan) -> AsyncGenerator[Embedded]:
     try:
         child.stdin.write(wire.dumps(attrs.asdict(plan)) + b"\n")
         about = wire.loads(await child.stdout.readline())
-        yield Embedded(about["base_url"], about["api_key"], about["team"], child.stdin, child.stdout)
+        yield Embedded(plan, about["base_url"], about["api_key"], about["team"], child.stdin, child.stdout)
     finally:
         child.stdin.close()
         await child.wait()

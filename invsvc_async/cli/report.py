@@ -108,6 +108,7 @@ def _plain(column: Column) -> dict[str, Any]:
         "unknown_reasons": dict(judged.unknown_reasons),
         "sends": judged.sends,
         "reads": column.reads,
+        "new_webhooks_left": column.left,
         "seconds": round(column.seconds, 2),
     }
 
@@ -131,6 +132,7 @@ def _rows(*columns: Column) -> list[tuple[str, list[str]]]:
         ),
         row("sends that arrived", [each.sends for each in both]),
         row("reads spent", [column.reads for column in columns]),
+        row("new webhooks at the end", [column.left for column in columns]),
         ("time", [f"{column.seconds:.1f} s" for column in columns]),
         ("settle windows", ["none", f"{POLICY.settle_after_error:g} / {POLICY.settle_after_loss:g} s"]),
     ]
