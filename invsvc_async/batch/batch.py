@@ -37,11 +37,12 @@ class Batch:
     """
     Many writes that survive a kill at any moment: each happens once, or is named as unknown.
 
-    Each intent is in the journal before its first byte is sent.  Opened again, a batch settles what was in flight by reading before it
-    sends that, or anything else that touches the same thing.  Make one with :meth:`open`, and ``async with`` it.
+    Each intent is in the journal before its first byte is sent.  Opened again, a batch settles what was in
+    flight by reading before it sends that, or anything else that touches the same thing.  Make one with
+    :meth:`open`, and ``async with`` it.
     """
 
-    def __init__(  # noqa: PLR0913 - as `open`
+    def __init__(
         self,
         entries: Entries,
         client: Client,
@@ -62,7 +63,7 @@ class Batch:
         self._warned = False
 
     @classmethod
-    def open(  # noqa: PLR0913 - each is a setting of its own
+    def open(
         cls,
         path: str | Path,
         client: Client,
@@ -77,12 +78,14 @@ class Batch:
         """
         Give the batch of the journal at *path*, which is made where there is none; ``async with`` opens it.
 
-        *concurrency* is how many writes may be sending at once (the client's ``max_concurrency`` bounds it too); those that wait to be
-        found out about do not count.  *rate* is sends a second, spread evenly.  *tag* puts a token at the end of the
-        description of each webhook created, so that it is found again for certain.  *on_secret* is given the key and the webhook of each
-        create, with its secret, before the write is noted as done (again, if a kill comes between); no journal holds a secret.
-        *on_progress* is told some times a second.  *same_mode* is the caller's word that the client's credential has the team and data
-        mode of the one that the batch was begun with, where it is another one.
+        *concurrency* is how many writes may be sending at once (the client's ``max_concurrency`` bounds it
+        too); those that wait to be found out about do not count.  *rate* is sends a second, spread
+        evenly.  *tag* puts a token at the end of the description of each webhook created, so that it is
+        found again for certain.  *on_secret* is given the key and the webhook of each create, with its
+        secret, before the write is noted as done (again, if a kill comes between); no journal holds a
+        secret. *on_progress* is told some times a second.  *same_mode* is the caller's word that the
+        client's credential has the team and data mode of the one that the batch was begun with, where it is
+        another one.
 
         Raises:
             ConfigurationError: A setting that cannot work.
@@ -108,7 +111,8 @@ class Batch:
         Take hold of the journal.
 
         Raises:
-            JournalError: Another process has it; it is damaged, no batch's, or of a newer version; it cannot be written.
+            JournalError: Another process has it; it is damaged, no batch's, or of a newer version; it
+                cannot be written.
             InvalidRequestError: The batch belongs to another address, or was begun with another credential.
 
         """
@@ -116,7 +120,7 @@ class Batch:
         try:
             await self._check_place()
             for webhook_id, key in reversed(list(await self.entries.claims(_CLAIMS))):
-                self.client._view.session.claim(webhook_id, key)  # noqa: SLF001 - one package
+                self.client._view.session.claim(webhook_id, key)
         except BaseException:
             await self.entries.aclose()
             raise
@@ -130,14 +134,17 @@ class Batch:
 
     def run(self, writes: Writes = ()) -> AsyncIterator[Result]:
         """
-        Do what the journal has left and then *writes*, and give each result as it comes; what is done is skipped.
+        Do what the journal has left and then *writes*, and give each result as it comes; what is done is
+        skipped.
 
-        *writes* is an iterable or an async iterable of writes, or the path of a file of lines; it is read as results are taken, so a
-        million fit in little memory.  A write's key is ``write.keyed(…)``'s, or made from its content and its occurrence
-        among equal ones.  Writes that touch the same thing keep their order.
+        *writes* is an iterable or an async iterable of writes, or the path of a file of lines; it is read
+        as results are taken, so a million fit in little memory.  A write's key is ``write.keyed(…)``'s, or
+        made from its content and its occurrence among equal ones.  Writes that touch the same thing keep
+        their order.
 
         Raises:
-            InvalidRequestError: Two writes have one key; the write under a key is another than before; a line is no write.
+            InvalidRequestError: Two writes have one key; the write under a key is another than before; a
+                line is no write.
             JournalError: An intent could not be stored; it was not sent.
             ConfigurationError: A run of this batch is under way.
 
@@ -177,7 +184,8 @@ class Batch:
         """
         Make the writes of *verdict* to do again, for the next run, and tell how many.
 
-        NOT_APPLIED, REFUSED and SUPERSEDED ones are written anew; UNKNOWN ones are settled first, and sent only on proof of absence.
+        NOT_APPLIED, REFUSED and SUPERSEDED ones are written anew; UNKNOWN ones are settled first, and sent
+        only on proof of absence.
 
         Raises:
             InvalidRequestError: APPLIED ones are done.
@@ -190,7 +198,8 @@ class Batch:
 
     async def prune(self, *, done_before: datetime) -> int:
         """
-        Empty what was done before *done_before* (aware) of bodies, evidence and stories, and tell how many were.
+        Empty what was done before *done_before* (aware) of bodies, evidence and stories, and tell how many
+        were.
 
         Key, digest and verdict stay, so that the same input is still skipped.  What is open is kept whole.
         """
@@ -206,10 +215,12 @@ class Batch:
 
     async def _check_place(self) -> None:
         """Refuse a client of another place: there, what the journal knows as done is not."""
-        session = self.client._view.session  # noqa: SLF001 - one package
+        session = self.client._view.session
         base_url = await self.entries.fact("base_url", session.base_url)
         if base_url != session.base_url:
-            raise InvalidRequestError(f"this batch was begun at {base_url}, and this client is for {session.base_url}")
+            raise InvalidRequestError(
+                f"this batch was begun at {base_url}, and this client is for {session.base_url}"
+            )
         mine = session.credential.fingerprint(session.base_url)
         begun_with = await self.entries.fact("credential", mine)
         if None not in (mine, begun_with) and mine != begun_with and not self.same_mode:

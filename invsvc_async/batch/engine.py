@@ -1,5 +1,6 @@
 """
-Run the items of a batch: as many at once as there are places, those of one thing in their order; never judge a write.
+Run the items of a batch: as many at once as there are places, those of one thing in their order; never
+judge a write.
 """
 
 from __future__ import annotations
@@ -33,8 +34,9 @@ class Engine:
     """
     What is under way in one run.
 
-    ``add`` takes an item, ``next_result`` gives what became of one; between them at most *most* are held, so a slow consumer
-    holds the input up.  A write in doubt gives its place to the next one while it waits to be found out about.
+    ``add`` takes an item, ``next_result`` gives what became of one; between them at most *most* are held,
+    so a slow consumer holds the input up.  A write in doubt gives its place to the next one while it waits
+    to be found out about.
     """
 
     def __init__(self, view: View, *, limit: Limit, rate: float | None, most: int, same_mode: bool) -> None:
@@ -165,7 +167,7 @@ class Engine:
             self._finished.append(item)
             if outcome.verdict is Verdict.UNKNOWN:
                 wait = (outcome.evidence.window_until or 0.0) - self._clock.now()
-        except Exception as error:  # noqa: BLE001 - the run ends with it, and who consumes is told
+        except Exception as error:
             self.fail(error)
         finally:
             item.leave()

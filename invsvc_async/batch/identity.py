@@ -41,7 +41,8 @@ def key_of(content: bytes, occurrence: int) -> str:
 
 def thing_of(request: Request, team: str | None, tag: str | None) -> str | None:
     """
-    Name the thing that *request* touches, so that writes of one thing keep their order; ``None``: it touches no other's.
+    Name the thing that *request* touches, so that writes of one thing keep their order; ``None``: it
+    touches no other's.
 
     Creates touch nothing, but for untagged ones of a webhook: those of one URL could not be told apart.
     """

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncIterable, AsyncIterator, Iterable
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -47,17 +47,32 @@ async def chunks(writes: Writes, client: Client) -> AsyncIterator[list[Write[Any
 
     """
     if isinstance(writes, (str, Path)):
-        with Path(writes).open("rb") as file:  # noqa: ASYNC230 - a local file, read in small pieces
+        with Path(writes).open("rb") as file:
             lines = (_write_of(client, line) for line in read_lines(file))
-            while chunk := list(islice(lines, AT_ONCE)):
+            for chunk in _pieces(lines):
                 yield chunk
     elif isinstance(writes, AsyncIterable):
         async for chunk in _async_chunks(writes):
             yield chunk
     else:
-        source = iter(writes)
-        while chunk := list(islice(source, AT_ONCE)):
+        for chunk in _pieces(iter(writes)):
             yield chunk
+
+
+def _pieces(source: Iterator[Write[Any]]) -> Iterator[list[Write[Any]]]:
+    """Give what there is; of a source that fails, what came before goes first."""
+    failure = None
+    while failure is None:
+        chunk: list[Write[Any]] = []
+        try:
+            chunk.extend(islice(source, AT_ONCE))
+        except Exception as error:
+            failure = error
+        if not chunk:
+            break
+        yield chunk
+    if failure is not None:
+        raise failure
 
 
 def _write_of(client: Client, line: Any) -> Write[Any]:  # Any: a Line or a BadLine
@@ -94,6 +109,8 @@ async def _async_chunks(writes: AsyncIterable[Write[Any]]) -> AsyncIterator[list
         await pumping
     finally:
         pumping.cancel()
+        while not queue.empty():
+            _hand_on(queue.get_nowait())
 
 
 @attrs.define(eq=False)
@@ -131,9 +148,12 @@ class Intake:
         Give the items of those that are new.
 
         Raises:
-            InvalidRequestError: Two writes have one key, or the write under a key is not the one that the journal has.
+            InvalidRequestError: Two writes have one key, or the write under a key is not the one that the
+                journal has.
 
         """
+        for write in writes:
+            _hand_on(write)
         fresh: list[Item] = []
         asked = [self._asked(write) for write in writes]
         taken: set[str] = set()
@@ -155,9 +175,9 @@ class Intake:
 
     def _asked(self, write: Write[Any]) -> _Asked:
         self._check(write)
-        request = write._request  # noqa: SLF001 - intake and Write know each other
-        team = write._view.team_of(request)  # noqa: SLF001
-        content, key = content_of(request, team), write._key  # noqa: SLF001
+        request = write._request
+        team = write._view.team_of(request)
+        content, key = content_of(request, team), write._key
         if key is not None:
             return _Asked(write, content, team, key)
         occurrence = self._repeats.get(content, 0) + 1
@@ -166,10 +186,9 @@ class Intake:
     def _check(self, write: object) -> None:
         if not isinstance(write, Write):
             raise InvalidRequestError(f"a batch takes writes, and was given a {type(write).__name__}")
-        write.close()  # handed on: it is run here, or not at all
-        if write._driver is not None or write._resumes is not None:  # noqa: SLF001
+        if write._driver is not None or write._resumes is not None:
             raise InvalidRequestError("a batch takes writes that have not begun: await this one by itself")
-        if write._view.session is not self._session:  # noqa: SLF001
+        if write._view.session is not self._session:
             raise InvalidRequestError("this write was made by another client than the batch's")
 
     def _is_fed(self, key: str) -> bool:
@@ -179,7 +198,9 @@ class Intake:
     def _next(self, asked: _Asked) -> _Asked:
         """Count on among equal writes."""
         if not asked.occurrence:
-            raise InvalidRequestError(f"key {asked.key!r} is given to two writes of this input: give each its own")
+            raise InvalidRequestError(
+                f"key {asked.key!r} is given to two writes of this input: give each its own"
+            )
         self._repeats[asked.content] = asked.occurrence
         self._repeats.move_to_end(asked.content)
         if len(self._repeats) > _REPEATS_KEPT:
@@ -206,7 +227,7 @@ class Intake:
 
     def _item(self, asked: _Asked) -> Item:
         write = asked.write.tagged() if self._tag else asked.write
-        request, tag = write._request, write._tag  # noqa: SLF001 - intake and Write know each other
+        request, tag = write._request, write._tag
         item = Item(
             key=asked.key,
             content=asked.content,
@@ -216,9 +237,9 @@ class Intake:
             on_secret=self._on_secret,
             write=write,
         )
-        write._view = view_for(item, write._view)  # noqa: SLF001
-        write._key, write._policy = asked.key, self._waiting(write._policy)  # noqa: SLF001
-        write._intent, write._spent = None, True  # noqa: SLF001
+        write._view = view_for(item, write._view)
+        write._key, write._policy = asked.key, self._waiting(write._policy)
+        write._intent, write._spent = None, True
         return item
 
     def _waiting(self, policy: ReconcilePolicy) -> ReconcilePolicy:
@@ -229,6 +250,12 @@ class Intake:
                 self._policies.clear()
             known = self._policies[id(policy)] = policy, attrs.evolve(policy, wait_when_limited=True)
         return known[1]
+
+
+def _hand_on(write: object) -> None:
+    """Mark *write* as handed to a batch: it is run here, or not at all."""
+    if isinstance(write, Write):
+        write.close()
 
 
 def view_for(item: Item, view: View) -> ItemView:

@@ -64,7 +64,7 @@ class Item:
     @property
     def creates_webhook(self) -> bool:
         """Whether its answer holds a secret."""
-        return self.write is not None and self.write._request.operation.name == "webhooks.create"  # noqa: SLF001
+        return self.write is not None and self.write._request.operation.name == "webhooks.create"
 
     # --- the place it holds while it sends
 
@@ -111,9 +111,10 @@ class Item:
         applied = outcome.verdict is Verdict.APPLIED
         untagged = applied and intent.operation == "webhooks.create" and intent.tag is None
         record = record_of(outcome)
-        entry = attrs.evolve(
-            self._entry(State.DONE, None if applied else intent),
-            operation=intent.operation,
+        entry = self._entry(
+            State.DONE,
+            intent,
+            keep=not applied,
             verdict=str(outcome.verdict),
             outcome=encoded(record),
             claim=record.thing if untagged else None,
@@ -129,16 +130,19 @@ class Item:
         """Give none."""
         raise NotImplementedError
 
-    def _entry(self, state: State, intent: Intent | None) -> Entry:
-        packed = None if intent is None else pack(intent, self.entries.commons)
+    def _entry(
+        self, state: State, intent: Intent, *, keep: bool = True, **done: Any
+    ) -> Entry:  # Any: what Entry has of an end
+        packed = pack(intent, self.entries.commons) if keep else None
         return Entry(
             key=self.key,
             content=self.content,
             state=state,
             run=self.run,
-            operation="" if intent is None else intent.operation,
-            common=None if packed is None else packed.common,
-            intent=None if packed is None else packed.text,
+            operation=intent.operation,
+            common=packed and packed.common,
+            intent=packed and packed.text,
+            **done,
         )
 
 
@@ -164,9 +168,7 @@ class ItemView(View):
         await self.item.enter()
         self.item.began = True
         try:
-            record = await put(
-                request, deadline=deadline, lane=lane, not_after=not_after, exchange=exchange
-            )
+            record = await put(request, deadline=deadline, lane=lane, not_after=not_after, exchange=exchange)
             self.item.learn(record)
             return record
         finally:

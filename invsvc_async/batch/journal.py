@@ -36,7 +36,7 @@ class Entries(Protocol):
         ...
 
     def shelve(self, entry: Entry) -> None:
-        """The same, without waiting and without fail."""
+        """Store *entry* without waiting and without fail."""
         ...
 
     async def next_run(self) -> int:

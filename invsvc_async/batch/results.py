@@ -34,8 +34,8 @@ class Record(msgspec.Struct, omit_defaults=True, kw_only=True):
     lost: bool = False  # a webhook's secret was not received
     failed: str | None = None  # the last failure seen
     status: int | None = None  # of that failure, where it was an answer
-    candidates: list[str] = []  # noqa: RUF012 - msgspec copies it
-    duplicates: list[str] = []  # noqa: RUF012 - the same
+    candidates: list[str] = []
+    duplicates: list[str] = []
     story: str | None = None  # where the verdict is not simply "applied"
 
 
@@ -89,10 +89,11 @@ class Result:
     """
     What became of one write of a batch.
 
-    ``thing`` is the id of what was written where it is known; ``attempts``, ``resends`` and ``reads`` count requests; ``seconds`` is
-    the time from the first thing done to the verdict; ``error`` the last failure seen, in words, and ``status`` its HTTP status;
-    ``candidates`` and ``duplicates`` are ids of webhooks that could be, or are, further effects; ``story`` tells in lines how the verdict
-    came about, where it is not simply that the service answered so; ``outcome`` is there for what was run just now.
+    ``thing`` is the id of what was written where it is known; ``attempts``, ``resends`` and ``reads`` count
+    requests; ``seconds`` is the time from the first thing done to the verdict; ``error`` the last failure
+    seen, in words, and ``status`` its HTTP status; ``candidates`` and ``duplicates`` are ids of webhooks
+    that could be, or are, further effects; ``story`` tells in lines how the verdict came about, where it is
+    not simply that the service answered so; ``outcome`` is there for what was run just now.
     """
 
     key: str
@@ -179,8 +180,9 @@ class Progress:
     """
     How a run stands at a moment.
 
-    ``done`` were finished by this run, ``skipped`` by one before; ``under_way`` were begun, ``settling`` of them wait to be found out
-    about; ``rate`` is finished writes a second since the run began; ``verdicts`` counts those of ``done``.
+    ``done`` were finished by this run, ``skipped`` by one before; ``under_way`` were begun, ``settling`` of
+    them wait to be found out about; ``rate`` is finished writes a second since the run began; ``verdicts``
+    counts those of ``done``.
     """
 
     done: int

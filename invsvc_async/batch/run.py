@@ -1,5 +1,6 @@
 """
-Run a batch once: feed what the journal has left and then the input, and give the results; never hold the input whole.
+Run a batch once: feed what the journal has left and then the input, and give the results; never hold the
+input whole.
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 from invsvc_async.batch.engine import Engine
+from invsvc_async.batch.identity import thing_of
 from invsvc_async.batch.intake import Intake, chunks
 from invsvc_async.batch.items import Item
-from invsvc_async.batch.identity import thing_of
 from invsvc_async.batch.pack import Packed, unpack
 from invsvc_async.batch.results import Progress
 from invsvc_async.batch.slots import Steady
@@ -102,7 +103,7 @@ class Run:
     def _start(self) -> Engine:
         batch = self._batch
         engine = self._engine = Engine(
-            batch.client._view,  # noqa: SLF001 - one package
+            batch.client._view,
             limit=Steady(batch.concurrency),
             rate=batch.rate,
             most=8 * batch.concurrency + 64,
@@ -127,7 +128,7 @@ class Run:
             self._ticking = asyncio.get_running_loop().call_later(_TICK, self._tick)
 
     def _report(self) -> None:
-        session = self._batch.client._view.session  # noqa: SLF001 - one package
+        session = self._batch.client._view.session
         session.tell(self._batch.on_progress, self.progress())
 
     # --- feeding
@@ -136,7 +137,7 @@ class Run:
         try:
             await self._feed_all(engine)
             engine.finish()
-        except Exception as error:  # noqa: BLE001 - the run ends with it, and who takes the results is told
+        except Exception as error:
             engine.fail(error)
 
     async def _feed_all(self, engine: Engine) -> None:
@@ -148,7 +149,7 @@ class Run:
                 await engine.room()
                 engine.add(self._item(entry))
             after = page[-1].seq
-        session = batch.client._view.session  # noqa: SLF001 - one package
+        session = batch.client._view.session
         intake = self._intake = Intake(
             batch.entries, session, engine.held, run, tag=batch.tag, on_secret=batch.on_secret
         )

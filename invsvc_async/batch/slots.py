@@ -1,5 +1,6 @@
 """
-Say when a batch may send: so many at once, so many a second, and not while the service asks for a pause; never send.
+Say when a batch may send: so many at once, so many a second, and not while the service asks for a pause;
+never send.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ class Steady:
 
 class Slots:
     """
-    The places of one batch.  *rate* is sends a second, spread evenly; *on_room* is called when there may be room again.
+    The places of one batch.  *rate* is sends a second, spread evenly; *on_room* is called when there may be
+    room again.
 
     A write that is sent again goes before those that have not begun, so that what is under way ends first.
     """

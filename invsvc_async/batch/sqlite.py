@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -45,6 +46,7 @@ _ALL = f"seq, {', '.join(_COLUMNS)}"
 _CHANGES = ", ".join(f"{name} = excluded.{name}" for name in _COLUMNS if name != "key")
 _UPSERT = f"INSERT INTO entries ({', '.join(_COLUMNS)}) VALUES "
 _CONFLICT = f" ON CONFLICT (key) DO UPDATE SET {_CHANGES}"
+_row = attrgetter(*_COLUMNS)
 _ROWS_AT_ONCE = 64  # 64 x 11 values: below the 999 that old builds of SQLite take
 
 
@@ -91,10 +93,10 @@ class SqliteEntries:
 
     def put(self, entry: Entry) -> asyncio.Future[None]:
         """Store *entry* in place of an earlier one of its key; the future is done once it is on the disk."""
-        return self._open_writer.store(entry.key, tuple(getattr(entry, name) for name in _COLUMNS))
+        return self._open_writer.store(entry.key, _row(entry))
 
     def shelve(self, entry: Entry) -> None:
-        """The same, without waiting and without fail: closed, it stays as it was."""
+        """Store *entry* without waiting and without fail: closed, it stays as it was."""
         if self._writer is not None:
             self.put(entry)
 
@@ -154,7 +156,7 @@ class SqliteEntries:
 
     def _create(self, connection: sqlite3.Connection) -> None:
         marks = f"PRAGMA application_id = {_APPLICATION}; PRAGMA user_version = {SCHEMA};"
-        kind = f"INSERT INTO facts VALUES ('kind', '{self.kind}');"  # noqa: S608 - our own word
+        kind = f"INSERT INTO facts VALUES ('kind', '{self.kind}');"
         connection.executescript(f"BEGIN IMMEDIATE; {_TABLES} {marks} {kind} COMMIT;")
 
     def _load(self, connection: sqlite3.Connection) -> None:
@@ -207,6 +209,6 @@ def fact(connection: sqlite3.Connection, name: str) -> str | None:
 
 def entries(connection: sqlite3.Connection, where: str, values: Sequence[object] = ()) -> list[Entry]:
     """Select entries; *where* is this package's own text."""
-    found = connection.execute(f"SELECT {_ALL} FROM entries WHERE {where}", values)  # noqa: S608 - our own text
+    found = connection.execute(f"SELECT {_ALL} FROM entries WHERE {where}", values)
     names = ("seq", *_COLUMNS)
     return [Entry(**dict(zip(names, row, strict=True))) for row in found]

@@ -76,7 +76,7 @@ def _fact(name: str, value: str | None, connection: sqlite3.Connection) -> str |
 def _marks(keys: Sequence[str], run: int, connection: sqlite3.Connection) -> dict[str, Mark]:
     marks = ", ".join("?" * len(keys))
     found = connection.execute(
-        f"SELECT key, content, state, run FROM entries WHERE key IN ({marks})",  # noqa: S608 - question marks
+        f"SELECT key, content, state, run FROM entries WHERE key IN ({marks})",
         keys,
     ).fetchall()
     if found:
@@ -94,7 +94,9 @@ def _summary(connection: sqlite3.Connection) -> Summary:
             verdicts[Verdict(verdict)] = count
         else:
             states[state] = states.get(state, 0) + count
-    lost = connection.execute("SELECT count(*) FROM entries WHERE outcome LIKE '%\"lost\":true%'").fetchone()[0]
+    lost = connection.execute("SELECT count(*) FROM entries WHERE outcome LIKE '%\"lost\":true%'").fetchone()[
+        0
+    ]
     return Summary(
         to_do=states.get(State.TO_DO, 0),
         sending=states.get(State.SENDING, 0),
@@ -103,10 +105,10 @@ def _summary(connection: sqlite3.Connection) -> Summary:
     )
 
 
-def _reopen(verdict: Verdict, keep_sends: bool, connection: sqlite3.Connection) -> int:  # noqa: FBT001 - bound
+def _reopen(verdict: Verdict, keep_sends: bool, connection: sqlite3.Connection) -> int:
     intent = "intent" if keep_sends else "json_remove(intent, '$.sent', '$.bounds', '$.baseline')"
     changed = connection.execute(
-        f"UPDATE entries SET state = 0, verdict = NULL, outcome = NULL, done_at = NULL, intent = {intent} "  # noqa: S608 - our own
+        f"UPDATE entries SET state = 0, verdict = NULL, outcome = NULL, done_at = NULL, intent = {intent} "
         "WHERE state = 2 AND verdict = ? AND intent IS NOT NULL",
         (verdict,),
     )

@@ -7,7 +7,7 @@ import pytest
 from invsvc_async import ApiKey, Client, ReconcilePolicy, Timeouts
 from invsvc_async.simulator import Simulator
 
-POLICY = ReconcilePolicy(settle_after_error=0.1, settle_after_loss=0.2, deadline=10.0)
+POLICY = ReconcilePolicy(settle_after_error=0.1, settle_after_loss=0.2, deadline=30.0)
 HOOK = {"url": "https://me.example/in", "events": ["invoice.created"]}
 
 

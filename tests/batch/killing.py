@@ -1,0 +1,139 @@
+"""
+Kill a batch again and again and hold its verdicts against the service's ledger.
+
+    python -m tests.batch.killing [ITEMS [KILLS]]
+
+Must never judge by what the client saw.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import sys
+import tempfile
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+
+from invsvc_async import Verdict
+from invsvc_async.batch.sqlitebatch import SqliteBatch
+from invsvc_async.simulator import Faults, Simulator
+
+FAULTS = Faults(rate=0.06, reads=0.02, late_up_to=0.2, hang=0.3)
+
+
+def seed(service: Simulator, items: int, file: Path) -> dict[str, tuple[str, str, str]]:
+    """
+    Write an input of *items* writes to *file*; gives key: (operation, id, value).
+
+    Each third webhook is updated twice, each tenth deleted in the end; every update has a value of its own.
+    """
+    asked: dict[str, tuple[str, str, str]] = {}
+    lines = []
+    while len(lines) < items:
+        hook = service.seed_webhook()
+        number = len(asked)
+        writes = [("webhooks.update", f"value {number}")]
+        if number % 3 == 0:
+            writes.append(("webhooks.update", f"value {number} again"))
+        if number % 10 == 0:
+            writes.append(("webhooks.delete", ""))
+        for turn, (operation, value) in enumerate(writes):
+            key = f"{hook.id} {turn}"
+            arguments = {"webhook": hook.id} | ({"description": value} if value else {})
+            asked[key] = operation, hook.id, value
+            lines.append(json.dumps({"operation": operation, "arguments": arguments, "key": key}))
+    file.write_text("\n".join(lines))
+    return asked
+
+
+async def begin(
+    service: Simulator, journal: Path | str, file: Path, *death: str
+) -> asyncio.subprocess.Process:
+    """Start a process that runs the batch."""
+    return await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "tests.batch.child", service.base_url, service.api_key, str(journal), str(file), "24", *death
+    )  # fmt: skip
+
+
+async def kill_often(
+    service: Simulator, journal: Path | str, file: Path, kills: int, chance: random.Random
+) -> int:
+    """Run the batch to its end, killed up to *kills* times at random moments; gives how often it was."""
+    killed = 0
+    while killed < kills:
+        before = service.arrivals()
+        child = await begin(service, journal, file)
+        ending = asyncio.create_task(child.wait())
+        while service.arrivals() == before and not ending.done():
+            await asyncio.sleep(0.005)
+        await asyncio.wait([ending], timeout=chance.uniform(0.0, 0.5))
+        if ending.done():
+            break
+        with suppress(ProcessLookupError):
+            child.kill()
+        await ending
+        killed += 1
+    child = await begin(service, journal, file)
+    assert await child.wait() == 0, "the batch failed"
+    await service.settled()
+    return killed
+
+
+async def verdicts_of(journal: Path | str) -> dict[str, str]:
+    """Read what the journal says of each key."""
+    entries = SqliteBatch(journal)
+    await entries.open()
+    try:
+        found = await entries.done(None, 0, 1_000_000)
+    finally:
+        await entries.aclose()
+    return {entry.key: str(entry.verdict) for entry in found}
+
+
+def violations(
+    service: Simulator, asked: dict[str, tuple[str, str, str]], verdicts: dict[str, str]
+) -> list[str]:
+    """Compare verdicts with the ledger: duplicates, lost writes, wrong verdicts, writes out of order."""
+    effects: Counter[tuple[str, str | None, str]] = Counter()
+    order: dict[str, list[str]] = {}
+    for entry in service.ledger.effects():
+        value = (entry.body or {}).get("description", "")
+        effects[entry.operation, entry.path_id, value] += 1
+        order.setdefault(str(entry.path_id), []).append(value)
+    found = [f"{key}: no verdict" for key in asked if key not in verdicts]
+    for key, write in asked.items():
+        times, verdict = effects[write], verdicts.get(key)
+        if times > 1:
+            found.append(f"{key}: {times} effects")
+        if verdict == Verdict.APPLIED and times == 0:
+            found.append(f"{key}: said to be applied, and is not")
+        if verdict in (Verdict.NOT_APPLIED, Verdict.REFUSED) and times:
+            found.append(f"{key}: said to be {verdict}, and is applied")
+        if verdict == Verdict.SUPERSEDED:
+            found.append(f"{key}: superseded, and nobody else was there")
+    for thing, values in order.items():
+        wanted = [value for _, hook, value in asked.values() if hook == thing]
+        if values != [value for value in wanted if value in values]:
+            found.append(f"{thing}: effects came as {values}")
+    return found
+
+
+async def main(items: int = 20_000, kills: int = 100, seed_of: int = 7) -> None:
+    chance = random.Random(seed_of)
+    with tempfile.TemporaryDirectory() as folder:
+        journal, file = Path(folder) / "run.db", Path(folder) / "writes.jsonl"
+        async with Simulator(seed=seed_of, faults=FAULTS, latency=0.005) as service:
+            asked = seed(service, items, file)
+            killed = await kill_often(service, journal, file, kills, chance)
+            verdicts = await verdicts_of(journal)
+            found = violations(service, asked, verdicts)
+    print(f"{len(asked)} writes, {killed} kills: {Counter(verdicts.values())}")
+    print("\n".join(found) or "no duplicate, none lost, every verdict right")
+    sys.exit(bool(found))
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*map(int, sys.argv[1:])))

@@ -1,0 +1,39 @@
+"""Batches through kill -9: at random moments, and at each transition of an item."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+
+from invsvc_async import Verdict
+from invsvc_async.simulator import Simulator
+from tests.batch.child import TRANSITIONS
+from tests.batch.killing import FAULTS, begin, kill_often, seed, verdicts_of, violations
+
+
+async def test_batch_killed_at_random_moments(tmp_path):
+    """Killed ten times under faults, each write has happened once or is named unknown, and every verdict is true."""
+    journal, file = tmp_path / "run.db", tmp_path / "writes.jsonl"
+    async with Simulator(seed=11, faults=FAULTS, latency=0.005) as service:
+        asked = seed(service, 500, file)
+        await kill_often(service, journal, file, 10, random.Random(11))
+        verdicts = await verdicts_of(journal)
+        assert violations(service, asked, verdicts) == []
+    assert Counter(verdicts.values())[Verdict.UNKNOWN] <= 5
+
+
+@pytest.mark.parametrize("transition", TRANSITIONS)
+async def test_batch_killed_at_a_transition(tmp_path, transition):
+    """Killed right before or after an item's step, the batch ends with each write applied once."""
+    journal, file = tmp_path / "run.db", tmp_path / "writes.jsonl"
+    async with Simulator(latency=0.002) as service:
+        asked = seed(service, 40, file)
+        child = await begin(service, journal, file, transition, "7")
+        assert await child.wait() == -9
+        child = await begin(service, journal, file)
+        assert await child.wait() == 0
+        verdicts = await verdicts_of(journal)
+        assert violations(service, asked, verdicts) == []
+    assert Counter(verdicts.values()) == {Verdict.APPLIED: len(asked)}
