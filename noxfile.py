@@ -108,5 +108,5 @@ def build(session: nox.Session) -> None:
     bare = session.create_tmp() + "/bare"
     session.run("python", "-m", "venv", "--clear", bare)
     session.run(f"{bare}/bin/pip", "install", "--quiet", *map(str, built.glob("*.whl")), external=True)
-    session.run(f"{bare}/bin/python", "-c", "from invsvc_async import *", external=True)
+    session.run(f"{bare}/bin/python", "-I", "-c", "from invsvc_async import *", external=True)
     session.run(f"{bare}/bin/invsvc", external=True, success_codes=[2])  # says which extra it needs
