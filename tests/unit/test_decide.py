@@ -1,0 +1,328 @@
+"""
+Each rule of writes as a row: what happened so far, and what is decided.
+
+Local time runs from 0; the service's clock is 1,000 s ahead, and every answer says so within 10 ms.
+"""
+
+from __future__ import annotations
+
+import attrs
+import pytest
+
+from invsvc_async.operations import BY_NAME
+from invsvc_async.reconcile.decide import decide
+from invsvc_async.reconcile.evidence import (
+    Absent,
+    Applied,
+    Attempt,
+    Bounds,
+    CannotTell,
+    Done,
+    End,
+    ErrorFacts,
+    Holds,
+    Read,
+    Reading,
+    Resumed,
+    Send,
+    Superseded,
+    Tick,
+    Verdict,
+    Wait,
+)
+from invsvc_async.reconcile.intent import Intent, Scope, Sent, SentEnd
+from invsvc_async.settings import ReconcilePolicy
+
+AHEAD = 1000.0
+BOUNDS = Bounds(low=AHEAD - 0.005, high=AHEAD + 0.005)
+TAG = "[iv-aaaaaaaaaaaaaaaa]"
+OTHERS_TAG = "[iv-bbbbbbbbbbbbbbbb]"
+URL = "https://me.example/in"
+HOOK = {"id": "wh_1", "url": URL, "events": ["invoice.created"], "status": "active", "description": "before"}
+JOURNEY = {"id": "jrn_1", "name": "before", "status": "draft", "last_updated": 1}
+
+
+def stamp(at):
+    return round((at + AHEAD) * 1000)
+
+
+def intent(operation, **changes):
+    body = {
+        "webhooks.create": {"url": URL, "events": ["invoice.created"]},
+        "webhooks.update": {"description": "mine"},
+        "journeys.update": {"name": "mine"},
+        "teams.create": {"legal_name": "Acme"},
+        "webhooks.delete": None,
+    }[operation]
+    path = {} if operation in ("webhooks.create", "teams.create") else {"id": "wh_1"}
+    base = Intent(
+        key="k", operation=operation, path=path, body=body, scope=Scope(base_url="b"), bounds=BOUNDS
+    )
+    return attrs.evolve(base, **changes)
+
+
+CREATE = intent("webhooks.create")
+TAGGED = intent("webhooks.create", tag=TAG, body={**CREATE.body, "description": f"mine {TAG}"})
+UPDATE = intent("webhooks.update", baseline=HOOK)
+DELETE = intent("webhooks.delete")
+DRAFT = intent("journeys.update", baseline=JOURNEY)
+TEAM = intent("teams.create")
+
+
+def attempt(at=0.0, **changes):
+    base = Attempt(started=at, ended=at + 0.01, end=End.ANSWERED)
+    return attrs.evolve(base, **changes)
+
+
+def answered(status, at=0.0, code=None, **changes):
+    error = ErrorFacts(kind="x", message="x", status=status, code=code)
+    return attempt(at, status=status, own_envelope=True, error=error, stamp=stamp(at), **changes)
+
+
+def ok(at=0.0):
+    return attempt(at, status=200, readable=True, own_envelope=True, value={"id": "wh_9"}, stamp=stamp(at))
+
+
+def lost(at=0.0, **changes):
+    return attempt(at, end=End.LOST, **changes)
+
+
+def not_sent(at=0.0):
+    return attempt(at, end=End.NOT_SENT)
+
+
+def read(at, seen=None, status=200, **changes):
+    many = len(seen) if isinstance(seen, list) else 0
+    base = Reading(
+        started=at,
+        ended=at + 0.01,
+        status=status,
+        own_envelope=True,
+        seen=seen,
+        raw_count=many,
+        stamp=stamp(at),
+    )
+    return attrs.evolve(base, **changes)
+
+
+def failed(at, status=None):
+    return Reading(started=at, ended=at + 0.01, status=status, own_envelope=status is not None)
+
+
+def found(at, finding):
+    return Reading(started=at, ended=at + 0.01, finding=finding)
+
+
+def hook(at=0.005, **changes):
+    return {**HOOK, "description": None, "created_at": stamp(at), **changes}
+
+
+def journey(**changes):
+    return {**JOURNEY, **changes}
+
+
+def next_of(of, *history):
+    return decide(BY_NAME[of.operation], of, history)
+
+
+IN_WINDOW, AFTER = 1.0, 15.02  # of a read that follows a LOST at 0
+
+VERDICTS = {
+    # one attempt, and its answer
+    "2xx": (CREATE, [ok()], Verdict.APPLIED, "answered"),
+    "400": (CREATE, [answered(400)], Verdict.REFUSED, "answered"),
+    "404 to the first": (DELETE, [answered(404)], Verdict.REFUSED, "answered"),
+    "409 to the first": (UPDATE, [answered(409)], Verdict.REFUSED, "answered"),
+    "429 unasked": (CREATE, [answered(429, code="rate_limit_exceeded", retry_after=1.0)], Verdict.REFUSED, "answered"),
+    "401 twice, renewed": (CREATE, [answered(401, token_renewed=True), answered(401, 0.1, token_renewed=True)], Verdict.REFUSED, "answered"),
+    "never left, four times": (CREATE, [not_sent(0), not_sent(1), not_sent(2), not_sent(5)], Verdict.NOT_APPLIED, "never sent"),
+    "never left, out of time": (CREATE, [not_sent(0), not_sent(61)], Verdict.NOT_APPLIED, "never sent"),
+    # no read
+    "in doubt without a reader": (TEAM, [lost()], Verdict.UNKNOWN, "none"),
+    "a journey's reader switched off": (attrs.evolve(DRAFT, policy=ReconcilePolicy(journey_reader=None)), [lost()], Verdict.UNKNOWN, "none"),
+    "own reader found it": (attrs.evolve(TEAM, reader="r"), [lost(), found(0.1, Applied(1))], Verdict.APPLIED, "reader"),
+    "own reader holds, after": (attrs.evolve(TEAM, reader="r"), [lost(), found(AFTER, Holds(1))], Verdict.APPLIED, "equal"),
+    "own reader superseded, after": (attrs.evolve(TEAM, reader="r"), [lost(), found(AFTER, Superseded("x"))], Verdict.SUPERSEDED, "baseline"),
+    "own reader cannot tell, after": (attrs.evolve(TEAM, reader="r"), [lost(), found(AFTER, CannotTell("x"))], Verdict.UNKNOWN, "none"),
+    # reads that end it at once
+    "settling read refused 401": (DELETE, [lost(), failed(0.1, 401)], Verdict.UNKNOWN, "none"),
+    "settling read refused 403": (DELETE, [lost(), failed(0.1, 403)], Verdict.UNKNOWN, "none"),
+    "no read of journeys, 405": (DRAFT, [lost(), failed(0.1, 405)], Verdict.UNKNOWN, "none"),
+    "no read of journeys, 404": (DRAFT, [lost(), failed(0.1, 404)], Verdict.UNKNOWN, "none"),
+    # delete
+    "delete, gone": (DELETE, [lost(), read(0.1, status=404)], Verdict.APPLIED, "gone"),
+    # webhook update
+    "update shown": (UPDATE, [lost(), read(0.1, {**HOOK, "description": "mine"})], Verdict.APPLIED, "equal"),
+    "update that changes nothing, after": (attrs.evolve(UPDATE, body={"description": "before"}), [lost(), read(AFTER, HOOK)], Verdict.APPLIED, "equal"),
+    "update neither nor, after": (UPDATE, [lost(), read(AFTER, {**HOOK, "description": "other"})], Verdict.SUPERSEDED, "baseline"),
+    "update gone, after": (UPDATE, [lost(), read(AFTER, status=404)], Verdict.SUPERSEDED, "baseline"),
+    "update gone, no baseline": (attrs.evolve(UPDATE, baseline=None), [lost(), read(AFTER, status=404)], Verdict.UNKNOWN, "none"),
+    "update absent, no baseline": (attrs.evolve(UPDATE, baseline=None), [lost(), read(AFTER, HOOK)], Verdict.UNKNOWN, "none"),
+    "update of fields that are not shown": (attrs.evolve(UPDATE, body={"colour": "red"}), [lost(), read(AFTER, HOOK)], Verdict.UNKNOWN, "none"),
+    "update's baseline decays": (attrs.evolve(UPDATE, policy=ReconcilePolicy(absence_within=5.0)), [lost(), read(AFTER, HOOK)], Verdict.UNKNOWN, "none"),
+    # journey
+    "journey changed by us": (DRAFT, [lost(), read(0.1, journey(name="mine"))], Verdict.APPLIED, "equal"),
+    "journey equal before, updated after": (attrs.evolve(DRAFT, baseline=None), [lost(), read(0.5, journey(name="mine", last_updated=stamp(0.4)))], Verdict.APPLIED, "equal"),
+    "journey already so, after": (attrs.evolve(DRAFT, baseline=None), [lost(), read(AFTER, journey(name="mine"))], Verdict.APPLIED, "equal"),
+    "journey changed since, after": (DRAFT, [lost(), read(AFTER, journey(name="x", last_updated=stamp(5)))], Verdict.SUPERSEDED, "baseline"),
+    "journey changed in the band, after": (DRAFT, [lost(), read(AFTER, journey(name="x", last_updated=stamp(0.1)))], Verdict.SUPERSEDED, "baseline"),
+    "journey changed, null time": (DRAFT, [lost(), read(AFTER, journey(name="x", last_updated=None))], Verdict.UNKNOWN, "none"),
+    "null equals no time": (attrs.evolve(DRAFT, baseline=journey(last_updated=None)), [lost(), read(AFTER, journey(last_updated=None))], Verdict.UNKNOWN, "none"),
+    "published journey, after": (DRAFT, [lost(), read(AFTER, journey(name="mine", status="published"))], Verdict.UNKNOWN, "none"),
+    "published, and reads show drafts": (attrs.evolve(DRAFT, policy=ReconcilePolicy(journey_reads_show_drafts=True)), [lost(), read(0.1, journey(name="mine", status="published"))], Verdict.APPLIED, "equal"),
+    "only nulls that are never shown": (attrs.evolve(DRAFT, body={"graph": None}), [lost(), read(AFTER, JOURNEY)], Verdict.UNKNOWN, "none"),
+    # create
+    "create found": (CREATE, [lost(), read(0.1, [hook()])], Verdict.APPLIED, "match"),
+    "create found by its tag, whatever else": (TAGGED, [lost(), read(0.1, [hook(-500, url="https://x.example", description=f"edited {TAG}")])], Verdict.APPLIED, "tag"),
+    "create in a full list, by its tag": (TAGGED, [lost(), read(0.1, [hook(description=TAG)] * 1 + [hook(url="https://x.example")] * 99, full=True)], Verdict.APPLIED, "tag"),
+    "near match, after": (CREATE, [lost(), read(AFTER, [hook(events=["payment.created"])])], Verdict.UNKNOWN, "none"),
+    "two exact for one send, after": (CREATE, [lost(), read(AFTER, [hook(id="wh_1"), hook(id="wh_2")])], Verdict.UNKNOWN, "none"),
+    "item that cannot be read, after": (CREATE, [lost(), read(AFTER, ["?"])], Verdict.UNKNOWN, "none"),
+    "created_at that cannot be read, after": (CREATE, [lost(), read(AFTER, [hook(created_at="?", events=[])])], Verdict.UNKNOWN, "none"),
+    "full list, after": (CREATE, [lost(), read(AFTER, [hook(url="https://x.example")] * 100)], Verdict.UNKNOWN, "none"),
+    "absence decays": (attrs.evolve(CREATE, policy=ReconcilePolicy(absence_within=5.0)), [lost(), read(AFTER, [])], Verdict.UNKNOWN, "none"),
+    "absent, no re-send allowed": (attrs.evolve(CREATE, policy=ReconcilePolicy(resend="never")), [lost(), read(AFTER, [])], Verdict.NOT_APPLIED, "absence"),
+    "absent, re-send used up": (CREATE, [lost(), read(AFTER, []), lost(16), read(31.02, [])], Verdict.NOT_APPLIED, "absence"),
+    "absent, no time for a re-send": (attrs.evolve(CREATE, policy=ReconcilePolicy(deadline=44.0)), [lost(), read(AFTER, [])], Verdict.NOT_APPLIED, "absence"),
+    # a re-send
+    "re-send refused": (CREATE, [lost(), read(AFTER, []), answered(400, 16)], Verdict.REFUSED, "answered"),
+    "re-send refused 401": (CREATE, [lost(), read(AFTER, []), answered(401, 16, token_renewed=True)], Verdict.REFUSED, "answered"),
+    "echo of what the state shows": (DELETE, [lost(), read(AFTER, HOOK), answered(404, 16), read(16.1, status=404)], Verdict.APPLIED, "gone"),
+    "echo of nothing": (UPDATE, [lost(), read(AFTER, HOOK), answered(409, 16), read(16.1, HOOK)], Verdict.REFUSED, "answered"),
+    "re-sent create answered, audited": (CREATE, [lost(), read(AFTER, []), ok(16), read(16.1, [hook(16.0)])], Verdict.APPLIED, "match"),
+    "re-sent create answered, audit failed": (CREATE, [lost(), read(AFTER, []), ok(16), failed(16.1)], Verdict.APPLIED, "answered"),
+    # deadline
+    "deadline in the window": (attrs.evolve(CREATE, policy=ReconcilePolicy(deadline=1.0)), [lost(), read(1.02, [])], Verdict.UNKNOWN, "none"),
+    "deadline with failing reads": (CREATE, [lost(), failed(90.02)], Verdict.UNKNOWN, "none"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("of", "history", "verdict", "basis"), VERDICTS.values(), ids=VERDICTS)
+def test_verdict(of, history, verdict, basis):
+    """The history ends with this verdict, on this basis."""
+    decision = next_of(of, *history)
+    assert isinstance(decision, Done), decision
+    assert (decision.verdict, decision.evidence.basis) == (verdict, basis)
+
+
+GOES_ON = {
+    # before the first send
+    "clock known": (CREATE, [], Send(attempt_timeout=30.0)),
+    "clock not known": (attrs.evolve(CREATE, bounds=None), [], Read),
+    "baseline not known": (attrs.evolve(UPDATE, baseline=None), [], Read),
+    "the read before failed": (attrs.evolve(UPDATE, baseline=None, bounds=None), [failed(0)], Send),
+    "no read for it": (attrs.evolve(TEAM, bounds=None), [], Send),
+    # definite noes that go on
+    "never left": (CREATE, [not_sent()], Wait(pytest.approx(0.1))),
+    "never left, waited": (CREATE, [not_sent(), Tick(0.12)], Send(attempt_timeout=30.0)),
+    "401 renewed": (CREATE, [answered(401, token_renewed=True)], Send(attempt_timeout=30.0)),
+    "429 and waiting allowed": (attrs.evolve(CREATE, policy=ReconcilePolicy(wait_when_limited=True)), [answered(429, code="rate_limit_exceeded", retry_after=3.0)], Wait(pytest.approx(3.0))),
+    # in doubt: read at once, then wait
+    "lost": (CREATE, [lost()], Read),
+    "408": (CREATE, [attempt(status=408, own_envelope=True)], Read),
+    "502 of a gateway": (CREATE, [attempt(status=502)], Read),
+    "redirect": (CREATE, [attempt(status=302)], Read),
+    "2xx that cannot be read": (CREATE, [attempt(status=200)], Read),
+    "absent in the window": (CREATE, [lost(), read(0.1, [])], Wait(pytest.approx(0.5))),
+    "superseded in the window": (UPDATE, [lost(), read(0.1, {**HOOK, "description": "other"})], Wait),
+    "holds in the window": (attrs.evolve(UPDATE, body={"description": "before"}), [lost(), read(0.1, HOOK)], Wait),
+    "one read exactly when the window ends": (CREATE, [lost(), read(14.9, [])], Wait(pytest.approx(0.1))),
+    "a read that began in the window and ended after": (CREATE, [lost(), read(15.005, [])], Read),
+    "short window after an own 500": (attrs.evolve(CREATE, policy=ReconcilePolicy(resend="never")), [answered(500), read(1.9, [])], Wait(pytest.approx(0.1))),
+    "long window after a gateway's 500": (CREATE, [attempt(status=500), read(2.5, [])], Wait),
+    "a failed read after the window": (CREATE, [lost(), failed(AFTER)], Wait),
+    "a gateway's 404 is no evidence": (DELETE, [lost(), Reading(started=AFTER, ended=AFTER + 0.01, status=404)], Wait),
+    "a list that is no list": (CREATE, [lost(), read(AFTER, {"id": 1})], Wait),
+    # re-sends
+    "absent after the window": (CREATE, [lost(), read(AFTER, [])], Send(not_after=pytest.approx(AFTER + 5.01), attempt_timeout=30.0)),
+    "absent after a short window": (CREATE, [answered(500), read(2.02, [])], Send(not_after=pytest.approx(7.03), attempt_timeout=30.0)),
+    "attempt timeout shrinks to fit": (attrs.evolve(CREATE, policy=ReconcilePolicy(deadline=50.0)), [lost(), read(AFTER, [])], Send(not_after=pytest.approx(AFTER + 5.01), attempt_timeout=pytest.approx(50.01 - AFTER - 0.01 - 25.0))),
+    "not sent in doubt needs a new proof": (CREATE, [lost(), read(AFTER, []), not_sent(16), Tick(17)], Read),
+    "claimed by another": (CREATE, [lost(), read(AFTER, [hook()], claimed_by_others=frozenset({"wh_1"}))], Send),
+    "another's tag": (CREATE, [lost(), read(AFTER, [hook(description=OTHERS_TAG)])], Send),
+    "created before": (CREATE, [lost(), read(AFTER, [hook(-1.0)])], Send),
+    "created long after": (CREATE, [lost(), read(20.0, [hook(15.9)])], Send),
+    "another address": (CREATE, [lost(), read(AFTER, [hook(url="https://other.example")])], Send),
+    "journey as its baseline": (DRAFT, [lost(), read(AFTER, JOURNEY)], Send),
+    "journey updated before": (attrs.evolve(DRAFT, baseline=None), [lost(), read(AFTER, journey(name="x", last_updated=stamp(-1)))], Send),
+    "delete, still there": (DELETE, [lost(), read(AFTER, HOOK)], Send),
+    "own reader says absent": (attrs.evolve(TEAM, reader="r"), [lost(), found(AFTER, Absent())], Send),
+    "echo: read": (DELETE, [lost(), read(AFTER, HOOK), answered(404, 16)], Read),
+    "re-sent create answered: audit": (CREATE, [lost(), read(AFTER, []), ok(16)], Read),
+    "re-sent create found in its window: wait": (CREATE, [lost(), read(AFTER, []), lost(16), read(16.1, [hook(16.0)])], Wait(pytest.approx(31.01 - 16.11))),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("of", "history", "expected"), GOES_ON.values(), ids=GOES_ON)
+def test_next_step(of, history, expected):
+    """The history is not over: this is done next."""
+    decision = next_of(of, *history)
+    if isinstance(expected, type):
+        assert isinstance(decision, expected), decision
+    else:
+        assert decision == expected
+
+
+def sent(start=0.0, end=None, timeout=30.0):
+    return Sent(earliest=start + AHEAD, latest=start + AHEAD, attempt_timeout=timeout, end=end)
+
+
+ABANDONED = attrs.evolve(CREATE, sent=(sent(),))
+ENDED = attrs.evolve(CREATE, sent=(sent(end=SentEnd(kind="short", latest=AHEAD + 0.01)),))
+UNDATED = attrs.evolve(CREATE, sent=(Sent(attempt_timeout=30.0),))
+
+TAKEN_UP = {
+    "nothing sent, by a journal": (CREATE, [Resumed(at=100.0, journaled=True), read(100.1, [])], Send),
+    "nothing known to be sent": (CREATE, [Resumed(at=100.0), read(150.0, [])], Verdict.UNKNOWN),
+    "found": (ABANDONED, [Resumed(at=1.0), read(1.1, [hook()])], Verdict.APPLIED),
+    "long over by the service's clock": (ABANDONED, [Resumed(at=100.0), read(100.1, [])], Send),
+    "in the window by the service's clock": (ABANDONED, [Resumed(at=20.0), read(20.1, [])], Wait),
+    "short window known, over": (ENDED, [Resumed(at=3.0), read(3.1, [])], Send),
+    "short window known, open": (ENDED, [Resumed(at=1.0), read(1.1, [])], Wait),
+    "no stamps: waited out": (attrs.evolve(ABANDONED, policy=ReconcilePolicy(absence_within=9e9)), [Resumed(at=100.0), read(144.9, [], stamp=None)], Wait),
+    "no stamps, past attempt and window, but undated": (UNDATED, [Resumed(at=100.0), read(145.1, [])], Verdict.UNKNOWN),
+    "sender gone, window not over": (UNDATED, [Resumed(at=100.0, sender_gone=True), read(114.9, [hook(-1, events=[])])], Wait),
+    "sender gone, window over": (UNDATED, [Resumed(at=100.0, sender_gone=True), read(115.1, [hook(-1, events=[])])], Verdict.UNKNOWN),
+    "absent too long ago": (attrs.evolve(ABANDONED, sent=(sent(-700.0),)), [Resumed(at=0.0), read(0.1, [])], Verdict.UNKNOWN),
+    "definite noes only": (attrs.evolve(CREATE, sent=(sent(end=SentEnd(kind="not applied")),)), [Resumed(at=1.0), read(1.1, [])], Send),
+    "answered before the restart": (attrs.evolve(CREATE, sent=(sent(end=SentEnd(kind="applied")),)), [Resumed(at=1.0), read(1.1, [])], Verdict.APPLIED),
+    "deadline counts from here": (ABANDONED, [Resumed(at=100.0), failed(190.1)], Verdict.UNKNOWN),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("of", "history", "expected"), TAKEN_UP.values(), ids=TAKEN_UP)
+def test_taken_up_again(of, history, expected):
+    """What another process left is judged by server times, or by waiting everything out."""
+    decision = next_of(of, *history)
+    if isinstance(expected, Verdict):
+        assert isinstance(decision, Done), decision
+        assert decision.verdict is expected
+    else:
+        assert isinstance(decision, expected), decision
+
+
+def test_duplicates_of_an_audited_create_are_told():
+    """Two exact webhooks for two sends: applied, the second one told."""
+    history = [lost(), read(AFTER, []), ok(16), read(16.1, [hook(16.0, id="wh_2"), hook(15.5, id="wh_1")])]
+    decision = next_of(CREATE, *history)
+    assert decision.value["id"] == "wh_1"
+    assert [each["id"] for each in decision.evidence.duplicates] == ["wh_2"]
+
+
+def test_failed_audit_leaves_duplicates_unknown():
+    """None says that nobody looked."""
+    decision = next_of(CREATE, lost(), read(AFTER, []), ok(16), failed(16.1))
+    assert decision.evidence.duplicates is None
+
+
+def test_candidates_are_in_the_evidence():
+    """What could be ours is handed to the caller."""
+    near = hook(events=["payment.created"])
+    assert next_of(CREATE, lost(), read(AFTER, [near])).evidence.candidates == (near,)
+
+
+def test_clocks_that_exclude_each_other_are_unknown():
+    """After the service's clock stepped, a webhook's time tells nothing: not even that it came before."""
+    stepped = read(AFTER, [hook(-1.0)], stamp=stamp(AFTER + 3600))
+    decision = next_of(CREATE, lost(), stepped)
+    assert (decision.verdict, len(decision.evidence.candidates)) == (Verdict.UNKNOWN, 1)
