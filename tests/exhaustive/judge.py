@@ -104,8 +104,43 @@ def judge(setup: SetUp, node: Node, run: Run, done: Done) -> None:
             hold(CALM, not setup.calm, "unknown, though nothing stood in the way")
             hold(WINDOW, not run.doubt or _may_give_up(setup, run), "unknown before the windows are over")
     _judge_time(setup, run, done)
+    if done.verdict is not Verdict.APPLIED and not run.doubt:
+        _judge_tries(setup, run)
     if run.live is not None:
         _judge_settled(setup, node, run.live, done)
+
+
+def _may_send(setup: SetUp, run: Run) -> bool:
+    """Tell whether a write in doubt could be sent once more, by policy and in time."""
+    policy, allowed = setup.policy, setup.policy.resend == "proven" and run.resends < setup.policy.max_resends
+    if not run.doubt or run.mode == "settle" or not allowed or run.since is None:
+        return False
+    unsent = sum(isinstance(event, Attempt) and event.end is End.NOT_SENT for event in run.history)
+    needed = min(SHORTEST, setup.timeouts.attempt) + policy.settle_after_loss + 2 * LONGEST_READ
+    return unsent < TRIES and run.now + needed <= run.since + policy.deadline
+
+
+def _judge_tries(setup: SetUp, run: Run) -> None:
+    """Hold a write that was given up, though nothing is in doubt, against what should have been tried."""
+    attempts = [event for event in run.history if isinstance(event, Attempt)]
+    if run.mode == "settle" or not attempts:
+        return
+    last, policy = attempts[-1], setup.policy
+    in_time = run.now - attempts[0].started - run.shift < setup.timeouts.call / 2
+    unsent = sum(attempt.end is End.NOT_SENT for attempt in attempts)
+    hold(
+        ENDING,
+        last.end is not End.NOT_SENT or unsent == TRIES or not in_time,
+        "given up before it was tried enough",
+    )
+    renewed = sum(attempt.token_renewed for attempt in attempts)
+    hold(ENDING, not last.token_renewed or renewed > 1, "given up with a fresh token")
+    limited = policy.wait_when_limited and last.retry_after is not None
+    hold(
+        ENDING,
+        not limited or run.local() + 1.0 > attempts[0].started + policy.deadline / 2,
+        "given up where a wait was told",
+    )
 
 
 def _judge_applied(setup: SetUp, node: Node, run: Run, done: Done) -> None:

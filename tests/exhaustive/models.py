@@ -34,6 +34,7 @@ class Journey:
     body: Any = attrs.field(factory=lambda: {"name": "name 1"})
     dated: bool = True
     published: bool = False  # the read shows the published snapshot, which no update touches
+    hidden: bool = False  # what was sent leaves no trace but the time of the change
     ours: float = 0.0  # s that the host which dates our change is ahead
     others: float = 0.0
     timed = True
@@ -62,6 +63,7 @@ class Journey:
     def show(self, thing: Thing) -> Any:
         """Show the journey."""
         value, side, at, gone = (OLD, 0, thing[2], 0) if self.published else thing
+        value = OLD if self.hidden else value
         return None if gone else _journey(value, side, at, "published" if self.published else "draft")
 
     def answer(self, thing: Thing, number: int) -> Any:

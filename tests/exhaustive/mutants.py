@@ -238,4 +238,13 @@ MUTANTS = (
         "latest=attempt.ended + bounds.low if",
         ("killed, wide",),
     ),
+    # what is tried where nothing is in doubt
+    _decide("never left, and given up", "if tries > NOT_SENT_TRIES:", "if tries > 1:", "late to send"),
+    _decide(
+        "a fresh token not used", "last.status == 401 and last.token_renewed", "last.status == 402", "calm"
+    ),
+    _decide("limited, and given up", "_after_pause(known, pause, deadline) or ", "", "limited"),
+    _decide(
+        "no next step", "or _judged(known, last) or _next_read(known)", "or _judged(known, last)", "again"
+    ),
 )

@@ -53,6 +53,7 @@ class SetUp:
     acts: tuple[str, ...] = ()
     acting: int = 0
     crashes: tuple[Crash, ...] = ()
+    kills: int = 1  # how often, where there are crashes
     afterwards: tuple[Crash, ...] = ()  # settled once more after the verdict
     policy: ReconcilePolicy = attrs.field(factory=ReconcilePolicy)
     timeouts: Timeouts = attrs.field(factory=Timeouts)
@@ -142,7 +143,7 @@ class Node(NamedTuple):
     runs: tuple[Run, ...]
     fails: int
     sign: int  # stands for the whole history so far
-    crashed: bool = False
+    kills: int = 0  # how often a process was killed
     claims: tuple[tuple[str, int], ...] = ()  # (id of a webhook, its run)
 
     def with_run(self, run: Run, **changes: Any) -> Node:

@@ -117,6 +117,14 @@ def _deadline(seconds: float) -> ReconcilePolicy:
     return ReconcilePolicy(deadline=seconds)
 
 
+_AGAIN = (
+    Crash("resume"),
+    Crash("resume", 20.0, kept="start"),
+    Crash("resume", 0.5, journaled=False, gone=False, kept="nothing"),
+    Crash("settle", 20.0),
+)
+
+
 def _kills() -> list[SetUp]:
     crashes: dict[str, Any] = {"crashes": CRASHES}
     missing = (a.UNREAD, a.FOREIGN, a.DENIED)
@@ -126,6 +134,7 @@ def _kills() -> list[SetUp]:
         *each("killed, clock ahead", first=DOUBTS, stamped=False, jump=512.0, **crashes),
         *each("killed, no times", first=DOUBTS, bounds=None, stamped=False, **crashes),
         *each("killed, wide", first=DOUBTS, bounds=WIDE, **crashes),
+        *each("killed twice", first=(a.RESET,), crashes=_AGAIN, kills=2),
         *each("settled once more", first=a.ENDINGS, again=(a.OK, a.INVALID), afterwards=AFTER),
     ]
 
@@ -174,6 +183,21 @@ def _changes() -> list[SetUp]:
         *each("baseline read first", both, first=FEW, again=(a.OK, a.RESET), **unread),
         *each("baseline read first, others act", both[:1], first=DOUBTS, baseline=False, **acts),
         *each("no such read", JOURNEY, first=FEW, misses=(a.NO_READ, a.NOT_SHOWN), fails=1),
+        *each(
+            "only a null",
+            JOURNEY,
+            model=Journey(body={"graph": None}, hidden=True),
+            first=FEW,
+            again=FEW,
+            **acts,
+        ),
+        *each(
+            "a null beside",
+            JOURNEY,
+            model=Journey(body={"name": "name 1", "graph": None}),
+            first=FEW,
+            calm=True,
+        ),
         *each("no reader", JOURNEY, first=a.ENDINGS, policy=ReconcilePolicy(journey_reader=None)),
         *each("not dated", JOURNEY, model=Journey(dated=False), thing=(OLD, 0, NULL, 0), first=FEW, **acts),
         *each("published", JOURNEY, model=Journey(published=True), first=FEW, **acts),
@@ -235,6 +259,7 @@ def _large() -> list[SetUp]:
     killed: dict[str, Any] = {**whole, "crashes": CRASHES}
     return [
         *each("reads that fail three times", **{**whole, "fails": 3}),
+        *each("all, killed twice", **killed, kills=2),
         *each("all, killed", **killed, afterwards=AFTER),
         *(
             setup

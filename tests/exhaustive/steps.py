@@ -55,7 +55,7 @@ class Steps:
             again = self.subject.decide(self.operation, run.intent, run.history)
             hold(ENDING, again == decision, "the same history gave two decisions")
         run = run._replace(steps=run.steps + 1)
-        if self.setup.crashes and not node.crashed and not run.spared:
+        if node.kills < self.setup.kills and not run.spared:
             yield from self._killed(node, run)
             run = run._replace(spared=True)
         match decision:
@@ -68,6 +68,8 @@ class Steps:
                 yield from self._read(node, run)
             case Send():
                 yield from self._send(node, run, decision)
+            case _:
+                hold(ENDING, truth=False, words="neither a verdict nor a step")
 
     def _done(self, node: Node, run: Run, done: Done) -> Node:
         judge(self.setup, node, run, done)
@@ -164,8 +166,8 @@ class Steps:
         setup = self.setup
         for ending in setup.first if run.sends == 0 else setup.again:
             yield from self._attempt(node, run, send, ending)
-        for crash in () if node.crashed else setup.crashes:
-            if crash.kept != "nothing" or not crash.journaled:
+        for crash in setup.crashes if node.kills < setup.kills else ():
+            if crash.kept != "nothing" or not (crash.journaled or run.intent.sent):
                 yield self._killed_in_flight(node, run, send, crash)
 
     def _attempt(self, node: Node, run: Run, send: Send, ending: Ending) -> Iterator[Node]:
@@ -214,7 +216,7 @@ class Steps:
     def _killed(self, node: Node, run: Run) -> Iterator[Node]:
         """Kill the process between two steps: before the first send, or right after an attempt."""
         for crash in self.setup.crashes:
-            if crash.kept != "nothing" or not crash.journaled or not run.sends:
+            if crash.kept != "nothing" or not (run.sends and (crash.journaled or run.intent.sent)):
                 yield self._taken_up(node, run, self._kept(run, crash), crash)
 
     def _killed_in_flight(self, node: Node, run: Run, send: Send, crash: Crash) -> Node:
@@ -265,7 +267,7 @@ class Steps:
         sign = hash(
             (node.sign, run.number, now, crash.mode == "settle", crash.journaled, crash.gone, len(crash.kept))
         )
-        return node.with_run(begun, sign=sign, crashed=True)
+        return node.with_run(begun, sign=sign, kills=node.kills + 1)
 
 
 def _unsure(sent: Sent) -> bool:
