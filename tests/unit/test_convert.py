@@ -337,3 +337,11 @@ def test_sound_items_need_no_careful_way(monkeypatch):
     assert convert.decode_items(Webhook, [b'{"id": "a"}', b'{"id": "b", "new": 1}'])[1].extra == {"new": 1}
     with pytest.raises(ImportError):
         fast.decode_all(Webhook, [b'{"id": 7}'])
+
+
+def test_element_with_a_bad_byte_costs_that_element():
+    """What no parser takes within one element leaves the others whole."""
+    invoice = convert.decode(Invoice, b'{"items": [{"id": "a"}, {"id": "\xff", "description": "b"}]}')
+
+    assert [problem.address for problem in invoice.problems] == ["$.items[1].id"]
+    assert (invoice.items[0].id, invoice.items[1].description) == ("a", "b")
