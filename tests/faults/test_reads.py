@@ -173,6 +173,16 @@ async def test_read_that_then_fails_for_good(rig):
     assert rig.service.arrivals("webhooks.get") == 2
 
 
+async def test_read_that_then_cannot_be_read(rig):
+    """An answer that is none of the specification's ends the retries too."""
+    rig.service.script("webhooks.get", "500", "garbage")
+
+    with pytest.raises(UnreadableResponseError):
+        await rig.client().webhooks.get("wh_1")
+
+    assert rig.service.arrivals("webhooks.get") == 2
+
+
 async def test_read_that_never_leaves(rig):
     """A port on which nobody listens is tried again, and says that nothing left."""
     with socket.socket() as taken:  # bound, but not listening
@@ -237,6 +247,18 @@ async def test_service_that_hangs_beyond_the_deadline(rig, attempts):
     assert rig.service.arrivals("webhooks.get") == 1
 
 
+async def test_retry_that_hangs_beyond_the_deadline(rig):
+    """A later attempt shrinks to what is left of the call, too."""
+    rig.service.script("webhooks.get", "500", "hang")
+    loop = asyncio.get_running_loop()
+    begun = loop.time()
+
+    with pytest.raises(DeadlineExceededError):
+        await rig.client(timeout=Timeouts(attempt=30, call=0.3)).webhooks.get("wh_1")
+
+    assert loop.time() - begun < 10
+
+
 async def test_service_that_hangs_again_and_again(rig):
     """One deadline is over all attempts together."""
     rig.service.script("webhooks.get", *["hang"] * 9)
@@ -265,15 +287,19 @@ async def test_quota_that_is_used_up(rig):
     assert rig.service.arrivals("webhooks.get") == 4 + 1 + 1
 
 
-async def test_quota_after_timeouts(rig):
-    """A retry after a timeout costs more."""
-    client = rig.client(reads=ReadRetries(quota=3, timeout_cost=2), timeout=Timeouts(attempt=0.05))
-    rig.service.script("webhooks.get", *["hang"] * 3)
+@pytest.mark.parametrize(
+    ("faults", "sends"),
+    [(["hang", "hang", "hang"], 2), (["hang", "500", "500"], 3), (["500", "hang", "500"], 3)],
+)
+async def test_quota_after_timeouts(rig, faults, sends):
+    """A retry after a timeout costs more, and only that one."""
+    client = rig.client(reads=ReadRetries(quota=3, timeout_cost=2), timeout=Timeouts(attempt=0.1))
+    rig.service.script("webhooks.get", *faults)
 
-    with pytest.raises(ResponseLostError):
+    with pytest.raises((ResponseLostError, ServerError)):
         await client.webhooks.get("wh_1")
 
-    assert rig.service.arrivals("webhooks.get") == 2
+    assert rig.service.arrivals("webhooks.get") == sends
 
 
 async def test_quota_is_paid_back(rig):
