@@ -7,10 +7,10 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, Self
 
+from invsvc_async.batch.places import entries_of
 from invsvc_async.batch.results import Result
 from invsvc_async.batch.run import Run
-from invsvc_async.batch.sqlitebatch import SqliteBatch
-from invsvc_async.errors import ConfigurationError, InvalidRequestError, JournalError
+from invsvc_async.errors import ConfigurationError, InvalidRequestError
 from invsvc_async.reconcile.evidence import Verdict
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class Batch:
         if rate is not None and not rate > 0:
             raise ConfigurationError(f"rate: more than 0 a second, not {rate}")
         return cls(
-            _entries(path),
+            entries_of(path),
             client,
             concurrency=concurrency,
             rate=rate,
@@ -120,7 +120,7 @@ class Batch:
         try:
             await self._check_place()
             for webhook_id, key in reversed(list(await self.entries.claims(_CLAIMS))):
-                self.client._view.session.claim(webhook_id, key)
+                self.client._view.session.claim(webhook_id, key)  # noqa: SLF001 - one package
         except BaseException:
             await self.entries.aclose()
             raise
@@ -215,7 +215,7 @@ class Batch:
 
     async def _check_place(self) -> None:
         """Refuse a client of another place: there, what the journal knows as done is not."""
-        session = self.client._view.session
+        session = self.client._view.session  # noqa: SLF001 - one package
         base_url = await self.entries.fact("base_url", session.base_url)
         if base_url != session.base_url:
             raise InvalidRequestError(
@@ -228,9 +228,3 @@ class Batch:
                 "this batch was begun with another credential; if this one has the same team and data mode, "
                 "say same_mode=True"
             )
-
-
-def _entries(path: str | Path) -> Entries:
-    if str(path).startswith(("postgres://", "postgresql://")):
-        raise JournalError("not yet")
-    return SqliteBatch(path)

@@ -62,7 +62,7 @@ class Engine:
             await self._wait()
 
     def add(self, item: Item) -> None:
-        """Take *item*; it begins when there is a place, and all before it that touch the same thing have ended."""
+        """Take *item*; it begins when there is a place and all before it that touch its thing have ended."""
         item.slots = self._slots
         self.held[item.key] = item
         if item.thing is None:
@@ -167,7 +167,7 @@ class Engine:
             self._finished.append(item)
             if outcome.verdict is Verdict.UNKNOWN:
                 wait = (outcome.evidence.window_until or 0.0) - self._clock.now()
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, who waits is told
             self.fail(error)
         finally:
             item.leave()
@@ -192,7 +192,7 @@ class Engine:
         return attrs.evolve(intent, sent=(), bounds=bounds), ()
 
     def _next_in_line(self, item: Item, wait: float) -> None:
-        """Let the next write of the same thing begin; after one that may still land, once its window is over."""
+        """Let the next write of the thing begin; after one that may still land, once its window is over."""
         if item.thing is None:
             return
         if wait > 0 and not self._stopped:

@@ -47,7 +47,7 @@ async def chunks(writes: Writes, client: Client) -> AsyncIterator[list[Write[Any
 
     """
     if isinstance(writes, (str, Path)):
-        with Path(writes).open("rb") as file:
+        with Path(writes).open("rb") as file:  # noqa: ASYNC230 - a local file, in small pieces
             lines = (_write_of(client, line) for line in read_lines(file))
             for chunk in _pieces(lines):
                 yield chunk
@@ -66,7 +66,7 @@ def _pieces(source: Iterator[Write[Any]]) -> Iterator[list[Write[Any]]]:
         chunk: list[Write[Any]] = []
         try:
             chunk.extend(islice(source, AT_ONCE))
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, who waits is told
             failure = error
         if not chunk:
             break
@@ -175,9 +175,9 @@ class Intake:
 
     def _asked(self, write: Write[Any]) -> _Asked:
         self._check(write)
-        request = write._request
-        team = write._view.team_of(request)
-        content, key = content_of(request, team), write._key
+        request = write._request  # noqa: SLF001 - one package
+        team = write._view.team_of(request)  # noqa: SLF001 - one package
+        content, key = content_of(request, team), write._key  # noqa: SLF001 - one package
         if key is not None:
             return _Asked(write, content, team, key)
         occurrence = self._repeats.get(content, 0) + 1
@@ -186,9 +186,9 @@ class Intake:
     def _check(self, write: object) -> None:
         if not isinstance(write, Write):
             raise InvalidRequestError(f"a batch takes writes, and was given a {type(write).__name__}")
-        if write._driver is not None or write._resumes is not None:
+        if write._driver is not None or write._resumes is not None:  # noqa: SLF001 - one package
             raise InvalidRequestError("a batch takes writes that have not begun: await this one by itself")
-        if write._view.session is not self._session:
+        if write._view.session is not self._session:  # noqa: SLF001 - one package
             raise InvalidRequestError("this write was made by another client than the batch's")
 
     def _is_fed(self, key: str) -> bool:
@@ -227,7 +227,7 @@ class Intake:
 
     def _item(self, asked: _Asked) -> Item:
         write = asked.write.tagged() if self._tag else asked.write
-        request, tag = write._request, write._tag
+        request, tag = write._request, write._tag  # noqa: SLF001 - one package
         item = Item(
             key=asked.key,
             content=asked.content,
@@ -237,9 +237,9 @@ class Intake:
             on_secret=self._on_secret,
             write=write,
         )
-        write._view = view_for(item, write._view)
-        write._key, write._policy = asked.key, self._waiting(write._policy)
-        write._intent, write._spent = None, True
+        write._view = view_for(item, write._view)  # noqa: SLF001 - one package
+        write._key, write._policy = asked.key, self._waiting(write._policy)  # noqa: SLF001 - one package
+        write._intent, write._spent = None, True  # noqa: SLF001 - one package
         return item
 
     def _waiting(self, policy: ReconcilePolicy) -> ReconcilePolicy:

@@ -64,7 +64,7 @@ class Item:
     @property
     def creates_webhook(self) -> bool:
         """Whether its answer holds a secret."""
-        return self.write is not None and self.write._request.operation.name == "webhooks.create"
+        return self.write is not None and self.write._request.operation.name == "webhooks.create"  # noqa: SLF001 - one package
 
     # --- the place it holds while it sends
 
@@ -102,7 +102,7 @@ class Item:
             self.entries.shelve(self._entry(State.SENDING if sent else State.TO_DO, intent))
 
     async def settled(self, intent: Intent, outcome: Outcome[Any]) -> None:
-        """Hand the secret over, then store what became of it; of what is done and applied, no body is kept."""
+        """Hand the secret over, then store what became of it; of what is applied, no body is kept."""
         value = outcome.value
         if self.on_secret is not None and getattr(value, "secret", None) is not None:
             handed = self.on_secret(self.key, value)
@@ -148,7 +148,7 @@ class Item:
 
 @attrs.frozen(kw_only=True)
 class ItemView(View):
-    """A view whose writes are one item's: each of its sends takes a place, and what came of it is learnt from."""
+    """A view whose writes are one item's: each send takes a place, and how it went is learnt from."""
 
     item: Item
 

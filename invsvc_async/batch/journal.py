@@ -64,7 +64,7 @@ class Entries(Protocol):
         ...
 
     async def reopen(self, verdict: Verdict, *, keep_sends: bool) -> int:
-        """Make those of *verdict* to do again; without their sends where it is certain that nothing happened."""
+        """Make those of *verdict* to do again; without their sends where it is certain that none landed."""
         ...
 
     async def prune(self, before: int) -> int:

@@ -35,8 +35,8 @@ log = logging.getLogger("invsvc_async.batch")
 _PAGE = 128  # entries taken up at once
 _TICK = 0.2  # s between reports of progress
 _NO_SECRETS = (
-    "this batch creates webhooks and nobody takes their secrets: they are shown once, in the answer, and no journal holds "
-    "them. Give on_secret=… (invsvc batch --secrets-to FILE) to keep them"
+    "this batch creates webhooks and nobody takes their secrets: they are shown once, in the answer, and no "
+    "journal holds them. Give on_secret=… (invsvc batch --secrets-to FILE) to keep them"
 )
 
 
@@ -103,7 +103,7 @@ class Run:
     def _start(self) -> Engine:
         batch = self._batch
         engine = self._engine = Engine(
-            batch.client._view,
+            batch.client._view,  # noqa: SLF001 - one package
             limit=Steady(batch.concurrency),
             rate=batch.rate,
             most=8 * batch.concurrency + 64,
@@ -128,7 +128,7 @@ class Run:
             self._ticking = asyncio.get_running_loop().call_later(_TICK, self._tick)
 
     def _report(self) -> None:
-        session = self._batch.client._view.session
+        session = self._batch.client._view.session  # noqa: SLF001 - one package
         session.tell(self._batch.on_progress, self.progress())
 
     # --- feeding
@@ -137,7 +137,7 @@ class Run:
         try:
             await self._feed_all(engine)
             engine.finish()
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, who waits is told
             engine.fail(error)
 
     async def _feed_all(self, engine: Engine) -> None:
@@ -149,7 +149,7 @@ class Run:
                 await engine.room()
                 engine.add(self._item(entry))
             after = page[-1].seq
-        session = batch.client._view.session
+        session = batch.client._view.session  # noqa: SLF001 - one package
         intake = self._intake = Intake(
             batch.entries, session, engine.held, run, tag=batch.tag, on_secret=batch.on_secret
         )

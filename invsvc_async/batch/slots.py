@@ -28,7 +28,7 @@ class Limit(Protocol):
         ...
 
     def observe(self, seconds: float, *, refused: bool, in_flight: int) -> None:
-        """Learn from one request: how long it took, whether it was refused for its rate, how many were in flight."""
+        """Learn from one request: its time, whether it was refused for its rate, how many were in flight."""
         ...
 
 

@@ -40,11 +40,12 @@ CREATE INDEX not_applied ON entries (verdict, seq) WHERE verdict <> 'applied';
 CREATE INDEX claimed ON entries (seq) WHERE claim IS NOT NULL;
 """
 _COLUMNS = (
-    "key", "content", "state", "run", "operation", "verdict", "common", "intent", "outcome", "claim", "done_at",
+    "key", "content", "state", "run", "operation", "verdict", "common", "intent", "outcome", "claim",
+    "done_at",
 )  # fmt: skip
 _ALL = f"seq, {', '.join(_COLUMNS)}"
 _CHANGES = ", ".join(f"{name} = excluded.{name}" for name in _COLUMNS if name != "key")
-_UPSERT = f"INSERT INTO entries ({', '.join(_COLUMNS)}) VALUES "
+_UPSERT = f"INSERT INTO entries ({', '.join(_COLUMNS)}) VALUES "  # noqa: S608 - our own text
 _CONFLICT = f" ON CONFLICT (key) DO UPDATE SET {_CHANGES}"
 _row = attrgetter(*_COLUMNS)
 _ROWS_AT_ONCE = 64  # 64 x 11 values: below the 999 that old builds of SQLite take
@@ -156,7 +157,7 @@ class SqliteEntries:
 
     def _create(self, connection: sqlite3.Connection) -> None:
         marks = f"PRAGMA application_id = {_APPLICATION}; PRAGMA user_version = {SCHEMA};"
-        kind = f"INSERT INTO facts VALUES ('kind', '{self.kind}');"
+        kind = f"INSERT INTO facts VALUES ('kind', '{self.kind}');"  # noqa: S608 - our own text
         connection.executescript(f"BEGIN IMMEDIATE; {_TABLES} {marks} {kind} COMMIT;")
 
     def _load(self, connection: sqlite3.Connection) -> None:
@@ -209,6 +210,6 @@ def fact(connection: sqlite3.Connection, name: str) -> str | None:
 
 def entries(connection: sqlite3.Connection, where: str, values: Sequence[object] = ()) -> list[Entry]:
     """Select entries; *where* is this package's own text."""
-    found = connection.execute(f"SELECT {_ALL} FROM entries WHERE {where}", values)
+    found = connection.execute(f"SELECT {_ALL} FROM entries WHERE {where}", values)  # noqa: S608 - our own text
     names = ("seq", *_COLUMNS)
     return [Entry(**dict(zip(names, row, strict=True))) for row in found]

@@ -54,7 +54,7 @@ class SqliteBatch(SqliteEntries):
         return await self.ask(_summary)
 
     async def reopen(self, verdict: Verdict, *, keep_sends: bool) -> int:
-        """Make those of *verdict* to do again; without their sends where it is certain that nothing happened."""
+        """Make those of *verdict* to do again; without their sends where it is certain that none landed."""
         return await self.ask(partial(_reopen, verdict, keep_sends))
 
     async def prune(self, before: int) -> int:
@@ -76,7 +76,7 @@ def _fact(name: str, value: str | None, connection: sqlite3.Connection) -> str |
 def _marks(keys: Sequence[str], run: int, connection: sqlite3.Connection) -> dict[str, Mark]:
     marks = ", ".join("?" * len(keys))
     found = connection.execute(
-        f"SELECT key, content, state, run FROM entries WHERE key IN ({marks})",
+        f"SELECT key, content, state, run FROM entries WHERE key IN ({marks})",  # noqa: S608 - our own text
         keys,
     ).fetchall()
     if found:
@@ -105,10 +105,10 @@ def _summary(connection: sqlite3.Connection) -> Summary:
     )
 
 
-def _reopen(verdict: Verdict, keep_sends: bool, connection: sqlite3.Connection) -> int:
+def _reopen(verdict: Verdict, keep_sends: bool, connection: sqlite3.Connection) -> int:  # noqa: FBT001 - bound by partial
     intent = "intent" if keep_sends else "json_remove(intent, '$.sent', '$.bounds', '$.baseline')"
     changed = connection.execute(
-        f"UPDATE entries SET state = 0, verdict = NULL, outcome = NULL, done_at = NULL, intent = {intent} "
+        f"UPDATE entries SET state = 0, verdict = NULL, outcome = NULL, done_at = NULL, intent = {intent} "  # noqa: S608 - our own text
         "WHERE state = 2 AND verdict = ? AND intent IS NOT NULL",
         (verdict,),
     )

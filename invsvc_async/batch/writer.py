@@ -104,7 +104,7 @@ class Writer:
     def _live(self) -> None:
         try:
             connection = self._connect()
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, who waits is told
             self._end(error)
             self._tell(self._open_failed)
             return
@@ -113,7 +113,7 @@ class Writer:
             while jobs := self._gather():
                 self._commit(connection, jobs)
             self._end(None)
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - whatever it is, who waits is told
             self._end(error)
         finally:
             connection.close()

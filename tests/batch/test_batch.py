@@ -203,7 +203,7 @@ async def test_input_is_read_as_results_are_taken(service, client, tmp_path):
     async with Batch.open(tmp_path / "run.db", client, concurrency=4) as batch:
         async for _ in batch.run(source()):
             break
-        while batch.progress.under_way:
+        while batch.progress.under_way:  # noqa: ASYNC110 - nothing tells
             await asyncio.sleep(0.01)
         assert given < 500
 

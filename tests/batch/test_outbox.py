@@ -104,7 +104,7 @@ async def test_write_cancelled_before_its_first_byte_is_withdrawn(service, tmp_p
         second = asyncio.create_task(client.webhooks.delete(hook.id).outcome())
         looking = sqlite3.connect(path)
         wanted = "SELECT 1 FROM entries WHERE operation = 'webhooks.delete'"
-        while not looking.execute(wanted).fetchall():
+        while not looking.execute(wanted).fetchall():  # noqa: ASYNC110 - nothing tells
             await asyncio.sleep(0.01)
         looking.close()
         second.cancel()

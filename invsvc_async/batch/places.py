@@ -1,0 +1,43 @@
+"""
+Find the journal that a path or an address names; never open it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from invsvc_async.batch.sqlitebatch import SqliteBatch
+from invsvc_async.errors import ConfigurationError, JournalError
+
+if TYPE_CHECKING:
+    from invsvc_async.batch.journal import Entries
+
+__all__ = ["entries_of", "is_shared"]
+
+
+def is_shared(path: str | Path) -> bool:
+    """Tell whether *path* is the address of a PostgreSQL database, which many machines share."""
+    return str(path).startswith(("postgres://", "postgresql://"))
+
+
+def entries_of(path: str | Path, *, create: bool = True) -> Entries:
+    """
+    Give the entries at *path*, not open yet.
+
+    Raises:
+        ConfigurationError: It is a PostgreSQL database, and the extra `postgres` is not installed.
+        JournalError: There is none, and *create* is false.
+
+    """
+    if is_shared(path):
+        try:
+            from invsvc_async.batch.postgres import PostgresBatch
+        except ModuleNotFoundError as error:
+            raise ConfigurationError(
+                f"a journal in PostgreSQL needs {error.name}: pip install 'invsvc-async[postgres]'"
+            ) from error
+        return PostgresBatch(str(path))
+    if not create and not Path(path).exists():
+        raise JournalError(f"journal {path}: there is none")
+    return SqliteBatch(path)

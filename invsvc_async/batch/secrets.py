@@ -1,0 +1,63 @@
+"""
+Keep the secrets of new webhooks in a file of the caller's, for its owner alone; never anywhere else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import TYPE_CHECKING, Any, Self
+
+from invsvc_async import wire
+from invsvc_async.errors import JournalError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from types import TracebackType
+
+__all__ = ["SecretsFile"]
+
+
+class SecretsFile:
+    """
+    A file of lines ``{"key", "id", "url", "secret"}``, mode 0600, appended to.
+
+    Its ``take`` is an ``on_secret``: it returns once the line is on the disk.  One flush serves all who wait
+    for it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._number = -1
+        self._next: asyncio.Task[None] | None = None
+        self._flushing = asyncio.Lock()
+
+    async def __aenter__(self) -> Self:
+        try:
+            self._number = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+            self._path.chmod(0o600)
+        except OSError as error:
+            raise JournalError(f"{self._path}: secrets cannot be kept there ({error.strerror})") from error
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        os.close(self._number)
+
+    async def take(self, key: str, webhook: Any) -> None:  # Any: a Webhook
+        """Append the secret of *webhook*, made by the write of *key*."""
+        line = (
+            wire.dumps({"key": key, "id": webhook.id, "url": webhook.url, "secret": webhook.secret}) + b"\n"
+        )
+        try:
+            os.write(self._number, line)
+            self._next = self._next or asyncio.create_task(self._flush())
+            await asyncio.shield(self._next)
+        except OSError as error:
+            raise JournalError(f"{self._path}: secrets cannot be kept ({error.strerror})") from error
+
+    async def _flush(self) -> None:
+        async with self._flushing:
+            self._next = None  # what is written from here on waits for the one after
+            await asyncio.to_thread(os.fsync, self._number)

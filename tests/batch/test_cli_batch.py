@@ -1,0 +1,160 @@
+"""`invsvc batch`: checking a file, running, resuming, interrupting, exit codes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sqlite3
+import stat
+import sys
+
+import pytest
+
+from invsvc_async.cli.app import run
+
+CONFIG = """
+default_profile = "short"
+[profiles.short]
+[profiles.short.reconcile]
+settle_after_error = 0.1
+settle_after_loss = 0.2
+"""
+
+
+@pytest.fixture
+def here(service, tmp_path, monkeypatch):
+    """Give an empty directory with short windows, in it the service's address and key."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("INVSVC_BASE_URL", service.base_url)
+    monkeypatch.setenv("INVSVC_API_KEY", service.api_key)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
+    (tmp_path / "invsvc.toml").write_text(CONFIG)
+    return tmp_path
+
+
+@pytest.fixture
+def invsvc(here, capsys):
+    """Run a command line in a thread, beside the service's loop."""
+
+    async def call(*arguments):
+        code = await asyncio.to_thread(run, ["batch", *map(str, arguments)])
+        return code, *capsys.readouterr()
+
+    return call
+
+
+def line(number, **more):
+    arguments = {"url": f"https://me.example/{number}", "events": ["invoice.created"]}
+    return {"operation": "webhooks.create", "arguments": arguments, "key": f"row-{number}"} | more
+
+
+def write_file(path, *lines):
+    path.write_text("\n".join(each if isinstance(each, str) else json.dumps(each) for each in lines) + "\n")
+    return path
+
+
+async def child(*arguments):
+    return await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "invsvc_async.cli", "batch", *map(str, arguments),
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+
+
+BAD = [
+    line(1), "not json", line(2, operation="webhooks.list"), line(3, arguments={"url": "https://a.example"}),
+    line(4, arguments={"url": "nowhere", "events": ["invoice.created"]}), line(1), '"text"', line(5, more=1),
+    json.dumps(line(6, arguments={"url": "https://a.example/" + "x" * 2**20, "events": ["invoice.created"]})),
+]  # fmt: skip
+WORDS = ["line 2: is not JSON", "line 3: ", "line 4: ", "line 5: ", "line 6: has the key 'row-1', which line 1 has",
+         "line 7: is not an object", "line 8: has more", "line 9: is 1,04"]  # fmt: skip
+
+
+async def test_batch_runs_and_is_skipped_when_run_again(service, invsvc, here):
+    """A file is written, its secrets kept for the owner alone; run again, nothing is sent."""
+    file = write_file(here / "writes.jsonl", *map(line, range(5)))
+    code, out, _ = await invsvc(file, "--journal", "run.db", "--secrets-to", "secrets.jsonl")
+    again, out_again, _ = await invsvc("--journal", "run.db", file, "--json")
+
+    secrets = [json.loads(each)["secret"] for each in (here / "secrets.jsonl").read_text().splitlines()]
+    assert (code, again, service.arrivals("webhooks.create"), len(set(secrets))) == (0, 0, 5, 5)
+    assert stat.S_IMODE((here / "secrets.jsonl").stat().st_mode) == 0o600
+    assert "applied          5" in out
+    assert json.loads(out_again)["skipped"] == 5
+
+
+async def test_file_with_bad_lines_sends_nothing(service, invsvc, here):
+    """Each bad line is named with its number and reason, and nothing is sent."""
+    file = write_file(here / "writes.jsonl", *BAD)
+    for more in ((), ("--dry-run",)):
+        code, _, err = await invsvc(file, "--journal", "run.db", *more)
+        assert code == 2
+        assert [words for words in WORDS if words not in err] == []
+    assert (service.ledger.entries, (here / "run.db").exists()) == ([], False)
+
+
+async def test_bad_lines_can_be_left_out(service, invsvc, here):
+    """With `--skip-bad` the others are written, and what was left out is named."""
+    file = write_file(here / "writes.jsonl", *BAD)
+    code, _, err = await invsvc(file, "--journal", "run.db", "--skip-bad")
+    assert (code, service.arrivals("webhooks.create")) == (0, 1)
+    assert "line 2: is not JSON" in err
+
+
+async def test_empty_file_is_refused(invsvc, here):
+    """An empty file is a mistake, in words."""
+    code, _, err = await invsvc(write_file(here / "writes.jsonl", ""), "--journal", "run.db")
+    assert code == 2
+    assert "holds no write" in err
+
+
+async def test_dry_run_of_a_sound_file(service, invsvc, here):
+    """A sound file is counted, and nothing is sent."""
+    code, _, err = await invsvc(
+        write_file(here / "w.jsonl", line(1), line(2)), "--journal", "run.db", "--dry-run"
+    )
+    assert (code, service.arrivals()) == (0, 0)
+    assert "2 writes are well-formed" in err
+
+
+@pytest.mark.parametrize(("steps", "code"), [(["403"], 1), (["apply, then reset", "403"], 3)])
+async def test_exit_code_tells_how_it_ended(service, invsvc, here, steps, code):
+    """It is 1 if any write was not applied, 3 if the fate of any is unknown."""
+    service.script("webhooks.create", *steps)
+    if code == 3:
+        service.script("webhooks.list", "pass", *["403"] * 9)
+    file = write_file(here / "writes.jsonl", *map(line, range(2)))
+    assert (await invsvc(file, "--journal", "run.db", "--concurrency", "1"))[0] == code
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+async def test_signal_ends_it_resumably(service, here, number):
+    """A signal lets what is in flight end, says how to resume, and the same command does the rest."""
+    service._app.latency = 0.05
+    file = write_file(here / "writes.jsonl", *map(line, range(30)))
+    running = await child(file, "--journal", "run.db", "--concurrency", "3")
+    await service.arrived("webhooks.create", 4)
+    running.send_signal(number)
+    _, err = await running.communicate()
+    assert running.returncode == 130
+    assert b"run the same command again to resume" in err
+    assert b"Traceback" not in err
+
+    rest = await child(file, "--journal", "run.db", "--concurrency", "3")
+    await rest.communicate()
+    assert (rest.returncode, service.arrivals("webhooks.create")) == (0, 30)
+
+
+async def test_prune_empties_what_is_done(invsvc, here):
+    """Pruned, a journal says nothing more of what was written, and skips it still."""
+    file = write_file(here / "writes.jsonl", *map(line, range(3)))
+    await invsvc(file, "--journal", "run.db")
+    code, out, _ = await invsvc("prune", "--journal", "run.db", "--days", "0")
+    assert (code, out) == (0, "3 entries emptied\n")
+    with sqlite3.connect(here / "run.db") as connection:
+        assert connection.execute("SELECT count(outcome), count(intent) FROM entries").fetchone() == (0, 0)
+    connection.close()
+    code, _, err = await invsvc("prune", "--journal", "none.db", "--days", "0")
+    assert code == 1
+    assert "there is none" in err
