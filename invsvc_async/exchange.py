@@ -26,7 +26,7 @@ class Exchange:
     """
     One request, and what became of it.
 
-    The caller owns it: ``end`` is set even where the transport's ``send`` is cancelled.  ``deadline`` is of the
+    The caller owns it: ``end`` is set even where ``Transport.send`` is cancelled.  ``deadline`` is of the
     event loop's clock, ``not_after``, ``started`` and ``ended`` of the transport's; all in seconds.
     Accept-Encoding is the transport's own: leave it out of ``headers``.
     """

@@ -241,10 +241,28 @@ def test_knee_of_a_service(places, shape):
 @pytest.mark.parametrize("places", [20, 80])
 def test_knee_of_a_service_of_wild_latency(places):
     """Noise does not make it collapse."""
-    in_flight, rate = Service(places, shape=wild).run(20)
+    for seed in range(5):
+        in_flight, rate = Service(places, shape=wild, seed=seed).run(20)
 
-    assert 0.7 * places <= in_flight <= 1.25 * places
-    assert rate >= 0.8
+        assert 0.7 * places <= in_flight <= 1.25 * places
+        assert rate >= 0.8
+
+
+def test_knee_of_a_service_with_few_callers():
+    """Where fewer are in flight than it allows, it is cut by what there was."""
+    service = Service(150, shape=flat, callers=200)
+
+    assert service.run(20)[0] <= 1.25 * 150
+
+
+def test_knee_after_one_slow_round():
+    """It is halved at most, however slow."""
+    knee = Knee()
+    knee.size, knee._doubling, knee._quickest = 40, False, 0.05
+    for _ in range(40):
+        knee.note(1.0, 2.0, refused=False, in_flight=40)
+
+    assert knee.size == 20
 
 
 def test_knee_of_a_service_that_takes_one():
