@@ -102,7 +102,7 @@ async def deliver_all(
 
 
 async def until_handled(count: Callable[[], object], events: int) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while True:
             found = count()
             if asyncio.iscoroutine(found):

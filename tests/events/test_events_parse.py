@@ -214,6 +214,21 @@ def test_test_marks(make, in_body: bool | None, in_headers: bool) -> None:
     assert event.body_says_test is (in_body is True)
 
 
+def test_test_mark_beside_a_wrapper() -> None:
+    """The mark counts within the wrapper and beside it."""
+    assert events.parse(encoded({**v11("invoice.created"), "test": True})).is_test
+    assert events.parse(encoded(v11("invoice.created", test=True))).is_test
+
+
+@pytest.mark.parametrize("make", [v1, v11])
+def test_id_that_the_specification_does_not_give(make) -> None:
+    """An id in a v1 body is an unknown field, and nobody de-duplicates by it."""
+    event = events.parse(encoded(make("invoice.created", id="dlv_1", created=5, created_at="2026")))
+
+    assert (event.id, event.dedupe_key, event.created) == (None, None, None)
+    assert event.extra == {"id": "dlv_1", "created": 5, "created_at": "2026"}
+
+
 def test_sample_of_the_dashboard() -> None:
     """A v1 sample leaves out team, webhook and livemode."""
     event = events.parse(encoded(v1("invoice.created", team=..., webhook=..., livemode=..., test=True)))

@@ -502,6 +502,16 @@ async def test_inbox_event_that_nobody_handles() -> None:
     assert await receiver.store.counts() == {"open": 0, "handled": 1, "dead": 0}
 
 
+async def test_inbox_that_is_told_of_a_delivery() -> None:
+    """The worker need not wait for its next look at the store."""
+    service = Service(mode="inbox", store=events.MemoryStore(), inbox=events.InboxPolicy(poll=3600.0))
+
+    async with service.receiver:
+        await asyncio.sleep(0.01)
+        await service.deliver(v2("invoice.created"), shared=True)
+        await eventually(lambda: service.seen)
+
+
 async def test_inbox_within_its_concurrency() -> None:
     """Never are more handlers running than the policy allows, and all events are handled."""
     policy = events.InboxPolicy(concurrency=3, poll=0.01)
@@ -621,7 +631,7 @@ async def test_store_that_takes_long_to_record_the_end(monkeypatch) -> None:
     async with service.receiver:
         await service.deliver(v2("invoice.created"), shared=True)
         assert (await service.receiver.store.counts())["handled"] == 0
-        answered.set()
+        asyncio.get_running_loop().call_later(0.02, answered.set)
 
     assert (await service.receiver.store.counts())["handled"] == 1
 

@@ -7,6 +7,7 @@ import errno
 import os
 import sqlite3
 import stat
+import sys
 from collections import Counter
 
 import pytest
@@ -376,6 +377,60 @@ async def test_sqlite_file_that_another_holds(tmp_path) -> None:
     await store.close()
 
 
+async def test_sqlite_file_that_another_makes_at_this_moment(tmp_path) -> None:
+    """Opening waits for a process that holds the new file, and fails in words when that takes too long."""
+    path = tmp_path / "events.db"
+    other = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+    other.execute("BEGIN EXCLUSIVE")
+    impatient = events.SqliteStore(path, wait=0.05)
+    with pytest.raises(JournalError, match="another process"):
+        await impatient.open()
+    patient = events.SqliteStore(path)
+    opening = asyncio.create_task(patient.open())
+    await asyncio.sleep(0.05)
+    other.execute("COMMIT")
+    other.close()
+
+    await opening
+
+    assert await patient.put(delivery())
+    assert "events.db" in repr(patient)
+    await patient.close()
+    await impatient.close()
+
+
+async def test_sqlite_store_that_is_closed_under_load(tmp_path) -> None:
+    """What was asked for before the end is done before the end."""
+    store = events.SqliteStore(tmp_path / "events.db")
+    puts = [asyncio.create_task(store.put(delivery(f"d_{number}"))) for number in range(600)]
+    await asyncio.sleep(0)
+
+    await store.close()
+
+    assert all([await task for task in puts])
+    assert (await store.counts())["open"] == 600
+    await store.close()
+
+
+def test_sqlite_loop_that_ended_first(tmp_path) -> None:
+    """A loop that is gone before its work is done breaks nothing."""
+    store = events.SqliteStore(tmp_path / "events.db")
+
+    async def leave() -> None:
+        task = asyncio.create_task(store.put(delivery()))
+        await asyncio.sleep(0)
+        task.cancel()
+
+    asyncio.run(leave())
+
+    async def come_back() -> int:
+        found = (await store.counts())["open"]
+        await store.close()
+        return found
+
+    assert asyncio.run(come_back()) == 1
+
+
 async def test_sqlite_page_that_is_damaged(tmp_path) -> None:
     """A damaged page is told in words."""
     path = tmp_path / "events.db"
@@ -491,6 +546,14 @@ async def test_postgres_table_that_many_make(postgres: str) -> None:
 
     assert sorted(found) == [False, False, False, True]
     await asyncio.gather(*(store.close() for store in stores))
+
+
+async def test_postgres_without_its_driver(monkeypatch) -> None:
+    """The extra that is missing is named."""
+    monkeypatch.setitem(sys.modules, "asyncpg", None)
+
+    with pytest.raises(ConfigurationError, match=r"invsvc-async\[postgres\]"):
+        await events.PostgresStore("postgresql://h/d").open()
 
 
 @pytest.mark.parametrize("name", ["", "a b", "x;drop table y", "Ä", "1a", "a" * 49])

@@ -130,7 +130,7 @@ def test_signature_without_a_secret(secrets) -> None:
         events.verify(BODY, signature(BODY), secrets)
 
 
-@pytest.mark.parametrize("secrets", ["", b"", [""], [SECRET, ""], [None], [5]])
+@pytest.mark.parametrize("secrets", ["", b"", [""], [SECRET, ""], [None], [5], "\ud800"])
 def test_secret_that_is_none(secrets) -> None:
     """An empty secret would let anybody sign, and is refused at once."""
     for call in (events.verify, lambda body, headers, given: events.read(body, headers, secrets=given)):

@@ -7,6 +7,7 @@ import contextlib
 import gzip
 import logging
 import socket
+from collections import Counter
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,8 @@ from starlette.applications import Starlette
 from starlette.routing import Route
 
 from invsvc_async import events
+from invsvc_async.operations import EVENT_TYPES
+from invsvc_async.simulator import Simulator
 from tests.events.bodies import SECRET, SHARED, encoded, headers_of, signature, signed_body, v1, v2
 
 if TYPE_CHECKING:
@@ -279,6 +282,26 @@ async def test_store_that_is_down(host) -> None:
 
     assert status(answer) == 503
     assert b"retry-after: 5" in answer.lower()
+
+
+@pytest.mark.parametrize("version", ["v1", "v1.1", "v2"])
+@pytest.mark.parametrize("host", [in_aiohttp, in_starlette])
+async def test_service_that_delivers_every_event(host, version: str) -> None:
+    """What a service written from the specification alone sends is taken, each type once by its one handler."""
+    seen: list[events.Event] = []
+
+    async with Simulator(delivery_backoff=0.001) as service, host(receiver_of(seen)) as port:
+        url = f"http://127.0.0.1:{port}/in"
+        for name in EVENT_TYPES:
+            await service.deliver(name, url=url, version=version, secret=SECRET, headers=dict([SHARED]))
+            await service.deliver(name, url=url, version=version, secret=SECRET, test=True)
+
+    assert Counter(event.type for event in seen) == {
+        name: 16 if name == "service.deleted" else 1 for name in EVENT_TYPES
+    }
+    for event in seen:
+        assert getattr(event.data, "problems", ()) == ()
+        assert event.extra == {}
 
 
 async def test_mount_in_fastapi() -> None:

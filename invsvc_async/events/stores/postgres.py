@@ -77,7 +77,7 @@ class PostgresStore:
     *connections* bounds the pool of this process.
     """
 
-    def __init__(self, dsn: str, *, table: str = "invsvc_delivery", connections: int = 4) -> None:
+    def __init__(self, dsn: str, *, table: str = "invsvc_delivery", connections: int = 8) -> None:
         if not _NAME.fullmatch(table):
             raise ConfigurationError(f"{table!r} cannot name a table. Use lower-case letters, digits and _.")
         self._dsn = dsn

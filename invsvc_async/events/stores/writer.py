@@ -122,23 +122,35 @@ class Writer:
 
 
 def _settle(results: Sequence[tuple[asyncio.Future[Any], Any]]) -> None:
-    def tell() -> None:
-        for future, result in results:
-            if not future.done():
-                future.set_result(result)
+    def tell(future: asyncio.Future[Any], result: Any) -> None:  # Any: of each piece of work its own
+        if not future.done():
+            future.set_result(result)
 
-    _in_loop_of(results[0][0], tell)
+    _in_their_loops(results, tell)
 
 
 def _fail(jobs: Sequence[Job], error: Exception) -> None:
-    def tell() -> None:
-        for _, future in jobs:
-            if not future.done():
-                future.set_exception(error)
+    def tell(future: asyncio.Future[Any], reason: Exception) -> None:  # Any: as above
+        if not future.done():
+            future.set_exception(reason)
 
-    _in_loop_of(jobs[0][1], tell)
+    _in_their_loops([(future, error) for _, future in jobs], tell)
 
 
-def _in_loop_of(future: asyncio.Future[Any], tell: Callable[[], None]) -> None:
-    with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
-        future.get_loop().call_soon_threadsafe(tell)
+def _in_their_loops(
+    told: Sequence[tuple[asyncio.Future[Any], T]], tell: Callable[[asyncio.Future[Any], T], None]
+) -> None:
+    """Tell each future in its own loop, with one visit to each: to wake a loop costs the most."""
+    by_loop: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Any], T]]] = {}
+    for future, what in told:
+        by_loop.setdefault(future.get_loop(), []).append((future, what))
+    for loop, ours in by_loop.items():
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits there any more
+            loop.call_soon_threadsafe(_tell_all, ours, tell)
+
+
+def _tell_all(
+    told: Sequence[tuple[asyncio.Future[Any], T]], tell: Callable[[asyncio.Future[Any], T], None]
+) -> None:
+    for future, what in told:
+        tell(future, what)
