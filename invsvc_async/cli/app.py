@@ -4,6 +4,7 @@ Find the command that was asked for and turn how it ended into an exit code; nev
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib import import_module
 from importlib.util import find_spec
@@ -15,8 +16,8 @@ import typer.main
 from typer.core import TyperGroup
 
 from invsvc_async._version import __version__
-from invsvc_async.cli.output import FAILED, UNKNOWN, USAGE, fail
-from invsvc_async.errors import AmbiguousWriteError, ConfigurationError, InvalidRequestError, InvsvcError
+from invsvc_async.cli.output import DONE, FAILED, USAGE, fail
+from invsvc_async.errors import ConfigurationError, InvalidRequestError, InvsvcError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,7 +36,6 @@ COMMANDS = {
     "settle": "settle",
     "explain": "explain",
 }
-INTERRUPTED = 130  # as shells count SIGINT
 
 
 @attrs.define
@@ -107,33 +107,35 @@ def run(arguments: Sequence[str]) -> int:
     """Run one command line and give its exit code; no traceback gets out, unless ``--debug`` asks for it."""
     shell = Shell()
     try:
-        app(args=list(arguments), prog_name="invsvc", obj=shell)
-    except SystemExit as ended:
-        return ended.code if isinstance(ended.code, int) else FAILED
-    except KeyboardInterrupt:
-        fail("interrupted")
-        return INTERRUPTED
+        code = _code_of(arguments, shell)
+        sys.stdout.flush()  # here, where a reader that has left can still be met
+    except BrokenPipeError:  # `invsvc list … | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
     except Exception as error:
         if shell.debug:
             raise
         return _explained(error)
-    return 0
+    return code
+
+
+def _code_of(arguments: Sequence[str], shell: Shell) -> int:
+    try:
+        app(args=list(arguments), prog_name="invsvc", obj=shell)
+    except SystemExit as ended:
+        return ended.code if isinstance(ended.code, int) else FAILED
+    return DONE
 
 
 def _explained(error: Exception) -> int:
     match error:
         case ExceptionGroup():  # of tasks side by side: the first says what went wrong
             return _explained(error.exceptions[0])
-        case AmbiguousWriteError():
-            code = UNKNOWN
         case ConfigurationError() | InvalidRequestError():
-            code = USAGE
+            fail(str(error))
+            return USAGE
+        case InvsvcError():
+            fail(str(error))
         case _:
-            code = FAILED
-    if isinstance(error, InvsvcError):
-        fail(str(error))
-    elif isinstance(error, BrokenPipeError):  # `invsvc list … | head`
-        sys.stderr.close()
-    else:
-        fail(f"{type(error).__name__}: {error} (invsvc --debug … shows where)")
-    return code
+            fail(f"{type(error).__name__}: {error} (invsvc --debug … shows where)")
+    return FAILED

@@ -32,11 +32,11 @@ _WIDE = 10_000  # columns: what is not a terminal is never cut or folded
 
 
 def console(*, stderr: bool = False) -> Console:
-    """Make a console of the stream as it is now; NO_COLOR is honoured."""
+    """Make a console of the stream as it is now: colours on a terminal alone, and not under NO_COLOR."""
     stream = sys.stderr if stderr else sys.stdout
-    return Console(
-        file=stream, width=None if stream.isatty() else _WIDE, highlight=False, soft_wrap=not stream.isatty()
-    )
+    there = stream.isatty()
+    width = None if there else _WIDE
+    return Console(file=stream, force_terminal=there, width=width, highlight=False, soft_wrap=not there)
 
 
 def fail(message: str) -> None:
