@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 from invsvc_async.batch.places import entries_of
 from invsvc_async.batch.results import Result
 from invsvc_async.batch.run import Run
+from invsvc_async.batch.sqlitebatch import SqliteBatch
 from invsvc_async.errors import ConfigurationError, InvalidRequestError
 from invsvc_async.reconcile.evidence import Verdict
 
@@ -151,8 +152,28 @@ class Batch:
         """
         if self._run is not None and not self._run.ended:
             raise ConfigurationError("a run of this batch is under way: take its results first, or stop it")
-        self._run = Run(self, writes)
+        self._run = self._new_run(writes)
         return self._run
+
+    def work(self) -> AsyncIterator[Result]:
+        """
+        Work on a batch that machines share until :meth:`stop`, and give the results of what is done here.
+
+        Raises:
+            ConfigurationError: The journal is a file, which one process owns: use :meth:`run`.
+
+        """
+        if not isinstance(self.entries, SqliteBatch):
+            self._run = self._new_run((), lasting=True)
+            return self._run
+        raise ConfigurationError("a journal in a file has no workers: run the batch, or give postgresql://…")
+
+    def _new_run(self, writes: Writes, *, lasting: bool = False) -> Run:
+        if isinstance(self.entries, SqliteBatch):
+            return Run(self, writes)
+        from invsvc_async.batch.shared import SharedRun
+
+        return SharedRun(self, writes, lasting=lasting)
 
     async def stop(self, grace: float = 10.0) -> None:
         """

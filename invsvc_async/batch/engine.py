@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from invsvc_async.batch.entries import LostChunkError
 from invsvc_async.batch.intake import view_for
 from invsvc_async.batch.slots import Slots
 from invsvc_async.driver import Driver
@@ -117,6 +118,15 @@ class Engine:
         return not self._tasks and (self._stopped or (self.complete and not self.held))
 
     @property
+    def is_hungry(self) -> bool:
+        """Whether there is less ready than could be sending."""
+        return not self._stopped and len(self._ready) < self._slots.free
+
+    def share_pace(self, part: float) -> None:
+        """Send at *part* of the pace: others have the rest of it."""
+        self._slots.share(part)
+
+    @property
     def under_way(self) -> int:
         """How many were begun and have not ended."""
         return len(self._tasks)
@@ -167,27 +177,36 @@ class Engine:
             self._finished.append(item)
             if outcome.verdict is Verdict.UNKNOWN:
                 wait = (outcome.evidence.window_until or 0.0) - self._clock.now()
+        except LostChunkError:
+            self._drop(item)
         except Exception as error:  # noqa: BLE001 - whatever it is, who waits is told
             self.fail(error)
         finally:
             item.leave()
+            if item.on_end is not None:
+                item.on_end()
             self._next_in_line(item, wait)
+
+    def _drop(self, item: Item) -> None:
+        """Forget what another worker does now."""
+        del self.held[item.key]
+        self._changed.set()
 
     async def _outcome(self, item: Item) -> Outcome[Any]:  # Any: of any operation
         if item.write is not None:
             return await item.write.outcome()
         assert item.intent is not None
         check_scope(self._view, item.intent, same_mode=self._same_mode)
-        intent, history = self._taken_up(item.intent, in_doubt=item.in_doubt)
+        intent, history = self._taken_up(item.intent, in_doubt=item.in_doubt, sender_gone=item.sender_gone)
         request, view = request_of(intent), view_for(item, self._view)
         driver: Driver[Any] = Driver(view, request, intent, result_of(request.operation), history=history)
         return await driver.run()
 
-    def _taken_up(self, intent: Intent, *, in_doubt: bool) -> tuple[Intent, History]:
+    def _taken_up(self, intent: Intent, *, in_doubt: bool, sender_gone: bool) -> tuple[Intent, History]:
         """Settle first what may have been sent; begin anew with what provably was not."""
         now = self._clock.now()
         if in_doubt:
-            return intent, (Resumed(at=now, journaled=True, sender_gone=True),)
+            return intent, (Resumed(at=now, journaled=True, sender_gone=sender_gone),)
         bounds = self._view.session.server_clock.bounds(now, intent.policy.clock_slack)
         return attrs.evolve(intent, sent=(), bounds=bounds), ()
 

@@ -8,7 +8,9 @@ from enum import IntEnum
 
 import attrs
 
-__all__ = ["Entry", "Mark", "State"]
+from invsvc_async.errors import JournalError
+
+__all__ = ["Entry", "LostChunkError", "Mark", "State"]
 
 
 class State(IntEnum):
@@ -42,6 +44,10 @@ class Entry:
     outcome: str | None = None
     claim: str | None = None
     done_at: int | None = None
+
+
+class LostChunkError(JournalError):
+    """Another worker has taken this entry's chunk over: what it does counts, and nothing is to be sent here."""
 
 
 @attrs.frozen

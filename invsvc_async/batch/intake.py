@@ -38,9 +38,11 @@ AT_ONCE = 128  # writes taken in together: one look into the journal serves them
 _REPEATS_KEPT = 10_000  # contents seen more than once, of which the number of the last is remembered
 
 
-async def chunks(writes: Writes, client: Client) -> AsyncIterator[list[Write[Any]]]:
+async def chunks(
+    writes: Writes, client: Client, *, at_once: int = AT_ONCE
+) -> AsyncIterator[list[Write[Any]]]:
     """
-    Give what *writes* holds, as many at once as are there, 128 at most; a path is a file of lines.
+    Give what *writes* holds, as many at once as are there, *at_once* at most; a path is a file of lines.
 
     Raises:
         InvalidRequestError: A line of the file is no write; it names the line.
@@ -49,23 +51,23 @@ async def chunks(writes: Writes, client: Client) -> AsyncIterator[list[Write[Any
     if isinstance(writes, (str, Path)):
         with Path(writes).open("rb") as file:  # noqa: ASYNC230 - a local file, in small pieces
             lines = (_write_of(client, line) for line in read_lines(file))
-            for chunk in _pieces(lines):
+            for chunk in _pieces(lines, at_once):
                 yield chunk
     elif isinstance(writes, AsyncIterable):
-        async for chunk in _async_chunks(writes):
+        async for chunk in _async_chunks(writes, at_once):
             yield chunk
     else:
-        for chunk in _pieces(iter(writes)):
+        for chunk in _pieces(iter(writes), at_once):
             yield chunk
 
 
-def _pieces(source: Iterator[Write[Any]]) -> Iterator[list[Write[Any]]]:
+def _pieces(source: Iterator[Write[Any]], at_once: int) -> Iterator[list[Write[Any]]]:
     """Give what there is; of a source that fails, what came before goes first."""
     failure = None
     while failure is None:
         chunk: list[Write[Any]] = []
         try:
-            chunk.extend(islice(source, AT_ONCE))
+            chunk.extend(islice(source, at_once))
         except Exception as error:  # noqa: BLE001 - whatever it is, who waits is told
             failure = error
         if not chunk:
@@ -84,9 +86,9 @@ def _write_of(client: Client, line: Any) -> Write[Any]:  # Any: a Line or a BadL
         raise InvalidRequestError([f"line {line.number}: {each}" for each in error.problems]) from error
 
 
-async def _async_chunks(writes: AsyncIterable[Write[Any]]) -> AsyncIterator[list[Write[Any]]]:
+async def _async_chunks(writes: AsyncIterable[Write[Any]], at_once: int) -> AsyncIterator[list[Write[Any]]]:
     """Read ahead a little, so that a slow source holds up nothing that it has given."""
-    queue: asyncio.Queue[Write[Any] | None] = asyncio.Queue(AT_ONCE)
+    queue: asyncio.Queue[Write[Any] | None] = asyncio.Queue(at_once)
 
     async def pump() -> None:
         try:
@@ -101,7 +103,7 @@ async def _async_chunks(writes: AsyncIterable[Write[Any]]) -> AsyncIterator[list
         while more:
             chunk = [await queue.get()]
             with suppress(asyncio.QueueEmpty):
-                while len(chunk) < AT_ONCE and chunk[-1] is not None:
+                while len(chunk) < at_once and chunk[-1] is not None:
                     chunk.append(queue.get_nowait())
             more = chunk[-1] is not None
             if found := [write for write in chunk if write is not None]:

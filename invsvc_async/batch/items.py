@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import inspect
 import time
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import attrs
 
@@ -19,9 +19,10 @@ from invsvc_async.session import View
 from invsvc_async.wire import _retry_after
 
 if TYPE_CHECKING:
+    from asyncio import Future
     from collections.abc import Awaitable, Callable
 
-    from invsvc_async.batch.journal import Entries
+    from invsvc_async.batch.pack import Commons
     from invsvc_async.batch.slots import Slots
     from invsvc_async.outcome import Outcome
     from invsvc_async.reconcile.intent import Intent
@@ -30,6 +31,26 @@ if TYPE_CHECKING:
     from invsvc_async.writes import Write
 
 __all__ = ["Item", "ItemView"]
+
+
+class Store(Protocol):
+    """Where an item's entry is kept."""
+
+    commons: Commons
+
+    def put(self, entry: Entry) -> Future[None]:
+        """Store *entry*, durably once the future is done."""
+        ...
+
+    def shelve(self, entry: Entry) -> None:
+        """Store it without waiting and without fail."""
+        ...
+
+
+class Lease(Protocol):
+    """The right to send, until a time of the client's clock."""
+
+    until: float
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -44,7 +65,7 @@ class Item:
     content: bytes
     run: int
     thing: str | None
-    entries: Entries
+    entries: Store
     on_secret: Callable[[str, Any], Awaitable[None] | None] | None = None  # Any: a Webhook
     write: Write[Any] | None = None  # Any: of any operation
     intent: Intent | None = None
@@ -53,7 +74,9 @@ class Item:
     result: Result | None = None
     slots: Slots | None = None
     in_slot: bool = False
-    began: bool = False  # a request of it was on the wire in this run
+    sender_gone: bool = True  # whoever may have sent it before is provably dead
+    lease: Lease | None = None  # how long the right to send it lasts, where others may take it over
+    on_end: Callable[[], None] | None = None
 
     @property
     def in_doubt(self) -> bool:
@@ -152,6 +175,21 @@ class ItemView(View):
 
     item: Item
 
+    async def exchange(
+        self,
+        request: Request,
+        *,
+        deadline: float,
+        lane: Literal["call", "settle"] = "call",
+        not_after: float | None = None,
+    ) -> Exchange:
+        """Make the record of one request, a write's to be let out only while the lease lasts."""
+        record = await super().exchange(request, deadline=deadline, lane=lane, not_after=not_after)
+        if self.item.lease is not None and request.operation.kind is Kind.WRITE:
+            until = self.item.lease.until
+            record.not_after = until if not_after is None else min(until, not_after)
+        return record
+
     async def attempt(
         self,
         request: Request,
@@ -166,7 +204,6 @@ class ItemView(View):
         if request.operation.kind is not Kind.WRITE:
             return await put(request, deadline=deadline, lane=lane, not_after=not_after, exchange=exchange)
         await self.item.enter()
-        self.item.began = True
         try:
             record = await put(request, deadline=deadline, lane=lane, not_after=not_after, exchange=exchange)
             self.item.learn(record)

@@ -8,6 +8,7 @@ same strict reader.
 
 from __future__ import annotations
 
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -35,9 +36,14 @@ class Packed:
 
 
 class Commons:
-    """The common parts that a journal holds, by number (1, 2, …) and by text; they are stored elsewhere."""
+    """
+    The common parts that a journal holds, by number and by text; they are stored elsewhere.
 
-    def __init__(self) -> None:
+    Numbers are 1, 2, …; *shared* among machines, they are digests of the text, so that nobody need ask.
+    """
+
+    def __init__(self, *, shared: bool = False) -> None:
+        self._shared = shared
         self.texts: dict[int, str] = {}
         self._numbers: dict[str, int] = {}
         # By the ids of its parts; the intent beside the number keeps those ids from being used anew.
@@ -64,9 +70,13 @@ class Commons:
     def _number(self, text: str) -> int:
         number = self._numbers.get(text)
         if number is None:
-            number = len(self.texts) + 1
+            number = _digest(text) if self._shared else len(self.texts) + 1
             self.load(number, text)
         return number
+
+
+def _digest(text: str) -> int:
+    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), signed=True)
 
 
 def _common_text(intent: Intent) -> str:

@@ -52,7 +52,7 @@ class Slots:
 
     def __init__(self, limit: Limit, rate: float | None, on_room: Callable[[], None]) -> None:
         self._limit = limit
-        self._gap = 1 / rate if rate else 0.0
+        self._gap = self._whole_gap = 1 / rate if rate else 0.0
         self._on_room = on_room
         self._loop = asyncio.get_running_loop()
         self._due = 0.0  # when the next send may begin, loop time
@@ -90,6 +90,15 @@ class Slots:
         if refused and retry_after is not None:
             self._due = max(self._due, self._loop.time() + retry_after)
         self._limit.observe(exchange.ended - exchange.started, refused=refused, in_flight=self.in_use)
+
+    @property
+    def free(self) -> int:
+        """How many places are free."""
+        return max(self._limit.places - self.in_use, 0)
+
+    def share(self, part: float) -> None:
+        """Take *part* of the pace, more than 0."""
+        self._gap = self._whole_gap / part if part else self._whole_gap
 
     def close(self) -> None:
         """Forget the timer."""
