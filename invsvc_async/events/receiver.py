@@ -95,6 +95,7 @@ class Receiver:
         self._handlers: dict[str, EventHandler] = {}
         self._test_handler: EventHandler | None = None
         self._entered = False
+        self._warned = False
 
     @property
     def store(self) -> Store:
@@ -238,7 +239,13 @@ class Receiver:
                 new = await self._store.put(delivery)
         except Exception as failure:  # noqa: BLE001 - a store of one's own may raise anything
             return unavailable(failure, event)
-        self._worker.wake()
+        if self._entered:
+            self._worker.wake()
+        elif not self._warned:
+            self._warned = True
+            _log.warning(
+                "Events are stored, and no worker runs here: use 'async with receiver' in some process."
+            )
         return Receipt(200, "stored" if new else "duplicate", event)
 
     async def _test(self, until: float, event: Event) -> Receipt:

@@ -18,7 +18,7 @@ from invsvc_async.errors import ConfigurationError, MalformedEventError
 from invsvc_async.events.parse import parse
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Collection
 
     from invsvc_async.events.event import Event
     from invsvc_async.events.stores import Entry, Store
@@ -82,10 +82,12 @@ class Worker:
         self._stir = asyncio.Event()
         self._running: set[asyncio.Task[None]] = set()
         self._loop: asyncio.Task[None] | None = None
+        self._stopping = False
         self._pruned_at = float("-inf")
 
     def start(self) -> None:
         """Begin to take events, in a task of this loop."""
+        self._stopping = False
         self._loop = asyncio.create_task(self._work(), name="invsvc events worker")
 
     def wake(self) -> None:
@@ -94,18 +96,16 @@ class Worker:
 
     async def stop(self, *, grace: float) -> None:
         """Take no more, let running handlers end within *grace* seconds, then cancel and give theirs back."""
-        if self._loop is not None:
-            self._loop.cancel()
-            await asyncio.wait([self._loop])
-        if self._running:
-            _, late = await asyncio.wait(self._running, timeout=grace)
-            for task in late:
-                task.cancel()
-            if late:
-                await asyncio.wait(late)
+        self._stopping = True
+        self._stir.set()
+        if (
+            self._loop is not None
+        ):  # let it end by itself: events that it is just taking would wait out their lease
+            await _end({self._loop}, grace)
+        await _end(self._running, grace)
 
     async def _work(self) -> None:
-        while True:
+        while not self._stopping:
             self._stir.clear()
             if not await self._take():
                 with contextlib.suppress(TimeoutError):
@@ -180,6 +180,16 @@ class Worker:
     async def _bury(self, entry: Entry, reason: str) -> None:
         _log.error("Event %s %s is a dead letter: %s", entry.type, entry.key or "", reason)
         await self._store.bury(entry, reason=reason)
+
+
+async def _end(tasks: Collection[asyncio.Task[None]], grace: float) -> None:
+    """Wait for tasks, and cancel those that are late."""
+    if tasks:
+        _, late = await asyncio.wait(tasks, timeout=grace)
+        for task in late:
+            task.cancel()
+        if late:
+            await asyncio.wait(late)
 
 
 def report_failure(task: asyncio.Task[object]) -> None:

@@ -555,6 +555,47 @@ async def test_receiver_that_stops_with_work_in_hand(tmp_path) -> None:
     await store.close()
 
 
+async def test_receiver_that_stops_while_it_takes() -> None:
+    """An event that is just being taken is handled, and need not wait out a lease."""
+
+    class Slow(events.MemoryStore):
+        async def take(self, *, limit: int, lease: float) -> list[events.Entry]:
+            taken = await super().take(limit=limit, lease=lease)
+            await asyncio.sleep(0.01)
+            return taken
+
+    service = Service(mode="inbox", store=Slow())
+    await service.deliver(v2("invoice.created"), shared=True)
+
+    async with service.receiver:
+        await asyncio.sleep(0)
+
+    assert await service.receiver.store.counts() == {"open": 0, "handled": 1, "dead": 0}
+
+
+async def test_receiver_that_stops_while_its_store_hangs() -> None:
+    """A store that hangs holds the end up no longer than the deadline."""
+
+    class Hanging(events.MemoryStore):
+        async def take(self, **_: object) -> list[events.Entry]:  # type: ignore[override]
+            await asyncio.sleep(60)
+            return []
+
+    service = Service(mode="inbox", store=Hanging(), deadline=0.02)
+    async with asyncio.timeout(5), service.receiver:
+        await asyncio.sleep(0)
+
+
+async def test_inbox_without_a_worker(caplog) -> None:
+    """A process that only stores says once that another one has to handle."""
+    service = Service(mode="inbox", store=events.MemoryStore())
+
+    for number in range(2):
+        await service.deliver(v2("invoice.created", number=number), shared=True)
+
+    assert caplog.text.count("no worker runs here") == 1
+
+
 async def test_receiver_that_is_entered_twice() -> None:
     """It runs once at a time, and again after it ended."""
     receiver = events.Receiver(secrets=SECRET)
