@@ -1,0 +1,57 @@
+"""The service in a process of its own tells what truly happened."""
+
+from __future__ import annotations
+
+import aiohttp
+
+from invsvc_async.cli.embedded import Plan, Thing, embedded
+
+PLAN = Plan(seed=1, faults="none", teams=("team_x",), journeys=(Thing("jrn_mine", "team_x"),))
+
+
+async def update(service, name):
+    headers = {"Authorization": f"Bearer {service.api_key}"}
+    async with aiohttp.ClientSession(headers=headers) as session:
+        url = f"{service.base_url}/journeys/jrn_mine?team=team_x"
+        async with session.put(url, json={"name": name}) as answer:
+            return answer.status
+
+
+async def test_tell_of_a_write():
+    """The ledger and the state that come out are those of the writes that went in."""
+    async with embedded(PLAN) as service:
+        status = await update(service, "May")
+        told = await service.tell()
+
+    assert status == 200
+    assert [(each.operation, each.team, each.applied) for each in told.ledger] == [
+        ("journeys.update", "team_x", True)
+    ]
+    assert told.state["jrn_mine"]["name"] == "May"
+    assert told.reads == 0
+
+
+async def test_tell_with_an_effect_still_to_come():
+    """What is told waits for effects that land later than their answers."""
+    plan = Plan(
+        seed=1, faults="rate=1,kinds=500,phases=late,late=0.3", journeys=PLAN.journeys, teams=PLAN.teams
+    )
+    async with embedded(plan) as service:
+        status = await update(service, "June")
+        told = await service.tell()
+
+    assert status == 500
+    assert [each.applied for each in told.ledger] == [True]
+
+
+async def test_service_whose_user_has_gone():
+    """The process ends with the block, and leaves nothing behind."""
+    async with embedded(PLAN) as service:
+        url = service.base_url
+
+    async with aiohttp.ClientSession() as session:
+        try:
+            await session.get(f"{url}/webhooks/health")
+        except aiohttp.ClientConnectorError:
+            return
+    raise AssertionError("it still answers")
