@@ -28,6 +28,8 @@ _NEVER_NULL = ("graph", "triggerType", "replacesDefaults")
 
 _NOT_THERE = (404, 405, 501)
 
+_TOO_LONG_AGO = "the write was sent more than {:g} s ago, or nobody knows when: its absence proves nothing"
+
 
 def is_evidence(known: Known, reading: Reading) -> bool:
     """Tell whether *reading* succeeded: a failed read is no evidence of anything."""
@@ -52,7 +54,7 @@ def find(known: Known, reading: Reading) -> Finding:
 def _with_decay(known: Known, reading: Reading, finding: Finding) -> Finding:
     """Let absence prove nothing after too long: the thing may have come and gone."""
     if isinstance(finding, Absent) and known.operation.finder == "created_webhook" and known.decayed(reading):
-        return CannotTell(f"the write was sent more than {known.policy.absence_within:g} s ago")
+        return CannotTell(_TOO_LONG_AGO.format(known.policy.absence_within))
     return finding
 
 
@@ -198,7 +200,7 @@ def _updated_webhook(known: Known, reading: Reading) -> Finding:
     if not _agrees(reading.seen, baseline, sent):
         return Superseded("the webhook shows neither its state from before the write nor the one written")
     if known.decayed(reading):
-        return CannotTell(f"the write was sent more than {known.policy.absence_within:g} s ago")
+        return CannotTell(_TOO_LONG_AGO.format(known.policy.absence_within))
     return Absent()
 
 

@@ -6,6 +6,9 @@ Local time runs from 0; the service's clock is 1,000 s ahead, and every answer s
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import attrs
 import pytest
 
@@ -326,3 +329,32 @@ def test_clocks_that_exclude_each_other_are_unknown():
     stepped = read(AFTER, [hook(-1.0)], stamp=stamp(AFTER + 3600))
     decision = next_of(CREATE, lost(), stepped)
     assert (decision.verdict, len(decision.evidence.candidates)) == (Verdict.UNKNOWN, 1)
+
+
+def test_words_of_every_decision():
+    """What operators read of each row above stands in a file beside this one, for a person to look over."""
+    rows = {f"verdict: {name}": row[:2] for name, row in VERDICTS.items()}
+    rows |= {f"next: {name}": row[:2] for name, row in GOES_ON.items()}
+    rows |= {f"taken up: {name}": row[:2] for name, row in TAKEN_UP.items()}
+    said = {name: words(next_of(of, *history)) for name, (of, history) in rows.items()}
+    assert said == json.loads(WORDS.read_text())
+
+
+WORDS = Path(__file__).with_name("words.json")
+
+
+def words(decision):
+    match decision:
+        case Done(reason=reason, evidence=evidence):
+            until = evidence.window_until and round(evidence.window_until, 3)
+            read_at = evidence.read_at and round(evidence.read_at, 3)
+            return [
+                reason,
+                f"{evidence.basis}, read at {read_at}, window until {until}, duplicates {evidence.duplicates}",
+            ]
+        case Read(reader=reader, why=why):
+            return [reader, why]
+        case Send(not_after=not_after, attempt_timeout=timeout):
+            return ["send", f"not after {not_after and round(not_after, 3)}, within {timeout:.3f} s"]
+        case Wait(seconds):
+            return ["wait", f"{seconds:.3f} s"]

@@ -1,0 +1,99 @@
+"""What is stored of a write, and when."""
+
+from __future__ import annotations
+
+import attrs
+import pytest
+
+from invsvc_async.operations import BY_NAME
+from invsvc_async.reconcile.evidence import Attempt, Bounds, End, Reading, Resumed, Send
+from invsvc_async.reconcile.intent import Intent, Scope, Sent, SentEnd
+from invsvc_async.reconcile.revise import stored
+
+UPDATE = BY_NAME["webhooks.update"]
+HOOK = {"id": "wh_1", "description": "before"}
+INTENT = Intent(
+    key="k",
+    operation="webhooks.update",
+    path={"id": "wh_1"},
+    body={"description": "mine"},
+    scope=Scope(base_url="b"),
+)
+READ = Reading(started=0.0, ended=0.5, status=200, own_envelope=True, seen=HOOK, stamp=1_000_000)
+LOST = Attempt(started=1.0, ended=2.0, end=End.LOST, timeout=7.0)
+
+
+def test_before_the_first_send():
+    """The read before it gives baseline and bounds; the send about to begin is counted in, without an end."""
+    known = stored(UPDATE, INTENT, (READ,), send=Send(attempt_timeout=9.0), at=0.75)
+    assert known.baseline == HOOK
+    assert known.bounds == Bounds(low=999.5, high=pytest.approx(1000.001))
+    assert known.sent == (Sent(earliest=1000.25, latest=pytest.approx(1000.751), attempt_timeout=9.0),)
+
+
+def test_without_bounds_no_time_is_claimed():
+    """Where the service's clock is not known, neither is the time of the send."""
+    known = stored(UPDATE, INTENT, (), send=Send(attempt_timeout=9.0), at=0.75)
+    assert known.sent == (Sent(attempt_timeout=9.0),)
+    assert stored(UPDATE, INTENT, (LOST,)).sent == (Sent(attempt_timeout=7.0, end=SentEnd(kind="long")),)
+
+
+def attempt(**changes):
+    return attrs.evolve(LOST, **changes)
+
+
+@pytest.mark.parametrize(
+    ("ended", "kind"),
+    [
+        (LOST, "long"),
+        (attempt(end=End.NOT_SENT), "not applied"),
+        (attempt(end=End.ANSWERED, status=500, own_envelope=True), "short"),
+        (attempt(end=End.ANSWERED, status=500), "long"),
+        (attempt(end=End.ANSWERED, status=501, own_envelope=True), "long"),
+        (attempt(end=End.ANSWERED, status=408, own_envelope=True), "long"),
+        (attempt(end=End.ANSWERED, status=399), "long"),
+        (attempt(end=End.ANSWERED, status=100), "long"),
+        (attempt(end=End.ANSWERED, status=400), "not applied"),
+        (attempt(end=End.ANSWERED, status=429), "not applied"),
+        (attempt(end=End.ANSWERED, status=499), "not applied"),
+        (attempt(end=End.ANSWERED, status=404), "not applied"),
+        (attempt(end=End.ANSWERED, status=409), "not applied"),
+        (attempt(end=End.ANSWERED, status=200, readable=True), "applied"),
+        (attempt(end=End.ANSWERED, status=299, readable=True), "applied"),
+        (attempt(end=End.ANSWERED, status=200), "long"),
+        (attempt(end=End.ANSWERED, status=None), "long"),
+        (attempt(end=End.LOST, status=200, readable=True), "long"),
+    ],
+)
+def test_end_of_a_send(ended, kind):
+    """The end is stored as what follows from it, with the latest server time it can have been at."""
+    (sent,) = stored(UPDATE, INTENT, (READ, ended)).sent
+    assert sent.end == SentEnd(kind=kind, latest=pytest.approx(1002.001))
+    assert sent.attempt_timeout == 7.0
+    assert sent.earliest == pytest.approx(1000.5)
+    assert sent.latest == pytest.approx(1001.001)
+
+
+def test_taken_up_again():
+    """Earlier sends stay as they are; bounds of the process before do not count, nor does a later read as baseline."""
+    before = Sent(earliest=5.0, latest=6.0, attempt_timeout=3.0)
+    intent = attrs.evolve(
+        INTENT, baseline={"id": "wh_1", "description": "older"}, bounds=Bounds(low=0, high=1), sent=(before,)
+    )
+    known = stored(UPDATE, intent, (Resumed(at=0.0), READ, LOST))
+    assert known.sent[0] == before
+    assert len(known.sent) == 2
+    assert known.bounds == Bounds(low=999.5, high=pytest.approx(1000.001))
+    assert known.baseline == {"id": "wh_1", "description": "older"}
+
+
+def test_published_journey_is_no_baseline():
+    """Its snapshot may be what is shown."""
+    journeys = BY_NAME["journeys.update"]
+    intent = attrs.evolve(
+        INTENT, operation="journeys.update", body={"name": "x"}, baseline={"status": "published"}
+    )
+    assert stored(journeys, intent, ()).baseline is None
+    assert stored(journeys, attrs.evolve(intent, baseline={"status": "draft"}), ()).baseline == {
+        "status": "draft"
+    }

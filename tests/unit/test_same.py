@@ -1,0 +1,143 @@
+"""Wire data compared as the service means it."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pytest
+
+from invsvc_async.reconcile.same import normal_url, same, same_graph, same_hook, same_hook_field
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (1, 1.0), (1, Decimal(1)), (0.1, Decimal("0.1")), (Decimal("1.0"), Decimal("1.00")), (None, None), ("a", "a"),
+        (True, True), ({"a": 1, "b": [2]}, {"b": [2.0], "a": 1}), ([1, (2,)], (1, [2])), ({}, {}), ([], ()),
+        (10**30, Decimal(10**30)),
+    ],
+)  # fmt: skip
+def test_same(one, other):
+    """Numbers by value, objects without order, lists in theirs."""
+    assert same(one, other)
+    assert same(other, one)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (1, True), (0, False), (1, 2), (True, False), ("1", 1), (None, 0), (None, ""), (None, False), ({"a": None}, {}), ([1, 2], [2, 1]),
+        ([1], [1, 1]), ({"a": 1}, {"a": 2}), ({"a": 1}, {"b": 1}), (0.1, Decimal("0.10000000000000001")), ({}, []), (10**30, 10**30 + 1),
+        ({"a": [{"b": 1}]}, {"a": [{"b": 2}]}), ([True], [1]),
+    ],
+)  # fmt: skip
+def test_not_same(one, other):
+    """A truth value is no number, null is nothing else, and every digit counts."""
+    assert not same(one, other)
+    assert not same(other, one)
+
+
+NODE = {"id": "n", "type": "t", "position": {"x": 0, "y": 1}, "data": {"config": None}}
+GRAPH = {
+    "nodes": [NODE],
+    "edges": [{"id": "e", "source": "a", "target": "b", "sourceHandle": None}],
+    "viewport": None,
+}
+
+
+def changed(graph, part, **changes):
+    return {**graph, part: [{**graph[part][0], **changes}]}
+
+
+def test_graph_with_its_nulls_left_out():
+    """viewport, sourceHandle and config may be null or absent."""
+    bare = {"nodes": [{**NODE, "data": {}}], "edges": [{"id": "e", "source": "a", "target": "b"}]}
+    assert same_graph(GRAPH, bare)
+    assert same_graph(bare, GRAPH)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {**GRAPH, "viewport": {"x": 0, "y": 0, "zoom": 1}},
+        changed(GRAPH, "edges", sourceHandle="h"),
+        changed(GRAPH, "nodes", data={"config": {"a": None}}),
+        changed(GRAPH, "nodes", position={"x": 0, "y": None}),
+        changed(GRAPH, "nodes", type=None),
+        changed(GRAPH, "edges", source=None),
+        {**GRAPH, "nodes": None},
+        {**GRAPH, "nodes": []},
+        None,
+        [],
+    ],
+)
+def test_graphs_that_differ(other):
+    """Null is absence only where the specification has null."""
+    assert not same_graph(GRAPH, other)
+    assert not same_graph(other, GRAPH)
+
+
+def test_free_form_config_is_compared_as_it_is():
+    """Inside a node's config, a null is a value."""
+    with_null = changed(GRAPH, "nodes", data={"config": {"a": None}})
+    assert same_graph(with_null, changed(GRAPH, "nodes", data={"config": {"a": None}}))
+    assert not same_graph(with_null, changed(GRAPH, "nodes", data={"config": {}}))
+
+
+@pytest.mark.parametrize(
+    ("spelt", "normal"),
+    [
+        ("HTTPS://Me.Example", "https://me.example/"),
+        ("https://me.example:443/In", "https://me.example/In"),
+        ("http://me.example:80", "http://me.example/"),
+        ("http://me.example:443/", "http://me.example:443/"),
+        ("https://me.example:8443/x?b=2&a=1#f", "https://me.example:8443/x?b=2&a=1#f"),
+        (" https://me.example./ ", "https://me.example/"),
+        ("https://u:p@Me.example/x", "https://u:p@me.example/x"),
+        ("https://[::1]:443/x", "https://[::1]/x"),
+        ("https://[::1]:8443/x", "https://[::1]:8443/x"),
+        ("https://me.example:port/", "https://me.example:port/"),
+        ("https://[broken", "https://[broken"),
+    ],
+)
+def test_normal_url(spelt, normal):
+    """Two spellings of one address become one; what cannot be read stays as it is."""
+    assert normal_url(spelt) == normal
+    assert normal_url(normal) == normal
+
+
+HOOK = {"url": "https://me.example", "events": ["a", "b"], "description": None, "status": "active"}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"url": "https://ME.example/"},
+        {"events": ["b", "a"]},
+        {"events": ("b", "a", "a")},
+        {"description": ""},
+        {"id": "wh_1"},
+    ],
+)
+def test_same_hook(changes):
+    """Events are a set, no description is an empty one, and other fields do not matter."""
+    assert same_hook(HOOK, {**HOOK, **changes})
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"url": "https://other.example"}, {"url": 5}, {"events": ["a"]}, {"events": None}, {"events": "ab"}, {"description": "x"}, {"status": "inactive"}, {"status": None}],
+)  # fmt: skip
+def test_other_hook(changes):
+    """Any of the four fields tells two webhooks apart."""
+    assert not same_hook(HOOK, {**HOOK, **changes})
+    assert not same_hook({**HOOK, **changes}, HOOK)
+
+
+def test_hook_fields_of_other_types_are_compared_plainly():
+    """A field that is not of its type is equal to itself alone."""
+    assert same_hook_field("url", 5, 5)
+    assert same_hook_field("events", None, None)
+    assert not same_hook_field("events", ["a"], None)
+    assert not same_hook_field("description", "0", 0)
