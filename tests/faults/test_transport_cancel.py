@@ -152,7 +152,7 @@ async def test_cancelled_at_any_moment(method, warm):
                 came in {End.NOT_SENT: (0,), End.LOST: (0, 1), End.ANSWERED: (1,), None: (0,)}[exchange.end]
             )
             assert (exchange.end is None) == (turns == 0)  # the task had not begun
-    assert {End.NOT_SENT, End.LOST} <= ends or warm
+    assert warm or End.NOT_SENT in ends  # how many turns the rest takes is the loop's affair
 
 
 @on_both_loops
