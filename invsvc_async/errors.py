@@ -25,7 +25,13 @@ def _restore(cls: type[InvsvcError], args: tuple[object, ...], state: dict[str, 
 
 
 class InvsvcError(Exception):
-    """The root: nothing else is raised by this package, save cancellation."""
+    """
+    The root: nothing else is raised by this package, save cancellation.
+
+    ``resume_token`` is set on every error that is raised while paging: ``pages.resume`` goes on from there.
+    """
+
+    resume_token: str | None = None
 
     def __reduce__(self) -> tuple[object, ...]:
         return _restore, (type(self), self.args, self.__dict__.copy())

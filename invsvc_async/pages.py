@@ -171,7 +171,7 @@ class Pages(Generic[T]):
                 )
             self._refuse_strangers(page)
         except InvsvcError as error:
-            vars(error)["resume_token"] = self._token(position)
+            error.resume_token = self._token(position)
             raise
         return page
 
