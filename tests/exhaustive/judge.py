@@ -54,6 +54,7 @@ def judge_send(setup: SetUp, node: Node, run: Run, send: Send) -> None:
         isinstance(last, Reading) and run.absent,
         "sent in doubt without a proof of absence just before",
     )
+    _judge_age(setup, run)
     if run.mode == "settle":
         return
     hold(
@@ -179,16 +180,17 @@ def _may_give_up(setup: SetUp, run: Run) -> bool:
     return denied or blind or run.read_late or run.now >= run.since + setup.policy.deadline - EPSILON
 
 
-def _judge_time(setup: SetUp, run: Run, done: Done) -> None:
-    if (
-        run.doubt
-        and done.evidence.basis == "absence"
-        and run.first is not None
-        and not isinstance(setup.model, Journey | Team)
-    ):
-        removes = setup.model.operation == "webhooks.delete"
+def _judge_age(setup: SetUp, run: Run) -> None:
+    """Hold an absence that something is concluded from against its age, where a thing may have come and gone."""
+    decays = isinstance(setup.model, Listing) or setup.model.operation == "webhooks.update"
+    if run.doubt and decays and run.first is not None:
         recent = run.now <= run.first + setup.policy.absence_within + LONGEST_READ
-        hold(TRUTH, removes or recent, "an absence that is too old")
+        hold(TRUTH, recent, "an absence that is too old")
+
+
+def _judge_time(setup: SetUp, run: Run, done: Done) -> None:
+    if done.evidence.basis == "absence":
+        _judge_age(setup, run)
     unsent = sum(isinstance(event, Attempt) and event.end is End.NOT_SENT for event in run.history)
     hold(ENDING, run.doubt or unsent <= TRIES, "tried too often to send it at all")
     if run.doubt and run.since is not None:

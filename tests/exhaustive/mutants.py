@@ -211,6 +211,12 @@ MUTANTS = (
         "update: others act",
     ),
     _find("an old absence believed", "    if known.decayed(reading):\n", "    if False:\n", "update: killed"),
+    _known(
+        "an old absence believed, while awaited",
+        "reading.ended - self.attempts[0].started > self.policy.absence_within",
+        "False",
+        "soon too old",
+    ),
     # what is carried over
     _known(
         "a bare intent taken as unsent",

@@ -104,6 +104,7 @@ def _sends() -> list[SetUp]:
             policy=_deadline(42.0),
             calm=True,
         ),
+        *each("soon too old", first=DOUBTS, policy=ReconcilePolicy(absence_within=10.0)),
         *each(
             "echoes", first=(a.ERROR,), again=(a.MISSING, a.CONFLICT), misses=(*a.PASSING, *REFUSING), fails=1
         ),
