@@ -399,10 +399,15 @@ def test_interrupted_write(served, here):
     assert len(list(here.glob("invsvc-intent-*.json"))) == 1
 
 
-def test_reader_that_has_left(served):
+@pytest.mark.parametrize(
+    "arguments",
+    [("get", "users", "usr_1", "--json"), ("list", "invoices.egress", "--all", "--jsonl")],
+    ids=["shorter than a buffer", "longer"],
+)
+def test_reader_that_has_left(served, arguments):
     """A reader of the output that stops early is no failure to talk about."""
     keys = {"INVSVC_BASE_URL": served.base_url, "INVSVC_API_KEY": served.api_key}
-    with child("list", "invoices.egress", "--all", "--jsonl", env=ENVIRONMENT | keys) as listing:
+    with child(*arguments, env=ENVIRONMENT | keys) as listing:
         listing.stdout.close()
         said = listing.stderr.read()
 

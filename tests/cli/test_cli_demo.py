@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 
 import attrs
 import pytest
 
 from invsvc_async.cli.columns import Column
 from invsvc_async.cli.judge import Asked, Judgement, Report, Wrong
-from invsvc_async.cli.report import failures
+from invsvc_async.cli.report import _coloured, failures, tell
 from invsvc_async.cli.workload import made_up, plan_for
 from invsvc_async.reconcile.evidence import Verdict
 
@@ -76,6 +77,27 @@ def test_column_at_the_bound_of_unknown():
     judged = attrs.evolve(CLEAN, verdicts={Verdict.APPLIED: 990, Verdict.UNKNOWN: 10})
 
     assert failures(columns(judged)) == []
+
+
+def test_table_of_a_column_that_fails(capsys):
+    """What should be nothing and is not is shown, with the story behind it."""
+    report = attrs.evolve(LOST, story="it was never sent")
+    judged = attrs.evolve(CLEAN, wrong=(Wrong(report=report, why="called applied"),))
+
+    tell(columns(judged), ["invsvc_async has 1 wrong verdicts"])
+    shown = capsys.readouterr().out
+
+    assert re.search(r"wrong verdicts +\| +0\| +1\|", shown.replace(" | ", "| "))
+    assert "called applied\nit was never sent\n" in shown
+    assert "FAIL invsvc_async has 1 wrong verdicts" in shown
+    assert "PASS" not in shown
+
+
+@pytest.mark.parametrize(("number", "colour"), [("0", "green"), ("3", "red")])
+def test_colour_of_what_should_be_nothing(number, colour):
+    """Nothing is green, anything else red; other rows are plain."""
+    assert colour in _coloured("duplicates", number)
+    assert _coloured("sends that arrived", number) == number
 
 
 @pytest.mark.parametrize("writes", [1, 3, 2000, 2001])
