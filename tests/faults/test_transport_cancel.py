@@ -159,7 +159,7 @@ async def test_cancelled_at_any_moment(method, warm):
 async def test_deadline_in_the_middle():
     """It is lost and timed out; nothing of it stays in the pool."""
     async with RawServer(silent) as server, transport_for(server) as transport:
-        await transport.send(exchange := request_to(server, within=0.03))
+        await transport.send(exchange := request_to(server, within=0.3))
 
         assert (exchange.end, exchange.timed_out, len(server.arrivals)) == (End.LOST, True, 1)
 
