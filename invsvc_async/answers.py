@@ -6,7 +6,6 @@ A failure is told in words: aiohttp's exceptions hold the request's headers, and
 
 from __future__ import annotations
 
-import asyncio
 import zlib
 from typing import TYPE_CHECKING
 
@@ -38,9 +37,7 @@ class Download:
     ``status`` and ``headers`` are here from the start.
     """
 
-    def __init__(
-        self, response: aiohttp.ClientResponse, gate: Gate, *, pause: float | None, cap: int
-    ) -> None:
+    def __init__(self, response: aiohttp.ClientResponse, gate: Gate, *, pause: float, cap: int) -> None:
         self.status = response.status
         self.headers = response.headers
         self._response = response
@@ -76,7 +73,7 @@ class Download:
 
     async def _next_part(self) -> bytes:
         try:
-            async with asyncio.timeout(self._pause) as self._gate.scope:
+            with self._gate.bounded(self._gate.now() + self._pause) as self._gate.scope:
                 return await self._response.content.readany()
         except Exception as error:  # noqa: BLE001 - whatever it is, the rest is lost
             raise self._lost(error) from None
@@ -101,7 +98,8 @@ async def whole_body(response: aiohttp.ClientResponse, *, cap: int) -> bytes:
     if not _is_framed(response):
         raise _unmarked()
     content = response.content
-    body = await content.readany()
+    # A short body is there with its head, and needs no coroutine.
+    body = content.read_nowait() if content.is_eof() else await content.readany()
     if not content.at_eof() and len(body) <= cap:
         parts, left = [body], cap - len(body)
         while left >= 0 and not content.at_eof():

@@ -24,10 +24,11 @@ class Credential:
 
     kind: CredentialKind
     renewable: ClassVar[bool] = False
-    __slots__ = ("_token",)
+    ready: str | None  # the value of the Authorization header, where no call is needed to have it
+    __slots__ = ("ready",)
 
     def __init__(self, text: str) -> None:
-        self._token: str | None = _checked(text, type(self).__name__)
+        self.ready = f"Bearer {_checked(text, type(self).__name__)}"
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(***)"
@@ -35,15 +36,10 @@ class Credential:
     def __reduce__(self) -> NoReturn:
         raise TypeError("a credential does not pickle: make it anew where it is needed")
 
-    @property
-    def ready(self) -> str | None:
-        """The value of the Authorization header, where no call is needed to have it."""
-        return None if self._token is None else f"Bearer {self._token}"
-
     async def header(self) -> str:
         """Have the value of the Authorization header."""
-        assert self._token is not None
-        return f"Bearer {self._token}"
+        assert self.ready is not None
+        return self.ready
 
     async def renew(self, refused: str | None) -> bool:  # noqa: ARG002 - a fixed token cannot be renewed
         """Get a fresh token in place of the *refused* header; False where there is none to be had."""
@@ -51,9 +47,10 @@ class Credential:
 
     def fingerprint(self, key: str) -> str | None:
         """Tell this credential from others, under *key*, and reveal nothing of it."""
-        if self._token is None:
+        if self.ready is None:
             return None
-        return hashlib.blake2b(self._token.encode(), key=key.encode()[:64], digest_size=12).hexdigest()
+        token = self.ready.removeprefix("Bearer ").encode()
+        return hashlib.blake2b(token, key=key.encode()[:64], digest_size=12).hexdigest()
 
 
 def _checked(text: object, name: str) -> str:
@@ -112,20 +109,20 @@ class TokenProvider(Credential):
             raise ConfigurationError("TokenProvider needs an async callable that returns the bare token")
         self.kind = kind
         self._source = source
-        self._token = None
+        self.ready = None
         self._fetching: asyncio.Task[str] | None = None
 
     async def header(self) -> str:
         """Have the value of the Authorization header, fetching the first token."""
-        return f"Bearer {self._token or await self._fetch()}"
+        return self.ready or await self._fetch()
 
     async def renew(self, refused: str | None) -> bool:
         """
         Fetch a fresh token, unless somebody has since *refused* was sent; False if it is the same one again.
         """
-        if self._token is None or f"Bearer {self._token}" == refused:
+        if self.ready is None or self.ready == refused:
             await self._fetch()
-        return f"Bearer {self._token}" != refused
+        return self.ready != refused
 
     async def _fetch(self) -> str:
         if self._fetching is None:
@@ -141,7 +138,7 @@ class TokenProvider(Credential):
 
     async def _fetched(self) -> str:
         try:
-            self._token = _checked(await self._source(), "TokenProvider's source")
+            token = _checked(await self._source(), "TokenProvider's source")
         except ConfigurationError:
             raise
         except Exception as error:
@@ -150,7 +147,8 @@ class TokenProvider(Credential):
             ) from error
         finally:
             self._fetching = None
-        return self._token
+        self.ready = bearer = f"Bearer {token}"
+        return bearer
 
     def fingerprint(self, key: str) -> None:
         """Have none: its tokens change."""

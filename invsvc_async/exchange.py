@@ -28,7 +28,7 @@ class Exchange:
 
     The caller owns it: ``end`` is set even where ``Transport.send`` is cancelled.  ``deadline`` is of the
     event loop's clock, ``not_after``, ``started`` and ``ended`` of the transport's; all in seconds.
-    Accept-Encoding is the transport's own: leave it out of ``headers``.
+    Accept-Encoding, where ``headers`` has none, is the transport's; it unfolds gzip and deflate.
     """
 
     method: str

@@ -15,8 +15,11 @@ import aiohttp
 from aiohttp import hdrs
 from multidict import CIMultiDict
 
+from invsvc_async.scope import Scope
+
 if TYPE_CHECKING:
     import asyncio
+    from collections.abc import Awaitable
 
     from aiohttp.abc import AbstractStreamWriter
     from aiohttp.client_middlewares import ClientHandlerType
@@ -57,7 +60,7 @@ class Gate(aiohttp.Payload):
         self.opened = False
         self.refusal: str | None = None
         self.transport: asyncio.Transport | None = None  # what it let the request out to
-        self.scope: asyncio.Timeout | None = None  # what bounds the wait at this moment
+        self.scope: Scope | None = None  # what bounds the wait at this moment
 
     def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
         """Give the body as text: aiohttp's base class asks for it."""
@@ -78,30 +81,26 @@ class Gate(aiohttp.Payload):
         self._open(cast("aiohttp.http.StreamWriter", writer).protocol)
         await writer.write(self._value)
 
-    async def let_read(
+    def let_read(
         self, request: aiohttp.ClientRequest, send: ClientHandlerType
-    ) -> aiohttp.ClientResponse:
+    ) -> Awaitable[aiohttp.ClientResponse]:
         """
         Let a request without a body out on the same terms: a middleware, to be the only one.
 
         Raises:
-            RefusedError: Something speaks against it.
-            OwnError: The connection dropped: an exception of aiohttp's would make it repeat the request.
+            RefusedError: Something speaks against it, or aiohttp has come to repeat it.
 
         """
-        send_on = request.send
+        if self._sealed:
+            raise RefusedError("the connection dropped before an answer began")
 
-        async def through_gate(connection: Connection) -> aiohttp.ClientResponse:
+        def through_gate(connection: Connection) -> Awaitable[aiohttp.ClientResponse]:
+            del request.send  # it closed a cycle
             self._open(connection.protocol)
-            return await send_on(connection)
+            return request.send(connection)
 
         request.send = through_gate  # type: ignore[method-assign,assignment]
-        try:
-            return await send(request)
-        except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
-            raise OwnError(f"{type(error).__name__}: {error}") from None
-        finally:
-            del request.send  # it closes a cycle
+        return send(request)
 
     def _open(self, protocol: Any) -> None:  # Any: a ResponseHandler, which aiohttp types as its base class
         now = self._clock.now()
@@ -133,6 +132,14 @@ class Gate(aiohttp.Payload):
             return "the server had closed the connection, or spoken first"
         return None
 
+    def now(self) -> float:
+        """Tell the time of the loop, of which deadlines are."""
+        return self._loop.time()
+
+    def bounded(self, deadline: float) -> Scope:
+        """Bound a wait by *deadline*: :meth:`interrupt` ends it before."""
+        return Scope(self._loop, deadline)
+
     def refuse_late(self) -> None:
         """
         Stop before a connection is taken: on a warm one an expired timeout would still let the request out.
@@ -153,8 +160,8 @@ class Gate(aiohttp.Payload):
         self.seal()
         if self.scope is None:
             self.drop(force=True)
-        elif not self.scope.expired():
-            self.scope.reschedule(self._loop.time())
+        else:
+            self.scope.expire()
 
     def drop(self, *, force: bool = False) -> None:
         """

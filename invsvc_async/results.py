@@ -106,16 +106,22 @@ class _Plain:
         return state
 
 
-@cache
 def result_of(
     operation: Operation,
 ) -> Result[Any]:  # Any: the table names the model, the resource's method types it
     """Find how the value of *operation* is made."""
-    if operation.name == "webhooks.delete":
+    return _result(
+        operation.name, operation.result, operation.shape
+    )  # a row's hash is that of all its fields
+
+
+@cache
+def _result(name: str, result: str, shape: Shape) -> Result[Any]:  # Any: as above
+    if name == "webhooks.delete":
         return _Deleted()
-    if operation.result == "object":
+    if result == "object":
         return _Plain()
-    model = getattr(models, operation.result)
-    if operation.name == "sheets.save_mapping":
+    model = getattr(models, result)
+    if name == "sheets.save_mapping":
         return _Connection(model)
-    return _Open(model) if operation.shape is Shape.OPEN else _Modelled(model)
+    return _Open(model) if shape is Shape.OPEN else _Modelled(model)

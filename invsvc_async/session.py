@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 from urllib.parse import quote, urlencode
 
 import attrs
+from aiohttp import hdrs
+from multidict import CIMultiDict, CIMultiDictProxy, istr
 from yarl import URL
 
 from invsvc_async import wire
@@ -21,7 +23,7 @@ from invsvc_async.errors import ConfigurationError, NotSentError, ResponseLostEr
 from invsvc_async.operations import Kind
 from invsvc_async.reconcile.clock import ServerClock
 from invsvc_async.reconcile.evidence import End
-from invsvc_async.transport import Exchange, Transport
+from invsvc_async.transport import CODINGS, Exchange, Transport
 from invsvc_async.turns import Listings, Turns
 
 if TYPE_CHECKING:
@@ -45,6 +47,7 @@ T = TypeVar("T")
 
 UNSETTLED_KEPT = 10_000
 CLAIMS_KEPT = 50_000
+HEADERS_KEPT = 16
 
 
 @attrs.frozen(kw_only=True)
@@ -110,8 +113,25 @@ class Session:
     listings: Listings = attrs.field(factory=Listings)
     livemode: bool | None = None  # as answers showed it
     warned: set[str] = attrs.field(factory=set)
+    prepared: dict[tuple[str | None, bool, bool], CIMultiDictProxy[str]] = attrs.field(factory=dict)
     closed: bool = False
     pauses: set[asyncio.Future[None]] = attrs.field(factory=set)
+
+    def headers_for(self, authorization: str | None, *, write: bool, has_body: bool) -> CIMultiDictProxy[str]:
+        """Give the headers of a request; they are made once for each token."""
+        key = authorization, write, has_body
+        found = self.prepared.get(key)
+        if found is None:
+            headers = CIMultiDict({istr(name): value for name, value in self.headers.items()})
+            headers[hdrs.ACCEPT_ENCODING] = CODINGS[write]
+            if authorization is not None:
+                headers[hdrs.AUTHORIZATION] = authorization
+            if has_body:
+                headers[hdrs.CONTENT_TYPE] = "application/json"
+            if len(self.prepared) >= HEADERS_KEPT:  # of tokens that have been renewed
+                self.prepared.clear()
+            found = self.prepared[key] = CIMultiDictProxy(headers)
+        return found
 
     async def pause(self, seconds: float) -> None:
         """Let *seconds* pass, or less when the client is closed meanwhile."""
@@ -239,19 +259,15 @@ class View:
     ) -> Exchange:
         """Make the record of one request, with its address, headers and body."""
         session, operation = self.session, request.operation
-        headers = session.headers.copy()
+        write, authorization = operation.kind is Kind.WRITE, None
         if operation.credentials:
-            headers["Authorization"] = session.credential.ready or await session.credential.header()
-        content = None
-        if request.has_body:
-            content = wire.dumps(request.body)
-            headers["Content-Type"] = "application/json"
+            authorization = session.credential.ready or await session.credential.header()
         return Exchange(
             method=request.method or operation.method,
             url=self.url(request),
-            headers=headers,
-            content=content,
-            write=operation.kind is Kind.WRITE,
+            headers=session.headers_for(authorization, write=write, has_body=request.has_body),
+            content=wire.dumps(request.body) if request.has_body else None,
+            write=write,
             deadline=deadline,
             connect_timeout=self.timeouts.connect,
             not_after=not_after,

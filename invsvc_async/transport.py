@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["Download", "Exchange", "Transport"]
 
 MAX_RESPONSE_BYTES = 64 * 2**20
+CODINGS = {True: "identity", False: "gzip, deflate"}  # to accept; by whether it writes
 _KEEP_IDLE = 10.0  # s, well below the usual 15 of servers: a write that meets the server's close is LOST
 _NEVER_BY_DEFAULT = (hdrs.EXPECT, hdrs.CONTENT_LENGTH, hdrs.TRANSFER_ENCODING, hdrs.CONTENT_ENCODING)
 
@@ -90,13 +91,11 @@ class Transport:
         gate = self._gate(exchange)
         limiter, lane = self._limiter, exchange.lane
         try:
-            async with asyncio.timeout_at(_finite(exchange.deadline)) as gate.scope:
+            with gate.bounded(exchange.deadline) as gate.scope:
                 if not limiter.enter(lane):
                     await limiter.wait(lane)
                 try:
-                    response = await self._request(
-                        session, gate, "identity" if exchange.write else "gzip, deflate"
-                    )
+                    response = await self._request(session, gate)
                     try:
                         exchange.answer = await whole_body(response, cap=self._cap)
                         exchange.end = End.ANSWERED
@@ -127,15 +126,16 @@ class Transport:
         session = self._bind()
         gate = self._gate(exchange)
         limiter, lane = self._limiter, exchange.lane
-        pause = _finite(exchange.deadline - asyncio.get_running_loop().time())
+        pause = exchange.deadline - gate.now()
+        exchange.headers = {**exchange.headers, hdrs.ACCEPT_ENCODING: "identity"}
         async with AsyncExitStack() as undo:
             undo.callback(self._conclude, gate)
             try:
-                async with asyncio.timeout_at(_finite(exchange.deadline)) as gate.scope:
+                with gate.bounded(exchange.deadline) as gate.scope:
                     if not limiter.enter(lane):
                         await limiter.wait(lane)
                     undo.callback(limiter.leave, lane)
-                    response = await self._request(session, gate, "identity")
+                    response = await self._request(session, gate)
             except Exception as error:  # noqa: BLE001 - as in send
                 self._explain(gate, error)
                 raise failure(gate) from None
@@ -174,7 +174,8 @@ class Transport:
             raise ConfigurationError("This client is closed: make a new one.")
         if self._loop is None:
             self._adopt(asyncio.get_running_loop())
-        self._refuse_other_loop()
+        else:
+            self._refuse_other_loop()
         session = self._session
         if session is None:
             session = self._session = self._own_session()
@@ -196,9 +197,7 @@ class Transport:
     def _own_session(self) -> aiohttp.ClientSession:
         # aiohttp makes its verifying TLS context at import: no certificates are read on the loop.
         places = self._limiter.total if self._knee is None else 2 * self._knee.most
-        connector = aiohttp.TCPConnector(
-            limit=places, limit_per_host=places, keepalive_timeout=_KEEP_IDLE, ssl=self._tls
-        )
+        connector = aiohttp.TCPConnector(limit=places, keepalive_timeout=_KEEP_IDLE, ssl=self._tls)
         return aiohttp.ClientSession(
             connector=connector, cookie_jar=aiohttp.DummyCookieJar(), trust_env=self._trust_env
         )
@@ -209,17 +208,17 @@ class Transport:
         self._in_flight.add(gate)
         return gate
 
-    async def _request(
-        self, session: aiohttp.ClientSession, gate: Gate, coding: str
-    ) -> aiohttp.ClientResponse:
-        exchange = gate.exchange
+    async def _request(self, session: aiohttp.ClientSession, gate: Gate) -> aiohttp.ClientResponse:
+        exchange, headers = gate.exchange, gate.exchange.headers
         gate.refuse_late()
+        if hdrs.ACCEPT_ENCODING not in headers:
+            headers = {**headers, hdrs.ACCEPT_ENCODING: CODINGS[exchange.write]}
         by_body = exchange.write or exchange.content is not None
         response = await session.request(
             exchange.method,
             exchange.url,
             data=gate if by_body else None,
-            headers={**exchange.headers, hdrs.ACCEPT_ENCODING: coding},
+            headers=headers,
             timeout=_timeout(exchange.connect_timeout, self._borrowed),
             allow_redirects=False,
             raise_for_status=False,
@@ -266,10 +265,6 @@ class Transport:
 def _close(response: aiohttp.ClientResponse) -> None:
     if not response.closed:
         response.close()
-
-
-def _finite(seconds: float) -> float | None:
-    return None if seconds == inf else seconds
 
 
 @lru_cache(maxsize=16)

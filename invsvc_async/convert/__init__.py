@@ -7,21 +7,9 @@ itself.  Both give the same objects.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
-
-from msgspec import Raw
-
-from invsvc_async import errors
-from invsvc_async.convert import fast
 from invsvc_async.convert.answers import many, meta_of, one
+from invsvc_async.convert.items import decode, decode_items, member, structure, with_meta
 from invsvc_async.convert.plain import unstructure
-from invsvc_async.models.common import Flaws, Model
-from invsvc_async.wire.exact import ELEMENTS, MEMBERS, UNREADABLE
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from invsvc_async.models.common import Meta
 
 __all__ = [
     "decode",
@@ -34,71 +22,3 @@ __all__ = [
     "unstructure",
     "with_meta",
 ]
-
-T = TypeVar("T", bound=Model)
-
-
-def decode(cls: type[T], raw: Raw | bytes, *, meta: Meta | None = None) -> T:
-    """
-    Make a model of *cls* from the JSON of one object; a field that breaks its type costs only itself.
-
-    Raises:
-        UnreadableResponseError: Not a JSON object.
-    """
-    (model,) = fast.decode_all(cls, [raw])
-    if isinstance(model._rest, Flaws) and "" in model._rest.problems:  # noqa: SLF001
-        raise _refused(cls, raw, model._rest.problems[""].why)  # noqa: SLF001
-    return with_meta(model, meta)
-
-
-def decode_items(cls: type[T], raws: Sequence[Raw | bytes] | Raw) -> tuple[T, ...]:
-    """
-    Make a model of each item; one that is no object becomes a model whose every field has that problem.
-
-    *raws* is a list's items, or the JSON of an array.
-
-    Raises:
-        UnreadableResponseError: *raws* is no JSON array.
-    """
-    if not isinstance(raws, Raw):
-        return fast.decode_all(cls, raws)
-    try:
-        items = ELEMENTS.decode(raws)
-    except UNREADABLE as cause:
-        raise _refused(cls, raws, cause) from cause
-    return fast.decode_all(cls, items)
-
-
-def structure(cls: type[T], plain: object, *, meta: Meta | None = None) -> T:
-    """Make a model of *cls* from plain wire data; what is no object becomes one whose every field says so."""
-    from invsvc_async.convert.careful import structure_item
-
-    return with_meta(structure_item(cls, plain), meta)
-
-
-def member(raw: Raw | bytes, name: str) -> Raw:
-    """
-    Give the JSON of one member of an object.
-
-    Raises:
-        UnreadableResponseError: No JSON object, or none with that member.
-    """
-    try:
-        return MEMBERS.decode(raw)[name]
-    except (KeyError, *UNREADABLE) as cause:
-        raise errors.UnreadableResponseError(
-            f"the answer has no {name!r} ({cause}). Look at .raw.", raw=bytes(raw)
-        ) from cause
-
-
-def with_meta(model: T, meta: Meta | None) -> T:
-    """Let *model*, just made, carry what its answer said beside the payload."""
-    if meta is not None:
-        object.__setattr__(model, "meta", meta)
-    return model
-
-
-def _refused(cls: type[Model], raw: Raw | bytes, cause: object) -> errors.UnreadableResponseError:
-    return errors.UnreadableResponseError(
-        f"the answer holds no {cls.__name__} ({cause}). Look at .raw.", raw=bytes(raw)
-    )

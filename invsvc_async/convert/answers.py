@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import Raw
 
+from invsvc_async.convert.items import decode, decode_items
 from invsvc_async.errors import UnreadableResponseError
 from invsvc_async.models.common import Meta, Model
 
@@ -31,8 +32,6 @@ def one(cls: type[T], envelope: Envelope) -> T:
     Raises:
         UnreadableResponseError: The payload is no object.
     """
-    from invsvc_async.convert import decode
-
     raw = envelope.raw
     if not isinstance(raw, Raw):
         raise UnreadableResponseError(
@@ -48,8 +47,6 @@ def many(cls: type[T], envelope: Envelope) -> tuple[T, ...]:
     Raises:
         UnreadableResponseError: The payload is no array.
     """
-    from invsvc_async.convert import decode_items
-
     if envelope.raw is None:
         raise UnreadableResponseError(
             f"the answer holds no list of {cls.__name__}. Look at .raw, and check the base URL.",

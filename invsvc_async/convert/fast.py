@@ -21,7 +21,7 @@ from invsvc_async.convert.plan import Field, blank_of, enum_in, fields_of
 from invsvc_async.models.common import Model, once
 from invsvc_async.wire.exact import EXACT_UNTIL, UNREADABLE, exact, salvage
 
-__all__ = ["decode_all"]
+__all__ = ["decode_all", "decode_one"]
 
 T = TypeVar("T", bound=Model)
 Build: TypeAlias = "Callable[..., Any]"  # of a mirror, and but for WHOLE of its Place
@@ -36,6 +36,8 @@ class _Way(Enum):
     WHOLE = "every field there, none unknown: nothing of the wire form is kept"
     WITH_UNKNOWN = "every field there, unknown ones in the outermost object: a copy of the wire form is kept"
     ANY = "fields absent, unknown ones anywhere"
+
+    __hash__ = object.__hash__  # an enum's own is written in Python, and caches ask for it at each item
 
 
 class _Item:
@@ -72,6 +74,15 @@ def decode_all(cls: type[T], raws: Sequence[Raw | bytes]) -> tuple[T, ...]:
             decode = _decoder_of(cls, way)
             made.append(found)
     return tuple(made)
+
+
+def decode_one(cls: type[T], raw: Raw | bytes) -> T:
+    """Decode a single item, as :func:`decode_all`."""
+    try:
+        made: T = _decoder_of(cls, _Way.WHOLE)(raw)
+    except UNREADABLE as refusal:
+        made, _ = _retried(cls, raw, _Way.WHOLE, refusal)
+    return made
 
 
 def _retried(cls: type[T], raw: Raw | bytes, way: _Way, refusal: Exception) -> tuple[T, _Way]:

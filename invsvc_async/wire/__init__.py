@@ -7,7 +7,6 @@ Numbers are exact throughout.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -15,13 +14,14 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import msgspec
 from msgspec import Raw
+from multidict import istr
 
 from invsvc_async import errors
 from invsvc_async.operations import Shape
 from invsvc_async.wire.exact import MEMBERS, UNREADABLE, dumps, is_array, is_object, loads, utc
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 __all__ = ["Envelope", "dumps", "loads", "read_error", "read_success", "utc"]
 
@@ -50,6 +50,11 @@ class _Open(msgspec.Struct):
     data: Raw = Raw()  # none: a union with Raw takes no object
     message: Any = None
     timestamp: Any = None
+    next: Any = None  # of a list that the table does not know
+    has_more: Any = None
+    total_results: Any = None
+    page: Any = None
+    per_page: Any = None
 
 
 _DECODE: Mapping[Shape, Callable[[bytes], Any]] = {
@@ -57,6 +62,8 @@ _DECODE: Mapping[Shape, Callable[[bytes], Any]] = {
     Shape.STANDARD: msgspec.json.Decoder(_Standard).decode,
     Shape.OPEN: msgspec.json.Decoder(_Open).decode,
 }
+_NOTHING = Raw()
+_REQUEST_ID = istr("X-Request-Id")
 _ENVELOPE_NAMES = frozenset(_List.__struct_fields__)
 
 
@@ -87,7 +94,7 @@ class Envelope:
     @property
     def timestamp(self) -> datetime | None:
         """The service's time when it answered, aware, in UTC."""
-        return _utc_or_none(self.stamp)
+        return None if self.stamp is None else _utc_or_none(self.stamp)
 
     @property
     def data(self) -> Any:  # Any: JSON as Python values
@@ -139,28 +146,59 @@ def read_success(
         raise _unreadable(content, cause, status=status, headers=headers, operation=operation) from cause
     if not found.success:
         raise _unreadable(content, "success is false", status=status, headers=headers, operation=operation)
-    return _envelope(found, content, headers)
+    return _ENVELOPE[shape](found, content, headers)
 
 
 def _request_id(headers: Mapping[str, str]) -> str | None:
     """Take the request's id from the header that most services use: assumed, for the reference shows none."""
-    return headers.get("X-Request-Id")
+    return headers.get(_REQUEST_ID)
 
 
-def _envelope(found: Any, content: bytes, headers: Mapping[str, str]) -> Envelope:
-    listed = isinstance(found, _List)
+def _single(found: _Standard, content: bytes, headers: Mapping[str, str]) -> Envelope:
     return Envelope(
-        raw=found.data if found.data != Raw() else None,
+        raw=found.data,
         content=content,
         message=_text(found.message),
         stamp=_whole(found.timestamp),
-        next=found.next if listed else None,
-        has_more=listed and found.has_more,
-        total_results=_whole(found.total_results) if listed else None,
-        page=_whole(found.page) if listed else None,
-        per_page=_whole(found.per_page) if listed else None,
         request_id=_request_id(headers),
     )
+
+
+def _open(found: _Open, content: bytes, headers: Mapping[str, str]) -> Envelope:
+    return Envelope(
+        raw=found.data if found.data != _NOTHING else None,
+        content=content,
+        message=_text(found.message),
+        stamp=_whole(found.timestamp),
+        next=_text(found.next),
+        has_more=found.has_more is True,
+        total_results=_whole(found.total_results),
+        page=_whole(found.page),
+        per_page=_whole(found.per_page),
+        request_id=_request_id(headers),
+    )
+
+
+def _listed(found: _List, content: bytes, headers: Mapping[str, str]) -> Envelope:
+    return Envelope(
+        raw=found.data,
+        content=content,
+        message=_text(found.message),
+        stamp=_whole(found.timestamp),
+        next=found.next,
+        has_more=found.has_more,
+        total_results=_whole(found.total_results),
+        page=_whole(found.page),
+        per_page=_whole(found.per_page),
+        request_id=_request_id(headers),
+    )
+
+
+_ENVELOPE: Mapping[Shape, Callable[[Any, bytes, Mapping[str, str]], Envelope]] = {
+    Shape.LIST: _listed,
+    Shape.STANDARD: _single,
+    Shape.OPEN: _open,
+}
 
 
 def _unreadable(
@@ -227,11 +265,13 @@ def _text(value: object) -> str | None:
 
 def _whole(value: object) -> int | None:
     """Give a number that is whole as an ``int`` (``1.0`` is; the encoder of the service may write so)."""
+    if type(value) is int:
+        return value
     if isinstance(value, float):
         return int(value) if value.is_integer() else None
     if isinstance(value, Decimal):
         return int(value) if value.adjusted() < 16 and value == value.to_integral_value() else None
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+    return None
 
 
 def _details(value: object) -> object:

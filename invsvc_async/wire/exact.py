@@ -133,4 +133,6 @@ def utc(ms: int) -> datetime:
     Raises:
         OverflowError: No ``datetime`` is that late.
     """
+    if 0 <= ms < EXACT_UNTIL:
+        return datetime.fromtimestamp(ms / 1000, UTC)
     return EPOCH + timedelta(milliseconds=ms)
