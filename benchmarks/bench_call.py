@@ -1,0 +1,80 @@
+"""Measure small calls, 50 at once: against raw aiohttp, against the peers' clients, a write against a read."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING
+
+import aiohttp
+
+from benchmarks import peers
+from benchmarks.harness import Row, at_once, ratio_of
+from benchmarks.service import service
+from invsvc_async import ApiKey, Client
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+_TOGETHER = 50
+_CALLS = 500
+_PATH = "/webhooks/wh_1"
+
+
+async def _own_ways(base: str, undo: AsyncExitStack) -> dict[str, Callable[[], Awaitable[object]]]:
+    client = await undo.enter_async_context(Client(base, ApiKey("key")))
+    raw = await undo.enter_async_context(aiohttp.ClientSession(headers={"Authorization": "Bearer key"}))
+    hook = await client.webhooks.get("wh_1")
+
+    async def raw_get() -> object:
+        async with raw.get(base + _PATH) as response:
+            return json.loads(await response.read())
+
+    async def raw_put() -> object:
+        async with raw.put(base + _PATH, json={"description": "changed"}) as response:
+            return json.loads(await response.read())
+
+    async def get() -> object:
+        return await client.webhooks.get("wh_1")
+
+    async def put() -> object:
+        return await client.webhooks.update(hook, description="changed")
+
+    return {"raw GET": raw_get, "raw PUT": raw_put, "GET": get, "PUT": put}
+
+
+async def _measure(rounds: int) -> list[Row]:
+    with service() as base:
+        async with AsyncExitStack() as undo:
+            ways = await _own_ways(base, undo)
+            found = await at_once(ways, rounds=rounds, calls=_CALLS, together=_TOGETHER)
+            against_peers = await _against_peers(base, ways["GET"], undo, rounds=max(3, rounds // 6))
+    return [
+        Row(what="small GET", against="raw aiohttp + json.loads", limit=1.20, reach=1.12, ratio=ratio_of(found, "GET", "raw GET")),
+        Row(what="small PUT", against="raw aiohttp + json.loads", limit=1.20, reach=1.12, ratio=ratio_of(found, "PUT", "raw PUT")),
+        Row(what="a write", against="the bare GET of the SDK", limit=1.25, ratio=ratio_of(found, "PUT", "GET")),
+        *against_peers,
+    ]  # fmt: skip
+
+
+async def _against_peers(
+    base: str, get: Callable[[], Awaitable[object]], undo: AsyncExitStack, *, rounds: int
+) -> list[Row]:
+    rows: list[Row] = []
+    for name, limit, make in (
+        ("stripe on aiohttp", 0.5, peers.stripe_get),
+        ("openai on aiohttp", 0.25, peers.openai_get),
+    ):
+        theirs = await make(base, undo)
+        row = Row(what="small GET", against=name, limit=limit, note=peers.MISSING)
+        if theirs is not None:
+            found = await at_once({"GET": get, name: theirs}, rounds=rounds, calls=_CALLS, together=_TOGETHER)
+            row = Row(what="small GET", against=name, limit=limit, ratio=ratio_of(found, "GET", name))
+        rows.append(row)
+    return rows
+
+
+def rows(*, rounds: int = 40) -> list[Row]:
+    """Measure this file's rows."""
+    return asyncio.run(_measure(rounds))

@@ -1,0 +1,124 @@
+"""
+Compare ways of doing the same thing: blocks that alternate in one process, so that ratios hold on a busy machine.
+
+A round runs one block of each way, in an order that is shuffled anew.  Two ways are compared by the median, over
+all rounds, of the ratio of their blocks in the same round; a bootstrap over the rounds gives its 95 % interval.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import random
+import statistics
+import time
+from typing import TYPE_CHECKING, Literal
+
+import attrs
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+__all__ = ["Ratio", "Row", "Samples", "alternate", "at_once", "ratio_of", "spend"]
+
+Samples = dict[str, list[float]]  # cost of a call in seconds, one for each round, by way
+
+_RESAMPLED = 2000
+
+
+@attrs.frozen
+class Ratio:
+    """How much one way costs against another: the median, and the bounds of its 95 % interval."""
+
+    median: float
+    low: float
+    high: float
+
+
+@attrs.frozen(kw_only=True)
+class Row:
+    """
+    One line of the table.
+
+    *limit* bounds *ratio* from above, or (``sense="least"``) from below; *reach* is what it would like to be.
+    *note* says what was compared, or why nothing could be.
+    """
+
+    what: str
+    against: str
+    limit: float
+    reach: float | None = None
+    sense: Literal["most", "least"] = "most"
+    ratio: Ratio | None = None
+    note: str = ""
+
+    @property
+    def holds(self) -> bool | None:
+        """Whether the median keeps the target; ``None`` where nothing was measured."""
+        if self.ratio is None:
+            return None
+        return self.ratio.median <= self.limit if self.sense == "most" else self.ratio.median >= self.limit
+
+    @property
+    def verdict(self) -> str:
+        """One or two words for the table."""
+        return {None: "not measured", True: "holds", False: "MISSED"}[self.holds]
+
+
+def ratio_of(samples: Samples, way: str, base: str) -> Ratio:
+    """Compare two ways of one run, round by round."""
+    ratios = [one / other for one, other in zip(samples[way], samples[base], strict=True)]
+    chance = random.Random(len(ratios))  # noqa: S311 - draws that repeat, no secret
+    medians = sorted(statistics.median(chance.choices(ratios, k=len(ratios))) for _ in range(_RESAMPLED))
+    cut = _RESAMPLED // 40
+    return Ratio(statistics.median(ratios), medians[cut], medians[-cut - 1])
+
+
+def alternate(ways: Mapping[str, Callable[[], object]], *, rounds: int, calls: int) -> Samples:
+    """Run *rounds* blocks of *calls* calls of each way; the cost is CPU time."""
+    samples: Samples = {name: [] for name in ways}
+    for way in ways.values():
+        way()
+    for order in _orders(ways, rounds):
+        for name in order:
+            way = ways[name]
+            gc.collect()
+            started = time.process_time_ns()
+            for _ in range(calls):
+                way()
+            samples[name].append((time.process_time_ns() - started) / calls / 1e9)
+    return samples
+
+
+async def at_once(
+    ways: Mapping[str, Callable[[], Awaitable[object]]], *, rounds: int, calls: int, together: int
+) -> Samples:
+    """Run *rounds* blocks of *calls* calls of each way, *together* at once; the cost is CPU time."""
+    samples: Samples = {name: [] for name in ways}
+    for way in ways.values():
+        await spend(way, calls=calls // 2, together=together)
+    for order in _orders(ways, rounds):
+        for name in order:
+            samples[name].append(await spend(ways[name], calls=calls, together=together))
+    return samples
+
+
+async def spend(way: Callable[[], Awaitable[object]], *, calls: int, together: int) -> float:
+    """Tell the CPU seconds of a call of *way* in one block."""
+    left = iter(range(calls))
+
+    async def worker() -> None:
+        for _ in left:
+            await way()
+
+    gc.collect()
+    started = time.process_time_ns()
+    async with asyncio.TaskGroup() as group:
+        for _ in range(together):
+            group.create_task(worker())
+    return (time.process_time_ns() - started) / calls / 1e9
+
+
+def _orders(ways: Mapping[str, object], rounds: int) -> Sequence[list[str]]:
+    chance = random.Random(rounds)  # noqa: S311 - an order that repeats, no secret
+    return [chance.sample(list(ways), len(ways)) for _ in range(rounds)]
