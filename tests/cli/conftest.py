@@ -17,7 +17,7 @@ from invsvc_async.cli.app import run
 
 ROOT = Path(__file__).parents[2]
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("INVSVC_")}
-ENVIRONMENT["PYTHONPATH"] = str(ROOT)
+ENVIRONMENT |= {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": ""}  # output is buffered, as users have it
 
 
 class Ran(NamedTuple):
