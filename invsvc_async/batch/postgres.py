@@ -67,8 +67,8 @@ SELECT * FROM unnest($1::text[], $2::bigint[], $3::text[], $4::bytea[], $5::smal
 $7::text[], $8::bigint[],
     $9::text[])
 """
-_AWAY = (OSError, asyncpg.PostgresConnectionError, asyncpg.InterfaceError, asyncpg.CannotConnectNowError,
-         asyncpg.AdminShutdownError, asyncpg.CrashShutdownError, TimeoutError)  # fmt: skip
+_AWAY = (OSError, asyncpg.PostgresConnectionError, asyncpg.InterfaceError, asyncpg.InternalClientError,
+         asyncpg.CannotConnectNowError, asyncpg.AdminShutdownError, asyncpg.CrashShutdownError)  # fmt: skip
 _PATIENCE = 60.0  # s for which a database that is away is asked again
 _PAUSE = 0.2  # s between
 
@@ -172,19 +172,27 @@ class PostgresBatch:
         if pool is not None:
             try:
                 await asyncio.wait_for(pool.close(), 5.0)
-            except (TimeoutError, *_AWAY):
+            except _AWAY:
                 pool.terminate()
 
     async def ask(self, question: Callable[[Any], Awaitable[T]]) -> T:
         """Run *question* in a transaction, again while the database is away: it must bear being run twice."""
+
+        async def ask() -> T:
+            if self._pool is None:
+                raise JournalError("the journal is not open")
+            async with self._pool.acquire(timeout=10.0) as connection, connection.transaction():
+                return await question(connection)
+
+        return await self.steadily(ask)
+
+    async def steadily(self, act: Callable[[], Awaitable[T]]) -> T:
+        """Do *act*, again while the database is away: it must bear being done twice."""
         loop = asyncio.get_running_loop()
         until = loop.time() + _PATIENCE
         while True:
-            if self._pool is None:
-                raise JournalError("the journal is not open")
             try:
-                async with self._pool.acquire(timeout=10.0) as connection, connection.transaction():
-                    return await question(connection)
+                return await act()
             except _AWAY as error:
                 if loop.time() > until:
                     raise JournalError(f"the journal's database is away: {error}") from error

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import aclosing, suppress
+from functools import partial
 from typing import TYPE_CHECKING, cast
 from uuid import uuid4
 
@@ -77,7 +78,7 @@ class SharedRun(Run):
             ):  # without the database, they are taken over once this worker is silent
                 await self._entries.release(list(work))
                 for each in work.values():
-                    await self._entries.chunks.give_back(each.handed)
+                    await self._entries.steadily(partial(self._entries.chunks.give_back, each.handed))
 
     async def _feed_all(self, engine: Engine) -> None:
         self._beating = asyncio.create_task(self._beat())
@@ -119,7 +120,8 @@ class SharedRun(Run):
 
     async def _take(self, engine: Engine, group: asyncio.TaskGroup) -> None:
         while True:
-            handed = await self._entries.chunks.take() if engine.is_hungry else None
+            queue = self._entries.chunks
+            handed = await self._entries.steadily(queue.take) if engine.is_hungry else None
             if handed is not None:
                 group.create_task(self._do(engine, handed))
             elif (
@@ -139,7 +141,7 @@ class SharedRun(Run):
             while not done:
                 await self._do_all(engine, work, sender_gone=free)
                 done = await self._entries.close_chunk(handed.chunk, token)
-            await self._entries.chunks.end(handed)
+            await self._entries.steadily(partial(self._entries.chunks.end, handed))
         self._work.pop(token, None)
 
     async def _do_all(self, engine: Engine, work: _Work, *, sender_gone: bool) -> None:
@@ -169,9 +171,8 @@ class SharedRun(Run):
             now = self._clock.now()
             with suppress(JournalError):
                 mine, everywhere = await self._entries.owned(list(work))
-                await self._entries.chunks.beat(
-                    [each.handed for token, each in work.items() if token in mine]
-                )
+                alive = [each.handed for token, each in work.items() if token in mine]
+                await self._entries.steadily(partial(self._entries.chunks.beat, alive))
                 for token, each in work.items():
                     each.store.until = now + _LEASE * silence if token in mine else now
                 if self._engine is not None and everywhere:

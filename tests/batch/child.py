@@ -3,7 +3,8 @@ Run a batch in a process that is there to be killed.
 
     python -m tests.batch.child BASE_URL API_KEY JOURNAL FILE CONCURRENCY [TRANSITION NUMBER]
 
-With a transition it kills itself, the NUMBER-th time that it comes there.
+FILE "-" is a worker, which waits for work.  With a transition it kills itself, the NUMBER-th time that it
+comes there.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ async def main(url: str, key: str, journal: str, file: str, concurrency: str, *d
             journal, client, concurrency=int(concurrency), on_secret=lambda _key, _hook: None
         ) as batch,
     ):
-        async for _ in batch.run(file):
+        async for _ in batch.work() if file == "-" else batch.run(file):
             pass
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import tempfile
 from functools import cache
 from pathlib import Path
 
-os.environ.setdefault("XDG_RUNTIME_DIR", tempfile.gettempdir())  # without one its start warns
+os.environ.setdefault("XDG_RUNTIME_DIR", tempfile.mkdtemp(prefix="run"))  # without one its start warns
 
 
 class Database:
@@ -18,6 +19,25 @@ class Database:
 
         self._server = get_server(folder, cleanup_mode="delete")
         self.address = self._server.get_uri()
+
+    async def restart(self) -> None:
+        """Stop it at once, dropping every connection, and start it again."""
+        server = self._server
+        command = [
+            server.bin_path / "pg_ctl",
+            "-D",
+            server.pgdata,
+            "-m",
+            "fast",
+            "-w",
+            "-l",
+            server.log,
+            "restart",
+        ]
+        child = await asyncio.create_subprocess_exec(
+            *map(str, command), stdout=asyncio.subprocess.DEVNULL, user=server.system_user
+        )
+        assert await child.wait() == 0, "the database did not come back"
 
     def journal(self, name: str, **settings: object) -> str:
         """Give the address of the journal called *name*."""

@@ -14,12 +14,17 @@ import random
 import sys
 import tempfile
 from collections import Counter
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from invsvc_async import Verdict
-from invsvc_async.batch.sqlitebatch import SqliteBatch
+from invsvc_async.batch.places import entries_of
 from invsvc_async.simulator import Faults, Simulator
+
+if TYPE_CHECKING:
+    from asyncio.subprocess import Process
+    from collections.abc import AsyncIterator
 
 FAULTS = Faults(rate=0.06, reads=0.02, late_up_to=0.2, hang=0.3)
 
@@ -49,9 +54,19 @@ def seed(service: Simulator, items: int, file: Path) -> dict[str, tuple[str, str
     return asked
 
 
-async def begin(
-    service: Simulator, journal: Path | str, file: Path, *death: str
-) -> asyncio.subprocess.Process:
+@asynccontextmanager
+async def running(service: Simulator, journal: Path | str, file: Path | str) -> AsyncIterator[Process]:
+    """Start a process that runs the batch; whatever happens, it is gone in the end."""
+    child = await begin(service, journal, file)
+    try:
+        yield child
+    finally:
+        if child.returncode is None:
+            child.kill()
+        await child.wait()
+
+
+async def begin(service: Simulator, journal: Path | str, file: Path | str, *death: str) -> Process:
     """Start a process that runs the batch."""
     return await asyncio.create_subprocess_exec(
         sys.executable, "-m", "tests.batch.child", service.base_url, service.api_key, str(journal), str(file), "24", *death
@@ -84,7 +99,7 @@ async def kill_often(
 
 async def verdicts_of(journal: Path | str) -> dict[str, str]:
     """Read what the journal says of each key."""
-    entries = SqliteBatch(journal)
+    entries = entries_of(journal)
     await entries.open()
     try:
         found = await entries.done(None, 0, 1_000_000)

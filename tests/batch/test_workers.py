@@ -1,0 +1,122 @@
+"""Batches that workers share in PostgreSQL: killed, stopped and woken, the database restarted."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import signal
+from collections import Counter
+from contextlib import AsyncExitStack
+
+import pytest
+
+from invsvc_async import ConfigurationError, JournalError, Verdict
+from invsvc_async.batch import Batch
+from invsvc_async.batch.postgres import Settings
+from invsvc_async.simulator import Simulator
+from tests.batch.database import database
+from tests.batch.killing import FAULTS, kill_often, running, seed, verdicts_of, violations
+
+
+@pytest.fixture
+def journal(request):
+    """Give the address of a journal of the test's own, in which a silent worker counts as dead after 1 s."""
+    return database().journal(f"t{abs(hash(request.node.name))}", silence=1)
+
+
+async def ended(service, journal, asked):
+    """Give what the journal says and what the ledger has against it."""
+    await service.settled()
+    verdicts = await verdicts_of(journal)
+    return Counter(verdicts.values()), violations(service, asked, verdicts)
+
+
+async def test_shared_batch_killed_at_random_moments(tmp_path, journal):
+    """Killed three times under faults, each write has happened once or is named unknown, and every verdict is true."""
+    file = tmp_path / "writes.jsonl"
+    async with Simulator(seed=12, faults=FAULTS, latency=0.005) as service:
+        asked = seed(service, 400, file)
+        await kill_often(service, journal, file, 3, random.Random(12))
+        verdicts, found = await ended(service, journal, asked)
+    assert found == []
+    assert verdicts[Verdict.UNKNOWN] <= 4
+
+
+@pytest.mark.parametrize("workers", [2, 4])
+async def test_workers_share_a_batch_though_one_is_killed(tmp_path, journal, workers):
+    """Of several workers one is killed, and the others do its part: every write is applied once."""
+    file = tmp_path / "writes.jsonl"
+    async with Simulator(latency=0.01) as service:
+        asked = seed(service, 1600, file)
+        async with AsyncExitStack() as stack:
+            first = await stack.enter_async_context(running(service, journal, file))
+            others = [
+                await stack.enter_async_context(running(service, journal, "-")) for _ in range(workers - 1)
+            ]
+            await service.arrived("webhooks.update", 200)
+            others[0].kill()
+            assert await first.wait() == 0
+        verdicts, found = await ended(service, journal, asked)
+    assert found == []
+    assert verdicts == {Verdict.APPLIED: len(asked)}
+
+
+async def test_worker_that_was_stopped_and_wakes_sends_nothing(tmp_path, journal):
+    """A worker that is stopped past its silence and woken finds its chunk taken over, and nothing happens twice."""
+    file = tmp_path / "writes.jsonl"
+    async with Simulator(latency=0.01) as service:
+        asked = seed(service, 1200, file)
+        async with running(service, journal, file) as first, running(service, journal, "-") as other:
+            await service.arrived("webhooks.update", 300)
+            other.send_signal(signal.SIGSTOP)
+            await asyncio.sleep(2.5)
+            other.send_signal(signal.SIGCONT)
+            assert await first.wait() == 0
+        verdicts, found = await ended(service, journal, asked)
+    assert found == []
+    assert verdicts[Verdict.UNKNOWN] == 0
+
+
+async def test_database_restarted_in_the_middle(tmp_path, journal):
+    """A restart of the database holds the batch up, and ends nothing."""
+    file = tmp_path / "writes.jsonl"
+    async with Simulator(latency=0.01) as service:
+        asked = seed(service, 800, file)
+        async with running(service, journal, file) as first:
+            await service.arrived("webhooks.update", 200)
+            await database().restart()
+            assert await first.wait() == 0
+        verdicts, found = await ended(service, journal, asked)
+    assert found == []
+    assert verdicts[Verdict.APPLIED] == len(asked)
+
+
+async def test_file_has_no_workers(client, tmp_path):
+    """Workers are of shared batches: with a file, the words say what to do."""
+    async with Batch.open(tmp_path / "run.db", client) as batch:
+        with pytest.raises(ConfigurationError, match="no workers"):
+            batch.work()
+
+
+async def test_database_that_is_not_there(client):
+    """An address that nobody answers at is an error in words."""
+    with pytest.raises(JournalError, match="database cannot be used"):
+        async with Batch.open("postgresql://127.0.0.1:1/none", client):
+            pass
+
+
+@pytest.mark.parametrize("more", ["batch=A-B", "slots=-1", "slots=x", "silence=0.1"])
+def test_address_that_cannot_work(more):
+    """A setting in the address that cannot work is refused at once."""
+    with pytest.raises(ConfigurationError, match="the journal's address"):
+        Settings.of(f"postgresql://host/db?{more}")
+
+
+def test_address_keeps_what_is_postgresqls():
+    """Only the journal's own settings are taken out of the address."""
+    settings = Settings.of("postgresql://host/db?sslmode=require&batch=may&slots=4")
+    assert (settings.address, settings.batch, settings.slots) == (
+        "postgresql://host/db?sslmode=require",
+        "may",
+        4,
+    )
