@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from invsvc_async.testing.clock import VirtualClock
     from invsvc_async.testing.mocked import aioresponses
+    from invsvc_async.testing.quick import quick_client
+    from invsvc_async.testing.threaded import serving
 
-__all__ = ["VirtualClock", "aioresponses"]
+__all__ = ["VirtualClock", "aioresponses", "quick_client", "serving"]
 
-_HOMES = {"VirtualClock": "clock", "aioresponses": "mocked"}
+_HOMES = {"VirtualClock": "clock", "aioresponses": "mocked", "quick_client": "quick", "serving": "threaded"}
 
 
 def __getattr__(name: str) -> object:

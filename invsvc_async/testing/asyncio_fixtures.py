@@ -1,0 +1,16 @@
+"""
+Declare the fixtures as pytest-asyncio wants them, one for each scope of a loop; never use them by name.
+"""
+
+from __future__ import annotations
+
+import pytest_asyncio
+
+from invsvc_async.pytest_plugin import new_fixtures
+
+__all__: list[str] = []
+
+for _scope in ("function", "class", "module", "package", "session"):
+    for _what, _fixture in new_fixtures().items():
+        _name = f"_invsvc_{_what}_in_{_scope}"
+        globals()[_name] = pytest_asyncio.fixture(loop_scope=_scope, name=_name)(_fixture)

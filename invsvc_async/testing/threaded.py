@@ -1,0 +1,56 @@
+"""
+Run the embedded service on a thread of its own, for tests that are not async; never judge there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from concurrent.futures import Future
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from invsvc_async.simulator import Simulator
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+__all__ = ["serving"]
+
+
+@contextmanager
+def serving(**options: Any) -> Generator[Simulator]:  # Any: the arguments of Simulator
+    """
+    Run the embedded service on a thread until the block ends: ``with serving(seed=7) as service:``.
+
+    Script and seed it while no request is under way; its coroutines belong to the other thread's loop.
+
+    Raises:
+        ValueError: One of *options* is not understood.
+
+    """
+    started: Future[tuple[Simulator, asyncio.Event]] = Future()
+
+    async def serve() -> None:
+        stop = asyncio.Event()
+        try:
+            async with Simulator(**options) as service:
+                started.set_result((service, stop))
+                await stop.wait()
+        except Exception as error:
+            if started.done():
+                raise
+            started.set_exception(error)
+
+    runner = asyncio.Runner()
+    thread = threading.Thread(target=lambda: runner.run(serve()), name="invsvc-service", daemon=True)
+    thread.start()
+    try:
+        service, stop = started.result()
+        try:
+            yield service
+        finally:
+            runner.get_loop().call_soon_threadsafe(stop.set)
+    finally:
+        thread.join()
+        runner.close()

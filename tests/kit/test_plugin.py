@@ -1,0 +1,148 @@
+"""The pytest plugin, in suites of its users that run as processes of their own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+BODY = """
+import pytest
+
+from invsvc_async import Verdict
+
+{mark}
+
+{mark_each}
+async def test_create_whose_answer_is_lost(invsvc_service, invsvc_client):
+    invsvc_service.script("webhooks.create", "apply, then reset")
+    write = invsvc_client.webhooks.create(url="https://me.example/in", events=["invoice.created"], tag=True)
+    outcome = await write.outcome()
+    assert outcome.verdict is Verdict.APPLIED
+    assert invsvc_service.arrivals("webhooks.create") == 1
+
+
+{mark_each}
+async def test_client_alone(invsvc_client):
+    assert (await invsvc_client.users.get("usr_1")).id == "usr_1"
+
+
+@pytest.fixture
+def invsvc_service_options():
+    return {{"seed": 11}}
+
+
+@pytest.fixture
+def invsvc_client_options():
+    return {{"user_agent": "suite"}}
+"""
+
+ANYIO_BACKEND = """
+@pytest.fixture
+def anyio_backend():
+    return "asyncio"
+"""
+
+SUITES = {
+    "pytest-asyncio auto": (("-o", "asyncio_mode=auto"), "", ""),
+    "pytest-asyncio strict": (("-o", "asyncio_mode=strict"), "", "@pytest.mark.asyncio"),
+    "pytest-asyncio strict, one loop": (
+        ("-o", "asyncio_mode=strict"), "pytestmark = pytest.mark.asyncio(loop_scope='session')", "",
+    ),
+    "pytest-asyncio auto, one loop": (
+        ("-o", "asyncio_mode=auto", "-o", "asyncio_default_test_loop_scope=module"), "", "",
+    ),
+    "anyio": (("-p", "no:asyncio"), "pytestmark = pytest.mark.anyio" + ANYIO_BACKEND, ""),
+    "anyio beside pytest-asyncio": (
+        ("-o", "asyncio_mode=strict"), "pytestmark = pytest.mark.anyio" + ANYIO_BACKEND, "",
+    ),
+    "aiohttp": (
+        ("-p", "no:asyncio", "-p", "aiohttp.pytest_plugin", "-W", "ignore:aiohttp.pytest_plugin:DeprecationWarning"),
+        "", "",
+    ),
+}  # fmt: skip
+
+
+def run(tmp_path, source, *options):
+    (tmp_path / "pytest.ini").write_text("[pytest]\nfilterwarnings = error\n")
+    (tmp_path / "test_suite.py").write_text(source)
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:xdist",
+        "-p",
+        "no:cov",
+    ]
+    if find_spec("pytest_asyncio") and "no:asyncio" not in options:
+        options = ("-o", "asyncio_default_fixture_loop_scope=function", *options)
+    return subprocess.run(  # noqa: S603
+        [*command, "-p", "invsvc_async.pytest_plugin", *options, str(tmp_path)],
+        capture_output=True, text=True, check=False, cwd=tmp_path, timeout=60,
+        env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", SUITES)
+def test_fixtures_in_a_suite_of(kind, tmp_path):
+    """Service and client share the loop of the test, and settle a lost answer in it, without a warning."""
+    options, mark, mark_each = SUITES[kind]
+
+    ran = run(tmp_path, BODY.format(mark=mark, mark_each=mark_each), *options)
+
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "2 passed" in ran.stdout
+
+
+def test_fixtures_in_a_test_that_is_not_async(tmp_path):
+    """A plain test gets a service on a thread; a client is refused in words."""
+    source = """
+import json
+import urllib.request
+
+def test_service(invsvc_service):
+    for _ in range(2):
+        request = urllib.request.Request(
+            invsvc_service.base_url + "/webhooks", headers={"Authorization": f"Bearer {invsvc_service.api_key}"}
+        )
+        with urllib.request.urlopen(request, timeout=5) as answer:
+            assert json.load(answer)["success"]
+    assert invsvc_service.arrivals("webhooks.list") == 2
+
+def test_client(invsvc_client):
+    pass
+"""
+    ran = run(tmp_path, source)
+
+    assert "1 passed, 1 error" in ran.stdout
+    assert "invsvc_client needs an async test" in ran.stdout
+
+
+def test_service_that_cannot_start_on_a_thread():
+    """What is wrong with the options is raised where the block begins."""
+    from invsvc_async.testing import serving
+
+    with pytest.raises(ValueError, match="nonsense"), serving(names={"nonsense": "x"}):
+        pass
+
+
+def test_start_of_pytest_with_the_plugin(tmp_path):
+    """Loading the plugin loads nothing of the client, the simulator or aiohttp."""
+    source = """
+import sys
+def test_loaded():
+    loaded = [name for name in sys.modules if name.startswith("invsvc_async.") or name == "aiohttp"]
+    assert loaded == ["invsvc_async._version", "invsvc_async.pytest_plugin"], loaded
+"""
+    ran = run(tmp_path, source, "-p", "no:asyncio")
+
+    assert ran.returncode == 0, ran.stdout + ran.stderr
