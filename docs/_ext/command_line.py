@@ -1,0 +1,67 @@
+"""Write the reference of the command line from the commands themselves."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import typer.main
+from docutils import nodes
+from sphinx.util.docutils import SphinxDirective
+
+from invsvc_async.cli.app import app as command_line
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from sphinx.application import Sphinx
+
+
+def commands() -> Iterator[tuple[str, Any]]:
+    """Give each command by its whole name; of a group, its commands."""
+    group = typer.main.get_command(command_line)
+    context = group.make_context("invsvc", [], resilient_parsing=True)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        if not hasattr(command, "list_commands"):
+            yield name, command
+            continue
+        for inner in command.list_commands(context):
+            yield f"{name} {inner}", command.get_command(context, inner)
+
+
+def options_of(command: Any) -> Iterator[tuple[str, str]]:
+    """Give what a command takes, and what is said of it."""
+    for each in command.params:
+        if each.name == "help" or getattr(each, "hidden", False):
+            continue
+        names = ", ".join((*each.opts, *each.secondary_opts)) if each.param_type_name == "option" else each.metavar or each.name.upper()
+        default = each.default if isinstance(each.default, (int, float, str)) and not isinstance(each.default, bool) else None
+        yield names, f"{getattr(each, 'help', None) or ''}{'' if default is None else f' Default: {default}.'}"
+
+
+def _section(name: str, command: Any) -> nodes.section:
+    section = nodes.section(ids=[f"invsvc-{name.replace(' ', '-')}"])
+    section += nodes.title("", f"invsvc {name}")
+    for paragraph in (command.help or "").split("\n\n"):
+        section += nodes.paragraph("", " ".join(paragraph.split()))
+    listed = nodes.definition_list()
+    for term, words in options_of(command):
+        item = nodes.definition_list_item("", nodes.term("", "", nodes.literal("", term)))
+        item += nodes.definition("", nodes.paragraph("", words))
+        listed += item
+    section += listed
+    return section
+
+
+class CommandLine(SphinxDirective):
+    """``command-line``: every command with its options."""
+
+    def run(self) -> list[nodes.Node]:
+        """Build a section a command."""
+        return [_section(name, command) for name, command in commands()]
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Tell Sphinx of the directive."""
+    app.add_directive("command-line", CommandLine)
+    return {"parallel_read_safe": True}

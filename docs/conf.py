@@ -1,0 +1,63 @@
+"""Build the documentation: ``sphinx-build -W -n docs docs/_build``."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sphinx.application import Sphinx
+
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE.parent), str(HERE / "_ext")]
+
+from invsvc_async import __version__  # noqa: E402 - after the path is set
+
+project = "invsvc_async"
+author = "The invsvc_async authors"
+copyright = "2026, the invsvc_async authors"  # noqa: A001 - Sphinx's name for it
+release = version = __version__
+
+extensions = [
+    "myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon",
+    "command_line", "operations_table",
+]  # fmt: skip
+exclude_patterns = ["_build", "_generated"]
+source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
+myst_enable_extensions = ["colon_fence", "deflist", "fieldlist"]
+myst_heading_anchors = 3
+
+autodoc_member_order = "bysource"
+autodoc_typehints = "signature"
+autodoc_default_options = {"members": True, "show-inheritance": True}
+python_use_unqualified_type_names = True
+napoleon_google_docstring = True
+napoleon_numpy_docstring = False
+
+# Outside names, and type aliases that are told in words where they are used: they have no page here.
+OUTSIDE = r"(aiohttp|asyncio|collections|contextlib|datetime|decimal|enum|msgspec|pathlib|random|tls)\..*"
+ALIASES = """
+    Any Book Bounds Callable[[] Clock Credential CredentialKind Decimal Entries Event Headers History Journal
+    JourneyReads Json Path Reader Record Request Scope Secrets Sent Step T T_co Version View Wire Writes datetime
+"""
+INNER = r"invsvc_async\.(.*\.)?(_?[A-Z]\w*Event|Book|Body|Clock|Credential|Delivering|End|Event|Record|Request|Resource|Seeding|T|T_co|View)"
+nitpick_ignore = [("py:class", name) for name in ALIASES.split()]
+nitpick_ignore_regex = [("py:.*", OUTSIDE), ("py:.*", INNER)]
+suppress_warnings = ["ref.python"]  # `Entry` is a class of two rooms
+
+html_theme = "furo"
+html_title = f"invsvc_async {release}"
+html_static_path = ["_static"]
+html_css_files = ["pages.css"]
+
+
+def keep_colons(_app: object, what: str, _name: str, _thing: object, _options: object, lines: list[str]) -> None:
+    """Keep napoleon from taking the words before an attribute's first colon for its type."""
+    if what in {"attribute", "data", "property"} and lines:
+        lines[0] = f": {lines[0]}"
+
+
+def setup(app: Sphinx) -> None:
+    """Tell Sphinx what to do before napoleon does."""
+    app.connect("autodoc-process-docstring", keep_colons, priority=100)

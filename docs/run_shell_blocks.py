@@ -1,0 +1,73 @@
+"""
+Run the shell blocks of pages as a newcomer would: ``python docs/run_shell_blocks.py README.md docs/tutorial.md``.
+
+Each page gets a copy of the checkout (what git knows of it) and an empty HOME, and its blocks run one after the other
+in one shell that stops at the first failure.  ``--only TEXT`` runs the blocks that hold TEXT.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from blocks import blocks_of
+
+NAMED = re.compile(r"# (\w+\.py)\n")
+ROOT = Path(__file__).parents[1]
+KEPT = ("PATH", "LANG", "PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS", "PIP_CONFIG_FILE", "PYENV_VERSION", "PYENV_ROOT")
+
+
+def copied(to: Path) -> Path:
+    """Copy the files that git knows, or would take up, to *to*."""
+    git = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    for name in subprocess.run(git, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines():
+        if (ROOT / name).is_file():
+            (to / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, to / name)
+    return to
+
+
+def save_files(page: Path, to: Path) -> None:
+    """Save the Python blocks that begin with a file's name, as the page asks its reader to do."""
+    for block in blocks_of(page, "python"):
+        if found := NAMED.match(block.code):
+            (to / found[1]).write_text(block.code, encoding="utf-8")
+
+
+def script_of(page: Path, only: str | None) -> str:
+    """Join the blocks of *page* into one script, each announced."""
+    lines = ["set -euo pipefail", "trap 'kill $(jobs -p) 2>/dev/null || true' EXIT"]
+    for block in blocks_of(page, "sh"):
+        if only is None or only in block.code:
+            lines += [f"echo '--- {page.name}, line {block.line}'", block.code]
+    return "\n".join(lines)
+
+
+def run(page: Path, only: str | None) -> int:
+    """Run the blocks of one page and give the exit code of the shell."""
+    with tempfile.TemporaryDirectory() as home, tempfile.TemporaryDirectory() as checkout:
+        environment = {name: os.environ[name] for name in KEPT if name in os.environ} | {"HOME": home}
+        command = ["bash", "-c", script_of(page, only)]
+        save_files(page, copied(Path(checkout)))
+        return subprocess.run(command, cwd=checkout, env=environment, check=False).returncode  # noqa: S603
+
+
+def main() -> int:
+    """Run every page that was named."""
+    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument("pages", nargs="+", type=Path)
+    arguments.add_argument("--only")
+    asked = arguments.parse_args()
+    failed = [str(page) for page in asked.pages if run(page.resolve(), asked.only)]
+    print("failed:", *failed) if failed else print("every block passed")
+    return bool(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
