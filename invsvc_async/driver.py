@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import attrs
@@ -33,6 +33,7 @@ from invsvc_async.reconcile.evidence import (
     Verdict,
     Wait,
 )
+from invsvc_async.reconcile.first import answered_at_once
 from invsvc_async.reconcile.find import TAG, no_such_read
 from invsvc_async.reconcile.known import Known
 from invsvc_async.reconcile.revise import stored
@@ -40,6 +41,8 @@ from invsvc_async.reconcile.same import normal_url
 from invsvc_async.session import DecisionReport, Request, stamp_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from invsvc_async.client import Client
     from invsvc_async.reconcile.evidence import Decision, Event, History, Reader, Wire
     from invsvc_async.reconcile.intent import Intent
@@ -64,49 +67,68 @@ class Driver(Generic[T]):
         self,
         view: View,
         request: Request,
-        intent: Intent,
+        intent: Intent | Callable[[], Intent],  # or what makes it: few writes need it
         result: Result[T],
         *,
         reader: Reader | None = None,
         history: History = (),
         may_send: bool = True,
+        first: Send | None = None,  # what ``decide`` would say at the start, where that is known
     ) -> None:
         self.view = view
         self.session = view.session
         self.journal = view.journal or view.session.journal
         self.request = request
         self.operation = request.operation
-        self.intent = intent
+        self._intent = intent
         self.result = result
         self.reader = reader
         self.history = history
         self.may_send = may_send
+        self.first = first
         self.error: InvsvcError | None = None  # of the last attempt that failed
         self.value: T | None = None  # of a readable answer
+        self.done: Done | None = None
+        self.found: T | None = None  # the value, where the verdict has one
+        self._outcome: Outcome[T] | None = None
+
+    @property
+    def intent(self) -> Intent:
+        """What is to be written, as it was when this run began."""
+        if callable(self._intent):
+            self._intent = self._intent()
+        return self._intent
 
     # --- the loop
 
     async def run(self) -> Outcome[T]:
-        """Drive to an outcome; cancelled, leave the intent where it can be settled later."""
+        """Drive to an outcome."""
+        await self.drive()
+        return self.outcome()
+
+    async def drive(self) -> None:
+        """Drive to a verdict; cancelled, leave the intent where it can be settled later."""
         line = self._line()
         if self.history:  # taken up again: time has passed since
             self._add(Tick(self.session.clock.now()))
         try:
             if line is None:
-                return await self._concluded(await self._loop())
+                await self._conclude(await self._loop())
+                return
             async with self.session.turns.turn(line, self.session.clock) as turn:
                 try:
-                    return await self._concluded(await self._loop())
+                    await self._conclude(await self._loop())
                 finally:
                     known = self._known()
-                    turn.free_at = known.over if known.in_doubt else turn.free_at
+                    turn.free_at = _free_at(known) if known.in_doubt else turn.free_at
         except BaseException:
             self._shelve()
             raise
 
     async def _loop(self) -> Done:
         while True:
-            decision = decide(self.operation, self.intent, self.history)
+            at_once = answered_at_once(self.history) if self.history else self.first
+            decision = at_once or decide(self.operation, self.intent, self.history)
             if not self.may_send and isinstance(decision, Send):
                 decision = self._not_sending()
             if self.session.closed and not isinstance(decision, Done) and self._known().in_doubt:
@@ -180,7 +202,8 @@ class Driver(Generic[T]):
         try:
             envelope = self.view.opened(self.request, exchange)
             self.value = self.result.of_answer(envelope, self.request)
-            self.session.saw(getattr(self.value, "livemode", None))
+            if _tells_mode(type(self.value)):
+                self.session.saw(getattr(self.value, "livemode", None))
             readable, stamp, own = True, envelope.stamp, True
         except ServiceError as error:
             failure, stamp, own, retry_after = error, stamp_of(error), error.own_envelope, error.retry_after
@@ -315,15 +338,34 @@ class Driver(Generic[T]):
 
     # --- the end
 
-    async def _concluded(self, done: Done) -> Outcome[T]:
+    async def _conclude(self, done: Done) -> None:
+        plain = self.value is not None and done.verdict is Verdict.APPLIED
+        found = self.value if plain else await self._value_of(done)
+        self._claim(done)
+        if self.journal is not None:
+            outcome = self._outcome_of(done, found)
+            await self.journal.settled(outcome.intent, outcome)
+        if done.verdict is Verdict.UNKNOWN:
+            self.session.leave_unsettled(self.current_intent())
+        elif self.session.unsettled:
+            self.session.unsettled.pop(self.intent.key, None)
+        self.found, self.done = found, done
+
+    def outcome(self) -> Outcome[T]:
+        """Tell what became of it, once it is driven to a verdict."""
+        assert self.done is not None
+        if self._outcome is None:
+            self._outcome = self._outcome_of(self.done, self.found)
+        return self._outcome
+
+    def _outcome_of(self, done: Done, value: T | None) -> Outcome[T]:
         known = self._known()
-        value = await self._value_of(done)
         lost = (
             done.verdict is Verdict.APPLIED
             and self.operation.finder == "created_webhook"
             and self.value is None
         )
-        outcome = Outcome(
+        return Outcome(
             verdict=done.verdict,
             message=done.reason,
             intent=self.current_intent(),
@@ -336,20 +378,10 @@ class Driver(Generic[T]):
             history=self.history,
             started_as=self.intent,
         )
-        self._claim(done)
-        if self.journal is not None:
-            await self.journal.settled(outcome.intent, outcome)
-        if done.verdict is Verdict.UNKNOWN:
-            self.session.leave_unsettled(outcome.intent)
-        else:
-            self.session.unsettled.pop(self.intent.key, None)
-        return outcome
 
     async def _value_of(self, done: Done) -> T | None:
         if done.verdict is not Verdict.APPLIED:
             return None
-        if self.value is not None:
-            return self.value
         if done.evidence.basis == "reader":
             return done.value  # type: ignore[no-any-return]  # the caller's reader says what it is
         if (
@@ -394,6 +426,22 @@ class Driver(Generic[T]):
             operation=self.operation.name, key=self.intent.key, decision=kind, reason=reason, verdict=verdict
         )
         self.session.tell(self.session.on_decision, report)
+
+
+def _free_at(known: Known) -> float:
+    """
+    Tell when the next create of the same URL may be sent, local s.
+
+    Not sooner than what lands last of this one is surely told from it, by times of two clocks.
+    """
+    policy = known.policy
+    return known.over + 2 * policy.clock_slack + policy.clock_band
+
+
+@cache
+def _tells_mode(kind: type[object]) -> bool:
+    """Tell whether things of *kind* can show a data mode: to ask one that has none costs as much as to read it."""
+    return hasattr(kind, "livemode")
 
 
 async def _no_reader(client: Client, intent: Intent) -> CannotTell:  # noqa: ARG001 - a reader's form

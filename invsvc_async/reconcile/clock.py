@@ -34,14 +34,18 @@ def agree(known: Iterable[Bounds], slack: float) -> Bounds | None:
     """
     Intersect *known*; ``None`` where there are none, or where two exclude each other by more than *slack*.
     """
-    lows_highs = [(each.low, each.high) for each in known]
+    return _agreed([(each.low, each.high) for each in known], slack)
+
+
+def _agreed(lows_highs: list[tuple[float, float]], slack: float) -> Bounds | None:
     if not lows_highs:
         return None
-    low = max(low for low, _ in lows_highs)
-    high = min(high for _, high in lows_highs)
+    low, high = lows_highs[0]
+    for other_low, other_high in lows_highs[1:]:
+        low, high = max(low, other_low), min(high, other_high)
     if low - high > slack:
         return None
-    return Bounds(low=min(low, high), high=max(low, high))
+    return Bounds(low=low, high=high) if low <= high else Bounds(low=high, high=low)
 
 
 @attrs.define
@@ -71,5 +75,5 @@ class ServerClock:
 
     def bounds(self, now: float, slack: float) -> Bounds | None:
         """Tell the bounds at *now*; ``None`` where none are known, or where they exclude each other."""
-        recent = (Bounds(low=low, high=high) for begun, low, high in self._buckets if begun >= now - KEPT)
-        return agree(recent, slack)
+        since = now - KEPT
+        return _agreed([(low, high) for begun, low, high in self._buckets if begun >= since], slack)

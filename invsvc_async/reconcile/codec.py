@@ -210,7 +210,7 @@ def _plain(value: Any) -> Wire:  # Any: whatever a reader of the caller's found
 
     try:
         return unstructure(value)
-    except TypeError:
+    except (TypeError, InvsvcError):
         return repr(value)
 
 

@@ -231,7 +231,14 @@ def _needs_audit(known: Known) -> bool:
     """
     Tell whether a create was sent more than once: one read after the windows then reports a second effect.
     """
-    return known.operation.finder == "created_webhook" and len(known.sends) > 1
+    return len(known.sends) > 1 and _creates(known)
+
+
+def _creates(known: Known) -> bool:
+    """Tell whether each effect of the write would be a thing of its own."""
+    own = known.intent.reader is not None
+    method = known.intent.path.get("method", known.operation.method)
+    return known.operation.finder == "created_webhook" or (own and method == "POST")
 
 
 def _positive(known: Known) -> Done | None:

@@ -157,7 +157,8 @@ def _may_be_ours(known: Known, reading: Reading, hook: Wire) -> bool:
     """Let an item be a candidate unless something about it that can be read excludes it."""
     if not _is_hook(hook):
         return True
-    if hook.get("id") in reading.claimed_by_others or _bears_another_tag(known, hook):
+    known_as = hook.get("id")
+    if known_as in reading.claimed_by_others or known_as in known.strangers or _bears_another_tag(known, hook):
         return False
     url = hook.get("url")
     if isinstance(url, str) and normal_url(url) != normal_url(known.intent.body["url"]):

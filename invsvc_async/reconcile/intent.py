@@ -73,6 +73,7 @@ class Intent:
     baseline: Wire = None
     bounds: Bounds | None = None
     sent: tuple[Sent, ...] = ()
+    strangers: tuple[str, ...] = ()  # webhooks that a list showed right before a send: never ours
     policy: ReconcilePolicy = attrs.field(factory=ReconcilePolicy)
     timeouts: Timeouts = attrs.field(factory=Timeouts)
     reader: str | None = None  # name of the caller's own reader

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from decimal import Decimal
 from functools import cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING, Literal
 
 import attrs
 
 from invsvc_async.reconcile.clock import agree, bounds_of
 from invsvc_async.reconcile.evidence import Attempt, Bounds, End, Reading, Resumed, Tick, Wire
+from invsvc_async.reconcile.same import normal_url
 
 if TYPE_CHECKING:
     from invsvc_async.operations import Operation
@@ -163,6 +165,23 @@ class Known:
             window=window,
             over=attempt.ended + window,
         )
+
+    @cached_property
+    def strangers(self) -> frozenset[str]:
+        """Webhooks of our URL that a list showed right before a send: the proof it was sent on says not ours."""
+        shown = set(self.intent.strangers)
+        for before, after in pairwise(self.history):
+            if isinstance(before, Reading) and isinstance(after, Attempt):
+                shown |= self.shown_by(before)
+        return frozenset(shown)
+
+    def shown_by(self, reading: Reading) -> set[str]:
+        """Tell the ids of the webhooks of our URL in a list."""
+        if self.operation.finder != "created_webhook" or not isinstance(reading.seen, list):
+            return set()
+        url = normal_url(self.intent.body["url"])
+        hooks = (item for item in reading.seen if isinstance(item, dict) and isinstance(item.get("id"), str))
+        return {hook["id"] for hook in hooks if normal_url(str(hook.get("url"))) == url}
 
     @cached_property
     def in_doubt(self) -> bool:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from invsvc_async.reconcile.intent import Sent, SentEnd
+from invsvc_async.reconcile.evidence import Reading
 from invsvc_async.reconcile.known import Known, kind_of
 
 if TYPE_CHECKING:
@@ -30,7 +31,20 @@ def stored(
     sent = [_sent(attempt, bounds) for attempt in known.attempts]
     if send is not None:
         sent.append(_about_to(send, at, bounds))
-    return attrs.evolve(intent, baseline=known.baseline, bounds=bounds, sent=(*intent.sent, *sent))
+    return attrs.evolve(
+        intent,
+        baseline=known.baseline,
+        bounds=bounds,
+        sent=(*intent.sent, *sent),
+        strangers=_strangers(known, send),
+    )
+
+
+def _strangers(known: Known, send: Send | None) -> tuple[str, ...]:
+    shown = known.strangers
+    if send is not None and known.history and isinstance(known.history[-1], Reading):
+        shown |= known.shown_by(known.history[-1])
+    return tuple(sorted(shown))
 
 
 def _about_to(send: Send, at: float, bounds: Bounds | None) -> Sent:

@@ -194,6 +194,8 @@ VERDICTS = {
     "echo of nothing": (UPDATE, [lost(), read(AFTER, HOOK), answered(409, 16), read(16.1, HOOK)], Verdict.REFUSED, "answered"),
     "re-sent create answered, audited": (CREATE, [lost(), read(AFTER, []), ok(16), read(16.1, [hook(16.0)])], Verdict.APPLIED, "match"),
     "re-sent create answered, audit failed": (CREATE, [lost(), read(AFTER, []), ok(16), failed(16.1)], Verdict.APPLIED, "answered"),
+    "shown before the first send": (attrs.evolve(CREATE, policy=ReconcilePolicy(resend="never")), [read(-0.1, [hook()]), lost(), read(AFTER, [hook()])], Verdict.NOT_APPLIED, "absence"),
+    "own reader's create re-sent, audited": (attrs.evolve(TEAM, reader="r"), [lost(), found(AFTER, Absent()), lost(16), found(31.1, Applied(1))], Verdict.APPLIED, "reader"),
     # deadline
     "deadline in the window": (attrs.evolve(CREATE, policy=ReconcilePolicy(deadline=1.0)), [lost(), read(1.02, [])], Verdict.UNKNOWN, "none"),
     "deadline with failing reads": (CREATE, [lost(), failed(90.02)], Verdict.UNKNOWN, "none"),
@@ -252,6 +254,7 @@ GOES_ON = {
     "own reader says absent": (attrs.evolve(TEAM, reader="r"), [lost(), found(AFTER, Absent())], Send),
     "echo: read": (DELETE, [lost(), read(AFTER, HOOK), answered(404, 16)], Read),
     "re-sent create answered: audit": (CREATE, [lost(), read(AFTER, []), ok(16)], Read),
+    "own reader's create re-sent, found in its window: wait": (attrs.evolve(TEAM, reader="r"), [lost(), found(AFTER, Absent()), lost(16), found(16.1, Applied(1))], Wait(pytest.approx(31.01 - 16.11))),
     "re-sent create found in its window: wait": (CREATE, [lost(), read(AFTER, []), lost(16), read(16.1, [hook(16.0)])], Wait(pytest.approx(31.01 - 16.11))),
 }  # fmt: skip
 
@@ -289,6 +292,9 @@ TAKEN_UP = {
     "absent too long ago": (attrs.evolve(ABANDONED, sent=(sent(-700.0),)), [Resumed(at=0.0), read(0.1, [])], Verdict.UNKNOWN),
     "definite noes only": (attrs.evolve(CREATE, sent=(sent(end=SentEnd(kind="not applied")),)), [Resumed(at=1.0), read(1.1, [])], Send),
     "answered before the restart": (attrs.evolve(CREATE, sent=(sent(end=SentEnd(kind="applied")),)), [Resumed(at=1.0), read(1.1, [])], Verdict.APPLIED),
+    "shown by the proof, so not of the second send": (ABANDONED, [Resumed(at=300.0), read(300.1, [hook(300.0)]), lost(300.2), read(300.3, [hook(300.0)])], Wait),
+    "shown by the proof, and nothing else": (ABANDONED, [Resumed(at=300.0), read(300.1, [hook(300.0)]), lost(300.2), read(315.3, [hook(300.0)])], Verdict.NOT_APPLIED),
+    "shown by a proof of the process before": (attrs.evolve(ABANDONED, strangers=("wh_1",)), [Resumed(at=1.0), read(1.1, [hook()])], Wait),
     "deadline counts from here": (ABANDONED, [Resumed(at=100.0), failed(190.1)], Verdict.UNKNOWN),
 }  # fmt: skip
 

@@ -87,6 +87,18 @@ def test_taken_up_again():
     assert known.baseline == {"id": "wh_1", "description": "older"}
 
 
+def test_webhooks_that_the_proof_showed_are_stored():
+    """What a list of our URL showed right before a send is never taken for ours, by nobody."""
+    creates = BY_NAME["webhooks.create"]
+    body = {"url": "https://me.example", "events": []}
+    intent = attrs.evolve(INTENT, operation="webhooks.create", body=body, strangers=("wh_0",))
+    shown = [{"id": "wh_2", "url": "https://me.example/"}, {"id": "wh_3", "url": "https://other.example"}, {"id": 4, "url": body["url"]}, "?"]
+    listing = attrs.evolve(READ, seen=shown)
+    assert stored(creates, intent, (listing,), send=Send(attempt_timeout=9.0), at=0.75).strangers == ("wh_0", "wh_2")
+    assert stored(creates, intent, (listing, LOST)).strangers == ("wh_0", "wh_2")
+    assert stored(creates, intent, (listing,)).strangers == ("wh_0",)
+
+
 def test_published_journey_is_no_baseline():
     """Its snapshot may be what is shown."""
     journeys = BY_NAME["journeys.update"]
