@@ -21,7 +21,7 @@ __all__ = ["serving"]
 @contextmanager
 def serving(**options: Any) -> Generator[Simulator]:  # Any: the arguments of Simulator
     """
-    Run the embedded service on a thread until the block ends: ``with serving(seed=7) as service:``.
+    Run the embedded service on a thread until the block ends; *options* are those of ``Simulator``.
 
     Script and seed it while no request is under way; its coroutines belong to the other thread's loop.
 

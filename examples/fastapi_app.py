@@ -1,0 +1,92 @@
+"""
+Use one client in a FastAPI application, and receive the service's events in it.
+
+``INVSVC_BASE_URL=… INVSVC_API_KEY=… EVENTS_KEY=… uvicorn --factory examples.fastapi_app:create_app``
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Annotated, Any
+
+from fastapi import Depends, FastAPI, Request, Response
+
+from invsvc_async import Client, ServiceError, Verdict
+from invsvc_async.events import Receiver, ResourceEvent, SharedHeader
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+
+def client_of(request: Request) -> Client:
+    """Give the one client of the application: it is safe under thousands of requests at once."""
+    client: Client = request.app.state.client
+    return client
+
+
+Service = Annotated[Client, Depends(client_of)]
+
+
+async def get_journey(journey: str, client: Service) -> dict[str, Any]:
+    """Read; what the service refuses is passed on with its status."""
+    try:
+        found = await client.journeys.get(journey)
+    except ServiceError as error:
+        return {"error": error.code, "status": error.status}
+    return {"id": found.id, "name": found.name, "version": found.version}
+
+
+async def rename(journey: str, name: str, client: Service, response: Response) -> dict[str, Any]:
+    """Write, and tell the caller what became of it: 202 means that it is not known yet."""
+    outcome = await client.journeys.update(journey, name=name).outcome()
+    response.status_code = {Verdict.APPLIED: 200, Verdict.UNKNOWN: 202}.get(outcome.verdict, 409)
+    return {"verdict": outcome.verdict, "message": outcome.message, "intent": outcome.intent.key}
+
+
+def unsettled(client: Service) -> list[str]:
+    """List the writes whose fate is open: those of requests that were cancelled are among them."""
+    return [intent.key for intent in client.unsettled]
+
+
+async def settle(client: Service) -> dict[str, str]:
+    """Find out about each of them; it only reads."""
+    return {intent.key: (await client.settle(intent)).verdict for intent in client.unsettled}
+
+
+def new_receiver(seen: list[str]) -> Receiver:
+    """Store each event before it is answered, and handle it afterwards, once."""
+    receiver = Receiver(
+        secrets=[secret for secret in (os.environ.get("EVENTS_SECRET"),) if secret],
+        shared_header=SharedHeader("X-Events-Key", os.environ["EVENTS_KEY"]),
+        mode="inbox",
+        store="events.db",
+    )
+
+    @receiver.on("invoice.created")
+    async def on_invoice(event: ResourceEvent) -> None:
+        seen.append(event.dedupe_key or "")
+
+    return receiver
+
+
+def create_app() -> FastAPI:
+    """Make the application: client and receiver live as long as it does."""
+    seen: list[str] = []
+    receiver = new_receiver(seen)
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        async with Client.from_env(journal="outbox.db") as client, receiver:
+            await client.recover()  # what a killed process left in doubt
+            app.state.client = client
+            yield
+
+    app = FastAPI(lifespan=lifespan)
+    app.state.seen = seen
+    app.get("/journeys/{journey}")(get_journey)
+    app.put("/journeys/{journey}/name")(rename)
+    app.get("/unsettled")(unsettled)
+    app.post("/settle")(settle)
+    app.add_route("/events", receiver.asgi_app, methods=["POST"])  # type: ignore[arg-type]  # an ASGI app
+    return app
