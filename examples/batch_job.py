@@ -2,7 +2,7 @@
 Rename many journeys in a job that may be killed and started again: each is renamed once.
 
 ``INVSVC_BASE_URL=… INVSVC_API_KEY=… python examples/batch_job.py journeys.csv run.db``, where each line of
-the file is ``id,new name``.  Exits with 1 where something was not applied, with 3 where something is not known.
+the file is ``id,new name``.  Exits with 1 where something was not applied, with 3 where it is not known.
 """
 
 from __future__ import annotations
