@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from invsvc_async.batch.results import Progress, Summary
     from invsvc_async.client import Client
 
-__all__ = ["Batch"]
+__all__ = ["Batch", "reopened"]
 
 log = logging.getLogger("invsvc_async.batch")
 
@@ -212,10 +212,7 @@ class Batch:
             InvalidRequestError: APPLIED ones are done.
 
         """
-        wanted = Verdict(verdict)
-        if wanted is Verdict.APPLIED:
-            raise InvalidRequestError("what is applied is done: writing it again would make a second effect")
-        return await self.entries.reopen(wanted, keep_sends=wanted not in _CERTAIN)
+        return await reopened(verdict)(self.entries)
 
     async def prune(self, *, done_before: datetime) -> int:
         """
@@ -249,3 +246,20 @@ class Batch:
                 "this batch was begun with another credential; if this one has the same team and data mode, "
                 "say same_mode=True"
             )
+
+
+def reopened(verdict: Verdict | str) -> Callable[[Entries], Awaitable[int]]:
+    """
+    Give what makes the writes of *verdict* to do again in a journal, and tells how many.
+
+    Raises:
+        InvalidRequestError: There is no such verdict, or it is APPLIED, which is done.
+
+    """
+    try:
+        wanted = Verdict(verdict)
+    except ValueError:
+        raise InvalidRequestError(f"verdict: one of {', '.join(Verdict)}, not {verdict!r}") from None
+    if wanted is Verdict.APPLIED:
+        raise InvalidRequestError("what is applied is done: writing it again would make a second effect")
+    return lambda entries: entries.reopen(wanted, keep_sends=wanted not in _CERTAIN)

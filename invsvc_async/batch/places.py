@@ -21,9 +21,9 @@ def is_shared(path: str | Path) -> bool:
     return str(path).startswith(("postgres://", "postgresql://"))
 
 
-def entries_of(path: str | Path, *, create: bool = True) -> Entries:
+def entries_of(path: str | Path, *, create: bool = True, reading: bool = False) -> Entries:
     """
-    Give the entries at *path*, not open yet.
+    Give the entries at *path*, not open yet; for *reading*, beside the process that owns them.
 
     Raises:
         ConfigurationError: It is a PostgreSQL database, and the extra `postgres` is not installed.
@@ -38,6 +38,6 @@ def entries_of(path: str | Path, *, create: bool = True) -> Entries:
                 f"a journal in PostgreSQL needs {error.name}: pip install 'invsvc-async[postgres]'"
             ) from error
         return PostgresBatch(str(path))
-    if not create and not Path(path).exists():
+    if (reading or not create) and not Path(path).exists():
         raise JournalError(f"journal {path}: there is none")
-    return SqliteBatch(path)
+    return SqliteBatch(path, reading=reading)

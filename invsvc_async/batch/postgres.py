@@ -406,7 +406,7 @@ class PostgresBatch:
         async def reopen(connection: Any) -> int:
             chunk = await connection.fetchval("INSERT INTO chunks DEFAULT VALUES RETURNING id")
             status = await connection.execute(
-                f"UPDATE entries SET state = 0, verdict = NULL, outcome = NULL, done_at = NULL, chunk = $2, intent = {intent} "
+                f"UPDATE entries SET state = 0, verdict = NULL, outcome = NULL, done_at = NULL, chunk = $2, intent = {intent} "  # noqa: S608 - our own text
                 "WHERE state = 2 AND verdict = $1 AND intent IS NOT NULL",
                 str(verdict),
                 chunk,
@@ -431,7 +431,7 @@ class PostgresBatch:
         return [(row["claim"], row["key"]) for row in await self.ask(lambda c: c.fetch(text, limit))]
 
     async def _entries(self, where: str, *values: object) -> list[Entry]:
-        text = f"SELECT {_ALL} FROM entries WHERE {where}"
+        text = f"SELECT {_ALL} FROM entries WHERE {where}"  # noqa: S608 - our own text
         rows = await self.ask(lambda c: c.fetch(text, *values))
         if any(row["common"] not in self.commons.texts for row in rows if row["common"] is not None):
             for row in await self.ask(lambda c: c.fetch("SELECT number, text FROM commons")):

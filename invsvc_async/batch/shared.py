@@ -103,7 +103,7 @@ class SharedRun(Run):
                 fresh = await intake.take(writes)
                 if fresh:
                     await entries.hand_out([(self._entry(item), item.thing) for item in fresh])
-                while await entries.open_chunks() > AHEAD:
+                while await entries.open_chunks() > AHEAD:  # noqa: ASYNC110 - nothing tells
                     await asyncio.sleep(_POLL)
         self._given = True
 

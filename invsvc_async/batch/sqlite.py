@@ -55,12 +55,14 @@ class SqliteEntries:
     """
     The entries of one file.
 
-    *kind* keeps a batch's journal and a client's outbox from being taken for each other.
+    *reading* leaves its owner alone and changes nothing.  *kind* keeps a batch's journal and a client's
+    outbox from being taken for each other.
     """
 
-    def __init__(self, path: str | Path, kind: str) -> None:
+    def __init__(self, path: str | Path, kind: str, *, reading: bool = False) -> None:
         self.path = Path(path)
         self.kind = kind
+        self._reading = reading
         self.commons = Commons()
         self._owner = Owner(self.path)
         self._writer: Writer | None = None
@@ -74,7 +76,8 @@ class SqliteEntries:
                 folder cannot be written.
 
         """
-        self._owner.take()
+        if not self._reading:
+            self._owner.take()
         writer = Writer(str(self.path), self._connect, self._store)
         try:
             await writer.start()
@@ -123,8 +126,9 @@ class SqliteEntries:
 
     def _connect(self) -> sqlite3.Connection:
         try:
-            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
-            self.path.chmod(0o600)
+            if not self._reading:
+                os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
+                self.path.chmod(0o600)
             connection = sqlite3.connect(self.path, timeout=5.0, isolation_level=None)
         except (OSError, sqlite3.Error) as error:
             raise in_words(str(self.path), error) from error
@@ -148,9 +152,12 @@ class SqliteEntries:
                 f"journal {self.path}: it is of version {version}, and this package reads version {SCHEMA}: "
                 "use the version that made it, or a newer one"
             )
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = FULL")
-        connection.execute("PRAGMA wal_autocheckpoint = 4000")
+        if self._reading:
+            connection.execute("PRAGMA query_only = 1")
+        else:
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = FULL")
+            connection.execute("PRAGMA wal_autocheckpoint = 4000")
         if empty:
             self._create(connection)
         self._load(connection)

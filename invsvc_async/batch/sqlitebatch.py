@@ -25,8 +25,8 @@ _DONE = int(State.DONE)
 class SqliteBatch(SqliteEntries):
     """The journal of a batch on one machine."""
 
-    def __init__(self, path: str | Path) -> None:
-        super().__init__(path, "a batch")
+    def __init__(self, path: str | Path, *, reading: bool = False) -> None:
+        super().__init__(path, "a batch", reading=reading)
 
     async def fact(self, name: str, value: str | None = None) -> str | None:
         """Tell a fact about the whole batch; with *value*, set it where it was not known."""

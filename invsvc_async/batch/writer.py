@@ -133,7 +133,7 @@ class Writer:
 
     def _commit(self, connection: sqlite3.Connection, jobs: list[_Job]) -> None:
         try:
-            connection.execute("BEGIN IMMEDIATE")
+            connection.execute("BEGIN")
             self._run(connection, jobs)
             connection.execute("COMMIT")
         except BaseException as error:

@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from contextlib import AsyncExitStack, contextmanager, suppress
+import sys
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, nullcontext, suppress
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
+from pathlib import Path  # noqa: TC003 - typer reads the types
 from typing import TYPE_CHECKING, Annotated, Any
 
 import attrs
 import typer
 from typer.core import TyperGroup
 
-from invsvc_async.cli.options import Json, Profile, Team
+from invsvc_async.cli.options import Json, Profile, Team  # noqa: TC001 - typer reads the types
 from invsvc_async.cli.output import DONE, FAILED, UNKNOWN, USAGE, console, emit_json, fail, note, print_facts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 
     from invsvc_async.batch import Batch, Progress, Summary
     from invsvc_async.batch.check import Checked
+    from invsvc_async.batch.journal import Entries
     from invsvc_async.client import Client
 
 __all__ = ["app"]
@@ -243,7 +245,7 @@ def prune(
     journal: Journal,
     done_before: Annotated[
         datetime, typer.Option(help="A time, in UTC; or a number of --days.")
-    ] = datetime.max,
+    ] = datetime.max,  # noqa: DTZ901 - it stands for none
     days: Annotated[int | None, typer.Option(min=0, help="Done so many days ago, or earlier.")] = None,
 ) -> None:
     """
@@ -257,11 +259,113 @@ def prune(
 
 
 async def _prune(journal: str, before: datetime) -> int:
+    async with _opened(journal) as entries:
+        return await entries.prune(round(before.timestamp() * 1000))
+
+
+@app.command()
+def retry(
+    *,
+    journal: Journal,
+    verdict: Annotated[str, typer.Option(help="unknown, 'not applied', refused or superseded.")],
+) -> None:
+    """
+    Make the writes of a verdict to do again, for the next run; unknown ones are settled first.
+    """
+    from invsvc_async.batch.batch import reopened
+
+    count = asyncio.run(_reopen(journal, reopened(verdict)))
+    console().print(f"{count:,} writes are to do again: run the batch")
+
+
+async def _reopen(journal: str, reopening: Callable[[Entries], Awaitable[int]]) -> int:
+    async with _opened(journal) as entries:
+        return await reopening(entries)
+
+
+@app.command()
+def worker(
+    *,
+    journal: Annotated[str, typer.Option(help="postgresql://…", metavar="ADDRESS")],
+    concurrency: Annotated[int, typer.Option(min=1, help="Writes that may be sending at once, here.")] = 200,
+    rate: Annotated[float | None, typer.Option(min=0.001, help="Sends a second, of all workers.")] = None,
+    secrets_to: Annotated[Path | None, typer.Option(help="Keep secrets of new webhooks here (0600).")] = None,
+    same_mode: Annotated[
+        bool, typer.Option("--same-mode", help="Another credential, same team and mode.")
+    ] = False,
+    profile: Profile = None,
+    team: Team = None,
+) -> None:
+    """
+    Work on a batch that machines share, until interrupted; join and leave at any time.
+    """
+    raise typer.Exit(asyncio.run(_work(journal, concurrency, rate, secrets_to, same_mode, profile, team)))
+
+
+async def _work(  # noqa: PLR0913, PLR0917 - as the command
+    journal: str, concurrency: int, rate: float | None, secrets_to: Path | None, same_mode: bool, profile: str | None,  # noqa: FBT001 - bound by partial
+    team: str | None,
+) -> int:  # fmt: skip
+    from invsvc_async.batch import Batch
+    from invsvc_async.batch.secrets import SecretsFile
+
+    async with AsyncExitStack() as stack:
+        client = await stack.enter_async_context(_client(profile, team, concurrency))
+        secrets = secrets_to and await stack.enter_async_context(SecretsFile(secrets_to))
+        batch = Batch.open(
+            journal, client, concurrency=concurrency, rate=rate, on_secret=secrets.take if secrets else _ignore,
+            same_mode=same_mode,
+        )  # fmt: skip
+        await stack.enter_async_context(batch)
+        stack.enter_context(_signals(batch))
+        note("waiting for work; interrupt to leave")
+        async for result in batch.work():
+            if result.applied is not True:
+                note(f"{result.key}: {result.verdict}: {result.message}")
+    return DONE
+
+
+@app.command()
+def report(
+    journal: Annotated[str, typer.Argument(help="The journal: a file, or postgresql://…")],
+    *,
+    html: Annotated[Path | None, typer.Option(help="Write one page of HTML here.")] = None,
+    jsonl: Annotated[
+        Path | None, typer.Option(help="Write each outcome as a line of JSON here; - is stdout.")
+    ] = None,
+) -> None:
+    """
+    Tell how a batch went: verdicts, what it took, and what to do about each unknown write.
+    """
+    asyncio.run(_report(journal, html, jsonl))
+
+
+async def _report(journal: str, html: Path | None, jsonl: Path | None) -> None:
+    from invsvc_async.batch.page import page_of
+    from invsvc_async.batch.report import report_of, results_of
+    from invsvc_async.cli.batchreport import line_of, show
+
+    async with _opened(journal, reading=True) as entries:
+        if jsonl is not None:
+            with nullcontext(sys.stdout.buffer) if str(jsonl) == "-" else jsonl.open("wb") as file:
+                async for result in results_of(entries):
+                    file.write(line_of(result))
+            return
+        found = await report_of(entries, journal.rpartition("@")[2])
+    if html is not None:
+        html.write_text(page_of(found), encoding="utf-8")  # noqa: ASYNC240 - the same
+        note(f"wrote {html}")
+    else:
+        show(found)
+
+
+@asynccontextmanager
+async def _opened(journal: str, *, reading: bool = False) -> AsyncGenerator[Entries]:
     from invsvc_async.batch.places import entries_of
 
-    entries = entries_of(journal, create=False)
+    entries = entries_of(journal, create=False, reading=reading)
     await entries.open()
     try:
-        return await entries.prune(round(before.timestamp() * 1000))
+        yield entries
     finally:
         await entries.aclose()

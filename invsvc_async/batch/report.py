@@ -1,0 +1,144 @@
+"""
+Sum a batch's journal up for people, in constant memory; never show a body, and never reach for the network.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import attrs
+
+from invsvc_async.batch.results import Result
+from invsvc_async.reconcile.evidence import Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from invsvc_async.batch.journal import Entries
+    from invsvc_async.batch.results import Summary
+
+__all__ = ["Report", "Slice", "advice_for", "report_of", "results_of"]
+
+UNKNOWNS_SHOWN = 200
+_PAGE = 1000
+_COLUMNS = 120  # of the timeline, at most
+_STEPS = 10  # of the scale of times: so many to a factor of ten
+
+_ADVICE = (
+    ("list is full", "Webhooks are listed without a cursor, 100 at most: make room in the team, then retry."),
+    ("could be ours", "Compare the candidates with what was asked for; delete what is too much, then prune or retry."),
+    ("HTTP 401", "The credential could not read the state: renew it, then retry."),
+    ("HTTP 403", "The credential may not read the state: use one that may, then retry."),
+    ("no read", "The specification has no read for this: look in the dashboard, then decide by hand."),
+    ("reader", "The caller's own reader is needed: run the batch with it again."),
+    ("state from before the write is not known", "Compare the thing with what was asked for, and write again if it differs."),
+    ("ran out", "The service could not be read in time: retry, which settles by reading first."),
+    ("ago", "The absence proves nothing any more: look for the thing, then decide by hand."),
+)  # fmt: skip
+
+
+@attrs.define
+class Slice:
+    """What ended in one stretch of time."""
+
+    begun: int  # epoch ms
+    verdicts: Counter[Verdict] = attrs.field(factory=Counter)
+    faults: int = 0  # writes that met a failure on the way
+
+
+@attrs.define(kw_only=True)
+class Report:
+    """How a batch went: counts, times in seconds, and the writes that nobody can tell of."""
+
+    name: str
+    summary: Summary
+    operations: dict[str, Counter[Verdict]] = attrs.field(factory=dict)
+    slices: list[Slice] = attrs.field(factory=list)
+    width: int = 1000  # ms of one slice
+    times: Counter[int] = attrs.field(factory=Counter)  # steps of a logarithmic scale
+    attempts: int = 0
+    resends: int = 0
+    reads: int = 0
+    duplicates: int = 0
+    faults: Counter[str] = attrs.field(factory=Counter)
+    unknowns: list[Result] = attrs.field(factory=list)
+
+    def quantile(self, part: float) -> float:
+        """Tell the time, in seconds, within which *part* of the writes had their verdict."""
+        wanted, seen = part * self.times.total(), 0
+        for step in sorted(self.times):
+            seen += self.times[step]
+            if seen >= wanted:
+                return float(10 ** (step / _STEPS))
+        return 0.0
+
+    @property
+    def seconds(self) -> float:
+        """From the first verdict to the last."""
+        if not self.slices:
+            return 0.0
+        return float(self.slices[-1].begun + self.width - self.slices[0].begun) / 1000
+
+
+async def results_of(entries: Entries) -> AsyncIterator[Result]:
+    """Walk the results in a journal, in the order of the input."""
+    after = 0
+    while page := await entries.done(None, after, _PAGE):
+        for entry in page:
+            yield Result.of(entry)
+        after = page[-1].seq
+
+
+async def report_of(entries: Entries, name: str) -> Report:
+    """Read the whole journal once and sum it up."""
+    report = Report(name=name, summary=await entries.summary())
+    seconds: dict[int, Slice] = {}
+    async for result in results_of(entries):
+        _count(report, result)
+        if result.done_at is not None:
+            second = result.done_at // 1000
+            piece = seconds.setdefault(second, Slice(second * 1000))
+            piece.verdicts[result.verdict] += 1
+            piece.faults += result.error is not None
+    _lay_out(report, [seconds[second] for second in sorted(seconds)])
+    return report
+
+
+def _count(report: Report, result: Result) -> None:
+    report.operations.setdefault(result.operation, Counter())[result.verdict] += 1
+    report.attempts += result.attempts
+    report.resends += result.resends
+    report.reads += result.reads
+    report.duplicates += len(result.duplicates)
+    report.times[_step(result.seconds)] += 1
+    if result.error is not None:
+        report.faults[f"HTTP {result.status}" if result.status else result.error.partition(":")[0]] += 1
+    if result.verdict is Verdict.UNKNOWN and len(report.unknowns) < UNKNOWNS_SHOWN:
+        report.unknowns.append(result)
+
+
+def _step(seconds: float) -> int:
+    from math import ceil, log10
+
+    return ceil(log10(max(seconds, 0.0001)) * _STEPS)
+
+
+def _lay_out(report: Report, pieces: list[Slice]) -> None:
+    """Put seconds together until the timeline has few enough columns; stretches without a verdict stay empty."""
+    if not pieces:
+        return
+    begun, span = pieces[0].begun, pieces[-1].begun - pieces[0].begun + 1000
+    report.width = max(1000, -(-span // _COLUMNS))
+    slices = [Slice(begun + number * report.width) for number in range(-(-span // report.width))]
+    for piece in pieces:
+        into = slices[(piece.begun - begun) // report.width]
+        into.verdicts.update(piece.verdicts)
+        into.faults += piece.faults
+    report.slices = slices
+
+
+def advice_for(result: Result) -> str:
+    """Say what a person can do about an unknown write."""
+    found = (advice for mark, advice in _ADVICE if mark in result.message)
+    return next(found, "Look at the thing itself, then retry (which settles by reading first) or leave it.")

@@ -1,0 +1,100 @@
+"""The report of a batch: terminal, lines of JSON, and a page in a real browser."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import shutil
+
+import pytest
+
+from invsvc_async.batch import Batch
+from invsvc_async.batch.page import page_of
+from invsvc_async.batch.places import entries_of
+from invsvc_async.batch.report import report_of
+from invsvc_async.cli.app import run
+
+CHROMIUM = shutil.which("chromium")
+FLAGS = (
+    "--headless --no-sandbox --disable-gpu --no-first-run --disable-background-networking "
+    "--disable-component-update --disable-sync"
+).split()
+
+
+@pytest.fixture
+async def journal(service, client, tmp_path):
+    """Give the journal of a batch in which one write was refused, one is unknown and two are applied."""
+    path, hooks = tmp_path / "run.db", [service.seed_webhook() for _ in range(4)]
+    service.script("webhooks.update", "403", "apply, then 500", "apply, then reset")
+    service.script("webhooks.get", *["pass"] * 4)
+    async with Batch.open(path, client, concurrency=1) as batch:
+        writes = [
+            client.webhooks.update(hook.id, description=f"<b>{i}</b>") for i, hook in enumerate(hooks[:3])
+        ]
+        bodies = client.sheets.save_mapping({"a": "personal"}).keyed("odd <key>")
+        service.script("sheets.save_mapping", "reset")
+        async for _ in batch.run([*writes, bodies]):
+            pass
+    return path
+
+
+async def invsvc(*arguments):
+    return await asyncio.to_thread(run, ["batch", *map(str, arguments)])
+
+
+async def report(path):
+    entries = entries_of(path, reading=True)
+    await entries.open()
+    try:
+        return await report_of(entries, path.name)
+    finally:
+        await entries.aclose()
+
+
+async def test_report_on_a_terminal(journal, capsys):
+    """Counts, what it took, and what to do about each unknown write are told."""
+    assert await invsvc("report", journal) == 0
+    out = capsys.readouterr().out
+    assert "webhooks.update\t2\t0\t1" in out
+    assert "odd <key> (sheets.save_mapping): " in out
+    assert "The specification has no read for this" in out
+
+
+async def test_outcomes_as_lines(journal, capsys):
+    """Each outcome is one line of JSON, without a body."""
+    assert await invsvc("report", journal, "--jsonl", "-") == 0
+    out = capsys.readouterr().out
+    verdicts = sorted(json.loads(line)["verdict"] for line in out.splitlines())
+    assert verdicts == ["applied", "applied", "refused", "unknown"]
+    assert "personal" not in out
+
+
+async def test_report_while_the_batch_runs(journal, client, capsys):
+    """A journal can be reported on while its owner works."""
+    async with Batch.open(journal, client):
+        assert await invsvc("report", journal) == 0
+    assert "webhooks.update" in capsys.readouterr().out
+
+
+async def test_page_needs_nothing_else(journal, tmp_path):
+    """The page loads nothing, runs no script, and takes nothing of the batch's for markup."""
+    page = page_of(await report(journal))
+    assert re.findall(r"(?:src|href|url\(|@import|<script)", page) == []
+    assert "odd &lt;key&gt;" in page
+    assert "<key>" not in page
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="Debian's chromium is not installed")
+async def test_page_in_a_browser(journal, tmp_path):
+    """A browser renders the counts, the timeline's bars and the unknown write."""
+    page = tmp_path / "report.html"
+    page.write_text(page_of(await report(journal)), encoding="utf-8")
+    child = await asyncio.create_subprocess_exec(
+        CHROMIUM, *FLAGS, f"--user-data-dir={tmp_path}", "--dump-dom", page.as_uri(),
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
+    )  # fmt: skip
+    dom = (await child.communicate())[0].decode()
+    assert "4 writes" in dom
+    assert len(re.findall("<rect ", dom)) >= 2
+    assert "<h3>odd &lt;key&gt;" in dom
