@@ -7,20 +7,17 @@ import asyncio
 import re
 import subprocess
 import sys
-import threading
-from contextlib import contextmanager
 from inspect import CO_COROUTINE
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from docs.blocks import blocks_of
 from invsvc_async import ApiKey, Client
-from invsvc_async.simulator import Simulator
+from invsvc_async.testing import serving
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from docs.blocks import Block
+    from invsvc_async.simulator import Simulator
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(
@@ -30,26 +27,10 @@ PAGES = sorted(
 TEST_FILE = re.compile(r"# (test_\w+\.py)\n")
 
 
-@contextmanager
-def served() -> Iterator[Simulator]:
-    """Run the service in a loop and thread of its own, so that whole programs can be run beside it."""
-    loop, service = asyncio.new_event_loop(), Simulator()
-    service.seed_journey(id="jrn_1")
-    thread = threading.Thread(target=loop.run_forever)
-    thread.start()
-    asyncio.run_coroutine_threadsafe(service.__aenter__(), loop).result(5)
-    try:
-        yield service
-    finally:
-        asyncio.run_coroutine_threadsafe(service.__aexit__(), loop).result(5)
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join(5)
-        loop.close()
-
-
 def run_page(page: Path, capsys, monkeypatch) -> None:
     """Run the blocks of *page* in one namespace, in which ``client``, ``hook`` and ``service`` are there."""
-    with served() as service, asyncio.Runner() as runner:
+    with serving() as service, asyncio.Runner() as runner:
+        service.seed_journey(id="jrn_1")
         client = Client(service.base_url, ApiKey(service.api_key))
         monkeypatch.setenv("INVSVC_BASE_URL", service.base_url)
         monkeypatch.setenv("INVSVC_API_KEY", service.api_key)
@@ -81,7 +62,9 @@ def _run(block: Block, page: Path, names, runner: asyncio.Runner, service: Simul
 
 def _run_tests(name: str, block: Block) -> None:
     Path(name).write_text(block.code)
-    options = ("-p", "invsvc_async.pytest_plugin", "-p", "no:cacheprovider", "-o", "asyncio_mode=auto", "-W", "error")
-    command = [sys.executable, "-m", "pytest", "-q", *options, name]
-    ran = subprocess.run(command, capture_output=True, text=True, env={"PYTHONPATH": str(ROOT)}, check=False)  # noqa: S603
+    loops = ("-o", "asyncio_mode=auto", "-o", "asyncio_default_fixture_loop_scope=function")
+    options = ("-p", "invsvc_async.pytest_plugin", "-p", "no:cacheprovider", "-W", "error", *loops)
+    environment = {"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # ours may be installed, or not
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "asyncio", *options, name]
+    ran = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)  # noqa: S603
     assert ran.returncode == 0, ran.stdout + ran.stderr
