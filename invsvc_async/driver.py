@@ -6,12 +6,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from functools import cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import attrs
 
 from invsvc_async.errors import InvsvcError, ServiceError, TransportError
+from invsvc_async.models.common import once
 from invsvc_async.operations import BY_NAME
 from invsvc_async.outcome import Outcome, resends_of
 from invsvc_async.reconcile.decide import JOURNEY_READER, READ_TIME, decide
@@ -33,8 +34,8 @@ from invsvc_async.reconcile.evidence import (
     Verdict,
     Wait,
 )
-from invsvc_async.reconcile.first import answered_at_once
 from invsvc_async.reconcile.find import TAG, no_such_read
+from invsvc_async.reconcile.first import answered_at_once
 from invsvc_async.reconcile.known import Known
 from invsvc_async.reconcile.revise import stored
 from invsvc_async.reconcile.same import normal_url
@@ -438,9 +439,9 @@ def _free_at(known: Known) -> float:
     return known.over + 2 * policy.clock_slack + policy.clock_band
 
 
-@cache
+@once
 def _tells_mode(kind: type[object]) -> bool:
-    """Tell whether things of *kind* can show a data mode: to ask one that has none costs as much as to read it."""
+    """Tell whether things of *kind* can show a data mode: to ask one that cannot is slow."""
     return hasattr(kind, "livemode")
 
 

@@ -9,10 +9,12 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import attrs
+import msgspec
 
 from invsvc_async import convert, models
 from invsvc_async.errors import UnreadableResponseError
 from invsvc_async.operations import Shape
+from invsvc_async.wire.exact import UNREADABLE
 
 if TYPE_CHECKING:
     from invsvc_async.operations import Operation
@@ -66,18 +68,27 @@ class _Connection(_Modelled[T]):
         return convert.structure(self.model, connection, meta=convert.meta_of(envelope))
 
 
+class _Shown(msgspec.Struct):
+    """What a payload must hold to be the webhook that was changed."""
+
+    id: str
+    url: msgspec.Raw
+
+
+_SHOWN = msgspec.json.Decoder(_Shown).decode
+
+
 class _Open(_Modelled[T]):
     """An answer whose payload the specification leaves open: it may be the thing, or nothing of use."""
 
     def of_answer(self, envelope: Envelope, request: Request) -> T | None:
-        payload = envelope.data
-        if (
-            not isinstance(payload, dict)
-            or payload.get("id") != request.path.get("id")
-            or "url" not in payload
-        ):
+        if not isinstance(envelope.raw, msgspec.Raw):
             return None
-        return convert.one(self.model, envelope)
+        try:
+            shown = _SHOWN(envelope.raw)
+        except UNREADABLE:
+            return None
+        return convert.one(self.model, envelope) if shown.id == request.path.get("id") else None
 
 
 @attrs.frozen

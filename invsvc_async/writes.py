@@ -8,14 +8,17 @@ import asyncio
 import warnings
 from base64 import b32encode
 from collections.abc import Coroutine, Generator
+from functools import partial
 from secrets import token_bytes, token_hex
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import attrs
 
+from invsvc_async.convert import unstructure
 from invsvc_async.driver import Driver
-from invsvc_async.models.common import UNSET
-from invsvc_async.reconcile.evidence import Resumed
+from invsvc_async.models.common import UNSET, Model
+from invsvc_async.reconcile.evidence import Resumed, Verdict
+from invsvc_async.reconcile.first import sent_at_once
 from invsvc_async.reconcile.intent import Intent, Scope
 from invsvc_async.results import result_of
 
@@ -24,7 +27,7 @@ if TYPE_CHECKING:
 
     from invsvc_async.models.common import Unset
     from invsvc_async.outcome import Outcome
-    from invsvc_async.reconcile.evidence import History, Reader, Wire
+    from invsvc_async.reconcile.evidence import Bounds, Reader, Wire
     from invsvc_async.session import Request, View
     from invsvc_async.settings import ReconcilePolicy
 
@@ -45,8 +48,8 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
     """
 
     __slots__ = (
-        "_baseline", "_coroutine", "_driver", "_intent", "_keep_lost", "_key", "_outcome", "_policy",
-        "_reader", "_request", "_resumes", "_running", "_spent", "_tag", "_view", "_waiting",
+        "_baseline", "_coroutine", "_driver", "_intent", "_keep_lost", "_key", "_policy", "_reader",
+        "_request", "_resumes", "_running", "_spent", "_tag", "_view", "_waiting",
     )  # fmt: skip
 
     def __init__(
@@ -54,7 +57,7 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
         view: View,
         request: Request,
         *,
-        baseline: Wire = None,
+        baseline: Model | Wire = None,
         tag: bool | str | None = None,
         reader: Reader | None = None,
         on_lost_secret: Literal["raise", "keep"] = "raise",  # noqa: S107 - a policy, no password
@@ -63,7 +66,7 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
         self._spent = False  # awaited, closed or handed on
         self._view = view
         self._request = request
-        self._baseline = _without_secret(baseline)
+        self._baseline = baseline
         self._reader = reader
         self._keep_lost = on_lost_secret == "keep"  # noqa: S105 - a policy, no password
         self._tag = f"[iv-{b32encode(token_bytes(10)).decode().lower()}]" if tag is True else tag or None
@@ -72,7 +75,6 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
         self._key: str | None = None
         self._intent = resumes
         self._driver: Driver[T_co] | None = None
-        self._outcome: Outcome[T_co] | None = None
         self._coroutine: Coroutine[Any, Any, T_co] | None = None
         self._running = False
         self._waiting: list[asyncio.Future[None]] = []
@@ -82,12 +84,10 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
     @property
     def intent(self) -> Intent:
         """What is to be written (or, once under way, how far it is), as plain data: no secret, no token."""
-        if self._outcome is not None:
-            return self._outcome.intent
         if self._driver is not None:
             return self._driver.current_intent()
         if self._intent is None:
-            self._intent = self._new_intent()
+            self._intent = self._new_intent(None)
         return self._intent
 
     async def outcome(self) -> Outcome[T_co]:
@@ -99,8 +99,12 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
             JournalError: The intent could not be stored; nothing was sent.
 
         """
+        return (await self._driven()).outcome()
+
+    async def _driven(self) -> Driver[T_co]:
+        """Run it, once, however many wait for that."""
         self._spent = True
-        while self._outcome is None:
+        while (driver := self._driver) is None or driver.done is None:
             if self._running:
                 waiter = asyncio.get_running_loop().create_future()
                 self._waiting.append(waiter)
@@ -108,16 +112,20 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
                 continue
             self._running = True
             try:
-                if self._driver is None:
-                    self._driver = self._new_driver()
-                self._outcome = await self._driver.run()
+                if driver is None:
+                    driver = self._driver = self._new_driver()
+                await driver.drive()
             finally:
                 self._running = False
-                waiting, self._waiting = self._waiting, []
-                for waiter in waiting:
-                    if not waiter.done():
-                        waiter.set_result(None)
-        return self._outcome
+                if self._waiting:
+                    self._wake()
+        return driver
+
+    def _wake(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for waiter in waiting:
+            if not waiter.done():
+                waiter.set_result(None)
 
     def with_policy(
         self,
@@ -179,7 +187,10 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
         return self._value().__await__()
 
     async def _value(self) -> T_co:
-        outcome = self._outcome or await self.outcome()
+        driver = await self._driven()
+        if driver.value is not None and driver.done is not None and driver.done.verdict is Verdict.APPLIED:
+            return driver.value  # without an outcome, which nobody may ask for
+        outcome = driver.outcome()
         if outcome.secret_lost and self._keep_lost:
             return outcome.value  # type: ignore[return-value]  # applied and found: there is a value
         return outcome.unwrap()
@@ -214,7 +225,8 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
             )
 
     def __repr__(self) -> str:
-        state = self._outcome.verdict if self._outcome else "under way" if self._driver else "not sent"
+        done = self._driver.done if self._driver else None
+        state = done.verdict if done else "under way" if self._driver else "not sent"
         return f"<Write {self._request.operation.name}: {state}>"
 
     # --- how it is made
@@ -244,18 +256,27 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
         """Make its run, with the service's clock as this client knows it now."""
         session, request, policy = self._view.session, self._request, self._policy
         now = session.clock.now()
-        history: History = ()
-        if self._resumes is None:
-            bounds = session.server_clock.bounds(now, policy.clock_slack)
-            intent = attrs.evolve(self.intent, bounds=bounds, policy=policy)
-        else:
-            intent, history = attrs.evolve(self._resumes, policy=policy), (Resumed(at=now),)
-        request = attrs.evolve(request, body=intent.body)
-        return Driver(
-            self._view, request, intent, result_of(request.operation), reader=self._reader, history=history
+        result = result_of(request.operation)
+        if self._resumes is not None:
+            intent = attrs.evolve(self._resumes, policy=policy)
+            return Driver(
+                self._view, request, intent, result, reader=self._reader, history=(Resumed(at=now),)
+            )
+        bounds = session.server_clock.bounds(now, policy.clock_slack)
+        if self._tag is not None:
+            request = attrs.evolve(request, body=self._body())
+        first = sent_at_once(
+            request.operation,
+            self._view.timeouts,
+            has_baseline=self._baseline is not None,
+            knows_clock=bounds is not None,
         )
+        make = partial(self._new_intent, bounds)
+        if self._intent is not None:
+            make = partial(attrs.evolve, self._intent, bounds=bounds)
+        return Driver(self._view, request, make, result, reader=self._reader, first=first)
 
-    def _new_intent(self) -> Intent:
+    def _new_intent(self, bounds: Bounds | None) -> Intent:
         view, request, session = self._view, self._request, self._view.session
         key = self._key or token_hex(8)
         operation = request.operation
@@ -277,7 +298,8 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
             has_body=request.has_body,
             scope=scope,
             tag=self._tag,
-            baseline=self._baseline,
+            baseline=_without_secret(self._baseline),
+            bounds=bounds,
             policy=self._policy,
             timeouts=view.timeouts,
             reader=None if self._reader is None else reader_name(self._reader),
@@ -292,8 +314,10 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
         return {**body, "description": f"{text} {self._tag}" if text else self._tag}
 
 
-def _without_secret(state: Wire) -> Wire:
+def _without_secret(state: Model | Wire) -> Wire:
     """Keep a webhook's secret out of what is stored of it."""
+    if isinstance(state, Model):
+        state = unstructure(state)
     if isinstance(state, dict) and "secret" in state:
         return {name: value for name, value in state.items() if name != "secret"}
     return state

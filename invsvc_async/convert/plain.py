@@ -17,6 +17,9 @@ from invsvc_async.wire.exact import EPOCH
 
 __all__ = ["plain_of", "unstructure"]
 
+_NO_FLAWS = Flaws({}, {})
+_AS_THEY_ARE: frozenset[type[object]] = frozenset({str, int, bool, Decimal, type(None)})
+
 
 def unstructure(model: object) -> Any:  # Any: JSON as Python values
     """
@@ -33,6 +36,8 @@ def unstructure(model: object) -> Any:  # Any: JSON as Python values
 
 def plain_of(value: Any) -> Any:
     """Give the wire form of any value that a model may hold."""
+    if type(value) in _AS_THEY_ARE:  # most values; to ask abstract classes costs more than all the rest
+        return value
     if isinstance(value, Model):
         return _object_of(value)
     if isinstance(value, Mapping):
@@ -62,7 +67,8 @@ def _milliseconds(time: datetime) -> int | Decimal:
 
 
 def _object_of(model: Model) -> Any:
-    flaws = model._rest if isinstance(model._rest, Flaws) else Flaws({}, {})  # noqa: SLF001
+    rest = model._rest  # noqa: SLF001
+    flaws = rest if isinstance(rest, Flaws) else _NO_FLAWS
     if "" in flaws.problems:
         return flaws.problems[""].raw
     found: dict[str, Any] = {}

@@ -171,6 +171,10 @@ class Model:
         except AttributeError:
             return UNSET
 
+    def _is_of_wire(self) -> bool:
+        """Tell whether it surely was decoded: then its wire form can be had at any time."""
+        return self._slot("_rest") is not None
+
     def _problem(self, name: str) -> FieldError | None:
         problems = self._rest.problems if isinstance(self._rest, Flaws) else {}
         return problems.get(name) or problems.get("")

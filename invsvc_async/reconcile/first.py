@@ -1,8 +1,8 @@
 """
 Say at once what ``decide`` says of a write that nothing happens to: sent, and answered with a yes; pure.
 
-Most writes are so, and for them nothing has to be gathered first.  Never anything that ``decide`` would not say:
-a test holds the two against each other.
+Most writes are so, and for them nothing has to be gathered first.  Never anything that ``decide`` would not
+say: a test holds the two against each other.
 """
 
 from __future__ import annotations

@@ -99,7 +99,9 @@ class Resource:
         on_lost_secret: Literal["raise", "keep"] = "raise",  # noqa: S107 - a policy, no password
     ) -> Write[Any]:  # Any: the row names the model, the resource's method types it
         """Make a write; an object (no id) as *baseline* hands over its last known state."""
-        known = None if baseline is None or isinstance(baseline, str) else convert.unstructure(baseline)
+        known = None if isinstance(baseline, str) else baseline
+        if isinstance(known, Model) and not known._is_of_wire():  # noqa: SLF001 - one package
+            known = convert.unstructure(known)  # now: it may hold what has no form on the wire
         return Write(
             self._view, request, baseline=known, tag=tag or None, reader=reader, on_lost_secret=on_lost_secret
         )

@@ -108,6 +108,8 @@ def dumps(plain: object) -> bytes:
 
 def _check(plain: Any, at: str) -> None:
     """Refuse what JSON has no form for: the encoder makes one up for times and NaN."""
+    if type(plain) is str:
+        return
     if isinstance(plain, Mapping):
         for name, value in cast("Mapping[object, Any]", plain).items():
             if not isinstance(name, str):

@@ -1,0 +1,76 @@
+"""What is said at once is what ``decide`` says."""
+
+from __future__ import annotations
+
+import itertools
+
+import attrs
+import pytest
+
+from invsvc_async.operations import TABLE, Kind
+from invsvc_async.reconcile.decide import decide
+from invsvc_async.reconcile.evidence import Attempt, Bounds, Done, End, Reading, Send, Tick, Verdict
+from invsvc_async.reconcile.first import answered_at_once, sent_at_once
+from invsvc_async.reconcile.intent import Intent, Scope
+from invsvc_async.settings import ReconcilePolicy, Timeouts
+
+WRITES = [operation for operation in TABLE if operation.kind is Kind.WRITE]
+BODY = {"url": "https://receiver.example/in", "events": ["invoice.created"]}
+
+
+def intent_of(operation, **details):
+    return Intent(
+        key="k", operation=operation.name, body=BODY, scope=Scope(base_url="http://127.0.0.1/v2"), **details
+    )
+
+
+@pytest.mark.parametrize("operation", WRITES, ids=lambda operation: operation.name)
+@pytest.mark.parametrize(
+    "baseline", [None, {"id": "x", "status": "draft"}, {"id": "x", "status": "published"}]
+)
+@pytest.mark.parametrize("bounds", [None, Bounds(low=1.0, high=1.5)])
+@pytest.mark.parametrize("policy", [ReconcilePolicy(), ReconcilePolicy(journey_reader=None)])
+@pytest.mark.parametrize("timeouts", [Timeouts(), Timeouts(attempt=20.0, call=3.0)])
+def test_first_send_of_any_write(operation, baseline, bounds, policy, timeouts):
+    """Where a send is said at once, decide says the same one."""
+    said = sent_at_once(
+        operation, timeouts, has_baseline=baseline is not None, knows_clock=bounds is not None
+    )
+    intent = intent_of(operation, baseline=baseline, bounds=bounds, policy=policy, timeouts=timeouts)
+
+    assert said is None or said == decide(operation, intent, ())
+
+
+@pytest.mark.parametrize("operation", WRITES, ids=lambda operation: operation.name)
+def test_first_send_with_all_that_is_needed(operation):
+    """With a baseline and the service's clock known, it is said at once."""
+    assert sent_at_once(operation, Timeouts(), has_baseline=True, knows_clock=True) == Send(
+        attempt_timeout=30.0
+    )
+
+
+ATTEMPT = Attempt(started=1.0, ended=2.0, end=End.ANSWERED, status=200, readable=True, own_envelope=True)
+ATTEMPTS = [
+    attrs.evolve(ATTEMPT, end=end, status=status, readable=readable, own_envelope=own)
+    for end, status, readable, own in itertools.product(
+        End, (None, 100, 200, 204, 302, 400, 404, 408, 409, 429, 500, 503), (True, False), (True, False)
+    )
+]
+BEFORE = Reading(started=0.0, ended=0.5, status=200, own_envelope=True, seen={"id": "x"})
+
+
+@pytest.mark.parametrize("operation", WRITES, ids=lambda operation: operation.name)
+def test_answer_to_a_first_send(operation):
+    """Where a verdict is said at once, decide says the same, whatever the attempt and what went before."""
+    intent = intent_of(operation, baseline={"id": "x"}, bounds=Bounds(low=1.0, high=1.5))
+    for attempt in ATTEMPTS:
+        for history in ((attempt,), (BEFORE, attempt), (attempt, attempt), (attempt, Tick(3.0))):
+            said = answered_at_once(history)
+            assert said is None or said == decide(operation, intent, history), history
+
+
+def test_yes_to_a_first_send():
+    """It is said at once that the write is applied."""
+    said = answered_at_once((ATTEMPT,))
+    assert isinstance(said, Done)
+    assert said.verdict is Verdict.APPLIED
