@@ -6,7 +6,7 @@ Numbers are exact throughout.
 
 from __future__ import annotations
 
-import math
+import re
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -64,10 +64,11 @@ _DECODE: Mapping[Shape, Callable[[bytes], Any]] = {
 }
 _NOTHING = Raw()
 _REQUEST_ID = istr("X-Request-Id")
+_SECONDS = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")  # whole by the standard; some services say parts of one
 _ENVELOPE_NAMES = frozenset(_List.__struct_fields__)
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, slots=False)  # with slots, a frozen class takes three times as long to fill
 class Envelope:
     """
     A successful answer, its payload not yet decoded.
@@ -281,9 +282,8 @@ def _details(value: object) -> object:
 def _retry_after(headers: Mapping[str, str]) -> float | None:
     """Give the seconds to wait: as said, or against the answer's own ``Date``: no local clock comes in."""
     said = headers.get("Retry-After", "").strip()
-    if said.isdecimal():
-        seconds = float(said)
-        return seconds if math.isfinite(seconds) else None
+    if _SECONDS.fullmatch(said):
+        return float(said)
     until, now = _http_date(said), _http_date(headers.get("Date", ""))
     return max((until - now).total_seconds(), 0.0) if until and now else None
 

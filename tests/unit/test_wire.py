@@ -228,7 +228,7 @@ def test_error_body_that_is_not_the_services_own_is_told_apart(content):
         ({"Retry_After": "Thu, 01 May 2025 00:00:30 GMT"}, None),
         ({"Retry_After": "Thu, 01 May 2025 00:00:30 -0000", "Date": "Thu, 01 May 2025 00:00:10 GMT"}, 20.0),
         ({"Retry_After": "-3"}, None),
-        ({"Retry_After": "1.5"}, None),
+        ({"Retry_After": "1.5"}, 1.5),
         ({"Retry_After": "soon"}, None),
         ({"Retry_After": "9" * 400}, None),
         ({}, None),
