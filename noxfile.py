@@ -18,6 +18,15 @@ import nox
 HERE = Path(__file__).parent
 OWN = f"{sys.version_info.major}.{sys.version_info.minor}"  # always there: coverage is taken on it
 PYTHONS = sorted({"3.11", "3.12", "3.13", OWN}, key=lambda version: int(version.partition(".")[2]))
+ONCE = (
+    "tests/exhaustive",
+    "tests/batch/test_kills.py",
+    "tests/batch/test_workers.py",
+    "tests/events/test_events_kill.py",
+    "tests/docs",
+    "tests/cli",
+    "tests/simulator",
+)
 FLOOR = 95  # % of branches of the package that the tests run
 
 nox.options.default_venv_backend = "uv|virtualenv"
@@ -40,11 +49,18 @@ _show_pyenv()
 
 @nox.session(python=PYTHONS)
 def tests(session: nox.Session) -> None:
-    """Run the tests; on nox's own Python, with coverage and its floor."""
+    """Run the tests: all of them on nox's own Python, with coverage and its floor; what an interpreter can change on the others."""
     session.install(".[dev]", "pytest-cov")
-    measured = session.python == OWN and not session.posargs
-    cover = ("--cov", "--cov-branch", "--cov-report=term", f"--cov-fail-under={FLOOR}") if measured else ()
-    session.run("python", "-m", "pytest", "-q", "-n", "2", *cover, *session.posargs)
+    pytest = ("python", "-m", "pytest", "-q", "-n", "2", "--dist", "worksteal")
+    if session.posargs:
+        session.run(*pytest, *session.posargs)
+    elif session.python == OWN:
+        cover = ("--cov", "--cov-branch", "--cov-report=term", f"--cov-fail-under={FLOOR}")
+        session.run(*pytest, *cover, "--ignore=tests/exhaustive")
+        session.run(*pytest, "tests/exhaustive")
+    else:
+        session.log(f"left to Python {OWN}, for no interpreter changes them: {', '.join(ONCE)}")
+        session.run(*pytest, *(f"--ignore={path}" for path in ONCE))
 
 
 @nox.session
