@@ -1,0 +1,287 @@
+"""
+Soak the client in every fault and in cancellations at once, and hold its verdicts against the service's ledger.
+
+    python -m tests.hardening.chaos [--writes 100000] [--at-once 500] [--seed 1] [--faults PLAN] [--quick]
+
+Must never judge by what the client saw, and never runs against anything but the service in a box.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import random
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import attrs
+
+from invsvc_async import ApiKey, Client, Intent, Outcome, ReconcilePolicy, Timeouts, Verdict
+from invsvc_async.batch.lines import as_write
+from invsvc_async.cli.embedded import embedded
+from invsvc_async.cli.judge import Asked, Judgement, Report, judge
+from invsvc_async.cli.workload import Step, Unit, made_up, plan_for
+from invsvc_async.operations import BY_NAME
+from tests.hardening.watching import Watch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from invsvc_async.cli.embedded import Embedded
+
+FAULTS = "rate=0.25,reads=0.1,late=1.0"
+CANCELLED = 0.05  # of the writes, at a random moment
+RESUMED = 0.3  # of the cancelled that may have left; the rest are settled, by this client or by another
+WITHOUT_READER = 0.01  # of the writes: nothing but the answer tells
+UNKNOWN_ALLOWED = 0.01  # of the writes that have a reader
+POLICY = ReconcilePolicy(deadline=120.0)  # the windows of the rules
+QUICK = ReconcilePolicy(settle_after_error=1.5, settle_after_loss=2.5, deadline=60.0)
+ATTEMPT = 5.0  # s
+STORIES = 10  # of wrong verdicts, in full
+
+
+@attrs.frozen(kw_only=True)
+class Soaked:
+    """What one soak came to; times in seconds."""
+
+    judged: Judgement
+    unknown_with_reader: int
+    with_reader: int
+    unknown_reasons: dict[str, dict[str, int]]  # by operation
+    cancelled: int
+    cancelled_in_doubt: int
+    leaks: list[str]
+    seconds: float
+
+    def failures(self) -> list[str]:
+        """Name every reason why the soak fails."""
+        judged = self.judged
+        counts = {
+            "duplicates": judged.duplicates,
+            "wrong verdicts": len(judged.wrong),
+            "effects that nobody asked for": judged.unasked,
+        }
+        found = [f"{count} {name}" for name, count in counts.items() if count]
+        if self.unknown_with_reader > UNKNOWN_ALLOWED * self.with_reader:
+            found.append(f"{self.unknown_with_reader} of {self.with_reader} writes with a reader are unknown")
+        return found + self.leaks
+
+
+@attrs.define(eq=False)
+class Soak:
+    """One run of *units* through *client*; what was cancelled is taken up again, half of it by *other*."""
+
+    client: Client
+    other: Client
+    home: str
+    chance: random.Random
+    told: dict[str, tuple[Asked, Outcome]] = attrs.field(factory=dict)
+    cancelled: int = 0
+    in_doubt: int = 0
+
+    async def run(self, units: Iterator[Unit], at_once: int) -> None:
+        """Run all units, *at_once* of them at the same time."""
+
+        async def work() -> None:
+            for unit in units:
+                made = None
+                for step in unit:
+                    made = await self.one(step, made) or made
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(at_once):
+                group.create_task(work())
+
+    async def one(self, step: Step, made: object) -> object:
+        """Do one write, cancelled or not, to a verdict; give the webhook, of a create."""
+        arguments = step.arguments
+        if step.follows and made is not None:
+            arguments = {**arguments, "webhook": made}
+        write = as_write(self.client, step.operation, arguments, key=step.key)
+        if self.chance.random() < 0.5:  # the other half of the creates is known by its time alone
+            write = write.tagged()
+        asked = Asked.of(write.intent, home=self.home)
+        if self.chance.random() >= CANCELLED:
+            outcome = await write.outcome()
+        else:
+            outcome = await self._cancel(write)
+        if outcome is not None:
+            self.told[step.key] = asked, outcome
+        return outcome.value if outcome is not None and step.operation == "webhooks.create" else None
+
+    async def _cancel(self, write) -> Outcome | None:
+        self.cancelled += 1
+        task = asyncio.create_task(write.outcome())
+        await asyncio.wait([task], timeout=self.chance.expovariate(1 / self.chance.choice((0.003, 0.1, 3.0))))
+        if not task.cancel():
+            return task.result()
+        try:
+            return await task  # it ended in the same moment
+        except asyncio.CancelledError:
+            pass
+        left = [each for each in self.client.unsettled if each.key == write.intent.key]
+        return await self._take_up(left[0]) if left else _never_left(write.intent)
+
+    async def _take_up(self, intent: Intent) -> Outcome:
+        self.in_doubt += 1
+        way = self.chance.random()
+        if way < RESUMED:
+            return await self.client.resume(intent).outcome()
+        if way < (1 + RESUMED) / 2:
+            return await self.client.settle(intent)
+        return await self.other.settle(Intent.from_json(intent.to_json()))
+
+
+def _never_left(intent: Intent) -> Outcome:
+    """Tell of a cancelled write that the client does not keep: it says by that that no byte has left."""
+    from invsvc_async.reconcile.evidence import Evidence
+
+    return Outcome(
+        verdict=Verdict.NOT_APPLIED,
+        message="cancelled before a byte left",
+        intent=intent,
+        evidence=Evidence(basis="never sent"),
+        started_as=intent,
+    )
+
+
+def work_of(writes: int, seed: int) -> list[Unit]:
+    """Make *writes* writes, a hundredth of which nothing can read back."""
+    bare = max(1, int(writes * WITHOUT_READER))
+    units = made_up(writes - bare, seed)
+    for number in range(bare):
+        step = Step(
+            key=f"mapping-{number}",
+            operation="sheets.save_mapping",
+            arguments={"fields": {"amount": f"column {seed}/{number}"}},
+        )
+        units.insert((number * 97) % len(units), (step,))
+    return units
+
+
+async def soak(
+    *,
+    writes: int,
+    at_once: int,
+    seed: int,
+    faults: str = FAULTS,
+    policy: ReconcilePolicy = POLICY,
+    attempt: float = ATTEMPT,
+) -> Soaked:
+    """Run the soak and judge it; *attempt* is the time of one request in seconds."""
+    units = work_of(writes, seed)
+    async with embedded(plan_for(units, seed=seed, faults=faults)) as service:
+        with Watch() as watch:
+            begun = time.monotonic()
+            done = await _soaked(service, units, at_once, seed, policy, attempt)
+            seconds = time.monotonic() - begun
+            leaks = await watch.leaks()
+        told = await service.tell()
+    reports = _reports(done)
+    judged = judge(reports, told.ledger, told.state)
+    unknown: dict[str, dict[str, int]] = {}
+    for each in reports:
+        if each.verdict is Verdict.UNKNOWN:
+            reasons = unknown.setdefault(each.asked.operation, {})
+            reasons[_kind(each.reason)] = reasons.get(_kind(each.reason), 0) + 1
+    readable = [each for each in reports if BY_NAME[each.asked.operation].finder is not None]
+    return Soaked(
+        judged=judged,
+        unknown_with_reader=sum(each.verdict is Verdict.UNKNOWN for each in readable),
+        with_reader=len(readable),
+        unknown_reasons=unknown,
+        cancelled=done.cancelled,
+        cancelled_in_doubt=done.in_doubt,
+        leaks=leaks,
+        seconds=seconds,
+    )
+
+
+async def _soaked(
+    service: Embedded, units: Sequence[Unit], at_once: int, seed: int, policy: ReconcilePolicy, attempt: float
+) -> Soak:
+    timeouts = Timeouts(attempt=attempt, connect=attempt)
+
+    def client() -> Client:
+        return Client(
+            service.base_url,
+            ApiKey(service.api_key),
+            timeout=timeouts,
+            reconcile=policy,
+            max_concurrency=at_once,
+        )
+
+    async with client() as ours, client() as other:
+        run = Soak(client=ours, other=other, home=service.team, chance=random.Random(seed))  # noqa: S311 - moments that repeat, no secrets
+        await run.run(iter(units), at_once)
+    return run
+
+
+def _kind(reason: str) -> str:
+    """Leave numbers and times out of a reason, so that like reasons are counted together."""
+    return " ".join("…" if any(sign.isdigit() for sign in word) else word for word in reason.split())
+
+
+def _reports(run: Soak) -> list[Report]:
+    return [
+        Report(
+            key=key,
+            asked=asked,
+            verdict=outcome.verdict,
+            reason=outcome.message,
+            story=outcome.explain() if outcome.history else "",
+        )
+        for key, (asked, outcome) in run.told.items()
+    ]
+
+
+def tell(soaked: Soaked) -> None:
+    """Print what it came to, as JSON, then the stories of what went wrong."""
+    judged = soaked.judged
+    figures = {
+        "writes": judged.asked,
+        "effects": judged.effects,
+        "sends": judged.sends,
+        "cancelled": soaked.cancelled,
+        "cancelled_in_doubt": soaked.cancelled_in_doubt,
+        "duplicates": judged.duplicates,
+        "wrong": len(judged.wrong),
+        "unasked": judged.unasked,
+        "verdicts": {str(verdict): count for verdict, count in judged.verdicts.items()},
+        "unknown_with_reader": soaked.unknown_with_reader,
+        "with_reader": soaked.with_reader,
+        "unknown_reasons": soaked.unknown_reasons,
+        "leaks": soaked.leaks,
+        "seconds": round(soaked.seconds, 1),
+    }
+    lines = [json.dumps(figures, indent=1)]
+    lines += [f"\n{each.report.key}: {each.why}\n{each.report.story}" for each in judged.wrong[:STORIES]]
+    lines.append("FAIL: " + "; ".join(soaked.failures()) if soaked.failures() else "PASS")
+    sys.stdout.write("\n".join(lines) + "\n")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("--writes", type=int, default=100_000)
+    parser.add_argument("--at-once", type=int, default=500)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--faults", default=FAULTS)
+    parser.add_argument("--quick", action="store_true", help="shorter settle windows")
+    asked = parser.parse_args()
+    soaked = asyncio.run(
+        soak(
+            writes=asked.writes,
+            at_once=asked.at_once,
+            seed=asked.seed,
+            faults=asked.faults,
+            policy=QUICK if asked.quick else POLICY,
+        )
+    )
+    tell(soaked)
+    sys.exit(bool(soaked.failures()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,22 @@
+"""A short soak under every fault and cancellations; ``python -m tests.hardening.chaos`` is the long one."""
+
+from __future__ import annotations
+
+from invsvc_async import ReconcilePolicy, Verdict
+from tests.hardening.chaos import CANCELLED, soak
+
+SHORT = ReconcilePolicy(settle_after_error=0.6, settle_after_loss=0.9, deadline=30.0)
+WRITES = 600
+
+
+async def test_soak_under_every_fault():
+    """No duplicate, no wrong verdict, nothing left behind, and unknown is only what nothing can tell."""
+    soaked = await soak(
+        writes=WRITES, at_once=200, seed=11, faults="rate=0.3,reads=0.1,late=0.2", policy=SHORT, attempt=1.5
+    )
+
+    assert soaked.failures() == [], [f"{each.why}\n{each.report.story}" for each in soaked.judged.wrong]
+    assert soaked.judged.asked == WRITES
+    assert soaked.judged.sends > WRITES  # the faults made it send again
+    assert soaked.cancelled > WRITES * CANCELLED / 2
+    assert soaked.judged.verdicts[Verdict.APPLIED] > WRITES / 2

@@ -1,0 +1,162 @@
+"""Whatever a server says, a call ends in time, in little memory and in a named error; a write is never repeated."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import tracemalloc
+
+import pytest
+
+from invsvc_async import (
+    ApiKey,
+    Client,
+    CursorStalledError,
+    ReadRetries,
+    ReconcilePolicy,
+    ResponseLostError,
+    ServiceError,
+    Timeouts,
+    UnreadableResponseError,
+    Verdict,
+)
+from tests.faults.raw_server import RawServer
+from tests.hardening.hostile import CAP, NEVER_WHOLE, ODD_USERS, SAYS_NOTHING, enveloped, once, whole
+
+TOKEN = "marked-token-of-hostile-tests"
+WITHIN = 0.4  # s of one attempt
+SLACK = 5.0  # s: the machine may be busy
+MEMORY = 16 * 2**20  # bytes beyond those of before, at most, whatever the server sends
+ONE_TRY = ReadRetries(attempts=1)
+NO_RESEND = ReconcilePolicy(settle_after_error=0.1, settle_after_loss=0.1, deadline=1.0, resend="never")
+
+
+def client_of(server):
+    base = str(server.url).removesuffix("/things/1")
+    return Client(
+        base,
+        ApiKey(TOKEN),
+        timeout=Timeouts(attempt=WITHIN, connect=WITHIN, call=2 * WITHIN),
+        reads=ONE_TRY,
+        reconcile=NO_RESEND,
+        max_response_bytes=CAP,
+    )
+
+
+async def bounded(call):
+    """Await *call*; give what it gave or raised, and see it keep to its time and memory."""
+    tracemalloc.start()
+    began = time.monotonic()
+    try:
+        found = (await asyncio.gather(call, return_exceptions=True))[0]
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert time.monotonic() - began < WITHIN + SLACK
+    assert peak < MEMORY
+    return found
+
+
+@pytest.mark.parametrize("answer", NEVER_WHOLE)
+async def test_read_whose_answer_is_never_whole(answer):
+    """It ends as a lost answer, in the time of an attempt and little memory, and says nothing of the token."""
+    async with RawServer(NEVER_WHOLE[answer]) as server, client_of(server) as client:
+        error = await bounded(client.users.get("usr_1"))
+
+    assert isinstance(error, ResponseLostError), error
+    assert TOKEN not in repr(error)
+    assert TOKEN not in str(error.__cause__)
+
+
+@pytest.mark.parametrize("answer", NEVER_WHOLE)
+async def test_write_whose_answer_is_never_whole(answer):
+    """It arrives once and nothing is claimed of it."""
+    async with RawServer(NEVER_WHOLE[answer]) as server, client_of(server) as client:
+        outcome = await bounded(client.sheets.save_mapping({"amount": "A"}).outcome())
+        writes = [each for each in server.arrivals if each.method == "PUT"]
+
+    assert (outcome.verdict, len(writes)) == (Verdict.UNKNOWN, 1)
+
+
+@pytest.mark.parametrize("answer", SAYS_NOTHING)
+async def test_read_whose_answer_says_nothing(answer):
+    """It is unreadable, with the bytes at hand; not one of the parser's own exceptions comes out."""
+    async with RawServer(once(SAYS_NOTHING[answer])) as server, client_of(server) as client:
+        error = await bounded(client.users.get("usr_1"))
+
+    assert isinstance(error, UnreadableResponseError), error
+    assert error.raw == SAYS_NOTHING[answer].partition(b"\r\n\r\n")[2][:65536]
+
+
+@pytest.mark.parametrize("answer", SAYS_NOTHING)
+async def test_write_whose_answer_says_nothing(answer):
+    """It arrives once and nothing is claimed of it, though the status was 200."""
+    async with RawServer(once(SAYS_NOTHING[answer])) as server, client_of(server) as client:
+        outcome = await bounded(client.sheets.save_mapping({"amount": "A"}).outcome())
+        writes = [each for each in server.arrivals if each.method == "PUT"]
+
+    assert (outcome.verdict, len(writes)) == (Verdict.UNKNOWN, 1)
+
+
+@pytest.mark.parametrize("odd", ODD_USERS)
+async def test_answer_with_an_odd_field(odd):
+    """One field's oddity costs that field at most: the rest of the thing is there."""
+    async with RawServer(once(whole(enveloped(ODD_USERS[odd])))) as server, client_of(server) as client:
+        user = await bounded(client.users.get("usr_1"))
+
+    assert user.id == "usr_1"
+    assert all(each.address for each in user.problems)
+
+
+@pytest.mark.parametrize("status", ["301 Moved Permanently", "302 Found", "307 Temporary", "308 Permanent"])
+async def test_redirect_to_another_host(status):
+    """Nothing follows it, so no credential leaves for another host: the answer is an error."""
+    async with RawServer(once()) as elsewhere:
+        away = whole(b"", f"Location: {elsewhere.url}", status=status)
+        async with RawServer(once(away)) as server, client_of(server) as client:
+            error = await bounded(client.users.get("usr_1"))
+            outcome = await bounded(client.sheets.save_mapping({"amount": "A"}).outcome())
+
+        assert isinstance(error, ServiceError)
+        assert outcome.verdict is Verdict.UNKNOWN
+        assert elsewhere.connections == 0
+
+
+async def test_extra_bytes_behind_an_answer():
+    """Bytes behind an answer are no answer to the next request."""
+    first, forged = whole(enveloped(b'{"id":"usr_1"}')), whole(enveloped(b'{"id":"usr_forged"}'))
+    honest = whole(enveloped(b'{"id":"usr_2"}'))
+
+    async def script(peer):
+        answers = iter([first + forged] if peer.number == 0 else [honest])
+        while await peer.arrival():
+            await peer.send(next(answers))
+
+    async with RawServer(script) as server, client_of(server) as client:
+        one = await client.users.get("usr_1")
+        two = await asyncio.gather(client.users.get("usr_2"), return_exceptions=True)
+
+    assert one.id == "usr_1"
+    assert "forged" not in repr(two)
+
+
+@pytest.mark.parametrize("cursors", [("a",), ("a", "b"), ("a", "b", "c")], ids=len)
+async def test_cursor_that_loops(cursors):
+    """A walk ends when a cursor comes back that was followed before."""
+    turns = 0
+
+    async def script(peer):
+        nonlocal turns
+        while await peer.arrival():
+            cursor = cursors[turns % len(cursors)].encode()
+            turns += 1
+            await peer.send(
+                whole(b'{"success":true,"data":[],"has_more":true,"next":"%s","total_results":9}' % cursor)
+            )
+
+    async with RawServer(script) as server, client_of(server) as client:
+        error = await bounded(client.invoices.egress().collect())
+
+    assert isinstance(error, CursorStalledError)
+    assert len(server.arrivals) <= len(cursors) + 1
+    assert error.resume_token
