@@ -49,7 +49,7 @@ _show_pyenv()
 
 @nox.session(python=PYTHONS)
 def tests(session: nox.Session) -> None:
-    """Run the tests: all of them on nox's own Python, with coverage and its floor; what an interpreter can change on the others."""
+    """Run the tests: all on nox's own Python, with the floor of coverage; on the others what they can change."""
     session.install(".[dev]", "pytest-cov")
     pytest = ("python", "-m", "pytest", "-q", "-n", "2", "--dist", "worksteal")
     if session.posargs:
@@ -58,6 +58,7 @@ def tests(session: nox.Session) -> None:
         cover = ("--cov", "--cov-branch", "--cov-report=term", f"--cov-fail-under={FLOOR}")
         session.run(*pytest, *cover, "--ignore=tests/exhaustive")
         session.run(*pytest, "tests/exhaustive")
+        session.run(*pytest, "tests/faults/test_write_matrix.py", env={"INVSVC_TEST_LOOP": "uvloop"})
     else:
         session.log(f"left to Python {OWN}, for no interpreter changes them: {', '.join(ONCE)}")
         session.run(*pytest, *(f"--ignore={path}" for path in ONCE))

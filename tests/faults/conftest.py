@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+
 import pytest
 
 from invsvc_async import ApiKey, Client, ReadRetries, ReconcilePolicy, Timeouts
@@ -11,6 +14,14 @@ from invsvc_async.simulator import Simulator
 SHORT = ReconcilePolicy(settle_after_error=0.25, settle_after_loss=0.4, deadline=20.0)
 QUICK = Timeouts(attempt=0.3, connect=2.0, call=5.0)
 NO_WAIT = ReadRetries(initial=0.01, maximum=0.05)
+
+
+def pytest_asyncio_loop_factories(config, item):
+    """Run on uvloop where the environment asks for it, else on asyncio's own loop."""
+    if os.environ.get("INVSVC_TEST_LOOP") == "uvloop":
+        uvloop = pytest.importorskip("uvloop")
+        return {"uvloop": uvloop.new_event_loop}
+    return {"asyncio": asyncio.new_event_loop}
 
 
 @pytest.fixture
