@@ -344,7 +344,7 @@ class Driver(Generic[T]):
         found = self.value if plain else await self._value_of(done)
         self._claim(done)
         if self.journal is not None:
-            outcome = self._outcome_of(done, found)
+            outcome = self._outcome = self._outcome_of(done, found)
             await self.journal.settled(outcome.intent, outcome)
         if done.verdict is Verdict.UNKNOWN:
             self.session.leave_unsettled(self.current_intent())
