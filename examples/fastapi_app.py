@@ -16,7 +16,7 @@ from invsvc_async import Client, ServiceError, Verdict
 from invsvc_async.events import Receiver, ResourceEvent, SharedHeader
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncGenerator
 
 
 def client_of(request: Request) -> Client:
@@ -76,7 +76,7 @@ def create_app() -> FastAPI:
     receiver = new_receiver(seen)
 
     @asynccontextmanager
-    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+    async def lifespan(app: FastAPI) -> AsyncGenerator[None]:
         async with Client.from_env(journal="outbox.db") as client, receiver:
             await client.recover()  # what a killed process left in doubt
             app.state.client = client

@@ -103,8 +103,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Have tests ask for the loop of aiohttp's plugin, which refuses async fixtures without it."""
-    if isinstance(item, pytest.Function) and _wants_its_loop(item, item.fixturenames, item.function):
-        item.fixturenames.insert(0, "loop")
+    names: list[str] = getattr(item, "fixturenames", [])
+    if _wants_its_loop(item, names, getattr(item, "function", None)):
+        names.insert(0, "loop")
 
 
 def _wants_its_loop(item: pytest.Item | pytest.Collector, names: list[str], function: object) -> bool:
@@ -120,8 +121,9 @@ def _wants_its_loop(item: pytest.Item | pytest.Collector, names: list[str], func
 def _name(request: pytest.FixtureRequest, what: str) -> str:
     if not _is_async(request):
         return f"_invsvc_{what}_on_a_thread"
-    marker = request.node.get_closest_marker("asyncio")
-    if marker is None or request.node.get_closest_marker("anyio") is not None:
+    item: pytest.Item = request.node
+    marker = item.get_closest_marker("asyncio")
+    if marker is None or item.get_closest_marker("anyio") is not None:
         return f"_invsvc_{what}"
     default = request.config.getini("asyncio_default_test_loop_scope")
     scope = marker.kwargs.get("loop_scope") or marker.kwargs.get("scope") or default

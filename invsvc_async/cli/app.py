@@ -35,6 +35,10 @@ COMMANDS = {
     "batch": "batch",
     "settle": "settle",
     "explain": "explain",
+    "listen": "listen",
+    "export": "export",
+    "doctor": "doctor",
+    "conformance": "conformance",
 }
 
 

@@ -33,5 +33,5 @@ def quick_client(service: Simulator, **settings: Any) -> Client:  # Any: those o
 
     """
     credential = settings.pop("credential", None) or ApiKey(service.api_key)
-    defaults = {"reconcile": _POLICY, "timeout": _TIMEOUTS, "reads": _READS}
+    defaults: dict[str, Any] = {"reconcile": _POLICY, "timeout": _TIMEOUTS, "reads": _READS}
     return Client(service.base_url, credential, **{**defaults, **settings})

@@ -1,0 +1,131 @@
+"""Print what a deployment honours, and the settings that follow from it; never write to it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Annotated, Any
+
+import attrs
+import typer
+
+from invsvc_async.cli.options import Profile, Team, client_of
+
+if TYPE_CHECKING:
+    from invsvc_async.doctor import Checkup
+
+__all__ = ["command"]
+
+_MARKS = {True: "ok", False: "!!", None: "?"}
+
+
+def command(
+    *,
+    transport: Annotated[
+        bool,
+        typer.Option(
+            "--transport", help="Show on the loopback that one write is one arrival; needs no deployment."
+        ),
+    ] = False,
+    journey: Annotated[
+        str | None, typer.Option(metavar="ID", help="A journey that exists, to see whether it can be read.")
+    ] = None,
+    toml: Annotated[bool, typer.Option("--toml", help="Print an invsvc.toml alone, to be stored.")] = False,
+    name: Annotated[str, typer.Option(help="What to call the profile in it.")] = "default",
+    json_: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    profile: Profile = None,
+    team: Team = None,
+) -> None:
+    """
+    Ask a deployment what the specification leaves open, with reads only, and print settings to paste.
+
+    Exits with 1 where it does not answer, or not to this credential; with --transport, where a write
+    arrived twice.
+    """
+    if transport:
+        raise typer.Exit(_transport(json_=json_))
+    found, base_url = asyncio.run(_examined(profile, team, journey))
+    if json_:
+        from invsvc_async.cli.output import emit_json
+
+        emit_json({**attrs.asdict(found), "usable": found.usable})
+    elif toml:
+        typer.echo(_toml(found, base_url, team, name), nl=False)
+    else:
+        _tell(found, _toml(found, base_url, team, name))
+    raise typer.Exit(0 if found.usable else 1)
+
+
+async def _examined(profile: str | None, team: str | None, journey: str | None) -> tuple[Checkup, str]:
+    from invsvc_async.doctor import examine
+
+    async with client_of(profile, team) as client:
+        found = await examine(client, journey=journey)
+        return found, client._view.session.base_url  # noqa: SLF001 - a room of the same house
+
+
+def _tell(found: Checkup, toml: str) -> None:
+    from invsvc_async.cli.output import table
+
+    rows = [(each.question, _MARKS[each.good], each.answer) for each in found.findings]
+    rows += [
+        (f"parameter: {each.role}", _MARKS[True if each.name else False if each.certain else None],
+         f"{each.name} ({each.why})" if each.name else each.why)
+        for each in found.names
+    ]  # fmt: skip
+    table(("question", "", "answer"), rows)
+    if found.usable:
+        typer.echo(f"\nParameterNames({_arguments(_names(found))})")
+        typer.echo(f"ReconcilePolicy({_arguments(_policy(found))})")
+        typer.echo(f"\n# invsvc.toml\n{toml}", nl=False)
+
+
+def _names(found: Checkup) -> dict[str, str | None]:
+    """Give the names that differ from the assumed ones; what could not be told stays as assumed."""
+    from invsvc_async.settings import ParameterNames
+
+    assumed = ParameterNames()
+    known = {each.role: each.name for each in found.names if each.certain}
+    return {role: name for role, name in known.items() if name != getattr(assumed, role)}
+
+
+def _policy(found: Checkup) -> dict[str, str | None]:
+    return {"journey_reader": None} if found.journey_reads is False else {}
+
+
+def _arguments(settings: dict[str, Any]) -> str:  # Any: texts and None
+    return ", ".join(f"{name}={value!r}" for name, value in settings.items())
+
+
+def _toml(found: Checkup, base_url: str, team: str | None, name: str) -> str:
+    """Write a profile; an empty text switches a name off, and no token ever stands in the file."""
+    quoted = json.dumps  # a TOML basic string is escaped as a JSON one is
+    lines = [
+        f"default_profile = {quoted(name)}",
+        "",
+        f"[profiles.{quoted(name)}]",
+        f"base_url = {quoted(base_url)}",
+    ]
+    lines += [f"team = {quoted(team)}"] if team else []
+    for part, settings in (("names", _names(found)), ("reconcile", _policy(found))):
+        if settings:
+            lines += ["", f"[profiles.{quoted(name)}.{part}]"]
+            lines += [f"{key} = {quoted(value or '')}" for key, value in settings.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _transport(*, json_: bool) -> int:
+    from invsvc_async.cli.output import emit_json, table
+    from invsvc_async.doctor.transport import prove
+
+    proof = asyncio.run(prove())
+    if json_:
+        emit_json(attrs.asdict(proof))
+    else:
+        rows = [
+            (method, str(tried), str(sent), str(worst)) for method, tried, sent, worst in proof.by_method()
+        ]
+        table(("method", "closings", "arrivals", "most for one write"), rows, right=(1, 2, 3))
+        said = "one write is one arrival, at most" if proof.holds else "A WRITE ARRIVED TWICE"
+        typer.echo(f"aiohttp {proof.aiohttp}: {said}")
+    return 0 if proof.holds else 1

@@ -1,0 +1,90 @@
+"""
+Put one read to a deployment and take whatever it answers as a value; never raise for what it says.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+import attrs
+
+from invsvc_async import reads
+from invsvc_async.bodies import is_object
+from invsvc_async.errors import InvsvcError, ServiceError
+from invsvc_async.operations import CLIENT_REQUEST, INVOICES_EGRESS
+from invsvc_async.session import Request
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from invsvc_async.session import View
+
+__all__ = ["Answer", "Ask", "Asker"]
+
+
+@attrs.frozen(kw_only=True)
+class Answer:
+    """What one read came to; ``status`` is ``None`` where no usable answer came, and ``error`` says why."""
+
+    status: int | None
+    items: list[dict[str, Any]] = attrs.field(factory=list[dict[str, Any]])  # Any: JSON, as all below
+    data: Any = None
+    next: str | None = None
+    own: bool = True  # the service's own envelope
+    error: str = ""
+    seconds: float = 0.0
+
+    def item(self, name: str) -> Any:
+        """Give a field of the first item; ``None`` where there is none."""
+        return self.items[0].get(name) if self.items else None
+
+    @property
+    def ids(self) -> list[Any]:
+        """List what tells the items apart."""
+        return [item.get("uuid") for item in self.items]
+
+
+class Ask(Protocol):
+    """Read the list of egress invoices with these query parameters."""
+
+    async def __call__(self, query: Mapping[str, str]) -> Answer:
+        """Read it once."""
+        ...
+
+
+@attrs.define
+class Asker:
+    """Reads of one client, and the seconds that each took."""
+
+    view: View
+    seconds: list[float] = attrs.field(factory=list[float])
+
+    async def invoices(self, query: Mapping[str, str]) -> Answer:
+        """Read a page of egress invoices with these parameters, by their wire names."""
+        return await self.read(Request(operation=INVOICES_EGRESS, query=query))
+
+    async def path(self, path: str) -> Answer:
+        """Read any path."""
+        return await self.read(Request(operation=CLIENT_REQUEST, raw_path=path, method="GET"))
+
+    async def read(self, request: Request) -> Answer:
+        """Read, with the client's own retries."""
+        clock = self.view.session.clock
+        begun = clock.now()
+        try:
+            envelope = await reads.read(self.view, request)
+        except ServiceError as error:
+            told = f"{error.code or ''} {error.message or ''}".strip()
+            return Answer(
+                status=error.status, own=error.own_envelope, error=told, seconds=clock.now() - begun
+            )
+        except InvsvcError as error:
+            return Answer(status=None, own=False, error=str(error), seconds=clock.now() - begun)
+        self.seconds.append(clock.now() - begun)
+        data = envelope.data
+        items = _objects(data) if isinstance(data, list) else []
+        return Answer(status=200, items=items, data=data, next=envelope.next, seconds=self.seconds[-1])
+
+
+def _objects(data: object) -> list[dict[str, Any]]:
+    return [dict(each) for each in cast("list[Any]", data) if is_object(each)]

@@ -1,0 +1,215 @@
+"""The doctor, against services whose answers to its questions are known."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+
+import pytest
+
+from invsvc_async import Client, OAuthToken, PersonToken
+from invsvc_async.cli.app import run
+from invsvc_async.doctor import examine
+from invsvc_async.doctor.transport import METHODS, Closing, Proof, Trial, closings, prove
+from invsvc_async.simulator import Simulator
+from invsvc_async.testing import quick_client, serving
+
+OTHERS = {
+    "limit": "page_size", "cursor": "starting_after", "order_by": "sort_by", "order": "direction",
+    "created_after": "from", "created_before": "to", "client_id": "clientId", "client_tax_id": "rfc",
+    "page": "page_number",
+}  # fmt: skip
+
+
+async def examined(service, **settings):
+    async with quick_client(service, **settings) as client:
+        return await examine(client)
+
+
+def answer(found, question):
+    return next(each for each in found.findings if each.question == question)
+
+
+@pytest.mark.parametrize("names", [{}, OTHERS], ids=["assumed", "others"])
+async def test_names_that_the_service_honours(names):
+    """Each parameter is found under the name that the service has for it, whichever of the known that is."""
+    async with Simulator(names=names) as service:
+        found = await examined(service)
+
+    assert {each.role: each.name for each in found.names} == {
+        **{role: role for role in OTHERS},
+        "cursor": "next",
+        **names,
+    }
+    assert all(each.certain for each in found.names)
+
+
+async def test_names_that_nobody_knows():
+    """A parameter whose name is none of the known ones is said to be honoured under none, not guessed."""
+    async with Simulator(names=dict.fromkeys(OTHERS, "strange")) as service:
+        found = await examined(service)
+
+    told = {each.role: each.name for each in found.names}
+    assert (told["limit"], told["order"], told["created_after"]) == (None, None, None)
+
+
+async def test_service_without_invoices():
+    """Without a record an effect cannot show: what is not refused is "not told", never "not honoured"."""
+    async with Simulator() as service:
+        team = service.seed_team()["id"]
+        key = service.issue_key(team=team)
+        from invsvc_async import ApiKey
+
+        found = await examined(service, credential=ApiKey(key))
+
+    told = {each.role: each for each in found.names}
+    assert told["limit"].name == "limit"  # a senseless value is refused
+    assert (told["client_id"].name, told["client_id"].certain) == (None, False)
+
+
+async def test_reads_alone():
+    """The doctor writes nothing."""
+    async with Simulator() as service:
+        await examined(service)
+
+        assert service.ledger.entries == []
+        assert len(service.ledger.reads) < 60
+
+
+@pytest.mark.parametrize(
+    ("kind", "word"), [(OAuthToken, "an OAuth access token"), (PersonToken, "a person's token")]
+)
+async def test_kind_of_credential(kind, word):
+    """A credential given as what it is passes, and its kind is told without its text."""
+    async with Simulator() as service:
+        token = service.oauth_token if kind is OAuthToken else service.person_token
+        found = await examined(service, credential=kind(token))
+
+    told = answer(found, "kind of credential")
+    assert (told.good, word in told.answer, token in str(found)) == (True, True, False)
+
+
+async def test_token_given_as_another_kind():
+    """A person's token given as an API key is found out by what it may read."""
+    from invsvc_async import ApiKey
+
+    async with Simulator() as service:
+        found = await examined(service, credential=ApiKey(service.person_token))
+
+    told = answer(found, "kind of credential")
+    assert (told.good, "INVSVC_PERSON_TOKEN" in told.answer) == (False, True)
+
+
+async def test_refused_credential():
+    """A revoked key is named as refused, and no list is asked for names."""
+    async with Simulator() as service:
+        service.revoke(service.api_key)
+        found = await examined(service)
+
+    assert (found.usable, found.names) == (False, [])
+    assert answer(found, "the credential is accepted").answer.startswith(("HTTP 401", "HTTP 403"))
+
+
+async def test_nobody_there():
+    """Where nothing answers, that is the one finding."""
+    async with Simulator() as service:
+        url = service.base_url
+    async with Client(url, OAuthToken("x")) as client:
+        found = await examine(client)
+
+    assert [each.good for each in found.findings] == [False]
+
+
+@pytest.mark.parametrize(("reads", "expected"), [("draft", True), ("off", False)])
+async def test_journey_that_exists(reads, expected):
+    """With the id of a journey, its read is told for certain."""
+    async with Simulator(journey_reads=reads) as service, quick_client(service) as client:
+        found = await examine(client, journey="jrn_1")
+
+    assert found.journey_reads is expected
+
+
+async def test_journey_without_an_id():
+    """Without one, a 404 unlike that of a path that is not there hints at the read, and is taken for no more."""
+    async with Simulator() as service:
+        found = await examined(service)
+
+    assert found.journey_reads is None
+    assert "seems to be there" in answer(found, "GET /journeys/{id}").answer
+
+
+async def test_clock_that_is_wrong():
+    """A service an hour ahead is found to be an hour ahead."""
+    async with Simulator() as service:
+        service.clock.offset = 3600.0
+        found = await examined(service)
+
+    low, _, high, *_ = answer(found, "the service's clock").answer.split()
+    assert float(low) <= 3600.0 <= float(high) + 0.002
+
+
+@pytest.fixture
+def settings(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("OAUTH_TOKEN", "PERSON_TOKEN", "TEAM", "PROFILE", "BASE_URL"):
+        monkeypatch.delenv(f"INVSVC_{name}", raising=False)
+    with serving(names=OTHERS, journey_reads="off") as service:
+        monkeypatch.setenv("INVSVC_API_KEY", service.api_key)
+        monkeypatch.setenv("INVSVC_BASE_URL", service.base_url)
+        yield tmp_path, service
+
+
+async def test_toml_that_is_printed(settings, capsys, monkeypatch):
+    """The file that is printed makes a client that walks the list by this service's names."""
+    import asyncio
+
+    here, _ = settings
+    code = await asyncio.to_thread(run, ["doctor", "--journey", "jrn_1", "--toml"])
+    (here / "invsvc.toml").write_text(capsys.readouterr().out)
+    monkeypatch.delenv("INVSVC_BASE_URL")
+    async with Client.from_env() as client:
+        items = await client.invoices.egress(limit=5).collect()
+
+    assert code == 0
+    assert len({item.uuid for item in items}) == 12
+    assert tomllib.loads((here / "invsvc.toml").read_text())["profiles"]["default"]["reconcile"] == {
+        "journey_reader": ""
+    }
+
+
+def test_table_and_json(settings, capsys):
+    """Off a terminal the answers are lines with tabs; --json has them as one object; no token is in either."""
+    _, service = settings
+    assert run(["doctor"]) == 0
+    told = capsys.readouterr().out
+    assert run(["doctor", "--json"]) == 0
+    plain = capsys.readouterr().out
+
+    assert "parameter: limit\tok\tpage_size" in told
+    assert "ParameterNames(limit='page_size'" in told
+    assert json.loads(plain)["usable"] is True
+    assert service.api_key not in told + plain
+
+
+def test_exit_code_of_a_refusal(settings, capsys):
+    """A deployment that refuses the credential makes the exit code 1."""
+    _, service = settings
+    service.revoke(service.api_key)
+
+    assert run(["doctor"]) == 1
+
+
+async def test_transport_at_every_closing():
+    """Every write arrives at most once, and where the request is read or the answer begun, exactly once."""
+    proof = await prove()
+
+    assert proof.holds
+    assert len(proof.trials) == len(METHODS) * len(closings())
+    assert {trial.arrivals for trial in proof.trials if trial.closing.asked != 0} == {1}
+
+
+def test_transport_that_repeats():
+    """One second arrival is enough for the proof to fail."""
+    trial = Trial("PUT", Closing(None, 0, reset=False, warm=False), 2)
+
+    assert not Proof(aiohttp="3.0", trials=[trial]).holds
