@@ -4,7 +4,7 @@ Put one read to a deployment and take whatever it answers as a value; never rais
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import attrs
 
@@ -82,9 +82,11 @@ class Asker:
             return Answer(status=None, own=False, error=str(error), seconds=clock.now() - begun)
         self.seconds.append(clock.now() - begun)
         data = envelope.data
-        items = _objects(data) if isinstance(data, list) else []
+        items = _objects(data)
         return Answer(status=200, items=items, data=data, next=envelope.next, seconds=self.seconds[-1])
 
 
 def _objects(data: object) -> list[dict[str, Any]]:
+    if not isinstance(data, list):
+        return []
     return [dict(each) for each in cast("list[Any]", data) if is_object(each)]
