@@ -74,3 +74,18 @@ def test_clock_within_one_minute_takes_both_sides():
     """One answer may tighten the lower bound alone, another the upper."""
     clock = learnt((1_000_000, 0.0, 2.0), (1_010_000, 8.0, 10.5), (1_020_000, 19.5, 22.0))
     assert clock.bounds(22.0, 0.25) == Bounds(low=pytest.approx(999.5), high=pytest.approx(1000.001))
+
+
+def test_clock_forgets_a_minute_at_once():
+    """What was learnt in the minute after an answer is forgotten with that answer; a minute later is another."""
+    clock = learnt((1_050_000, 50.0, 50.0), (1_055_000, 55.0, 55.0))
+    assert clock.bounds(650.0, 0.25) is not None
+    assert clock.bounds(651.0, 0.25) is None
+    clock = learnt((1_000_000, 0.0, 0.0), (1_060_000, 60.0, 60.0))
+    assert clock.bounds(660.0, 0.25) is not None
+
+
+def test_clock_ten_minutes_later():
+    """An answer counts until ten minutes are over, also where a new one comes just then."""
+    clock = learnt((1_000_000, 0.0, 0.0), (1_600_000, 599.0, 600.0))
+    assert clock.bounds(600.0, 0.25) == Bounds(low=1000.0, high=pytest.approx(1000.001))

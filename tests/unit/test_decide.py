@@ -34,7 +34,8 @@ from invsvc_async.reconcile.evidence import (
     Wait,
 )
 from invsvc_async.reconcile.intent import Intent, Scope, Sent, SentEnd
-from invsvc_async.settings import ReconcilePolicy
+from invsvc_async.reconcile.known import Known
+from invsvc_async.settings import ReconcilePolicy, Timeouts
 
 AHEAD = 1000.0
 BOUNDS = Bounds(low=AHEAD - 0.005, high=AHEAD + 0.005)
@@ -128,6 +129,17 @@ def next_of(of, *history):
     return decide(BY_NAME[of.operation], of, history)
 
 
+GRAPH = {"nodes": [], "edges": []}
+PLACED_BY_NOTHING = intent("journeys.update", bounds=None, baseline=journey(last_updated=5000))
+PATIENT = attrs.evolve(CREATE, policy=ReconcilePolicy(wait_when_limited=True, deadline=5.0))
+OWN = attrs.evolve(TEAM, reader="r")
+PUT_BY_OWN = attrs.evolve(OWN, operation="client.write", path={"method": "PUT", "path": "/x"})
+
+
+def limited(at=0.0, **changes):
+    return answered(429, at, code="rate_limit_exceeded", **changes)
+
+
 IN_WINDOW, AFTER = 1.0, 15.02  # of a read that follows a LOST at 0
 
 VERDICTS = {
@@ -138,6 +150,8 @@ VERDICTS = {
     "409 to the first": (UPDATE, [answered(409)], Verdict.REFUSED, "answered"),
     "429 unasked": (CREATE, [answered(429, code="rate_limit_exceeded", retry_after=1.0)], Verdict.REFUSED, "answered"),
     "401 twice, renewed": (CREATE, [answered(401, token_renewed=True), answered(401, 0.1, token_renewed=True)], Verdict.REFUSED, "answered"),
+    "429 and waiting allowed, out of time": (PATIENT, [limited(retry_after=5.5)], Verdict.REFUSED, "answered"),
+    "429 that says nothing": (PATIENT, [attempt(status=429, retry_after=1.0)], Verdict.REFUSED, "answered"),
     "never left, four times": (CREATE, [not_sent(0), not_sent(1), not_sent(2), not_sent(5)], Verdict.NOT_APPLIED, "never sent"),
     "never left, out of time": (CREATE, [not_sent(0), not_sent(61)], Verdict.NOT_APPLIED, "never sent"),
     # no read
@@ -157,6 +171,7 @@ VERDICTS = {
     # webhook update
     "update shown": (UPDATE, [lost(), read(0.1, {**HOOK, "description": "mine"})], Verdict.APPLIED, "equal"),
     "update that changes nothing, after": (attrs.evolve(UPDATE, body={"description": "before"}), [lost(), read(AFTER, HOOK)], Verdict.APPLIED, "equal"),
+    "update of events, shown in another order": (attrs.evolve(UPDATE, body={"events": ["b", "a"]}), [lost(), read(0.1, {**HOOK, "events": ["a", "b"]})], Verdict.APPLIED, "equal"),
     "update neither nor, after": (UPDATE, [lost(), read(AFTER, {**HOOK, "description": "other"})], Verdict.SUPERSEDED, "baseline"),
     "update gone, after": (UPDATE, [lost(), read(AFTER, status=404)], Verdict.SUPERSEDED, "baseline"),
     "update gone, no baseline": (attrs.evolve(UPDATE, baseline=None), [lost(), read(AFTER, status=404)], Verdict.UNKNOWN, "none"),
@@ -165,6 +180,11 @@ VERDICTS = {
     "update's baseline decays": (attrs.evolve(UPDATE, policy=ReconcilePolicy(absence_within=5.0)), [lost(), read(AFTER, HOOK)], Verdict.UNKNOWN, "none"),
     # journey
     "journey changed by us": (DRAFT, [lost(), read(0.1, journey(name="mine"))], Verdict.APPLIED, "equal"),
+    "journey's graph, shown with its nulls": (attrs.evolve(DRAFT, body={"graph": GRAPH}), [lost(), read(0.1, journey(graph={**GRAPH, "viewport": None}))], Verdict.APPLIED, "equal"),
+    "journey's other object, shown without a null": (attrs.evolve(DRAFT, body={"new": {"viewport": None}}), [lost(), read(AFTER, journey(new={}, last_updated=stamp(5)))], Verdict.SUPERSEDED, "baseline"),
+    "journey placed by nothing, no baseline": (attrs.evolve(PLACED_BY_NOTHING, baseline=None), [lost(), read(AFTER, journey(last_updated=5000), stamp=None)], Verdict.UNKNOWN, "none"),
+    "journey placed by nothing, another time": (PLACED_BY_NOTHING, [lost(), read(AFTER, journey(last_updated=5001), stamp=None)], Verdict.UNKNOWN, "none"),
+    "journey placed by nothing, no times": (attrs.evolve(PLACED_BY_NOTHING, baseline={"status": "draft"}), [lost(), read(AFTER, {"status": "draft"}, stamp=None)], Verdict.UNKNOWN, "none"),
     "journey equal before, updated after": (attrs.evolve(DRAFT, baseline=None), [lost(), read(0.5, journey(name="mine", last_updated=stamp(0.4)))], Verdict.APPLIED, "equal"),
     "journey already so, after": (attrs.evolve(DRAFT, baseline=None), [lost(), read(AFTER, journey(name="mine"))], Verdict.APPLIED, "equal"),
     "journey changed since, after": (DRAFT, [lost(), read(AFTER, journey(name="x", last_updated=stamp(5)))], Verdict.SUPERSEDED, "baseline"),
@@ -178,6 +198,10 @@ VERDICTS = {
     "create found": (CREATE, [lost(), read(0.1, [hook()])], Verdict.APPLIED, "match"),
     "create found by its tag, whatever else": (TAGGED, [lost(), read(0.1, [hook(-500, url="https://x.example", description=f"edited {TAG}")])], Verdict.APPLIED, "tag"),
     "create in a full list, by its tag": (TAGGED, [lost(), read(0.1, [hook(description=TAG)] * 1 + [hook(url="https://x.example")] * 99, full=True)], Verdict.APPLIED, "tag"),
+    "create found by the caller's own text alone": (attrs.evolve(CREATE, tag="mine-17"), [lost(), read(0.1, [hook(-500, description="mine-17")])], Verdict.APPLIED, "tag"),
+    "create found by the caller's own text at the end": (attrs.evolve(CREATE, tag="mine-17"), [lost(), read(0.1, [hook(-500, description="x mine-17")])], Verdict.APPLIED, "tag"),
+    "create with another's tag in its own body": (attrs.evolve(CREATE, body={**CREATE.body, "description": OTHERS_TAG}), [lost(), read(0.1, [hook(description=OTHERS_TAG)])], Verdict.APPLIED, "match"),
+    "near match in the last moment, after": (attrs.evolve(CREATE, bounds=Bounds(low=AHEAD, high=AHEAD)), [lost(ended=0.5), read(16.0, [hook(15.75, events=[])], stamp=None)], Verdict.UNKNOWN, "none"),
     "near match, after": (CREATE, [lost(), read(AFTER, [hook(events=["payment.created"])])], Verdict.UNKNOWN, "none"),
     "two exact for one send, after": (CREATE, [lost(), read(AFTER, [hook(id="wh_1"), hook(id="wh_2")])], Verdict.UNKNOWN, "none"),
     "item that cannot be read, after": (CREATE, [lost(), read(AFTER, ["?"])], Verdict.UNKNOWN, "none"),
@@ -186,6 +210,7 @@ VERDICTS = {
     "absence decays": (attrs.evolve(CREATE, policy=ReconcilePolicy(absence_within=5.0)), [lost(), read(AFTER, [])], Verdict.UNKNOWN, "none"),
     "absent, no re-send allowed": (attrs.evolve(CREATE, policy=ReconcilePolicy(resend="never")), [lost(), read(AFTER, [])], Verdict.NOT_APPLIED, "absence"),
     "absent, re-send used up": (CREATE, [lost(), read(AFTER, []), lost(16), read(31.02, [])], Verdict.NOT_APPLIED, "absence"),
+    "absent, four re-sends never left": (CREATE, [lost(), not_sent(16), not_sent(17), not_sent(18), not_sent(20), read(23, [])], Verdict.NOT_APPLIED, "absence"),
     "absent, no time for a re-send": (attrs.evolve(CREATE, policy=ReconcilePolicy(deadline=44.0)), [lost(), read(AFTER, [])], Verdict.NOT_APPLIED, "absence"),
     # a re-send
     "re-send refused": (CREATE, [lost(), read(AFTER, []), answered(400, 16)], Verdict.REFUSED, "answered"),
@@ -196,9 +221,14 @@ VERDICTS = {
     "re-sent create answered, audit failed": (CREATE, [lost(), read(AFTER, []), ok(16), failed(16.1)], Verdict.APPLIED, "answered"),
     "shown before the first send": (attrs.evolve(CREATE, policy=ReconcilePolicy(resend="never")), [read(-0.1, [hook()]), lost(), read(AFTER, [hook()])], Verdict.NOT_APPLIED, "absence"),
     "own reader's create re-sent, audited": (attrs.evolve(TEAM, reader="r"), [lost(), found(AFTER, Absent()), lost(16), found(31.1, Applied(1))], Verdict.APPLIED, "reader"),
+    "own reader's update re-sent, found at once": (attrs.evolve(DRAFT, reader="r"), [lost(), found(AFTER, Absent()), lost(16), found(16.1, Applied(1))], Verdict.APPLIED, "reader"),
+    "own reader's PUT re-sent, found at once": (PUT_BY_OWN, [lost(), found(AFTER, Absent()), lost(16), found(16.1, Applied(1))], Verdict.APPLIED, "reader"),
     # deadline
     "deadline in the window": (attrs.evolve(CREATE, policy=ReconcilePolicy(deadline=1.0)), [lost(), read(1.02, [])], Verdict.UNKNOWN, "none"),
     "deadline with failing reads": (CREATE, [lost(), failed(90.02)], Verdict.UNKNOWN, "none"),
+    "deadline as a read starts": (attrs.evolve(CREATE, policy=ReconcilePolicy(deadline=1.0)), [lost(ended=0.5), attrs.evolve(failed(1.5), ended=1.5)], Verdict.UNKNOWN, "none"),
+    "deadline in the middle of a read": (attrs.evolve(CREATE, policy=ReconcilePolicy(deadline=1.0)), [lost(ended=0.5), failed(1.495)], Verdict.UNKNOWN, "none"),
+    "deadline as the window ends": (attrs.evolve(CREATE, policy=ReconcilePolicy(deadline=1.0)), [lost(ended=0.5), attrs.evolve(failed(15.0), ended=15.5)], Verdict.UNKNOWN, "none"),
 }  # fmt: skip
 
 
@@ -220,6 +250,10 @@ GOES_ON = {
     # definite noes that go on
     "never left": (CREATE, [not_sent()], Wait(pytest.approx(0.1))),
     "never left, waited": (CREATE, [not_sent(), Tick(0.12)], Send(attempt_timeout=30.0)),
+    "never left, three times": (CREATE, [not_sent(0), not_sent(1), not_sent(2)], Wait(pytest.approx(2.0))),
+    "429, due as its time ends": (PATIENT, [limited(ended=0.5, retry_after=4.5)], Wait(4.5)),
+    "429, due now": (PATIENT, [limited(ended=0.5, retry_after=4.5), Tick(5.0)], Send(attempt_timeout=30.0)),
+    "429 for the fourth time, at once": (PATIENT, [limited(at, retry_after=0.0) for at in range(4)], Wait(pytest.approx(0.8))),
     "401 renewed": (CREATE, [answered(401, token_renewed=True)], Send(attempt_timeout=30.0)),
     "429 and waiting allowed": (attrs.evolve(CREATE, policy=ReconcilePolicy(wait_when_limited=True)), [answered(429, code="rate_limit_exceeded", retry_after=3.0)], Wait(pytest.approx(3.0))),
     # in doubt: read at once, then wait
@@ -236,6 +270,9 @@ GOES_ON = {
     "short window after an own 500": (attrs.evolve(CREATE, policy=ReconcilePolicy(resend="never")), [answered(500), read(1.9, [])], Wait(pytest.approx(0.1))),
     "long window after a gateway's 500": (CREATE, [attempt(status=500), read(2.5, [])], Wait),
     "a failed read after the window": (CREATE, [lost(), failed(AFTER)], Wait),
+    "a failed read that began as the window ended": (CREATE, [lost(ended=0.5), failed(15.5)], Wait(pytest.approx(0.5))),
+    "the deadline, and no read has begun then": (attrs.evolve(CREATE, policy=ReconcilePolicy(deadline=1.0)), [lost(ended=0.5), failed(0.5), Tick(1.5)], Read),
+    "a read before the first send that failed": (CREATE, [failed(-0.1), lost(), read(AFTER, [])], Send),
     "a gateway's 404 is no evidence": (DELETE, [lost(), Reading(started=AFTER, ended=AFTER + 0.01, status=404)], Wait),
     "a list that is no list": (CREATE, [lost(), read(AFTER, {"id": 1})], Wait),
     # re-sends
@@ -243,12 +280,20 @@ GOES_ON = {
     "absent after a short window": (CREATE, [answered(500), read(2.02, [])], Send(not_after=pytest.approx(7.03), attempt_timeout=30.0)),
     "attempt timeout shrinks to fit": (attrs.evolve(CREATE, policy=ReconcilePolicy(deadline=50.0)), [lost(), read(AFTER, [])], Send(not_after=pytest.approx(AFTER + 5.01), attempt_timeout=pytest.approx(50.01 - AFTER - 0.01 - 25.0))),
     "not sent in doubt needs a new proof": (CREATE, [lost(), read(AFTER, []), not_sent(16), Tick(17)], Read),
+    "not sent in doubt: a pause": (CREATE, [lost(), read(AFTER, []), not_sent(16)], Wait(pytest.approx(0.1))),
+    "not sent in doubt, again: a longer pause": (CREATE, [lost(), not_sent(16), not_sent(17)], Wait(pytest.approx(0.5))),
+    "three re-sends never left": (CREATE, [lost(), not_sent(16), not_sent(17), not_sent(18), read(19, [])], Send),
+    "the least time for a re-send": (attrs.evolve(CREATE, policy=ReconcilePolicy(deadline=45.5)), [lost(ended=0.5), attrs.evolve(read(15.5, []), ended=16.0)], Send(not_after=21.0, attempt_timeout=5.0)),
+    "all the time a short attempt is given": (attrs.evolve(CREATE, timeouts=Timeouts(attempt=3.0)), [lost(), read(AFTER, [])], Send(not_after=pytest.approx(AFTER + 5.01), attempt_timeout=3.0)),
+    "absence at the last moment that it counts": (attrs.evolve(CREATE, policy=ReconcilePolicy(absence_within=16.0)), [lost(1.0, ended=1.5), attrs.evolve(read(16.5, []), ended=17.0)], Send),
     "claimed by another": (CREATE, [lost(), read(AFTER, [hook()], claimed_by_others=frozenset({"wh_1"}))], Send),
     "another's tag": (CREATE, [lost(), read(AFTER, [hook(description=OTHERS_TAG)])], Send),
     "created before": (CREATE, [lost(), read(AFTER, [hook(-1.0)])], Send),
     "created long after": (CREATE, [lost(), read(20.0, [hook(15.9)])], Send),
     "another address": (CREATE, [lost(), read(AFTER, [hook(url="https://other.example")])], Send),
     "journey as its baseline": (DRAFT, [lost(), read(AFTER, JOURNEY)], Send),
+    "journey as its baseline, placed by nothing": (PLACED_BY_NOTHING, [lost(), read(AFTER, journey(last_updated=5000), stamp=None)], Send),
+    "journey that shows a text where null was sent": (attrs.evolve(DRAFT, body={"description": None}), [lost(), read(AFTER, journey(description="x"))], Send),
     "journey updated before": (attrs.evolve(DRAFT, baseline=None), [lost(), read(AFTER, journey(name="x", last_updated=stamp(-1)))], Send),
     "delete, still there": (DELETE, [lost(), read(AFTER, HOOK)], Send),
     "own reader says absent": (attrs.evolve(TEAM, reader="r"), [lost(), found(AFTER, Absent())], Send),
@@ -276,6 +321,8 @@ def sent(start=0.0, end=None, timeout=30.0):
 ABANDONED = attrs.evolve(CREATE, sent=(sent(),))
 ENDED = attrs.evolve(CREATE, sent=(sent(end=SentEnd(kind="short", latest=AHEAD + 0.01)),))
 UNDATED = attrs.evolve(CREATE, sent=(Sent(attempt_timeout=30.0),))
+YES = sent(end=SentEnd(kind="applied"))
+ANSWERED_BEFORE = attrs.evolve(CREATE, sent=(YES,))
 
 TAKEN_UP = {
     "nothing sent, by a journal": (CREATE, [Resumed(at=100.0, journaled=True), read(100.1, [])], Send),
@@ -292,6 +339,13 @@ TAKEN_UP = {
     "absent too long ago": (attrs.evolve(ABANDONED, sent=(sent(-700.0),)), [Resumed(at=0.0), read(0.1, [])], Verdict.UNKNOWN),
     "definite noes only": (attrs.evolve(CREATE, sent=(sent(end=SentEnd(kind="not applied")),)), [Resumed(at=1.0), read(1.1, [])], Send),
     "answered before the restart": (attrs.evolve(CREATE, sent=(sent(end=SentEnd(kind="applied")),)), [Resumed(at=1.0), read(1.1, [])], Verdict.APPLIED),
+    "answered before the restart: a read for its value": (ANSWERED_BEFORE, [Resumed(at=1.0)], Read),
+    "answered before the restart, and the read failed": (ANSWERED_BEFORE, [Resumed(at=1.0), failed(1.1)], Verdict.APPLIED),
+    "answered before the restart, without a reader": (attrs.evolve(TEAM, sent=(YES,)), [Resumed(at=1.0)], Verdict.APPLIED),
+    "created after the send was over": (ABANDONED, [Resumed(at=100.0), read(100.1, [hook(90.0)])], Send),
+    "undated, created after all was over": (UNDATED, [Resumed(at=100.0), read(151.0, [hook(150.0)])], Verdict.UNKNOWN),
+    "undated, created before all was over": (UNDATED, [Resumed(at=100.0), read(151.0, [hook(140.0)])], Verdict.UNKNOWN),
+    "sent at no known latest": (attrs.evolve(CREATE, sent=(Sent(earliest=AHEAD, attempt_timeout=30.0),)), [Resumed(at=1.0), read(1.1, [hook()])], Wait),
     "shown by the proof, so not of the second send": (ABANDONED, [Resumed(at=300.0), read(300.1, [hook(300.0)]), lost(300.2), read(300.3, [hook(300.0)])], Wait),
     "shown by the proof, and nothing else": (ABANDONED, [Resumed(at=300.0), read(300.1, [hook(300.0)]), lost(300.2), read(315.3, [hook(300.0)])], Verdict.NOT_APPLIED),
     "shown by a proof of the process before": (attrs.evolve(ABANDONED, strangers=("wh_1",)), [Resumed(at=1.0), read(1.1, [hook()])], Wait),
@@ -308,6 +362,67 @@ def test_taken_up_again(of, history, expected):
         assert decision.verdict is expected
     else:
         assert isinstance(decision, expected), decision
+
+
+VALUES = {
+    "answered": (CREATE, [ok()], {"id": "wh_9"}),
+    "already so": (attrs.evolve(DRAFT, baseline=None), [lost(), read(AFTER, journey(name="mine"))], journey(name="mine")),
+    "journey shown": (DRAFT, [lost(), read(0.1, journey(name="mine"))], journey(name="mine")),
+    "update shown": (UPDATE, [lost(), read(0.1, {**HOOK, "description": "mine"})], {**HOOK, "description": "mine"}),
+    "update already so": (attrs.evolve(UPDATE, body={"description": "before"}), [lost(), read(AFTER, HOOK)], HOOK),
+    "create matched": (CREATE, [lost(), read(0.1, [hook()])], hook()),
+    "create tagged": (TAGGED, [lost(), read(0.1, [hook(description=TAG)])], hook(description=TAG)),
+    "deleted": (DELETE, [lost(), read(0.1, status=404)], {"id": "wh_1"}),
+    "answered before the restart, shown": (ANSWERED_BEFORE, [Resumed(at=1.0), read(1.1, [hook()])], hook()),
+    "answered before the restart, already so": (attrs.evolve(DRAFT, baseline=None, sent=(YES,)), [Resumed(at=1.0), read(1.1, journey(name="mine"))], journey(name="mine")),
+    "answered before the restart, not shown": (ANSWERED_BEFORE, [Resumed(at=1.0), read(1.1, [])], None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("of", "history", "value"), VALUES.values(), ids=VALUES)
+def test_value_of_what_is_applied(of, history, value):
+    """The caller is given what the service answered, or what the read showed."""
+    decision = next_of(of, *history)
+    assert isinstance(decision, Done), decision
+    assert (decision.verdict, decision.value) == (Verdict.APPLIED, value)
+
+
+def test_duplicates_by_tag_are_told():
+    """Of several webhooks with our tag the first is ours, the others are told."""
+    tagged = [hook(id=name, description=TAG) for name in ("wh_1", "wh_2", "wh_3")]
+    decision = next_of(TAGGED, lost(), read(0.1, tagged))
+    assert decision.value == tagged[0]
+    assert decision.evidence.duplicates == tuple(tagged[1:])
+
+
+@pytest.mark.parametrize(
+    ("latest", "milliseconds", "placed"),
+    [
+        (1000.5, 999_749, "before"),
+        (1000.5, 999_750, "band"),
+        (1000.5, 1_000_750, "band"),
+        (1000.5, 1_000_751, "after"),
+        (1000.75, 1_000_000, "unsure"),
+        (1000.5, None, "unsure"),
+        (1000.5, True, "unsure"),
+        (None, 1_000_000, "unsure"),
+    ],
+)
+def test_time_placed_against_the_first_send(latest, milliseconds, placed):
+    """The slack widens the band on both sides; one wider than the policy's tells nothing."""
+    first = Sent(earliest=1000.0, latest=latest, attempt_timeout=30.0)
+    known = Known(BY_NAME["webhooks.create"], attrs.evolve(CREATE, sent=(first,)), (Resumed(at=0.0),))
+    assert known.when(milliseconds) == placed
+
+
+def test_absence_after_a_restart_at_the_last_moment_that_it_counts():
+    """It decays from the earliest time of the first send, by the latest that the read can have been at."""
+    reading = read(100.1, [])
+    known = Known(BY_NAME["webhooks.create"], ABANDONED, (Resumed(at=100.0), reading))
+    age = reading.ended + known.bounds.high - ABANDONED.sent[0].earliest
+    for within, decayed in ((age, False), (age - 0.001, True)):
+        of = attrs.evolve(ABANDONED, policy=ReconcilePolicy(absence_within=within))
+        assert Known(known.operation, of, known.history).decayed(reading) is decayed
 
 
 def test_duplicates_of_an_audited_create_are_told():

@@ -67,6 +67,7 @@ def test_graph_with_its_nulls_left_out():
         changed(GRAPH, "edges", source=None),
         {**GRAPH, "nodes": None},
         {**GRAPH, "nodes": []},
+        {"viewport": None, "nodes": [], "edges": GRAPH["edges"]},
         None,
         [],
     ],
@@ -98,6 +99,7 @@ def test_free_form_config_is_compared_as_it_is():
         ("https://[::1]:8443/x", "https://[::1]:8443/x"),
         ("https://me.example:port/", "https://me.example:port/"),
         ("https://[broken", "https://[broken"),
+        ("/in", "/in"),
     ],
 )
 def test_normal_url(spelt, normal):
