@@ -3,6 +3,8 @@ Measure what durability costs: items a second with and without a journal, and a 
 
     python -m benchmarks.bench_journal ratio      200 at once against a 20 ms service, interleaved, on SQLite
     python -m benchmarks.bench_journal million    1,000,000 writes to a service that answers at once
+    python -m benchmarks.bench_journal postgres   the same ratio with a journal in PostgreSQL, one worker
+    python -m benchmarks.bench_journal workers    two workers against one, where the service (10 at once, 50 ms) is the limit
 """
 
 from __future__ import annotations
@@ -115,14 +117,14 @@ async def journaled(url, n, at_once, path):
         return n / (time.perf_counter() - started)
 
 
-async def ratio(n=4000, rounds=5, at_once=200, latency=0.02):
-    """Print the median of journaled / plain, interleaved."""
+async def ratio(n=4000, rounds=5, at_once=200, latency=0.02, journal=None):
+    """Print the median of journaled / plain, interleaved; *journal* gives the address of each round's."""
     ratios = []
     with tempfile.TemporaryDirectory() as folder:
         async with service(latency) as url:
             for number in range(rounds):
                 a = await plain(url, n, at_once)
-                b = await journaled(url, n, at_once, Path(folder) / f"{number}.db")
+                b = await journaled(url, n, at_once, journal(number) if journal else Path(folder) / f"{number}.db")
                 ratios.append(b / a)
                 print(f"plain {a:7.0f}/s   journaled {b:7.0f}/s   ratio {b / a:.2f}")
     print(f"median ratio {statistics.median(ratios):.2f}")
@@ -147,6 +149,48 @@ async def million(n=1_000_000, at_once=200):
         return peak, size / n
 
 
+async def postgres(n=4000, rounds=5):
+    """Print the ratio with a journal in PostgreSQL."""
+    from tests.batch.database import database
+
+    return await ratio(n, rounds, journal=lambda number: database().journal(f"bench{number}"))
+
+
+async def workers(n=3000):
+    """Print how much faster two processes are than one, each bounded by the service: 10 at once, 50 ms."""
+    from tests.batch.database import database
+
+    rates = []
+    async with service(0.05) as url:
+        for many in (1, 2):
+            address = database().journal(f"workers{many}")
+            children = [await worker(url, address, n if first else 0) for first in (True, False)[:many]]
+            rates.append(float((await children[0].stdout.readline()).split()[0]))
+            for child in children:
+                if child.returncode is None:
+                    child.kill()
+                await child.wait()
+            print(f"{many} at work: {rates[-1]:.0f}/s", flush=True)
+    print(f"two workers are {rates[1] / rates[0]:.2f} times as fast as one")
+    return rates[1] / rates[0]
+
+
+async def worker(url, address, n):
+    return await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "benchmarks.bench_journal", "worker", url, address, str(n), stdout=asyncio.subprocess.PIPE
+    )  # fmt: skip
+
+
+async def work(url, address, n):
+    """Hand *n* writes out and work on them, 10 at once, or (none) only work."""
+    async with client_for(url, 40) as client:
+        async with Batch.open(address, client, concurrency=10, on_secret=lambda _key, _hook: None) as batch:
+            started = time.perf_counter()
+            async for _ in batch.run(writes(client, n)) if n else batch.work():
+                pass
+            print(n / (time.perf_counter() - started), flush=True)
+
+
 def memory():
     with open("/proc/self/statm", "rb") as file:
         return int(file.read().split()[1]) * resource.getpagesize() / 2**20
@@ -158,6 +202,12 @@ if __name__ == "__main__":
             asyncio.run(serve(float(latency)))
         case ["ratio", *number]:
             asyncio.run(ratio(*map(int, number)))
+        case ["postgres", *number]:
+            asyncio.run(postgres(*map(int, number)))
+        case ["workers", *number]:
+            asyncio.run(workers(*map(int, number)))
+        case ["worker", url, address, number]:
+            asyncio.run(work(url, address, int(number)))
         case ["million", *number]:
             asyncio.run(million(*map(int, number)))
         case _:

@@ -22,7 +22,6 @@ from invsvc_async.settling import check_scope, request_of
 if TYPE_CHECKING:
     from invsvc_async.batch.items import Item
     from invsvc_async.batch.results import Result
-    from invsvc_async.batch.slots import Limit
     from invsvc_async.outcome import Outcome
     from invsvc_async.reconcile.evidence import History
     from invsvc_async.reconcile.intent import Intent
@@ -40,11 +39,12 @@ class Engine:
     to be found out about.
     """
 
-    def __init__(self, view: View, *, limit: Limit, rate: float | None, most: int, same_mode: bool) -> None:
-        self._view, self._most, self._same_mode = view, most, same_mode
+    def __init__(self, view: View, *, concurrency: int, rate: float | None, same_mode: bool) -> None:
+        self._view, self._same_mode = view, same_mode
+        self._most = 8 * concurrency + 64
         self._clock = view.session.clock
         self._loop = asyncio.get_running_loop()
-        self._slots = Slots(limit, rate, self._fill)
+        self._slots = Slots(concurrency, rate, self._fill)
         self._ready: deque[Item] = deque()
         self._lines: dict[str, deque[Item]] = {}  # of one thing; the first is ready or under way
         self._tasks: set[asyncio.Task[None]] = set()

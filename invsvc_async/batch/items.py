@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import inspect
 import time
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
 
 import attrs
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     from invsvc_async.batch.pack import Commons
     from invsvc_async.batch.slots import Slots
+    from invsvc_async.limits import Lane
     from invsvc_async.outcome import Outcome
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.session import Request
@@ -144,7 +146,7 @@ class Item:
             done_at=time.time_ns() // 1_000_000,
         )
         await self.entries.put(entry)
-        self.result = Result.of(entry, outcome)
+        self.result = Result.of(entry, record, outcome)
 
     async def aclose(self) -> None:
         """Stay: the entries are the batch's."""
@@ -176,12 +178,7 @@ class ItemView(View):
     item: Item
 
     async def exchange(
-        self,
-        request: Request,
-        *,
-        deadline: float,
-        lane: Literal["call", "settle"] = "call",
-        not_after: float | None = None,
+        self, request: Request, *, deadline: float, lane: Lane = "call", not_after: float | None = None
     ) -> Exchange:
         """Make the record of one request, a write's to be let out only while the lease lasts."""
         record = await super().exchange(request, deadline=deadline, lane=lane, not_after=not_after)
@@ -190,23 +187,18 @@ class ItemView(View):
             record.not_after = until if not_after is None else min(until, not_after)
         return record
 
-    async def attempt(
-        self,
-        request: Request,
-        *,
-        deadline: float,
-        lane: Literal["call", "settle"] = "call",
-        not_after: float | None = None,
-        exchange: Exchange | None = None,
-    ) -> Exchange:
-        """Put *request* on the wire, as :class:`View` does."""
-        put = super().attempt
+    def send(self, request: Request, exchange: Exchange) -> Awaitable[Exchange]:
+        """Put *exchange* on the wire, as :class:`View` does; a write's takes a place for as long as it lasts."""
+        sending = super().send
         if request.operation.kind is not Kind.WRITE:
-            return await put(request, deadline=deadline, lane=lane, not_after=not_after, exchange=exchange)
+            return sending(request, exchange)
+        return self._in_a_place(partial(sending, request, exchange))
+
+    async def _in_a_place(self, send: Callable[[], Awaitable[Exchange]]) -> Exchange:
         await self.item.enter()
         try:
-            record = await put(request, deadline=deadline, lane=lane, not_after=not_after, exchange=exchange)
-            self.item.learn(record)
-            return record
+            exchange = await send()
+            self.item.learn(exchange)
+            return exchange
         finally:
             self.item.leave()

@@ -123,9 +123,11 @@ class Result:
         return False if self.verdict in (Verdict.NOT_APPLIED, Verdict.REFUSED) else None
 
     @classmethod
-    def of(cls, entry: Entry, outcome: Outcome[Any] | None = None) -> Result:  # Any: of any operation
-        """Make the result of an entry that is done."""
-        record = decoded(entry.outcome)
+    def of(
+        cls, entry: Entry, record: Record | None = None, outcome: Outcome[Any] | None = None
+    ) -> Result:  # Any: of any operation
+        """Make the result of an entry that is done; *record* is what its outcome holds, where that is known."""
+        record = record or decoded(entry.outcome)
         verdict = Verdict(entry.verdict)
         answered = record.basis == "answered" and verdict is Verdict.APPLIED
         return cls(

@@ -17,7 +17,6 @@ from invsvc_async.batch.intake import Intake, chunks
 from invsvc_async.batch.items import Item
 from invsvc_async.batch.pack import Packed, unpack
 from invsvc_async.batch.results import Progress
-from invsvc_async.batch.slots import Steady
 from invsvc_async.errors import JournalError
 from invsvc_async.settling import request_of
 
@@ -104,9 +103,8 @@ class Run:
         batch = self._batch
         engine = self._engine = Engine(
             batch.client._view,  # noqa: SLF001 - one package
-            limit=Steady(batch.concurrency),
+            concurrency=batch.concurrency,
             rate=batch.rate,
-            most=8 * batch.concurrency + 64,
             same_mode=batch.same_mode,
         )
         self._began = asyncio.get_running_loop().time()

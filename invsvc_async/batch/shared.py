@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SharedRun"]
 
-CHUNK = 500  # writes handed out together
+CHUNK = 200  # writes handed out together
 AHEAD = 40  # chunks that may wait in the queue before the input is held up
 _POLL = 0.2  # s between looks for work
 _BEATS = 4  # signs of life in the time after which a silent worker counts as dead

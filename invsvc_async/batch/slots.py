@@ -7,51 +7,33 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
+
+from invsvc_async.limits import Knee
+from invsvc_async.reconcile.evidence import End
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from invsvc_async.transport import Exchange
+    from invsvc_async.exchange import Exchange
 
-__all__ = ["Limit", "Slots", "Steady"]
+__all__ = ["Slots"]
 
+_AT_FIRST = 16  # places to begin with: the knee is found from there
 _BURST = 0.05  # s of pace that may be made up for: timers are not exact
-
-
-class Limit(Protocol):
-    """How many may be in flight at once, as learnt from how requests went."""
-
-    @property
-    def places(self) -> int:
-        """The number now, 1 at least."""
-        ...
-
-    def observe(self, seconds: float, *, refused: bool, in_flight: int) -> None:
-        """Learn from one request: its time, whether it was refused for its rate, how many were in flight."""
-        ...
-
-
-class Steady:
-    """The same number throughout."""
-
-    def __init__(self, places: int) -> None:
-        self.places = places
-
-    def observe(self, seconds: float, *, refused: bool, in_flight: int) -> None:
-        """Learn nothing."""
 
 
 class Slots:
     """
-    The places of one batch.  *rate* is sends a second, spread evenly; *on_room* is called when there may be
-    room again.
+    The places of one batch: as many as the service takes without queueing, *most* at most.  *rate* is sends
+    a second, spread evenly; *on_room* is called when there may be room again.
 
     A write that is sent again goes before those that have not begun, so that what is under way ends first.
     """
 
-    def __init__(self, limit: Limit, rate: float | None, on_room: Callable[[], None]) -> None:
-        self._limit = limit
+    def __init__(self, most: int, rate: float | None, on_room: Callable[[], None]) -> None:
+        self._knee = Knee(most=most)
+        self._knee.size = min(most, _AT_FIRST)
         self._gap = self._whole_gap = 1 / rate if rate else 0.0
         self._on_room = on_room
         self._loop = asyncio.get_running_loop()
@@ -89,12 +71,14 @@ class Slots:
         refused = exchange.status == 429
         if refused and retry_after is not None:
             self._due = max(self._due, self._loop.time() + retry_after)
-        self._limit.observe(exchange.ended - exchange.started, refused=refused, in_flight=self.in_use)
+        if exchange.end is End.ANSWERED or (exchange.end is End.LOST and exchange.timed_out):
+            refused = refused or exchange.timed_out
+            self._knee.note(exchange.started, exchange.ended, refused=refused, in_flight=self.in_use)
 
     @property
     def free(self) -> int:
         """How many places are free."""
-        return max(self._limit.places - self.in_use, 0)
+        return max(self._knee.size - self.in_use, 0)
 
     def share(self, part: float) -> None:
         """Take *part* of the pace, more than 0."""
@@ -106,7 +90,7 @@ class Slots:
             self._timer.cancel()
 
     def _try(self) -> bool:
-        if self.in_use >= self._limit.places:
+        if self.in_use >= self._knee.size:
             return False
         now = self._loop.time()
         if now < self._due:

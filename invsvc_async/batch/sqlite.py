@@ -47,6 +47,7 @@ _ALL = f"seq, {', '.join(_COLUMNS)}"
 _CHANGES = ", ".join(f"{name} = excluded.{name}" for name in _COLUMNS if name != "key")
 _UPSERT = f"INSERT INTO entries ({', '.join(_COLUMNS)}) VALUES "  # noqa: S608 - our own text
 _CONFLICT = f" ON CONFLICT (key) DO UPDATE SET {_CHANGES}"
+_PATIENCE = 2.0  # s for which a lock of another program is waited for
 _row = attrgetter(*_COLUMNS)
 _ROWS_AT_ONCE = 64  # 64 x 11 values: below the 999 that old builds of SQLite take
 
@@ -129,7 +130,7 @@ class SqliteEntries:
             if not self._reading:
                 os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
                 self.path.chmod(0o600)
-            connection = sqlite3.connect(self.path, timeout=5.0, isolation_level=None)
+            connection = sqlite3.connect(self.path, timeout=_PATIENCE, isolation_level=None)
         except (OSError, sqlite3.Error) as error:
             raise in_words(str(self.path), error) from error
         try:

@@ -132,20 +132,25 @@ class Writer:
         return jobs
 
     def _commit(self, connection: sqlite3.Connection, jobs: list[_Job]) -> None:
+        """Commit *jobs* together; if that fails, each by itself, so that none fails for another's sake."""
         try:
             connection.execute("BEGIN")
             self._run(connection, jobs)
             connection.execute("COMMIT")
         except BaseException as error:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            if isinstance(error, Exception) and len(jobs) > 1:
+                for job in jobs:
+                    self._commit(connection, [job])
+                return
             failure = in_words(self._name, error)
             for job in jobs:
                 job.error = failure
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
-            if not isinstance(error, sqlite3.Error):
+            if not isinstance(error, Exception):
+                self._tell(_resolve, jobs)
                 raise
-        finally:
-            self._tell(_resolve, jobs)
+        self._tell(_resolve, jobs)
 
     def _run(self, connection: sqlite3.Connection, jobs: list[_Job]) -> None:
         rows: dict[str, tuple[Any, ...] | None] = {}

@@ -22,7 +22,7 @@ from invsvc_async.batch.items import Item, ItemView
 TRANSITIONS = {  # name: (class, method, before it or after)
     "before it is stored": (Item, "sending", "before"),
     "stored and not sent": (Item, "sending", "after"),
-    "answered": (ItemView, "attempt", "after"),
+    "answered": (ItemView, "_in_a_place", "after"),
     "before it is done": (Item, "settled", "before"),
     "done": (Item, "settled", "after"),
 }

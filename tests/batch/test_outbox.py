@@ -212,3 +212,55 @@ async def test_thread_that_dies_fails_who_waits(service, tmp_path):
         with pytest.raises(JournalError, match="SystemExit"):
             await client.webhooks.create(**HOOK).outcome()
     assert service.arrivals("webhooks.create") == 0
+
+
+async def test_row_that_cannot_be_stored_fails_alone(tmp_path):
+    """What is committed together fails one by one: a row that cannot be stored takes no other with it."""
+    from invsvc_async.batch.entries import Entry, State
+    from invsvc_async.batch.sqlitebatch import SqliteBatch
+
+    entries = SqliteBatch(tmp_path / "run.db")
+    await entries.open()
+    good, bad = (
+        entries.put(Entry(key=key, state=State.TO_DO, operation="teams.create", done_at=number))
+        for key, number in (("a", 1), ("b", 2**70))
+    )
+    await asyncio.wait([good, bad])
+    assert (good.exception(), [each.key for each in await entries.not_done(0, 9)]) == (None, ["a"])
+    assert isinstance(bad.exception(), JournalError)
+    await entries.aclose()
+
+
+async def test_corrupt_page_is_told(service, client, tmp_path):
+    """A page that is damaged ends the run in words, with nothing sent."""
+    from invsvc_async.batch import Batch
+
+    path = tmp_path / "run.db"
+    writes = [
+        client.webhooks.create(url=f"https://a.example/{i}", events=["invoice.created"]) for i in range(200)
+    ]
+    async with Batch.open(path, client, on_secret=lambda _key, _hook: None) as batch:
+        async for _ in batch.run(writes):
+            pass
+    content = bytearray(path.read_bytes())
+    content[4096:] = b"\xa5" * (len(content) - 4096)
+    path.write_bytes(content)
+    sent = service.arrivals("webhooks.create")
+    with pytest.raises(JournalError, match="damaged"):
+        async with Batch.open(path, client) as batch:
+            async for _ in batch.run([client.webhooks.create(**HOOK)]):
+                pass
+    assert service.arrivals("webhooks.create") == sent
+
+
+async def test_file_that_another_program_locks(tmp_path):
+    """A file that another program has locked is refused in words, after a wait that is short."""
+    path = tmp_path / "outbox.db"
+    assert await kept(path) == []
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("PRAGMA locking_mode = EXCLUSIVE")
+    other.execute("BEGIN EXCLUSIVE")
+    with pytest.raises(JournalError, match="another program is using the file"):
+        await Outbox(path).open()
+    other.close()
+    assert await kept(path) == []

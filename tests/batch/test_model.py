@@ -1,0 +1,147 @@
+"""A model of the journal: whatever is done, and wherever it is killed, what was said to be stored is there."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+from pathlib import Path
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from invsvc_async import Verdict
+from invsvc_async.batch.entries import Entry, State
+from invsvc_async.batch.sqlitebatch import SqliteBatch
+
+KEYS = st.sampled_from("abcdef")
+ENDS = st.sampled_from(list(Verdict))
+
+
+def entry(key, state, run=1, verdict=None):
+    done = {"verdict": str(verdict), "outcome": "{}", "done_at": 1} if verdict else {}
+    intent = None if verdict is Verdict.APPLIED else '{"sent":[1],"body":{}}'
+    return Entry(
+        key=key, content=key.encode(), state=state, run=run, operation="teams.create", intent=intent, **done
+    )
+
+
+class Journal(RuleBasedStateMachine):
+    """
+    Entries go from to do to sending to done; a crash takes the file as it is on the disk at that moment.
+
+    What is awaited must be there afterwards; what was only asked for may be, whole, in the order of asking.
+    """
+
+    def __init__(self):
+        super().__init__()
+        self.loop = asyncio.new_event_loop()
+        self.folder = Path(tempfile.mkdtemp())
+        self.number = 0
+        self.stored: dict[str, tuple[State, str | None]] = {}
+        self.asked: list[tuple[str, State, str | None]] = []
+        self.open(self.folder / "0.db")
+
+    def open(self, path):
+        self.path, self.entries = path, SqliteBatch(path)
+        self.loop.run_until_complete(self.entries.open())
+
+    def teardown(self):
+        self.loop.run_until_complete(self.entries.aclose())
+        self.loop.close()
+        shutil.rmtree(self.folder)
+
+    def found(self):
+        async def read():
+            done = await self.entries.done(None, 0, 100)
+            return [*done, *await self.entries.not_done(0, 100)]
+
+        return {each.key: (each.state, each.verdict) for each in self.loop.run_until_complete(read())}
+
+    def flush(self):
+        """Take what was asked for as stored: a read waits for it."""
+        for key, state, verdict in self.asked:
+            self.stored[key] = state, verdict
+        self.asked = []
+
+    async def put(self, each, *, waits):
+        done = self.entries.put(each)
+        if waits:
+            await done
+
+    def change(self, key, state, verdict=None, *, waits):
+        self.loop.run_until_complete(self.put(entry(key, state, verdict=verdict), waits=waits))
+        self.asked.append((key, state, None if verdict is None else str(verdict)))
+        if waits:
+            self.flush()
+
+    @rule(key=KEYS, waits=st.booleans())
+    def send(self, key, waits):
+        if self.stored.get(key, (State.TO_DO,))[0] is not State.DONE:
+            self.change(key, State.SENDING, waits=waits)
+
+    @rule(key=KEYS, verdict=ENDS, waits=st.booleans())
+    def end(self, key, verdict, waits):
+        self.change(key, State.DONE, verdict, waits=waits)
+
+    @rule(key=KEYS)
+    def shelve(self, key):
+        self.entries.shelve(entry(key, State.TO_DO))
+        self.asked.append((key, State.TO_DO, None))
+
+    @rule(verdict=ENDS.filter(lambda verdict: verdict is not Verdict.APPLIED))
+    def retry(self, verdict):
+        count = self.loop.run_until_complete(self.entries.reopen(verdict, keep_sends=True))
+        self.flush()
+        again = [key for key, (_, said) in self.stored.items() if said == str(verdict)]
+        assert count == len(again)
+        self.stored.update(dict.fromkeys(again, (State.TO_DO, None)))
+
+    @rule(keys=st.lists(KEYS, min_size=1, unique=True), run=st.integers(1, 9))
+    def feed(self, keys, run):
+        marks = self.loop.run_until_complete(self.entries.marks(keys, run))
+        self.flush()
+        assert set(marks) == set(keys) & set(self.stored)
+        assert all(
+            mark.content == key.encode() and mark.state == self.stored[key][0] for key, mark in marks.items()
+        )
+
+    @rule()
+    def close_and_open(self):
+        self.loop.run_until_complete(self.entries.aclose())
+        self.flush()
+        self.open(self.path)
+
+    @rule()
+    def crash(self):
+        """Go on with the file and its log as they are on the disk now, the writer perhaps in the middle of a commit."""
+        self.number += 1
+        path = self.folder / f"{self.number}.db"
+        for end in ("-wal", ""):  # the log first: a checkpoint must not move what the copy then lacks
+            source = self.path.with_name(self.path.name + end)
+            if source.exists():
+                shutil.copy(source, path.with_name(path.name + end))
+        self.loop.run_until_complete(self.entries.aclose())
+        self.open(path)
+        found = self.found()
+        possible = [dict(self.stored)]
+        for key, state, verdict in self.asked:
+            possible.append({**possible[-1], key: (state, verdict)})
+        assert found in possible
+        self.stored, self.asked = found, []
+
+    @precondition(lambda self: not self.asked)
+    @invariant()
+    def holds_what_was_stored(self):
+        assert self.found() == self.stored
+
+
+TestJournal = Journal.TestCase
+TestJournal.settings = settings(
+    max_examples=25,
+    stateful_step_count=25,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    derandomize=True,
+)
