@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from invsvc_async.errors import TransportError
     from invsvc_async.gate import Gate
 
-__all__ = ["CutError", "Download", "failure", "in_words", "inflate", "whole_body"]
+__all__ = ["CutError", "Download", "body_at_hand", "failure", "in_words", "inflate", "whole_body"]
 
 
 class CutError(OwnError):
@@ -98,14 +98,31 @@ async def whole_body(response: aiohttp.ClientResponse, *, cap: int) -> bytes:
     if not _is_framed(response):
         raise _unmarked()
     content = response.content
-    # A short body is there with its head, and needs no coroutine.
-    body = content.read_nowait() if content.is_eof() else await content.readany()
+    body = await content.readany()
     if not content.at_eof() and len(body) <= cap:
         parts, left = [body], cap - len(body)
         while left >= 0 and not content.at_eof():
             parts.append(await content.readany())
             left -= len(parts[-1])
         body = b"".join(parts)
+    return _unfolded(response, body, cap)
+
+
+def body_at_hand(response: aiohttp.ClientResponse, *, cap: int) -> bytes | None:
+    """
+    Return the body, unfolded, if it all came with the head, as short ones do; else ``None``.
+
+    Raises:
+        CutError: As :func:`whole_body`.
+
+    """
+    content = response.content
+    return (
+        _unfolded(response, content.read_nowait(), cap) if content.is_eof() and _is_framed(response) else None
+    )
+
+
+def _unfolded(response: aiohttp.ClientResponse, body: bytes, cap: int) -> bytes:
     if len(body) > cap:
         raise _too_long(cap)
     coding = response.headers.get(hdrs.CONTENT_ENCODING)

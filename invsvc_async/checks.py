@@ -88,7 +88,7 @@ def are_parameters(query: Mapping[str, str], operation: Operation, names: Parame
 def _place(
     parameter: Parameter, value: object, checked: Checked, names: ParameterNames, problems: Problems
 ) -> None:
-    wire = wire_name(parameter, names)
+    wire = parameter.wire if parameter.assumed is None else wire_name(parameter, names)
     if wire is None:
         off = f"ParameterNames.{parameter.assumed} is None, so it cannot be asked for"
         problems.append(f"{parameter.name}: {off}")

@@ -189,7 +189,7 @@ class Driver(Generic[T]):
             intent = stored(self.operation, self.intent, self.history, send=send, at=started)
             await self.journal.sending(_with_mode(intent, livemode=self.session.livemode))
         try:
-            await self.view.attempt(self.request, deadline=deadline, exchange=exchange)
+            await self.view.send(self.request, exchange)
         finally:
             if exchange.end is not None:
                 self._add(self._attempt(exchange, send))

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from functools import cache
 from math import isfinite
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
@@ -39,7 +40,7 @@ def quoted(text: str) -> str:
 
 
 def _id(parameter: Parameter, value: Any, problems: Problems) -> str:
-    if isinstance(value, Model) and type(value).__name__ == parameter.bearer:
+    if not isinstance(value, str) and isinstance(value, Model) and type(value).__name__ == parameter.bearer:
         try:
             value = getattr(value, "id")  # noqa: B009 - the row says that this model has one
         except FieldError as error:
@@ -48,12 +49,17 @@ def _id(parameter: Parameter, value: Any, problems: Problems) -> str:
     if not isinstance(value, str):
         problems.append(f"{parameter.name}: is {kind_of(value)}, not {_wanted(parameter)}")
     elif parameter.pattern is not None:
-        if re.fullmatch(parameter.pattern, value) is None:
+        if _matcher(parameter.pattern)(value) is None:
             problems.append(f"{parameter.name}: {quoted(value)} does not match ^{parameter.pattern}$")
     elif not is_segment(value):
         wanted = "a text that is not empty, without slashes and control characters"
         problems.append(f"{parameter.name}: {quoted(value)} is no id ({wanted})")
     return str(value)
+
+
+@cache
+def _matcher(pattern: str) -> Callable[[str], re.Match[str] | None]:
+    return re.compile(pattern).fullmatch
 
 
 def _wanted(parameter: Parameter) -> str:

@@ -9,6 +9,7 @@ middleware does the same just before its head leaves, and costs less.
 from __future__ import annotations
 
 import select
+from math import inf
 from typing import TYPE_CHECKING, Any, cast
 
 import aiohttp
@@ -60,6 +61,7 @@ class Gate(aiohttp.Payload):
         self.opened = False
         self.refusal: str | None = None
         self.transport: asyncio.Transport | None = None  # what it let the request out to
+        self.until = inf  # when the transport's alarm ends the wait
         self.scope: Scope | None = None  # what bounds the wait at this moment
 
     def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
@@ -155,13 +157,18 @@ class Gate(aiohttp.Payload):
         """Let nothing out from now on: on Python 3.11 the body's writer may not have run yet."""
         self._sealed = True
 
+    def expire(self) -> None:
+        """End the wait of this moment, if there is one, as a timeout does."""
+        if self.scope is not None:
+            self.scope.expire()
+
     def interrupt(self) -> None:
         """Seal, and end the wait of this moment as a timeout would; without one, drop the connection."""
         self.seal()
         if self.scope is None:
             self.drop(force=True)
         else:
-            self.scope.expire()
+            self.expire()
 
     def drop(self, *, force: bool = False) -> None:
         """

@@ -18,8 +18,8 @@ class Scope:
     """
     ``with Scope(loop, deadline):`` ends what is awaited within as a ``TimeoutError`` at *deadline*.
 
-    *deadline* is of the clock of *loop*, in seconds; :meth:`expire` ends it at once.  A cancellation by
-    anybody else goes up as it is.
+    *deadline* is of the clock of *loop*, in seconds, and needs a timer unless it is ``inf``; :meth:`expire`
+    ends the wait at once.  A cancellation by anybody else goes up as it is.
     """
 
     __slots__ = ("_before", "_deadline", "_expired", "_loop", "_task", "_timer")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import re
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Literal, TypeVar
 from urllib.parse import quote, urlencode
@@ -27,11 +28,12 @@ from invsvc_async.transport import CODINGS, Exchange, Transport
 from invsvc_async.turns import Listings, Turns
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping
 
     from invsvc_async.clock import Clock
     from invsvc_async.credentials import Credential
     from invsvc_async.journal import Journal
+    from invsvc_async.limits import Lane
     from invsvc_async.operations import Operation
     from invsvc_async.quota import RetryQuota
     from invsvc_async.reconcile.evidence import Wire
@@ -48,9 +50,12 @@ T = TypeVar("T")
 UNSETTLED_KEPT = 10_000
 CLAIMS_KEPT = 50_000
 HEADERS_KEPT = 16
+_UNRESERVED = re.compile(
+    r"[A-Za-z0-9_-]+"
+).fullmatch  # what quoting leaves as it is, and most ids are made of
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, slots=False)  # a frozen class with slots takes three times as long to fill
 class Request:
     """What is asked of the service: an operation with its values, before any header."""
 
@@ -228,40 +233,42 @@ class View:
         """Tell the value of the Connect parameter, where one is sent."""
         return (request.team or self.team) if request.operation.connect else None
 
-    async def attempt(
-        self,
-        request: Request,
-        *,
-        deadline: float,
-        lane: Literal["call", "settle"] = "call",
-        not_after: float | None = None,
-        exchange: Exchange | None = None,
-    ) -> Exchange:
+    def attempt(self, request: Request, *, deadline: float, lane: Lane = "call") -> Awaitable[Exchange]:
         """
-        Put *request* on the wire once and return the record of it; raises nothing of the network's.
+        Put *request* on the wire once and give the record of it; raises nothing of the network's.
 
-        *deadline* is of the event loop's clock.  A caller that must know the end even when cancelled hands in
-        its own *exchange*, made by :meth:`exchange`.
+        *deadline* is of the event loop's clock.  There is no coroutine here where the token is at hand: each
+        one on the way is resumed with the answer.
         """
-        record = exchange or await self.exchange(request, deadline=deadline, lane=lane, not_after=not_after)
-        await self.session.transport.send(record)
-        if self.session.on_attempt is not None:
-            self._report(request, record)
-        return record
+        if self.session.credential.ready is None and request.operation.credentials:
+            return self._attempt_with_token(request, deadline, lane)
+        return self.send(request, self._record(request, deadline=deadline, lane=lane, not_after=None))
+
+    def send(self, request: Request, exchange: Exchange) -> Awaitable[Exchange]:
+        """Put *exchange*, of *request*, on the wire: its end is there even for a caller that is cancelled."""
+        sending = self.session.transport.send(exchange)
+        return sending if self.session.on_attempt is None else self._reported(request, sending)
+
+    async def _attempt_with_token(self, request: Request, deadline: float, lane: Lane) -> Exchange:
+        return await self.send(request, await self.exchange(request, deadline=deadline, lane=lane))
+
+    async def _reported(self, request: Request, sending: Awaitable[Exchange]) -> Exchange:
+        exchange = await sending
+        self._report(request, exchange)
+        return exchange
 
     async def exchange(
-        self,
-        request: Request,
-        *,
-        deadline: float,
-        lane: Literal["call", "settle"] = "call",
-        not_after: float | None = None,
+        self, request: Request, *, deadline: float, lane: Lane = "call", not_after: float | None = None
     ) -> Exchange:
-        """Make the record of one request, with its address, headers and body."""
+        """Make the record of one request, with address, headers and body; fetch a token first if need be."""
+        if request.operation.credentials and self.session.credential.ready is None:
+            await self.session.credential.header()
+        return self._record(request, deadline=deadline, lane=lane, not_after=not_after)
+
+    def _record(self, request: Request, *, deadline: float, lane: Lane, not_after: float | None) -> Exchange:
         session, operation = self.session, request.operation
-        write, authorization = operation.kind is Kind.WRITE, None
-        if operation.credentials:
-            authorization = session.credential.ready or await session.credential.header()
+        write = operation.kind is Kind.WRITE
+        authorization = session.credential.ready if operation.credentials else None
         return Exchange(
             method=request.method or operation.method,
             url=self.url(request),
@@ -280,7 +287,8 @@ class View:
         if path is None:
             path = request.operation.path
             for name, value in request.path.items():
-                path = path.replace(f"{{{name}}}", quote(value, safe=""))
+                text = value if _UNRESERVED(value) else quote(value, safe="")
+                path = path.replace(f"{{{name}}}", text)
         team = self.team_of(request)
         query = {**request.query, "team": team} if team else request.query
         text = (

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal
 import aiohttp
 from aiohttp import hdrs
 
-from invsvc_async.answers import Download, failure, in_words, whole_body
+from invsvc_async.answers import Download, body_at_hand, failure, in_words, whole_body
 from invsvc_async.clock import SystemClock
 from invsvc_async.errors import ConfigurationError
 from invsvc_async.exchange import Exchange
@@ -26,7 +26,7 @@ from invsvc_async.reconcile.evidence import End
 
 if TYPE_CHECKING:
     import ssl as tls
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Awaitable
 
     from invsvc_async.clock import Clock
 
@@ -35,6 +35,7 @@ __all__ = ["Download", "Exchange", "Transport"]
 MAX_RESPONSE_BYTES = 64 * 2**20
 CODINGS = {True: "identity", False: "gzip, deflate"}  # to accept; by whether it writes
 _KEEP_IDLE = 10.0  # s, well below the usual 15 of servers: a write that meets the server's close is LOST
+_SHORTEST_WATCH = 0.005  # s between two rings of the alarm: how late a deadline may be kept
 _NEVER_BY_DEFAULT = (hdrs.EXPECT, hdrs.CONTENT_LENGTH, hdrs.TRANSFER_ENCODING, hdrs.CONTENT_ENCODING)
 
 
@@ -76,10 +77,12 @@ class Transport:
         self._closed = False
         self._in_flight: set[Gate] = set()
         self._emptied = asyncio.Event()
+        self._rings = inf  # when the alarm rings, at the soonest deadline in flight or before it
+        self._alarm: asyncio.TimerHandle | None = None
 
-    async def send(self, exchange: Exchange) -> None:
+    async def send(self, exchange: Exchange) -> Exchange:
         """
-        Send *exchange* once and fill in how it ended; nothing is raised for the network's sake.
+        Send *exchange* once, fill in how it ended and give it back; nothing is raised for the network's sake.
 
         Raises:
             ConfigurationError: The transport is closed or belongs to another event loop, or its borrowed
@@ -91,13 +94,19 @@ class Transport:
         gate = self._gate(exchange)
         limiter, lane = self._limiter, exchange.lane
         try:
-            with gate.bounded(exchange.deadline) as gate.scope:
+            with gate.bounded(inf) as gate.scope:
+                gate.until = exchange.deadline
+                self._watch(gate.until)
                 if not limiter.enter(lane):
                     await limiter.wait(lane)
                 try:
                     response = await self._request(session, gate)
                     try:
-                        exchange.answer = await whole_body(response, cap=self._cap)
+                        _hear(gate, response)
+                        answer = body_at_hand(response, cap=self._cap)
+                        exchange.answer = (
+                            await whole_body(response, cap=self._cap) if answer is None else answer
+                        )
                         exchange.end = End.ANSWERED
                     finally:
                         _close(response)
@@ -109,6 +118,7 @@ class Transport:
             self._conclude(gate)
             if self._knee is not None:
                 self._learn(self._knee, exchange)
+        return exchange
 
     @asynccontextmanager
     async def stream(self, exchange: Exchange) -> AsyncGenerator[Download]:
@@ -136,6 +146,7 @@ class Transport:
                         await limiter.wait(lane)
                     undo.callback(limiter.leave, lane)
                     response = await self._request(session, gate)
+                    _hear(gate, response)
             except Exception as error:  # noqa: BLE001 - as in send
                 self._explain(gate, error)
                 raise failure(gate) from None
@@ -158,6 +169,8 @@ class Transport:
         self._closed = True
         if in_use:
             await self._interrupt()
+        if self._alarm is not None:
+            self._alarm.cancel()
         if self._session is not None and not self._borrowed:
             await self._session.close()
 
@@ -179,7 +192,7 @@ class Transport:
         session = self._session
         if session is None:
             session = self._session = self._own_session()
-        elif session.closed:
+        elif self._borrowed and session.closed:
             raise ConfigurationError("The aiohttp session given to this client is closed: give an open one.")
         return session
 
@@ -208,13 +221,33 @@ class Transport:
         self._in_flight.add(gate)
         return gate
 
-    async def _request(self, session: aiohttp.ClientSession, gate: Gate) -> aiohttp.ClientResponse:
+    def _watch(self, deadline: float) -> None:
+        """Have the alarm rung by *deadline*: one timer for all calls: one each costs as much as a gate."""
+        if deadline < self._rings and self._loop is not None:
+            if self._alarm is not None:
+                self._alarm.cancel()
+            self._rings, self._alarm = deadline, self._loop.call_at(deadline, self._ring)
+
+    def _ring(self) -> None:
+        """End the waits whose time is over, and set the alarm for the next."""
+        assert self._loop is not None
+        now, soonest = self._loop.time(), inf
+        for gate in self._in_flight:
+            if gate.until <= now:
+                gate.expire()
+            else:
+                soonest = min(soonest, gate.until)
+        self._rings, self._alarm = inf, None
+        # After an outage thousands may be due one by one: each ring looks at all.
+        self._watch(max(soonest, now + _SHORTEST_WATCH) if soonest < inf else inf)
+
+    def _request(self, session: aiohttp.ClientSession, gate: Gate) -> Awaitable[aiohttp.ClientResponse]:
         exchange, headers = gate.exchange, gate.exchange.headers
         gate.refuse_late()
         if hdrs.ACCEPT_ENCODING not in headers:
             headers = {**headers, hdrs.ACCEPT_ENCODING: CODINGS[exchange.write]}
         by_body = exchange.write or exchange.content is not None
-        response = await session.request(
+        return session.request(
             exchange.method,
             exchange.url,
             data=gate if by_body else None,
@@ -225,13 +258,6 @@ class Transport:
             auto_decompress=False,
             middlewares=() if by_body else (gate.let_read,),
         )
-        if not gate.opened:  # Python 3.11: an answer to nothing that was asked, before the body's writer ran
-            gate.seal()
-            _close(response)
-            raise RefusedError("the connection held a stale answer")
-        exchange.status = response.status
-        exchange.answer_headers = response.headers
-        return response
 
     def _explain(self, gate: Gate, error: Exception) -> None:
         exchange = gate.exchange
@@ -260,6 +286,15 @@ class Transport:
         self._in_flight.discard(gate)
         if self._closed and not self._in_flight:
             self._emptied.set()
+
+
+def _hear(gate: Gate, response: aiohttp.ClientResponse) -> None:
+    if not gate.opened:  # Python 3.11: an answer to nothing that was asked, before the body's writer ran
+        gate.seal()
+        _close(response)
+        raise RefusedError("the connection held a stale answer")
+    gate.exchange.status = response.status
+    gate.exchange.answer_headers = response.headers
 
 
 def _close(response: aiohttp.ClientResponse) -> None:

@@ -21,7 +21,7 @@ from invsvc_async.convert.plan import Field, blank_of, enum_in, fields_of
 from invsvc_async.models.common import Model, once
 from invsvc_async.wire.exact import EXACT_UNTIL, UNREADABLE, exact, salvage
 
-__all__ = ["decode_all", "decode_one"]
+__all__ = ["decode_all", "refused", "sound"]
 
 T = TypeVar("T", bound=Model)
 Build: TypeAlias = "Callable[..., Any]"  # of a mirror, and but for WHOLE of its Place
@@ -76,13 +76,14 @@ def decode_all(cls: type[T], raws: Sequence[Raw | bytes]) -> tuple[T, ...]:
     return tuple(made)
 
 
-def decode_one(cls: type[T], raw: Raw | bytes) -> T:
-    """Decode a single item, as :func:`decode_all`."""
-    try:
-        made: T = _decoder_of(cls, _Way.WHOLE)(raw)
-    except UNREADABLE as refusal:
-        made, _ = _retried(cls, raw, _Way.WHOLE, refusal)
-    return made
+def sound(cls: type[Model]) -> One:
+    """Give what decodes an item by the quickest way, and raises one of UNREADABLE where that refuses it."""
+    return _decoder_of(cls, _Way.WHOLE)
+
+
+def refused(cls: type[T], raw: Raw | bytes, refusal: Exception) -> T:
+    """Decode an item that :func:`sound` refused."""
+    return _retried(cls, raw, _Way.WHOLE, refusal)[0]
 
 
 def _retried(cls: type[T], raw: Raw | bytes, way: _Way, refusal: Exception) -> tuple[T, _Way]:

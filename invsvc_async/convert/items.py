@@ -30,9 +30,12 @@ def decode(cls: type[T], raw: Raw | bytes, *, meta: Meta | None = None) -> T:
     Raises:
         UnreadableResponseError: Not a JSON object.
     """
-    model = fast.decode_one(cls, raw)
-    if model._rest is not None and isinstance(model._rest, Flaws) and "" in model._rest.problems:  # noqa: SLF001
-        raise _refused(cls, raw, model._rest.problems[""].why)  # noqa: SLF001
+    try:
+        model: T = fast.sound(cls)(raw)
+    except UNREADABLE as refusal:
+        model = fast.refused(cls, raw, refusal)
+        if isinstance(model._rest, Flaws) and "" in model._rest.problems:  # noqa: SLF001
+            raise _refused(cls, raw, model._rest.problems[""].why) from None  # noqa: SLF001
     return with_meta(model, meta)
 
 

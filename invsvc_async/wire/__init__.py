@@ -18,7 +18,7 @@ from multidict import istr
 
 from invsvc_async import errors
 from invsvc_async.operations import Shape
-from invsvc_async.wire.exact import MEMBERS, UNREADABLE, dumps, is_array, is_object, loads, utc
+from invsvc_async.wire.exact import EXACT_UNTIL, MEMBERS, UNREADABLE, dumps, is_array, is_object, loads, utc
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -95,7 +95,8 @@ class Envelope:
     @property
     def timestamp(self) -> datetime | None:
         """The service's time when it answered, aware, in UTC."""
-        return None if self.stamp is None else _utc_or_none(self.stamp)
+        stamp = self.stamp
+        return None if stamp is None else utc(stamp) if 0 <= stamp < EXACT_UNTIL else _utc_or_none(stamp)
 
     @property
     def data(self) -> Any:  # Any: JSON as Python values
