@@ -156,6 +156,8 @@ VERDICTS = {
     "never left, out of time": (CREATE, [not_sent(0), not_sent(61)], Verdict.NOT_APPLIED, "never sent"),
     # no read
     "in doubt without a reader": (TEAM, [lost()], Verdict.UNKNOWN, "none"),
+    "in doubt without a reader, refused when sent again": (TEAM, [lost(), answered(400, 1.0)], Verdict.REFUSED, "answered"),
+    "own reader's absence decays": (attrs.evolve(CREATE, reader="r", policy=ReconcilePolicy(absence_within=5.0)), [lost(), found(AFTER, Absent())], Verdict.UNKNOWN, "none"),
     "a journey's reader switched off": (attrs.evolve(DRAFT, policy=ReconcilePolicy(journey_reader=None)), [lost()], Verdict.UNKNOWN, "none"),
     "own reader found it": (attrs.evolve(TEAM, reader="r"), [lost(), found(0.1, Applied(1))], Verdict.APPLIED, "reader"),
     "own reader holds, after": (attrs.evolve(TEAM, reader="r"), [lost(), found(AFTER, Holds(1))], Verdict.APPLIED, "equal"),
@@ -166,6 +168,7 @@ VERDICTS = {
     "settling read refused 403": (DELETE, [lost(), failed(0.1, 403)], Verdict.UNKNOWN, "none"),
     "no read of journeys, 405": (DRAFT, [lost(), failed(0.1, 405)], Verdict.UNKNOWN, "none"),
     "no read of journeys, 404": (DRAFT, [lost(), failed(0.1, 404)], Verdict.UNKNOWN, "none"),
+    "no read of journeys, 405 of a gateway": (DRAFT, [lost(), attrs.evolve(failed(0.1, 405), own_envelope=False)], Verdict.UNKNOWN, "none"),
     # delete
     "delete, gone": (DELETE, [lost(), read(0.1, status=404)], Verdict.APPLIED, "gone"),
     # webhook update
@@ -190,12 +193,14 @@ VERDICTS = {
     "journey changed since, after": (DRAFT, [lost(), read(AFTER, journey(name="x", last_updated=stamp(5)))], Verdict.SUPERSEDED, "baseline"),
     "journey changed in the band, after": (DRAFT, [lost(), read(AFTER, journey(name="x", last_updated=stamp(0.1)))], Verdict.SUPERSEDED, "baseline"),
     "journey changed, null time": (DRAFT, [lost(), read(AFTER, journey(name="x", last_updated=None))], Verdict.UNKNOWN, "none"),
+    "journey changed in a wide band, after": (attrs.evolve(DRAFT, bounds=Bounds(low=AHEAD - 1, high=AHEAD + 1)), [lost(5.0), read(25.0, journey(name="x", last_updated=stamp(5)), stamp=None)], Verdict.UNKNOWN, "none"),
     "null equals no time": (attrs.evolve(DRAFT, baseline=journey(last_updated=None)), [lost(), read(AFTER, journey(last_updated=None))], Verdict.UNKNOWN, "none"),
     "published journey, after": (DRAFT, [lost(), read(AFTER, journey(name="mine", status="published"))], Verdict.UNKNOWN, "none"),
     "published, and reads show drafts": (attrs.evolve(DRAFT, policy=ReconcilePolicy(journey_reads_show_drafts=True)), [lost(), read(0.1, journey(name="mine", status="published"))], Verdict.APPLIED, "equal"),
     "only nulls that are never shown": (attrs.evolve(DRAFT, body={"graph": None}), [lost(), read(AFTER, JOURNEY)], Verdict.UNKNOWN, "none"),
     # create
     "create found": (CREATE, [lost(), read(0.1, [hook()])], Verdict.APPLIED, "match"),
+    "create found, and the read before it failed": (CREATE, [failed(-0.1), lost(), read(0.1, [hook()])], Verdict.APPLIED, "match"),
     "create found by its tag, whatever else": (TAGGED, [lost(), read(0.1, [hook(-500, url="https://x.example", description=f"edited {TAG}")])], Verdict.APPLIED, "tag"),
     "create in a full list, by its tag": (TAGGED, [lost(), read(0.1, [hook(description=TAG)] * 1 + [hook(url="https://x.example")] * 99, full=True)], Verdict.APPLIED, "tag"),
     "create found by the caller's own text alone": (attrs.evolve(CREATE, tag="mine-17"), [lost(), read(0.1, [hook(-500, description="mine-17")])], Verdict.APPLIED, "tag"),
@@ -215,6 +220,7 @@ VERDICTS = {
     # a re-send
     "re-send refused": (CREATE, [lost(), read(AFTER, []), answered(400, 16)], Verdict.REFUSED, "answered"),
     "re-send refused 401": (CREATE, [lost(), read(AFTER, []), answered(401, 16, token_renewed=True)], Verdict.REFUSED, "answered"),
+    "re-sent update answered": (UPDATE, [lost(), read(AFTER, HOOK), ok(16)], Verdict.APPLIED, "answered"),
     "echo of what the state shows": (DELETE, [lost(), read(AFTER, HOOK), answered(404, 16), read(16.1, status=404)], Verdict.APPLIED, "gone"),
     "echo of nothing": (UPDATE, [lost(), read(AFTER, HOOK), answered(409, 16), read(16.1, HOOK)], Verdict.REFUSED, "answered"),
     "re-sent create answered, audited": (CREATE, [lost(), read(AFTER, []), ok(16), read(16.1, [hook(16.0)])], Verdict.APPLIED, "match"),
@@ -272,8 +278,9 @@ GOES_ON = {
     "a failed read after the window": (CREATE, [lost(), failed(AFTER)], Wait),
     "a failed read that began as the window ended": (CREATE, [lost(ended=0.5), failed(15.5)], Wait(pytest.approx(0.5))),
     "the deadline, and no read has begun then": (attrs.evolve(CREATE, policy=ReconcilePolicy(deadline=1.0)), [lost(ended=0.5), failed(0.5), Tick(1.5)], Read),
-    "a read before the first send that failed": (CREATE, [failed(-0.1), lost(), read(AFTER, [])], Send),
     "a gateway's 404 is no evidence": (DELETE, [lost(), Reading(started=AFTER, ended=AFTER + 0.01, status=404)], Wait),
+    "a gateway's 404 says nothing of a journey's read": (DRAFT, [lost(), Reading(started=0.1, ended=0.11, status=404)], Wait),
+    "own reader of journeys": (attrs.evolve(DRAFT, policy=ReconcilePolicy(journey_reader=found)), [lost()], Read),
     "a list that is no list": (CREATE, [lost(), read(AFTER, {"id": 1})], Wait),
     # re-sends
     "absent after the window": (CREATE, [lost(), read(AFTER, [])], Send(not_after=pytest.approx(AFTER + 5.01), attempt_timeout=30.0)),
@@ -301,6 +308,7 @@ GOES_ON = {
     "re-sent create answered: audit": (CREATE, [lost(), read(AFTER, []), ok(16)], Read),
     "own reader's create re-sent, found in its window: wait": (attrs.evolve(TEAM, reader="r"), [lost(), found(AFTER, Absent()), lost(16), found(16.1, Applied(1))], Wait(pytest.approx(31.01 - 16.11))),
     "re-sent create found in its window: wait": (CREATE, [lost(), read(AFTER, []), lost(16), read(16.1, [hook(16.0)])], Wait(pytest.approx(31.01 - 16.11))),
+    "re-sent create found in its window, then a failed read: wait": (CREATE, [lost(), read(AFTER, []), lost(16), read(16.1, [hook(16.0)]), failed(17.0)], Wait(pytest.approx(31.01 - 17.01))),
 }  # fmt: skip
 
 
@@ -366,6 +374,8 @@ def test_taken_up_again(of, history, expected):
 
 VALUES = {
     "answered": (CREATE, [ok()], {"id": "wh_9"}),
+    "answered when sent again": (UPDATE, [lost(), read(AFTER, HOOK), ok(16)], {"id": "wh_9"}),
+    "answered when sent again, audit failed": (CREATE, [lost(), read(AFTER, []), ok(16), failed(16.1)], {"id": "wh_9"}),
     "already so": (attrs.evolve(DRAFT, baseline=None), [lost(), read(AFTER, journey(name="mine"))], journey(name="mine")),
     "journey shown": (DRAFT, [lost(), read(0.1, journey(name="mine"))], journey(name="mine")),
     "update shown": (UPDATE, [lost(), read(0.1, {**HOOK, "description": "mine"})], {**HOOK, "description": "mine"}),
@@ -436,6 +446,14 @@ def test_duplicates_of_an_audited_create_are_told():
 def test_failed_audit_leaves_duplicates_unknown():
     """None says that nobody looked."""
     decision = next_of(CREATE, lost(), read(AFTER, []), ok(16), failed(16.1))
+    assert decision.evidence.duplicates is None
+
+
+def test_failed_audit_of_a_create_that_was_shown():
+    """The earlier read gives the value, and its duplicates are not taken for all."""
+    history = [lost(), read(AFTER, []), lost(16), read(16.1, [hook(16.0)]), failed(31.1)]
+    decision = next_of(CREATE, *history)
+    assert (decision.verdict, decision.value) == (Verdict.APPLIED, hook(16.0))
     assert decision.evidence.duplicates is None
 
 

@@ -85,6 +85,20 @@ async def test_call_that_waits_does_not_hold_up_settling():
     assert limiter.in_use == 2
 
 
+async def test_settling_read_that_waits_while_calls_are_full():
+    """It gets the place that another settling read gives back, though no call could have it."""
+    limiter = Limiter(3)
+    for lane in ("call", "call", "settle"):
+        await turn(limiter, lane)
+    waiting = asyncio.create_task(turn(limiter, "settle"))
+    await settled()
+    limiter.leave("settle")
+
+    await asyncio.wait_for(waiting, 1)
+
+    assert (limiter.in_use, limiter.calls) == (3, 2)
+
+
 async def test_waiter_that_is_cancelled():
     """It takes no place, and the next one does not miss its turn."""
     limiter = Limiter(2)

@@ -60,6 +60,7 @@ def attempt(**changes):
         (attempt(end=End.ANSWERED, status=409), "not applied"),
         (attempt(end=End.ANSWERED, status=200, readable=True), "applied"),
         (attempt(end=End.ANSWERED, status=299, readable=True), "applied"),
+        (attempt(end=End.ANSWERED, status=300, readable=True), "long"),
         (attempt(end=End.ANSWERED, status=200), "long"),
         (attempt(end=End.ANSWERED, status=None), "long"),
         (attempt(end=End.LOST, status=200, readable=True), "long"),
@@ -92,9 +93,17 @@ def test_webhooks_that_the_proof_showed_are_stored():
     creates = BY_NAME["webhooks.create"]
     body = {"url": "https://me.example", "events": []}
     intent = attrs.evolve(INTENT, operation="webhooks.create", body=body, strangers=("wh_0",))
-    shown = [{"id": "wh_2", "url": "https://me.example/"}, {"id": "wh_3", "url": "https://other.example"}, {"id": 4, "url": body["url"]}, "?"]
+    shown = [
+        {"id": "wh_2", "url": "https://me.example/"},
+        {"id": "wh_3", "url": "https://other.example"},
+        {"id": 4, "url": body["url"]},
+        "?",
+    ]
     listing = attrs.evolve(READ, seen=shown)
-    assert stored(creates, intent, (listing,), send=Send(attempt_timeout=9.0), at=0.75).strangers == ("wh_0", "wh_2")
+    assert stored(creates, intent, (listing,), send=Send(attempt_timeout=9.0), at=0.75).strangers == (
+        "wh_0",
+        "wh_2",
+    )
     assert stored(creates, intent, (listing, LOST)).strangers == ("wh_0", "wh_2")
     assert stored(creates, intent, (listing,)).strangers == ("wh_0",)
 

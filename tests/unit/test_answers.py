@@ -1,0 +1,132 @@
+"""The body of an answer: what is unfolded, what is refused, and in which words."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import tracemalloc
+import zlib
+
+import pytest
+
+from invsvc_async.answers import CutError, in_words, inflate
+from invsvc_async.errors import ResponseLostError
+from tests.faults.raw_server import RawServer, request_to, transport_for
+
+CAP = 1000
+NOT_MARKED = "only the connection's end marks the answer's: it cannot be told from a cut one"
+IN_PARTS = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n"
+HALF = b"x" * (CAP // 2)
+
+
+@pytest.mark.parametrize("coding", ["gzip", "x-gzip", " GZIP "])
+def test_inflate_up_to_the_cap(coding):
+    """Exactly the cap is within, one byte more is not."""
+    body = gzip.compress(b"x" * CAP)
+    assert inflate(body, coding, cap=CAP) == b"x" * CAP
+    with pytest.raises(CutError, match="longer than 999 bytes"):
+        inflate(body, coding, cap=CAP - 1)
+
+
+def test_inflate_of_a_bomb_in_memory():
+    """It takes no more memory than the cap allows."""
+    bomb = gzip.compress(bytes(20_000_000))
+    tracemalloc.start()
+    try:
+        with pytest.raises(CutError):
+            inflate(bomb, "gzip", cap=CAP)
+        assert tracemalloc.get_traced_memory()[1] < 2_000_000
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    ("body", "coding", "words"),
+    [
+        (gzip.compress(b"hello")[:-4], "gzip", "the answer's gzip coding is cut short"),
+        (b"not gzip", "gzip", "the answer's gzip coding is broken: Error -3"),
+        (zlib.compress(b"hello"), "gzip", "the answer's gzip coding is broken: Error -3"),
+        (b"\xff", "deflate", "the answer's deflate coding is broken: Error -3"),
+    ],
+)
+def test_inflate_of_what_is_damaged(body, coding, words):
+    """The words name the coding and what is wrong with it."""
+    with pytest.raises(CutError) as caught:
+        inflate(body, coding, cap=CAP)
+    assert str(caught.value).startswith(words)
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "words"),
+    [
+        (TimeoutError(), TimeoutError, "no answer within the time given"),
+        (TimeoutError("too slow"), TimeoutError, "too slow"),
+        (CutError("cut"), ConnectionError, "cut"),
+        (ValueError("bad"), ConnectionError, "ValueError: bad"),
+    ],
+)
+def test_error_in_words(error, kind, words):
+    """A timeout stays one; all else is a failed connection, named by its class unless the words are ours."""
+    said = in_words(error)
+    assert (type(said), str(said)) == (kind, words)
+
+
+async def in_parts(peer):
+    """Answer with the cap's length, in two parts."""
+    while await peer.arrival():
+        await peer.send(IN_PARTS % CAP, HALF)
+        await asyncio.sleep(0.01)
+        await peer.send(HALF)
+
+
+async def test_stream_read_whole_at_the_cap():
+    """``read`` joins the parts, up to the cap."""
+    async with (
+        RawServer(in_parts) as server,
+        transport_for(server, max_response_bytes=CAP) as transport,
+        transport.stream(request_to(server, "GET")) as download,
+    ):
+        assert await download.read() == b"x" * CAP
+
+
+async def unmarked(peer):
+    """Answer without a mark of the end."""
+    await peer.arrival()
+    await peer.send(b"HTTP/1.1 200 OK\r\n\r\nx")
+
+
+async def test_stream_whose_end_is_not_marked():
+    """The error says so, with the status, and its cause is what is noted on the exchange."""
+    async with (
+        RawServer(unmarked) as server,
+        transport_for(server) as transport,
+        transport.stream(exchange := request_to(server, "GET")) as download,
+    ):
+        with pytest.raises(ResponseLostError, match=r"^GET /v2/things/1: only") as caught:
+            await download.read()
+
+    assert str(exchange.error) == NOT_MARKED
+    assert caught.value.status == 200
+    assert caught.value.__cause__ is exchange.error
+
+
+async def test_stream_between_two_parts_whose_transport_is_closed():
+    """Its connection is dropped at once."""
+
+    async def script(peer):
+        await peer.arrival()
+        await peer.send(IN_PARTS % CAP, HALF)
+        await peer.gone()
+        left.set()
+
+    left = asyncio.Event()
+    async with (
+        RawServer(script) as server,
+        transport_for(server) as transport,
+        transport.stream(request_to(server, "GET")) as download,
+    ):
+        parts = aiter(download)
+        assert await anext(parts)
+        await transport.aclose()
+        await asyncio.wait_for(left.wait(), 1)
+        await parts.aclose()

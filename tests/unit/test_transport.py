@@ -1,0 +1,86 @@
+"""What the transport refuses, in which words, and what it learns from how requests ended."""
+
+from __future__ import annotations
+
+import asyncio
+import warnings
+
+import aiohttp
+import pytest
+
+from invsvc_async.errors import ConfigurationError
+from invsvc_async.reconcile.evidence import End
+from invsvc_async.transport import Transport
+from tests.faults.raw_server import RawServer, obliging, request_to, transport_for
+
+
+async def refused(transport, exchange):
+    """Send *exchange*, which is refused; return the words."""
+    with pytest.raises(ConfigurationError) as caught:
+        await transport.send(exchange)
+    return str(caught.value)
+
+
+async def test_words_of_what_is_refused():
+    """Each says what is wrong and what to do."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        login = aiohttp.ClientSession(auth=aiohttp.BasicAuth("user", "password"))
+    expecting, closed = aiohttp.ClientSession(headers={"Expect": "x"}), aiohttp.ClientSession()
+    await closed.close()
+    ended = Transport()
+    await ended.aclose()
+    async with RawServer(obliging) as server, login, expecting:
+        said = [
+            await refused(Transport(session=each), request_to(server)) for each in (login, expecting, closed)
+        ]
+        said.append(await refused(ended, request_to(server)))
+        assert server.connections == 0
+
+    assert said == [
+        "The aiohttp session has an `auth` of its own, and the client sends its credential.",
+        "The aiohttp session sends Expect by default, which breaks the rules of writes: take it out of the session's headers.",
+        "The aiohttp session given to this client is closed: give an open one.",
+        "This client is closed: make a new one.",
+    ]
+
+
+async def test_words_about_another_loop():
+    """A session, and a transport, belong to the loop of their first use."""
+
+    async def elsewhere():
+        async with aiohttp.ClientSession() as session:
+            return session
+
+    session = await asyncio.to_thread(asyncio.run, elsewhere())
+    async with RawServer(obliging) as server, transport_for(server) as transport:
+        await transport.send(request_to(server))
+        assert await asyncio.to_thread(asyncio.run, refused(transport, request_to(server))) == (
+            "This client belongs to the event loop that used it first: make one client for each loop."
+        )
+        assert await refused(Transport(session=session), request_to(server)) == (
+            "The aiohttp session belongs to another event loop: make it in this one."
+        )
+
+
+async def silent(peer):
+    """Read one request and never answer."""
+    await peer.arrival()
+    await peer.gone()
+
+
+async def dropping(peer):
+    """Read one request, then reset."""
+    await peer.arrival()
+    await peer.end("rst")
+
+
+@pytest.mark.parametrize(("script", "size", "answers"), [(obliging, 8, 1), (dropping, 8, 0), (silent, 4, 0)])
+async def test_what_adaptive_concurrency_learns_from(script, size, answers):
+    """An answer tells how quick the service is, a timeout that it is too busy, a dropped connection nothing."""
+    async with RawServer(script) as server, transport_for(server, max_concurrency="adaptive") as transport:
+        transport._knee.size = 8
+        await transport.send(exchange := request_to(server, within=5.0 if script is not silent else 0.1))
+
+        assert (exchange.end is End.ANSWERED) is bool(answers)
+        assert (transport._knee.size, transport._knee._answers) == (size, answers)
