@@ -1,0 +1,42 @@
+"""
+Do the writes of the conformance kit with the loop that people write around aiohttp: try, wait, try again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import aiohttp
+import lines
+
+
+async def main() -> None:
+    """Share one session."""
+    async with aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=lines.CONCURRENCY),
+        timeout=aiohttp.ClientTimeout(total=lines.ATTEMPT),
+        headers={"Authorization": f"Bearer {lines.API_KEY}"},
+    ) as session:
+
+        async def once(task: lines.Task) -> tuple[int, bytes]:
+            url, body = lines.BASE_URL + task["path"], {"json": task["body"]} if task["body"] else {}
+            async with session.request(task["method"], url, params=task["query"], **body) as response:
+                return response.status, await response.read()
+
+        async def write(task: lines.Task) -> tuple[str, str]:
+            for tried in range(lines.TRIES):
+                if tried:
+                    await asyncio.sleep(0.2 * 2 ** (tried - 1) * (0.5 + random.random()))  # noqa: S311
+                try:
+                    status, body = await once(task)
+                except (aiohttp.ClientError, TimeoutError):
+                    continue
+                if status < 500 and status != 408:
+                    return lines.believed(status, body)
+            return "unknown", f"gave up after {lines.TRIES} tries"
+
+        await lines.each(write)
+
+
+asyncio.run(main())
