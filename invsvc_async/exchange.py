@@ -33,8 +33,8 @@ class Exchange:
 
     method: str
     url: URL  # whole and encoded, with its query
-    headers: Mapping[str, str]
-    content: bytes | None = None
+    headers: Mapping[str, str] = attrs.field(repr=False)  # they hold the credential
+    content: bytes | None = attrs.field(default=None, repr=False)
     write: bool = False
     deadline: float = inf
     connect_timeout: float = 10.0
@@ -42,8 +42,8 @@ class Exchange:
     lane: Lane = "call"
     end: End | None = None
     status: int | None = None  # also where only the head arrived: then a hint, not an answer
-    answer_headers: CIMultiDictProxy[str] | None = None
-    answer: bytes = b""
+    answer_headers: CIMultiDictProxy[str] | None = attrs.field(default=None, repr=False)
+    answer: bytes = attrs.field(default=b"", repr=False)  # that of a create holds the webhook's secret
     error: Exception | None = None  # in words: no headers, no frames, nothing of the original
     started: float = nan  # when the first byte may have left, else when `send` began
     ended: float = nan
