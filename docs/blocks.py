@@ -9,7 +9,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-_FENCE = re.compile(r"^```(?P<kind>\w*)\n(?P<code>.*?)^```$(?:\n\n?```text\n(?P<output>.*?)^```$)?", re.MULTILINE | re.DOTALL)
+_FENCE = re.compile(
+    r"^```(?P<kind>\w*)\n(?P<code>.*?)^```$(?:\n\n?```text\n(?P<output>.*?)^```$)?", re.MULTILINE | re.DOTALL
+)
 
 
 class Block(NamedTuple):

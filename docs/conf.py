@@ -38,10 +38,14 @@ napoleon_numpy_docstring = False
 # Outside names, and type aliases that are told in words where they are used: they have no page here.
 OUTSIDE = r"(aiohttp|asyncio|collections|contextlib|datetime|decimal|enum|msgspec|pathlib|random|tls)\..*"
 ALIASES = """
-    Any Book Bounds Callable[[] Clock Credential CredentialKind Decimal Entries Event Headers History InvoiceBatch Journal
-    JourneyReads Json Path Reader Record Request Scope Secrets Sent Step SyncedInvoice T T_co Version View Wire Writes datetime
+    Any Book Bounds Callable[[] Clock Credential CredentialKind Decimal Entries Event Headers History
+    InvoiceBatch Journal JourneyReads Json Path Reader Record Request Scope Secrets Sent Step SyncedInvoice
+    T T_co Version View Wire Writes datetime
 """
-INNER = r"invsvc_async\.(.*\.)?(\w*Event|Book|Body|Clock|Credential|Delivering|End|Event|Record|Request|Resource|Seeding|T|T_co|View)"
+INNER = (
+    r"invsvc_async\.(.*\.)?"
+    r"(\w*Event|Book|Body|Clock|Credential|Delivering|End|Record|Request|Resource|Seeding|T|T_co|View)"
+)
 nitpick_ignore = [("py:class", name) for name in ALIASES.split()] + [("py:exc", "says.")]  # a folded line
 nitpick_ignore_regex = [("py:.*", OUTSIDE), ("py:.*", INNER)]
 suppress_warnings = ["ref.python"]  # `Entry` is a class of two rooms
@@ -52,7 +56,9 @@ html_static_path = ["_static"]
 html_css_files = ["pages.css"]
 
 
-def keep_colons(_app: object, what: str, _name: str, _thing: object, _options: object, lines: list[str]) -> None:
+def keep_colons(
+    _app: object, what: str, _name: str, _thing: object, _options: object, lines: list[str]
+) -> None:
     """Keep napoleon from taking the words before an attribute's first colon for its type."""
     if what in {"attribute", "data", "property"} and lines:
         lines[0] = f": {lines[0]}"

@@ -1,7 +1,8 @@
 """
-Make the pictures of terminals and the demo's chart: ``python docs/make_pictures.py [demo list write batch doctor]``.
+Make the pictures of terminals and the demo's chart: ``python docs/make_pictures.py [NAME …]``.
 
-Each command runs for real, in a terminal of its own, against the embedded service; nothing is drawn that it did not print.
+Each command runs for real, in a terminal of its own, against the embedded service; nothing is drawn that it
+did not print.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 from contextlib import contextmanager
+from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,14 +35,26 @@ from invsvc_async.testing import serving  # noqa: E402 - after the path is set
 WIDTH = 120
 INVSVC = [sys.executable, "-m", "invsvc_async.cli"]
 MOVES = re.compile(r"\x1b\[(?:\?25[lh]|[0-9]*[ABCDGJK])")
-LINE = '{"operation": "webhooks.create", "arguments": {"url": "https://me.example/%d", "events": ["invoice.created"], "team": "team_%d"}, "key": "row-%d"}\n'
+
+
+def line_of(number: int) -> str:
+    """Make one line of a batch's file."""
+    team = f"team_{number % 3 + 1}"
+    arguments = {"url": f"https://me.example/{number}", "events": ["invoice.created"], "team": team}
+    return json.dumps({"operation": "webhooks.create", "arguments": arguments, "key": f"row-{number}"}) + "\n"
 
 
 def shown(*arguments: str) -> str:
     """Run one command in a terminal and give what stands there at its end, colours and all."""
     main, side = pty.openpty()
     environment = {**os.environ, "COLUMNS": str(WIDTH), "LINES": "50", "TERM": "xterm-256color"}
-    child = subprocess.Popen([*INVSVC, *arguments], stdin=subprocess.DEVNULL, stdout=side, stderr=subprocess.DEVNULL, env=environment)
+    child = subprocess.Popen(  # noqa: S603 - our own command line
+        [*INVSVC, *arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=side,
+        stderr=subprocess.DEVNULL,
+        env=environment,
+    )
     os.close(side)
     parts = []
     while True:
@@ -58,7 +72,9 @@ def shown(*arguments: str) -> str:
 
 def picture(name: str, *commands: tuple[str, ...]) -> None:
     """Keep one terminal with the *commands* and what they printed."""
-    console = Console(record=True, width=WIDTH, file=open(os.devnull, "w"), force_terminal=True, color_system="truecolor")  # noqa: SIM115, PTH123
+    console = Console(
+        record=True, width=WIDTH, file=StringIO(), force_terminal=True, color_system="truecolor"
+    )
     for command in commands:
         console.print(Text(f"$ invsvc {shlex.join(command)}", style="bold green"))
         console.print(Text.from_ansi(shown(*command).rstrip()))
@@ -69,7 +85,7 @@ def picture(name: str, *commands: tuple[str, ...]) -> None:
 
 @contextmanager
 def somewhere(*, losing: bool) -> Iterator[None]:
-    """Give an empty folder, and a service that the commands find; *losing*, the first create loses its answer."""
+    """Give an empty folder, and a service that commands find; *losing*, the first create loses its answer."""
     before = Path.cwd()
     with tempfile.TemporaryDirectory() as folder, serving(admin=True) as service:
         os.environ.update(INVSVC_BASE_URL=service.base_url, INVSVC_API_KEY=service.api_key)
@@ -85,12 +101,14 @@ def somewhere(*, losing: bool) -> Iterator[None]:
 def demo() -> None:
     """Picture the demo's table, and chart another run of it."""
     picture("demo", ("demo",))
-    ran = subprocess.run([*INVSVC, "demo", "--json"], capture_output=True, text=True, check=True)
+    ran = subprocess.run([*INVSVC, "demo", "--json"], capture_output=True, text=True, check=True)  # noqa: S603 - the same
     counted = counts(json.loads(ran.stdout.splitlines()[-1]))
     (HERE / "_static" / "demo.svg").write_text(chart(counted))
     rows = [f"| {words} | {ordinary:,} | {ours:,} |" for words, ordinary, ours in counted]
     table = ["| Seed 1, the default faults | An ordinary client | This one |", "|---|--:|--:|", *rows]
-    picture_of_it = "![Duplicates, wrong verdicts, lost writes and unknowns of both clients](/_static/demo.svg)"
+    picture_of_it = (
+        "![Duplicates, wrong verdicts, lost writes and unknowns of both clients](/_static/demo.svg)"
+    )
     (HERE / "_generated" / "demo.md").write_text("\n".join([picture_of_it, "", *table, ""]))
 
 
@@ -100,15 +118,33 @@ def counts(told: dict[str, Any]) -> list[tuple[str, int, int]]:
     def of(side: str) -> list[int]:
         found = told[side]
         verdicts = found["verdicts"]
-        return [found["writes"], found["duplicates"], len(found["wrong"]), found["lost"], verdicts["unknown"], found["sends"], found["reads"]]
+        return [
+            found["writes"],
+            found["duplicates"],
+            len(found["wrong"]),
+            found["lost"],
+            verdicts["unknown"],
+            found["sends"],
+            found["reads"],
+        ]
 
-    words = ("writes asked for", "duplicate effects", "wrong verdicts", "lost writes", "unknown", "requests sent", "reads spent")
+    words = (
+        "writes asked for",
+        "duplicate effects",
+        "wrong verdicts",
+        "lost writes",
+        "unknown",
+        "requests sent",
+        "reads spent",
+    )
     return list(zip(words, of("ordinary"), of("sdk"), strict=True))
 
 
 def chart(counted: list[tuple[str, int, int]]) -> str:
     """Draw what went wrong, for each client, as bars."""
-    wanted = [row for row in counted if row[0] in {"duplicate effects", "wrong verdicts", "lost writes", "unknown"}]
+    wanted = [
+        row for row in counted if row[0] in {"duplicate effects", "wrong verdicts", "lost writes", "unknown"}
+    ]
     most = max(max(row[1:]) for row in wanted)
     parts, y = [], 40
     for words, *both in wanted:
@@ -118,9 +154,11 @@ def chart(counted: list[tuple[str, int, int]]) -> str:
             parts.append(f'<rect x="160" y="{top}" width="{max(wide, 1)}" height="16" fill="{colour}"/>')
             parts.append(f'<text x="{168 + wide}" y="{top + 13}">{count}</text>')
         y += 58
-    key = '<rect x="160" y="8" width="14" height="14" fill="#c96f5e"/><text x="180" y="20">an ordinary client</text>'
+    key = '<rect x="160" y="8" width="14" height="14" fill="#c96f5e"/>'
+    key += '<text x="180" y="20">an ordinary client</text>'
     key += '<rect x="320" y="8" width="14" height="14" fill="#3f8f5b"/><text x="340" y="20">this one</text>'
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 620 {y}" font-family="sans-serif" font-size="13" fill="#7a8699">'
+    look = 'font-family="sans-serif" font-size="13" fill="#7a8699"'
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 620 {y}" {look}>'
     return f"{head}{key}{''.join(parts)}</svg>\n"
 
 
@@ -136,8 +174,7 @@ def write() -> None:
 
 def batch() -> None:
     """Picture a batch, and the same batch again."""
-    with open("writes.jsonl", "w") as file:  # noqa: PTH123
-        file.writelines(LINE % (number, number % 3 + 1, number) for number in range(200))
+    Path("writes.jsonl").write_text("".join(map(line_of, range(200))))
     command = ("batch", "writes.jsonl", "--journal", "run.db", "--secrets-to", "secrets.jsonl")
     picture("batch", command, command)
 
@@ -155,7 +192,6 @@ def main() -> None:
     for name in sys.argv[1:] or PICTURES:
         with somewhere(losing=name == "write"):
             PICTURES[name]()
-        print(name, "made")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """
-Run the shell blocks of pages as a newcomer would: ``python docs/run_shell_blocks.py README.md docs/tutorial.md``.
+Run the shell blocks of pages as a newcomer would: ``python docs/run_shell_blocks.py README.md``.
 
-Each page gets a copy of the checkout (what git knows of it) and an empty HOME, and its blocks run one after the other
-in one shell that stops at the first failure.  ``--only TEXT`` runs the blocks that hold TEXT.
+Each page gets a copy of the checkout (what git knows of it) and an empty HOME, and its blocks run one after
+the other in one shell that stops at the first failure.  ``--only TEXT`` runs the blocks that hold TEXT.
 """
 
 from __future__ import annotations
@@ -20,13 +20,23 @@ from blocks import blocks_of
 
 NAMED = re.compile(r"# (\w+\.py)\n")
 ROOT = Path(__file__).parents[1]
-KEPT = ("PATH", "LANG", "PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS", "PIP_CONFIG_FILE", "PYENV_VERSION", "PYENV_ROOT")
+KEPT = (
+    "PATH",
+    "LANG",
+    "PIP_INDEX_URL",
+    "PIP_EXTRA_INDEX_URL",
+    "PIP_FIND_LINKS",
+    "PIP_CONFIG_FILE",
+    "PYENV_VERSION",
+    "PYENV_ROOT",
+)
 
 
 def copied(to: Path) -> Path:
     """Copy the files that git knows, or would take up, to *to*."""
     git = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
-    for name in subprocess.run(git, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines():
+    listed = subprocess.run(git, cwd=ROOT, capture_output=True, text=True, check=True)  # noqa: S603 - git
+    for name in listed.stdout.splitlines():
         if (ROOT / name).is_file():
             (to / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, to / name)
@@ -65,7 +75,7 @@ def main() -> int:
     arguments.add_argument("--only")
     asked = arguments.parse_args()
     failed = [str(page) for page in asked.pages if run(page.resolve(), asked.only)]
-    print("failed:", *failed) if failed else print("every block passed")
+    sys.stdout.write(f"failed: {', '.join(failed)}\n" if failed else "every block passed\n")
     return bool(failed)
 
 

@@ -34,9 +34,20 @@ def options_of(command: Any) -> Iterator[tuple[str, str]]:
     for each in command.params:
         if each.name == "help" or getattr(each, "hidden", False):
             continue
-        names = ", ".join((*each.opts, *each.secondary_opts)) if each.param_type_name == "option" else each.metavar or each.name.upper()
-        default = each.default if isinstance(each.default, (int, float, str)) and not isinstance(each.default, bool) else None
-        yield names, f"{getattr(each, 'help', None) or ''}{'' if default is None else f' Default: {default}.'}"
+        names = (
+            ", ".join((*each.opts, *each.secondary_opts))
+            if each.param_type_name == "option"
+            else each.metavar or each.name.upper()
+        )
+        default = (
+            each.default
+            if isinstance(each.default, (int, float, str)) and not isinstance(each.default, bool)
+            else None
+        )
+        yield (
+            names,
+            f"{getattr(each, 'help', None) or ''}{'' if default is None else f' Default: {default}.'}",
+        )
 
 
 def _section(name: str, command: Any) -> nodes.section:

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
 POLICY = ReconcilePolicy()
 ASKED = Intent(
-    key="k", operation="client.write", path={"method": "POST", "path": "/things"}, reader="found", scope=Scope(base_url="b"),
-    bounds=Bounds(low=0.0, high=0.0), policy=POLICY,
+    key="k", operation="client.write", path={"method": "POST", "path": "/things"}, reader="found",
+    scope=Scope(base_url="b"), bounds=Bounds(low=0.0, high=0.0), policy=POLICY,
 )  # fmt: skip
 
 
@@ -49,9 +49,20 @@ class Row(NamedTuple):
     later: str = ""
 
 
-def _attempt(end: End = End.ANSWERED, status: int | None = None, *, own: bool = True, readable: bool = False) -> Attempt:
+def _attempt(
+    end: End = End.ANSWERED, status: int | None = None, *, own: bool = True, readable: bool = False
+) -> Attempt:
     error = None if readable else ErrorFacts(kind="ServiceError", message="", status=status)
-    return Attempt(started=0.0, ended=0.1, end=end, status=status, own_envelope=own, readable=readable, value={}, error=error)
+    return Attempt(
+        started=0.0,
+        ended=0.1,
+        end=end,
+        status=status,
+        own_envelope=own,
+        readable=readable,
+        value={},
+        error=error,
+    )
 
 
 ENDS = (
@@ -129,7 +140,13 @@ def findings() -> list[Row]:
     return rows
 
 
-COLOURS = {"APPLIED": "#bfe3c6", "REFUSED": "#f3c9c2", "NOT_APPLIED": "#f3c9c2", "SUPERSEDED": "#f0dcb0", "UNKNOWN": "#d9d2ea"}
+COLOURS = {
+    "APPLIED": "#bfe3c6",
+    "REFUSED": "#f3c9c2",
+    "NOT_APPLIED": "#f3c9c2",
+    "SUPERSEDED": "#f0dcb0",
+    "UNKNOWN": "#d9d2ea",
+}
 PLAIN, DOUBT = "#e6ebf2", "#fbe9a9"
 LINE, TOP, WIDE, NARROW, GAP = 34, 56, 270, 190, 46
 
@@ -143,7 +160,9 @@ def _box(x: int, y: int, width: int, words: str) -> str:
 
 
 def _arrow(x: int, y: int, width: int) -> str:
-    return f'<path d="M{x} {y + 13} h{width - 6}" stroke="#8893a5" stroke-width="1.5" marker-end="url(#tip)"/>'
+    return (
+        f'<path d="M{x} {y + 13} h{width - 6}" stroke="#8893a5" stroke-width="1.5" marker-end="url(#tip)"/>'
+    )
 
 
 def _panel(y: int, title: str, heads: tuple[str, ...], rows: list[Row]) -> tuple[str, int]:
@@ -151,7 +170,8 @@ def _panel(y: int, title: str, heads: tuple[str, ...], rows: list[Row]) -> tuple
     third = second + NARROW + 14
     parts = [f'<text x="10" y="{y + 18}" font-weight="bold" fill="currentColor">{escape(title)}</text>']
     for x, head in zip((second, third), heads, strict=False):
-        parts.append(f'<text x="{x + NARROW // 2}" y="{y + 44}" text-anchor="middle" fill="currentColor">{escape(head)}</text>')
+        at = f'x="{x + NARROW // 2}" y="{y + 44}" text-anchor="middle"'
+        parts.append(f'<text {at} fill="currentColor">{escape(head)}</text>')
     y += TOP
     for row in rows:
         parts += [_box(10, y, WIDE, row.seen), _arrow(10 + WIDE, y, GAP), _box(second, y, NARROW, row.first)]
@@ -163,12 +183,20 @@ def _panel(y: int, title: str, heads: tuple[str, ...], rows: list[Row]) -> tuple
 def draw() -> str:
     """Give the whole as SVG."""
     upper, y = _panel(0, "1  How an attempt ended", ("what follows",), ends())
-    lower, y = _panel(y + 12, "2  In doubt: what a read of the state shows", ("while the window is open", "begun after the window"), findings())
+    lower, y = _panel(
+        y + 12,
+        "2  In doubt: what a read of the state shows",
+        ("while the window is open", "begun after the window"),
+        findings(),
+    )
     width = 10 + WIDE + GAP + 2 * NARROW + 24
+    size = f'viewBox="0 0 {width} {y + 6}" font-family="sans-serif" font-size="13"'
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {y + 6}" role="img" font-family="sans-serif" font-size="13">'
-        "<title>What is decided about a write</title><defs><marker id='tip' viewBox='0 0 8 8' refX='4' refY='4' markerWidth='7' "
-        f"markerHeight='7' orient='auto'><path d='M0 0 L8 4 L0 8 z' fill='#8893a5'/></marker></defs>{upper}{lower}</svg>"
+        f'<svg xmlns="http://www.w3.org/2000/svg" role="img" {size}>'
+        "<title>What is decided about a write</title>"
+        '<defs><marker id="tip" viewBox="0 0 8 8" refX="4" refY="4" markerWidth="7" markerHeight="7" '
+        'orient="auto"><path d="M0 0 L8 4 L0 8 z" fill="#8893a5"/></marker></defs>'
+        f"{upper}{lower}</svg>"
     )
 
 

@@ -26,17 +26,18 @@ def operations() -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = [("Operation", "Request", "Answer", "Needs", "Specification")]
     for row in filter(_shown, TABLE):
         result = f"list of `{row.result}`" if row.many else f"`{row.result}`"
-        rows.append((f"`{row.name}`", f"`{row.method} {row.path}`", result, row.authority or "-", row.section))
+        rows.append(
+            (f"`{row.name}`", f"`{row.method} {row.path}`", result, row.authority or "-", row.section)
+        )
     return rows
 
 
 def settling() -> list[tuple[str, ...]]:
     """Give a row for each write: how a lost answer is settled."""
-    rows: list[tuple[str, ...]] = [("Write", "Read that settles it", "How a lost answer is settled")]
-    for row in TABLE:
-        if row.kind is Kind.WRITE:
-            rows.append((f"`{row.name}`", f"`{row.reader}`" if row.reader else "your own `reader=`", row.settled))
-    return rows
+    writes = (row for row in TABLE if row.kind is Kind.WRITE)
+    readers = ((row, f"`{row.reader}`" if row.reader else "your own `reader=`") for row in writes)
+    rows = [(f"`{row.name}`", reader, row.settled) for row, reader in readers]
+    return [("Write", "Read that settles it", "How a lost answer is settled"), *rows]
 
 
 def parameters() -> list[tuple[str, ...]]:
@@ -46,8 +47,8 @@ def parameters() -> list[tuple[str, ...]]:
         for number, each in enumerate(row.parameters):
             name = f"`{row.name}`" if number == 0 else ""
             rows.append((name, f"`{each.name}`", each.where, _wire(each), _takes(each)))
-        for place in row.extra:
-            rows.append(("", f"`extra_{place}`", place, "-", "what the specification leaves open"))
+        open_ = "what the specification leaves open"
+        rows += [("", f"`extra_{place}`", place, "-", open_) for place in row.extra]
     return rows
 
 
@@ -65,12 +66,16 @@ def _wire(each: Parameter) -> str:
 
 
 def _takes(each: Parameter) -> str:
-    facts = [str(each.form) if each.form.name != "ID" else f"id{f' or `{each.bearer}`' if each.bearer else ''}"]
+    facts = [
+        str(each.form) if each.form.name != "ID" else f"id{f' or `{each.bearer}`' if each.bearer else ''}"
+    ]
     if each.choices:
         few = len(each.choices) <= 6
-        facts.append(" or ".join(f"`{choice}`" for choice in each.choices) if few else f"one of {len(each.choices)}")
+        facts.append(
+            " or ".join(f"`{choice}`" for choice in each.choices) if few else f"one of {len(each.choices)}"
+        )
     if each.minimum is not None or each.maximum is not None:
-        facts.append(f"{each.minimum if each.minimum is not None else 0} to {each.maximum if each.maximum is not None else '…'}")
+        facts.append(f"{each.minimum or 0} to {'…' if each.maximum is None else each.maximum}")
     if each.pattern:
         facts.append(f"`{each.pattern}`")
     facts += [words for found, words in ((each.required, "required"), (each.nullable, "or null")) if found]

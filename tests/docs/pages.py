@@ -17,7 +17,6 @@ from invsvc_async.testing import serving
 
 if TYPE_CHECKING:
     from docs.blocks import Block
-    from invsvc_async.simulator import Simulator
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(
@@ -31,40 +30,49 @@ def run_page(page: Path, capsys, monkeypatch) -> None:
     """Run the blocks of *page* in one namespace, in which ``client``, ``hook`` and ``service`` are there."""
     with serving() as service, asyncio.Runner() as runner:
         service.seed_journey(id="jrn_1")
-        client = Client(service.base_url, ApiKey(service.api_key))
         monkeypatch.setenv("INVSVC_BASE_URL", service.base_url)
         monkeypatch.setenv("INVSVC_API_KEY", service.api_key)
-        hook = runner.run(_value(client.webhooks.create(url="https://me.example/hook", events=["invoice.created"])))
-        names = {"client": client, "hook": hook, "service": service, "__name__": "__main__"}
-        for block in blocks_of(page, "python"):
-            if found := TEST_FILE.match(block.code):
-                _run_tests(found[1], block)
-                continue
-            _run(block, page, names, runner, service)
-            out = capsys.readouterr().out
-            assert block.output is None or out == block.output, f"{page}:{block.line} printed {out!r}"
-        runner.run(client.aclose())
+        client = Client(service.base_url, ApiKey(service.api_key))
+        try:
+            hook = client.webhooks.create(url="https://me.example/hook", events=["invoice.created"])
+            names = {
+                "client": client,
+                "hook": runner.run(_value(hook)),
+                "service": service,
+                "__name__": "__main__",
+            }
+            for block in blocks_of(page, "python"):
+                _run(block, page, names, runner)
+                out = capsys.readouterr().out
+                assert block.output is None or out == block.output, f"{page}:{block.line} printed {out!r}"
+        finally:
+            runner.run(client.aclose())
 
 
 async def _value(write):
     return await write
 
 
-def _run(block: Block, page: Path, names, runner: asyncio.Runner, service: Simulator) -> None:
+def _run(block: Block, page: Path, names, runner: asyncio.Runner) -> None:
+    if found := TEST_FILE.match(block.code):
+        return _run_tests(found[1], block)
+    service = names["service"]
     code = block.code.replace("https://host.example/v2", service.base_url).replace("eyJ...", service.api_key)
     flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
     made = compile("\n" * block.line + code, str(page), "exec", flags=flags, dont_inherit=True)
     if made.co_flags & CO_COROUTINE:
-        runner.run(eval(made, names))  # noqa: S307 - the project's own pages
-    else:
-        exec(made, names)  # noqa: S102 - the same
+        return runner.run(eval(made, names))  # noqa: S307 - the project's own pages
+    return exec(made, names)  # noqa: S102 - the same
 
 
 def _run_tests(name: str, block: Block) -> None:
     Path(name).write_text(block.code)
     loops = ("-o", "asyncio_mode=auto", "-o", "asyncio_default_fixture_loop_scope=function")
     options = ("-p", "invsvc_async.pytest_plugin", "-p", "no:cacheprovider", "-W", "error", *loops)
-    environment = {"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # ours may be installed, or not
+    environment = {
+        "PYTHONPATH": str(ROOT),
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+    }  # ours may be installed, or not
     command = [sys.executable, "-m", "pytest", "-q", "-p", "asyncio", *options, name]
     ran = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)  # noqa: S603
     assert ran.returncode == 0, ran.stdout + ran.stderr

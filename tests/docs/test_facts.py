@@ -1,0 +1,104 @@
+"""What the pages say of the rules is what the rules do."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from docs._ext.decision_diagram import ASKED, draw, ends, findings
+from docs._ext.operations_table import assumed, operations, parameters, settling
+from invsvc_async.cli.app import COMMANDS
+from invsvc_async.operations import BY_NAME, TABLE, Kind
+from invsvc_async.reconcile.decide import NOT_SENT_TRIES, PROOF_LASTS, decide
+from invsvc_async.reconcile.evidence import Attempt, Bounds, Done, End, Read, Verdict
+from invsvc_async.reconcile.intent import Intent, Scope
+from invsvc_async.settings import ParameterNames, ReadRetries, ReconcilePolicy, Timeouts
+from tests.docs.pages import ROOT
+from tests.exhaustive.setups import BASES
+
+PAGES = [page for page in (ROOT / "docs").rglob("*.md") if not {"_build", "_generated"} & set(page.parts)]
+PROMISES = (ROOT / "docs/explanation/promises.md").read_text()
+WRITES = [row for row in TABLE if row.kind is Kind.WRITE]
+COMMAND = re.compile(r"(?:^|`)invsvc (?:--debug )?([a-z]+)", re.MULTILINE)
+
+
+@pytest.mark.parametrize("row", WRITES, ids=lambda row: row.name)
+def test_read_that_settles(row) -> None:
+    """A lost answer is followed by the read that the table names, and is unknown at once where it names none."""
+    intent = Intent(
+        key="k", operation=row.name, path={"id": "wh_1"}, body={"url": "https://me.example", "events": []},
+        scope=Scope(base_url="b"), bounds=Bounds(low=0, high=0), baseline={"id": "wh_1"},
+    )  # fmt: skip
+    decision = decide(row, intent, (Attempt(started=0.0, ended=0.1, end=End.LOST),))
+
+    if row.reader:
+        assert decision == Read(reader=row.reader, why=decision.why)
+    else:
+        assert isinstance(decision, Done)
+        assert decision.verdict is Verdict.UNKNOWN
+
+
+def test_table_of_writes_is_walked() -> None:
+    """Every write that has a read is among those whose histories are walked, and one that has none."""
+    walked = {base["model"].operation for base in BASES.values()}
+
+    assert {row.name for row in WRITES if row.reader} < walked
+    assert {BY_NAME[name].reader for name in walked} >= {None}
+    assert len(settling()) - 1 == len(WRITES)
+
+
+def test_times_of_the_promises() -> None:
+    """The page tells the defaults of the policy."""
+    policy = ReconcilePolicy()
+
+    for words in (
+        f"| {policy.settle_after_error:g} s | `settle_after_error` |", f"| {policy.settle_after_loss:g} s | `settle_after_loss` |",
+        f"`deadline` ({policy.deadline:g} s)", f"`clock_slack` ({policy.clock_slack:g} s)", f"at most {PROOF_LASTS:g} seconds old",
+    ):  # fmt: skip
+        assert words in PROMISES
+    assert policy.absence_within == 600.0
+    assert "(10 minutes)" in PROMISES
+
+
+def test_times_of_other_pages() -> None:
+    """So do the pages that repeat one."""
+    retries = (ROOT / "docs/how-to/retries-timeouts-tokens.md").read_text()
+    decision = (ROOT / "docs/explanation/decision.md").read_text()
+    later = (ROOT / "docs/how-to/settle-later.md").read_text()
+
+    assert f"at most {ReadRetries().attempts} attempts" in retries
+    assert NOT_SENT_TRIES == 3
+    assert "up to three times" in decision
+    assert f"`max_resends` ({ReconcilePolicy().max_resends})" in decision
+    assert f"{Timeouts().attempt + ReconcilePolicy().settle_after_loss:g} seconds" in later
+
+
+def test_tables_hold_every_row() -> None:
+    """Each operation and each parameter has its row, and each assumed name."""
+    told = {row[0].strip("`") for row in operations()}
+    shown = [row for row in TABLE if row.listed or row.name == "journeys.get"]
+
+    assert {row.name for row in shown} <= told
+    assert len(parameters()) - 1 == sum(len(row.parameters) + len(row.extra) for row in shown)
+    assert {row[2].strip("`").partition(".")[2] for row in assumed()[1:]} == set(
+        ParameterNames.__annotations__
+    )
+
+
+def test_diagram_is_what_the_rules_say() -> None:
+    """Each end and each finding has what follows, and an absence leads to a re-send only after the window."""
+    told = {row.seen: row for row in findings()}
+
+    assert [row.first for row in ends()].count("in doubt for 15 s") == 3
+    assert told["it is not there"].first == "wait, then read again"
+    assert told["it is not there"].later == "send again, on this proof"
+    assert told["this read cannot tell"].later == "UNKNOWN"
+    assert ASKED.policy == ReconcilePolicy()
+    assert draw().startswith("<svg")
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", *PAGES], ids=lambda page: page.name)
+def test_commands_that_a_page_names(page) -> None:
+    """Each is a command of the command line."""
+    assert set(COMMAND.findall(page.read_text())) <= set(COMMANDS)
