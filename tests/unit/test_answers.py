@@ -11,6 +11,7 @@ import pytest
 
 from invsvc_async.answers import CutError, in_words, inflate
 from invsvc_async.errors import ResponseLostError
+from invsvc_async.reconcile.evidence import End
 from tests.faults.raw_server import RawServer, request_to, transport_for
 
 CAP = 1000
@@ -130,3 +131,54 @@ async def test_stream_between_two_parts_whose_transport_is_closed():
         await transport.aclose()
         await asyncio.wait_for(left.wait(), 1)
         await parts.aclose()
+
+
+async def heard(*parts):
+    """Send one request; return its exchange, of which the answer came in *parts*, and the connection stays."""
+
+    async def script(peer):
+        await peer.arrival()
+        for part in parts:
+            await peer.send(part)
+            await asyncio.sleep(0.01)
+        await peer.gone()
+
+    async with RawServer(script) as server, transport_for(server, max_response_bytes=CAP) as transport:
+        await transport.send(exchange := request_to(server, within=1.0))
+        return exchange
+
+
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+def chunk(size):
+    """Make a chunk of *size* bytes."""
+    return b"%x\r\n%s\r\n" % (size, b"x" * size)
+
+
+@pytest.mark.parametrize("sizes", [(CAP,), (CAP // 2, CAP // 2), (1, CAP - 2, 1)])
+async def test_body_of_the_caps_length_in_parts(sizes):
+    """It is whole when its end has come, and not before: one byte more and it is lost."""
+    chunks = [chunk(size) for size in sizes]
+
+    whole = await heard(CHUNKED, *chunks, chunk(0))
+    assert (whole.end, whole.answer) == (End.ANSWERED, b"x" * CAP)
+
+    longer = await heard(CHUNKED, *chunks, chunk(1), chunk(0))
+    assert (longer.end, longer.answer, longer.timed_out) == (End.LOST, b"", False)
+    assert str(longer.error) == f"the answer is longer than {CAP} bytes (max_response_bytes)"
+
+
+async def test_body_over_the_cap_that_stalls():
+    """It is given up as soon as it is too long."""
+    exchange = await heard(IN_PARTS % (3 * CAP), b"x" * 501, b"x" * 501)
+
+    assert (exchange.end, exchange.timed_out) == (End.LOST, False)
+
+
+@pytest.mark.parametrize("status", [204, 304])
+async def test_answer_without_a_body(status):
+    """Its status says that it ends with its head."""
+    exchange = await heard(b"HTTP/1.1 %d Nothing\r\n\r\n" % status)
+
+    assert (exchange.end, exchange.status, exchange.answer) == (End.ANSWERED, status, b"")

@@ -24,12 +24,16 @@ class Wire:
         self._extra = {"socket": sock, "sslcontext": object() if tls else None}
         self.protocol = self.transport = self
         self.written = []
+        self.aborted = False
 
     def get_extra_info(self, name):
         return self._extra.get(name)
 
     def is_closing(self):
         return False
+
+    def abort(self):
+        self.aborted = True
 
     async def write(self, part):
         self.written.append(part)
@@ -177,3 +181,23 @@ async def test_gate_of_a_connection_that_is_no_more(name, value, words):
     with pytest.raises(RefusedError, match=f"^{words}$"):
         await gate.write(wire)
     assert (gate.refusal, gate.opened, wire.written) == (words, False, [])
+
+
+async def test_read_that_aiohttp_repeats():
+    """Once it was let out, its second sending is refused, in words that say what became of the first."""
+    gate = gate_of()
+    gate.seal()
+    with pytest.raises(RefusedError, match=r"^the connection dropped before an answer began$"):
+        gate.let_read(None, None)
+
+
+async def test_connection_that_another_request_may_have():
+    """It is dropped only by force, or where it is closing already."""
+    gate, wire = gate_of(), Wire()
+    gate.drop(force=True)  # before there is one
+    await gate.write(wire)
+    gate.drop()
+    assert not wire.aborted
+    wire.is_closing = lambda: True
+    gate.drop()
+    assert wire.aborted

@@ -279,6 +279,29 @@ def test_knee_after_one_slow_round():
     assert knee.size == 20
 
 
+def round_of(knee, latency, at):
+    """Let *knee* note a whole round of answers, all used and equally slow, at a time of its own; return its size."""
+    size = knee.size
+    for _ in range(max(size, 20)):
+        knee.note(at, at + latency, refused=False, in_flight=size)
+    return knee.size
+
+
+def test_knee_of_a_service_that_keeps_up():
+    """It doubles round by round."""
+    knee = Knee()
+
+    assert [round_of(knee, 0.5, at) for at in (0.0, 10.0, 20.0)] == [2, 4, 8]
+
+
+def test_knee_after_a_cut_that_did_not_help():
+    """The latency is the service's own: from there it grows again, by a little, whatever it is in seconds."""
+    knee = Knee()
+    knee.size, knee._doubling, knee._quickest = 41, False, 1.0
+
+    assert [round_of(knee, 2.0, at) for at in (0.0, 10.0, 20.0)] == [20, 21, 22]
+
+
 def test_knee_of_a_service_that_takes_one():
     """It hardly queues there, and never stops."""
     in_flight, rate = Service(1).run(20)

@@ -63,6 +63,15 @@ async def test_words_about_another_loop():
         )
 
 
+async def test_words_of_a_refusal_by_the_gate():
+    """They are the gate's own, not what aiohttp makes of them."""
+    async with RawServer(obliging) as server, transport_for(server) as transport:
+        await transport.send(exchange := request_to(server, not_after=0.0))
+
+        assert (exchange.end, len(server.arrivals)) == (End.NOT_SENT, 0)
+        assert str(exchange.error) == "the proof that allowed it had expired"
+
+
 async def silent(peer):
     """Read one request and never answer."""
     await peer.arrival()
