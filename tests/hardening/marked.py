@@ -14,7 +14,6 @@ import traceback
 from collections import deque
 from contextlib import contextmanager, suppress
 from functools import wraps
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -32,6 +31,7 @@ from invsvc_async.wire import Envelope
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 KEPT = 500  # of the newest things of each test that are looked at
 SHOWN = (

@@ -1,0 +1,222 @@
+"""No credential and no webhook secret in anything the package says, keeps or shows; see also `marked` as a plugin."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import pickle
+import stat
+import traceback
+from contextlib import suppress
+
+import pytest
+
+from invsvc_async import (
+    ApiKey,
+    AuthenticationError,
+    Client,
+    InvsvcError,
+    NotSentError,
+    ReadRetries,
+    ReconcilePolicy,
+    Timeouts,
+)
+from invsvc_async.batch import Batch
+from invsvc_async.cli.app import run
+from invsvc_async.simulator import Simulator
+from invsvc_async.simulator.faults import KINDS
+from tests.faults.raw_server import RawServer, obliging, server_tls  # noqa: F401 - a fixture
+from tests.hardening.marked import files_with_secrets, marking, shown
+
+POLICY = ReconcilePolicy(settle_after_error=0.1, settle_after_loss=0.2, deadline=5.0)
+TIMES = Timeouts(attempt=0.3, connect=2.0, call=5.0)
+HOOK = {"url": "https://me.example/in", "events": ["invoice.created"]}
+PHASES = ("{}", "apply, then {}", "late 0.1, then {}")
+
+
+@pytest.fixture
+def marks():
+    with marking() as found:
+        yield found
+
+
+def client_of(service, **settings):
+    settings = {"timeout": TIMES, "reconcile": POLICY, "reads": ReadRetries(initial=0.01), **settings}
+    return Client(service.base_url, ApiKey(service.api_key), **settings)
+
+
+async def each_write(service, client, step):
+    """Make each write under *step*, tagged or not, and take it up again where it is open."""
+    writes = {
+        "webhooks.create": client.webhooks.create(**HOOK, tag=True),
+        "webhooks.update": client.webhooks.update(service.seed_webhook().id, description=step),
+        "webhooks.delete": client.webhooks.delete(service.seed_webhook().id),
+        "journeys.update": client.journeys.update(service.seed_journey().id, name=step),
+        "sheets.save_mapping": client.sheets.save_mapping({"amount": step}),
+        "teams.create": client.teams.create(legal_name=step),
+    }
+    for operation in writes:
+        service.script(operation, step)
+    outcomes = await asyncio.gather(*(write.outcome() for write in writes.values()))
+    for outcome in outcomes:
+        with suppress(InvsvcError):
+            outcome.unwrap()
+
+
+@pytest.mark.parametrize("phase", PHASES, ids=("before", "after", "late"))
+async def test_writes_under_every_fault(marks, tmp_path, phase):
+    """Whatever becomes of a write, nothing that tells of it holds a secret, and neither does the outbox."""
+    reports = []
+
+    async def one(kind):
+        step = "pass" if kind == "idle-close" else phase.format(kind)
+        path = tmp_path / f"{kind}.db"
+        async with Simulator() as service:
+            hooks = {"on_attempt": reports.append, "on_decision": reports.append}
+            async with client_of(service, journal=path, **hooks, on_unsettled=reports.append) as client:
+                await each_write(service, client, step)
+                assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+    await asyncio.gather(*map(one, KINDS))
+
+    assert reports
+    assert marks.secrets
+    assert marks.hits() == []
+    assert files_with_secrets(marks, tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    "step",
+    ["401 raw", "400", "403", "429 credits", "own 500", "gateway 502", "reset", "hang", "garbage", "html"],
+)
+async def test_reads_that_fail(marks, step):
+    """An error, its traceback and its pickle do not hold the token."""
+    async with Simulator() as service, client_of(service, reads=ReadRetries(attempts=1)) as client:
+        service.script("users.get", step)
+        with pytest.raises(InvsvcError) as raised:
+            await client.users.get("usr_1")
+        again = pickle.loads(pickle.dumps(raised.value))  # noqa: S301 - our own
+
+        assert marks.hits() == []
+        assert not [text for text in shown(again) if marks.finds(text)]
+
+
+async def test_cancelled_write(marks):
+    """What a cancelled call leaves in its exception, its task and its intent holds no token."""
+    async with Simulator() as service, client_of(service, timeout=Timeouts()) as client:
+        service.script("webhooks.create", "apply, then hang")
+        task = asyncio.create_task(client.webhooks.create(**HOOK, tag=True).outcome())
+        await service.arrived("webhooks.create")
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError) as raised:
+            await task
+        [intent] = client.unsettled
+        await client.settle(intent)
+
+        assert not [text for text in (repr(task), repr(raised.value), *shown(intent)) if marks.finds(text)]
+    assert marks.hits() == []
+
+
+async def test_batch_with_its_report(marks, tmp_path, capfd):
+    """Neither journal nor report of a batch that creates webhooks holds a secret: they go to `on_secret` alone."""
+    path, taken = tmp_path / "run.db", []
+    async with Simulator() as service, client_of(service) as client:
+        service.script("webhooks.create", "pass", "apply, then reset", "500")
+        async with Batch.open(path, client, on_secret=lambda _key, hook: taken.append(hook.secret)) as batch:
+            writes = [client.webhooks.create(**{**HOOK, "url": f"https://me.example/{n}"}) for n in range(8)]
+            results = [result async for result in batch.run(writes)]
+            summary = await batch.summary()
+        code = await asyncio.to_thread(
+            run, ["batch", "report", str(path), "--html", str(tmp_path / "r.html")]
+        )
+
+    out, err = capfd.readouterr()
+    assert (len(results), code) == (8, 0)
+    assert any(taken)
+    assert all(secret in marks.secrets for secret in taken if secret)
+    assert not [text for text in (out, err, repr(results), repr(summary), repr(batch)) if marks.finds(text)]
+    assert (marks.hits(), files_with_secrets(marks, tmp_path)) == ([], [])
+    assert {stat.S_IMODE(each.stat().st_mode) for each in tmp_path.glob("run.db*")} == {0o600}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("list", "webhooks.list"),
+        ("get", "users.get", "usr_1"),
+        ("get", "users.get", "usr_none"),
+        ("write", "webhooks.delete", "wh_none"),
+        ("doctor",),
+        ("no-such-command",),
+    ],
+    ids=" ".join,
+)
+@pytest.mark.parametrize("debug", [(), ("--debug",)], ids=["plain", "debug"])
+async def test_command_line(marks, words, debug, tmp_path, monkeypatch, capfd):
+    """Nothing that a command prints, logs or leaves in its folder holds the token."""
+    monkeypatch.chdir(tmp_path)
+    async with Simulator() as service:
+        monkeypatch.setenv("INVSVC_BASE_URL", service.base_url)
+        monkeypatch.setenv("INVSVC_API_KEY", service.api_key)
+        told = ""
+        try:
+            await asyncio.to_thread(run, [*debug, *words])
+        except InvsvcError as error:  # --debug lets it out
+            told = "".join(traceback.format_exception(error))
+
+    out, err = capfd.readouterr()
+    assert out or err or told
+    assert not [text for text in (out, err, told) if marks.finds(text)]
+    assert marks.hits() == []
+    assert not [each for each in tmp_path.rglob("*") if each.is_file() and marks.finds(each.read_bytes())]
+
+
+async def test_refused_token_is_not_named(marks):
+    """A token that the service refuses stands in no word of the error."""
+    async with (
+        Simulator() as service,
+        Client(service.base_url, ApiKey(marks.issue("not.a.token0"))) as client,
+    ):
+        with pytest.raises(AuthenticationError) as raised:
+            await client.users.get("usr_1")
+
+    assert not [text for text in shown(raised.value) if marks.finds(text)]
+
+
+async def test_certificate_that_nobody_vouches_for(server_tls):  # noqa: F811 - the fixture
+    """By default nothing is sent to a server whose certificate cannot be verified."""
+    async with RawServer(obliging, context=server_tls) as server:
+        base = str(server.url).removesuffix("/things/1")
+        async with Client(base, ApiKey("k"), reads=ReadRetries(attempts=1)) as client:
+            with pytest.raises(NotSentError, match=r"(?i)certificate"):
+                await client.users.get("usr_1")
+
+        assert server.arrivals == []
+
+
+@pytest.mark.parametrize("trust_env", [False, True])
+async def test_proxy_of_the_environment(monkeypatch, trust_env):
+    """A proxy of the environment sees the client's traffic only where it was asked for."""
+    for name in ("http_proxy", "https_proxy", "all_proxy"):
+        monkeypatch.delenv(name.upper(), raising=False)
+    async with Simulator() as service, RawServer(obliging) as proxy:
+        monkeypatch.setenv("http_proxy", str(proxy.url.origin()))
+        for name in ("no_proxy", "NO_PROXY"):
+            monkeypatch.delenv(name, raising=False)
+        async with client_of(service, trust_env=trust_env, reads=ReadRetries(attempts=1)) as client:
+            with suppress(InvsvcError):
+                await client.users.get("usr_1")
+
+        assert bool(proxy.arrivals) is trust_env
+
+
+def test_marks_find_what_is_hidden():
+    """The search is not blind: in JSON, in a pickle, and in the tail of a token alone."""
+    with marking() as marks:
+        token = marks.issue("head.body.signature")
+
+        assert marks.finds(json.dumps({"a": [token]}))
+        assert marks.finds(pickle.dumps(ValueError(token)))
+        assert marks.finds("…signature…")
+        assert not marks.finds(os.linesep)
