@@ -64,6 +64,24 @@ def keep_colons(
         lines[0] = f": {lines[0]}"
 
 
+def mend_signature(
+    _app: object,
+    what: str,
+    name: str,
+    _thing: object,
+    _options: object,
+    arguments: str | None,
+    result: str | None,
+) -> tuple[str | None, str | None]:
+    """Leave out how resources are made, which is the client's affair; tell `date` from a model's field."""
+    if what == "class" and name.startswith("invsvc_async.resources."):
+        return "", None
+    if arguments is not None:
+        arguments = arguments.replace("datetime | date ", "datetime.datetime | datetime.date ")
+    return arguments, result
+
+
 def setup(app: Sphinx) -> None:
     """Tell Sphinx what to do before napoleon does."""
     app.connect("autodoc-process-docstring", keep_colons, priority=100)
+    app.connect("autodoc-process-signature", mend_signature)

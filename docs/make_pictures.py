@@ -180,8 +180,9 @@ def batch() -> None:
 
 
 def doctor() -> None:
-    """Picture the doctor."""
+    """Picture the doctor, and what it shows of the transport."""
     picture("doctor", ("doctor",))
+    picture("transport", ("doctor", "--transport"))
 
 
 PICTURES = {"demo": demo, "list": list_, "write": write, "batch": batch, "doctor": doctor}
