@@ -50,7 +50,7 @@ _show_pyenv()
 @nox.session(python=PYTHONS)
 def tests(session: nox.Session) -> None:
     """Run the tests: all on nox's own Python, with the floor of coverage; on the others what they can change."""
-    session.install(".[dev]", "pytest-cov")
+    session.install(".[dev]")
     pytest = ("python", "-m", "pytest", "-q", "-n", "2", "--dist", "worksteal")
     if session.posargs:
         session.run(*pytest, *session.posargs)

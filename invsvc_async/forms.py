@@ -201,6 +201,9 @@ def _metadata(parameter: Parameter, value: Any, problems: Problems) -> dict[str,
 def texts_of(name: str, values: Mapping[Any, Any], problems: Problems) -> dict[str, str]:
     """Give the values of a query as text, by name."""
     texts: dict[str, str] = {}
+    if not isinstance(values, Mapping):
+        problems.append(f"{name}: is {kind_of(values)}, not an object")
+        return texts
     for key, value in values.items():
         if not isinstance(key, str) or not key or CONTROL.search(key):
             problems.append(f"{name}: has a key that is no parameter's name")

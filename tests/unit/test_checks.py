@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from invsvc_async import operations
+from invsvc_async import ApiKey, Client, operations
 from invsvc_async.checks import Checked, are_parameters, check
 from invsvc_async.errors import InvalidRequestError
 from invsvc_async.models import Journey, Webhook
@@ -438,3 +438,10 @@ def test_parameters_of_a_list() -> None:
     assert are_parameters({"status": "valid", "metadata.a": "b"}, operations.INVOICES_EGRESS, names)
     assert not are_parameters({"team": "t"}, operations.INVOICES_EGRESS, names)
     assert not are_parameters({"metadata.a": "b"}, operations.INVOICES_PAYMENT_COMPLEMENTS, names)
+
+
+def test_parameters_that_are_no_object_are_named():
+    """What is no mapping of parameters is refused in words, as every bad argument is."""
+    client = Client("https://host.example/v2", ApiKey("k"))
+    with pytest.raises(InvalidRequestError, match="params: is a number, not an object"):
+        client.write("POST", "/payments", params=5)
