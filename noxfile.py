@@ -49,7 +49,7 @@ _show_pyenv()
 
 @nox.session(python=PYTHONS)
 def tests(session: nox.Session) -> None:
-    """Run the tests: all on nox's own Python, with the floor of coverage; on the others what they can change."""
+    """Run the tests: all on nox's own Python, with a floor of coverage; on others what they can change."""
     session.install(".[dev]")
     pytest = ("python", "-m", "pytest", "-q", "-n", "2", "--dist", "worksteal")
     if session.posargs:
@@ -89,10 +89,69 @@ def demo(session: nox.Session) -> None:
 
 
 @nox.session
+def docs(session: nox.Session) -> None:
+    """Build the documentation: a warning fails it."""
+    session.install(".[dev,docs]")
+    session.run("sphinx-build", "-W", "-n", "--keep-going", "-q", "docs", "docs/_build/html")
+
+
+@nox.session(venv_backend="none")
+def blocks(session: nox.Session) -> None:
+    """Run the shell blocks of README and tutorial, taken from the pages, in a clean home."""
+    session.run(sys.executable, "docs/run_shell_blocks.py", *session.posargs)
+
+
+@nox.session
+def bench(session: nox.Session) -> None:
+    """Measure against peers, and print the table: ``nox -s bench -- --json bench.json``."""
+    session.install(".[dev,bench]")
+    session.run("python", "-m", "benchmarks", *session.posargs)
+
+
+@nox.session
 def exhaustive(session: nox.Session) -> None:
-    """Walk the histories of small worlds: ``nox -s exhaustive -- --histories 500000``."""
+    """Walk at least 5,000,000 histories of larger worlds: ``nox -s exhaustive -- --histories 500000``."""
     session.install(".[dev]")
-    session.run("python", "-m", "tests.exhaustive", *session.posargs)
+    wanted = session.posargs or ("--histories", "5000000", "--seconds", "3600")
+    session.run("python", "-m", "tests.exhaustive", *wanted)
+
+
+@nox.session
+def chaos(session: nox.Session) -> None:
+    """Soak 100,000 writes in faults and cancellations, judged by the service's ledger."""
+    session.install(".[dev]")
+    session.run("python", "-m", "tests.hardening.chaos", *(session.posargs or ("--writes", "100000")))
+
+
+@nox.session
+def load(session: nox.Session) -> None:
+    """Load one client with 50,000 calls and an outage; find the knee of slow services."""
+    session.install(".[dev]")
+    session.run("python", "-m", "tests.hardening.load", *session.posargs)
+
+
+@nox.session
+def leaks(session: nox.Session) -> None:
+    """Make 100,000 calls with failures, cancellations and timeouts, and look for what is left behind."""
+    session.install(".[dev]")
+    session.run("python", "-m", "tests.hardening.leaks", *session.posargs)
+
+
+@nox.session
+def kills(session: nox.Session) -> None:
+    """Kill a batch of 20,000 writes a hundred times, on each journal."""
+    session.install(".[dev]")
+    session.run("python", "-m", "tests.batch.killing", *session.posargs)
+
+
+@nox.session
+def audit(session: nox.Session) -> None:
+    """Ask for known faults of what the package needs; says so where there is no network for it."""
+    session.install(".[cli,postgres,parquet,otel,uvloop]", "pip-audit")
+    output = session.run("pip-audit", "--skip-editable", silent=True, success_codes=[0, 1])
+    if output and "ConnectionError" in str(output):
+        session.skip("no network to ask: nothing was audited")
+    session.log(str(output))
 
 
 @nox.session
