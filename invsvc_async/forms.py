@@ -198,7 +198,7 @@ def _metadata(parameter: Parameter, value: Any, problems: Problems) -> dict[str,
     return {f"{METADATA}{key}": text for key, text in texts.items()}
 
 
-def texts_of(name: str, values: Mapping[Any, Any], problems: Problems) -> dict[str, str]:
+def texts_of(name: str, values: object, problems: Problems) -> dict[str, str]:
     """Give the values of a query as text, by name."""
     texts: dict[str, str] = {}
     if not isinstance(values, Mapping):

@@ -168,7 +168,7 @@ class Known:
 
     @cached_property
     def strangers(self) -> frozenset[str]:
-        """Webhooks of our URL that a list showed right before a send: the proof it was sent on says not ours."""
+        """Webhooks of our URL that a list showed right before a send: what it was sent on says not ours."""
         shown = set(self.intent.strangers)
         for before, after in pairwise(self.history):
             if isinstance(before, Reading) and isinstance(after, Attempt):

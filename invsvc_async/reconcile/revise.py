@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from invsvc_async.reconcile.intent import Sent, SentEnd
 from invsvc_async.reconcile.evidence import Reading
+from invsvc_async.reconcile.intent import Sent, SentEnd
 from invsvc_async.reconcile.known import Known, kind_of
 
 if TYPE_CHECKING:
