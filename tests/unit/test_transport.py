@@ -8,6 +8,7 @@ import warnings
 import aiohttp
 import pytest
 
+from invsvc_async.clock import SystemClock
 from invsvc_async.errors import ConfigurationError
 from invsvc_async.reconcile.evidence import End
 from invsvc_async.transport import Transport
@@ -93,3 +94,11 @@ async def test_what_adaptive_concurrency_learns_from(script, size, answers):
 
         assert (exchange.end is End.ANSWERED) is bool(answers)
         assert (transport._knee.size, transport._knee._answers) == (size, answers)
+
+
+async def test_clock_of_the_system():
+    """It sleeps as long as it is told, by its own time."""
+    clock = SystemClock()
+    begun = clock.now()
+    await clock.sleep(0.02)
+    assert clock.now() - begun >= 0.019
