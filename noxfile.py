@@ -156,8 +156,8 @@ def audit(session: nox.Session) -> None:
 
 @nox.session
 def mutants(session: nox.Session) -> None:
-    """Break the rules of writes and the transport, one expression at a time: each must be noticed, or listed."""
-    session.install(".[dev]", "mutmut>=3.8,<4")
+    """Break the rules of writes and the transport, one expression at a time: each is noticed, or listed."""
+    session.install(".[dev]", "mutmut>=3.8,<4", "pytest>=9")
     wanted = "tests/exhaustive/test_mutants.py"
     session.run("python", "-m", "pytest", "-q", "-n", "2", wanted, *session.posargs)
     session.run("python", "-m", "tests.mutants")
