@@ -1,7 +1,5 @@
 """
-Measure what an event costs: verify and parse, de-duplication in memory, and each store.
-
-Blocks alternate in one process and their medians are compared, so that ratios hold on a busy machine.
+Measure what an event costs: verify and parse; run by itself, de-duplication in memory and each store too.
 """
 
 from __future__ import annotations
@@ -17,8 +15,11 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import attrs
 import msgspec
 
+from benchmarks import peers
+from benchmarks.harness import Row, alternate, ratio_of
 from invsvc_async import events
 
 if TYPE_CHECKING:
@@ -74,30 +75,6 @@ def read() -> None:
 
 def read_with_data() -> None:
     _ = events.read(BODY, HEADERS, secrets=SECRET).data.total
-
-
-def stripe() -> Callable[[], None] | None:
-    """Give the peer's way, where the peer is installed."""
-    try:
-        import stripe
-    except ImportError:
-        return None
-    now = int(time.time())
-    signed = hmac.new(SECRET.encode(), b"%d." % now + BODY, hashlib.sha256).hexdigest()
-    header = f"t={now},v1={signed}"
-    return lambda: stripe.Webhook.construct_event(BODY, header, SECRET, tolerance=3600) and None
-
-
-def compare(ways: dict[str, Callable[[], None]], *, blocks: int = 41, calls: int = 2000) -> dict[str, float]:
-    """Give the median µs of CPU of each way."""
-    spent: dict[str, list[float]] = {name: [] for name in ways}
-    for _ in range(blocks):
-        for name, way in ways.items():
-            started = time.process_time_ns()
-            for _ in range(calls):
-                way()
-            spent[name].append((time.process_time_ns() - started) / calls / 1000)
-    return {name: statistics.median(times) for name, times in spent.items()}
 
 
 async def through(store: events.Store, number: int, *, together: int) -> float:
@@ -169,26 +146,29 @@ def measure_stores(folder: Path) -> None:
     tell("a whole receiver, memory, no network", lambda: receive_in_memory(5000))
 
 
+def rows(*, rounds: int = 40) -> list[Row]:
+    """Measure this file's rows."""
+    least = "hmac.digest + msgspec.json.decode"
+    found = alternate({least: floor, "ours": verify_and_parse}, rounds=rounds, calls=2000)
+    what = "verify and parse an event"
+    against_stripe = Row(what=what, against="stripe's construct_event", limit=0.125, note=peers.MISSING)
+    theirs = peers.stripe_event(BODY, SECRET)
+    if theirs is not None:
+        beside = alternate({"ours": verify_and_parse, "stripe": theirs}, rounds=rounds // 2, calls=500)
+        against_stripe = attrs.evolve(against_stripe, ratio=ratio_of(beside, "ours", "stripe"), note="")
+    return [Row(what=what, against=least, limit=1.5, ratio=ratio_of(found, "ours", least)), against_stripe]
+
+
 def main() -> None:
-    """Print the table."""
-    ways: dict[str, Callable[[], None]] = {
+    """Print what reading costs beyond verifying and parsing, and what an event costs in each store."""
+    ways: dict[str, Callable[[], object]] = {
         "hmac.digest + msgspec.json.decode": floor,
         "verify + parse": verify_and_parse,
         "read": read,
         "read, and structure the data": read_with_data,
     }
-    peer = stripe()
-    if peer is not None:
-        ways["stripe construct_event"] = peer
-    found = compare(ways)
-    base = found["hmac.digest + msgspec.json.decode"]
-    for name, cost in found.items():
-        print(f"{name:<44}{cost:>10.2f} µs {cost / base:>8.2f}")
-    ratio = found["verify + parse"] / base
-    print(f"target 1.5 of the floor: {ratio:.2f}, {'holds' if ratio <= 1.5 else 'MISSED'}")
-    if peer is not None:
-        against = found["verify + parse"] / found["stripe construct_event"]
-        print(f"target 1/8 of stripe: {against:.3f}, {'holds' if against <= 0.125 else 'MISSED'}")
+    for name, costs in alternate(ways, rounds=21, calls=2000).items():
+        print(f"{name:<44}{statistics.median(costs) * 1e6:>10.2f} µs")
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         measure_stores(Path(folder))
 

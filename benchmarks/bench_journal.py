@@ -4,7 +4,8 @@ Measure what durability costs: items a second with and without a journal, and a 
     python -m benchmarks.bench_journal ratio      200 at once against a 20 ms service, interleaved, on SQLite
     python -m benchmarks.bench_journal million    1,000,000 writes to a service that answers at once
     python -m benchmarks.bench_journal postgres   the same ratio with a journal in PostgreSQL, one worker
-    python -m benchmarks.bench_journal workers    two workers against one, where the service (10 at once, 50 ms) is the limit
+    python -m benchmarks.bench_journal workers    two workers against one, where the service (10 at once, 50
+    ms) is the limit
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import time
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from benchmarks.harness import Row, ratio_of
 from invsvc_async import ApiKey, Client
 from invsvc_async.batch import Batch
 
@@ -72,7 +74,12 @@ async def serve(latency):
 async def service(latency):
     """Run the service in a process of its own; gives its base URL."""
     child = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "benchmarks.bench_journal", "serve", str(latency), stdout=asyncio.subprocess.PIPE
+        sys.executable,
+        "-m",
+        "benchmarks.bench_journal",
+        "serve",
+        str(latency),
+        stdout=asyncio.subprocess.PIPE,
     )
     try:
         port = int(await child.stdout.readline())
@@ -117,14 +124,16 @@ async def journaled(url, n, at_once, path):
         return n / (time.perf_counter() - started)
 
 
-async def ratio(n=4000, rounds=5, at_once=200, latency=0.02, journal=None):
+async def ratio(n=8000, rounds=5, at_once=200, latency=0.02, journal=None):
     """Print the median of journaled / plain, interleaved; *journal* gives the address of each round's."""
     ratios = []
     with tempfile.TemporaryDirectory() as folder:
         async with service(latency) as url:
             for number in range(rounds):
                 a = await plain(url, n, at_once)
-                b = await journaled(url, n, at_once, journal(number) if journal else Path(folder) / f"{number}.db")
+                b = await journaled(
+                    url, n, at_once, journal(number) if journal else Path(folder) / f"{number}.db"
+                )
                 ratios.append(b / a)
                 print(f"plain {a:7.0f}/s   journaled {b:7.0f}/s   ratio {b / a:.2f}")
     print(f"median ratio {statistics.median(ratios):.2f}")
@@ -136,8 +145,10 @@ async def million(n=1_000_000, at_once=200):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "run.db"
         async with service(0.0) as url, client_for(url, at_once) as client:
-            started, done, bodies = time.perf_counter(), 0, 0
-            async with Batch.open(path, client, concurrency=at_once, on_secret=lambda _key, _hook: None) as batch:
+            started, done = time.perf_counter(), 0
+            async with Batch.open(
+                path, client, concurrency=at_once, on_secret=lambda _key, _hook: None
+            ) as batch:
                 async for result in batch.run(writes(client, n)):
                     done += result.applied
                     if done % (n // 10) == 0:
@@ -145,7 +156,7 @@ async def million(n=1_000_000, at_once=200):
             took = time.perf_counter() - started
         size = path.stat().st_size
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-        print(f"{n:,} writes in {took:.0f} s ({n / took:.0f}/s), peak {peak:.0f} MB, {size / n:.0f} bytes an item")
+        print(f"{n:,} in {took:.0f} s ({n / took:.0f}/s), peak {peak:.0f} MB, {size / n:.0f} bytes an item")
         return peak, size / n
 
 
@@ -177,7 +188,8 @@ async def workers(n=3000):
 
 async def worker(url, address, n):
     return await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "benchmarks.bench_journal", "worker", url, address, str(n), stdout=asyncio.subprocess.PIPE
+        sys.executable, "-m", "benchmarks.bench_journal", "worker", url, address, str(n),
+        stdout=asyncio.subprocess.PIPE,
     )  # fmt: skip
 
 
@@ -189,6 +201,24 @@ async def work(url, address, n):
             async for _ in batch.run(writes(client, n)) if n else batch.work():
                 pass
             print(n / (time.perf_counter() - started), flush=True)
+
+
+def rows(*, rounds=3, n=3000):
+    """Measure the row of the table: the rate with a journal against that without."""
+    rates = asyncio.run(_rates(rounds, n))
+    ratio = ratio_of(rates, "journaled", "plain")
+    what = "writes with a journal, rate"
+    return [Row(what=what, against="the same without", limit=0.75, reach=0.85, sense="least", ratio=ratio)]
+
+
+async def _rates(rounds, n, at_once=200):
+    rates = {"plain": [], "journaled": []}
+    with tempfile.TemporaryDirectory() as folder:
+        async with service(0.02) as url:
+            for number in range(rounds):
+                rates["plain"].append(await plain(url, n, at_once))
+                rates["journaled"].append(await journaled(url, n, at_once, Path(folder) / f"{number}.db"))
+    return rates
 
 
 def memory():

@@ -6,13 +6,31 @@ Each talks to the same service, with its retries as they are by default and its 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import hashlib
+import hmac
+import json
+import time
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Any, get_args, get_origin
+
+from invsvc_async.convert.plan import enum_in, fields_of
+from invsvc_async.models import Invoice
+from invsvc_async.models.common import Model
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable
     from contextlib import AsyncExitStack
 
-__all__ = ["MISSING", "openai_get", "stripe_get"]
+__all__ = [
+    "MISSING",
+    "openai_get",
+    "openai_page",
+    "pydantic_page",
+    "stripe_event",
+    "stripe_get",
+    "stripe_page",
+]
 
 MISSING = "not installed: extra `bench`"
 
@@ -55,3 +73,76 @@ async def openai_get(base: str, undo: AsyncExitStack) -> Callable[[], Awaitable[
         return await client.get("/webhooks/wh_1", cast_to=Answer)
 
     return get
+
+
+def pydantic_page(body: bytes) -> Callable[[], object] | None:
+    """Give the decoding of a page by pydantic's own parser, straight from the bytes."""
+    try:
+        import pydantic
+    except ImportError:
+        return None
+    page = _page_of(pydantic.BaseModel)
+    return lambda: page.model_validate_json(body)
+
+
+def openai_page(body: bytes) -> Callable[[], object] | None:
+    """Give the decoding of a page as openai's client does it when asked to validate, the quicker of its ways."""
+    try:
+        import openai
+        from openai._models import validate_type
+    except ImportError:
+        return None
+    page = _page_of(openai.BaseModel)
+    return lambda: validate_type(type_=page, value=json.loads(body))
+
+
+def stripe_page(body: bytes) -> Callable[[], object] | None:
+    """Give the decoding of a page into stripe's objects."""
+    try:
+        import stripe
+    except ImportError:
+        return None
+    return lambda: stripe.StripeObject.construct_from(json.loads(body), "sk_test_key")
+
+
+def _page_of(base: type[Any]) -> type[Any]:  # Any: a model class of a peer that may not be installed
+    """Make the page's model on *base* from our own, so that no second list of fields is kept."""
+    import pydantic
+
+    @cache
+    def like(model: type[Any]) -> type[Any]:
+        fields = {
+            field.name: (_like(field.type, like), pydantic.Field(default=None, alias=field.wire))
+            for field in fields_of(model)
+        }
+        return pydantic.create_model(model.__name__, __base__=base, **fields)
+
+    return pydantic.create_model(
+        "Page", __base__=base, success=(bool, ...), data=(list[like(Invoice)], ...), next=(str | None, None)
+    )
+
+
+def _like(hint: Any, like: Callable[[type[Any]], type[Any]]) -> Any:  # Any: types as values
+    """Give the type that a peer's model has for *hint* of ours; null is allowed everywhere."""
+    arguments = get_args(hint)
+    if isinstance(hint, type) and issubclass(hint, Model):
+        hint = like(hint)
+    elif get_origin(hint) is tuple:
+        hint = list[_like(arguments[0], like)]  # type: ignore[misc]
+    elif get_origin(hint) is Mapping:
+        hint = dict[str, Any]
+    elif enum_in(hint):
+        hint = str
+    return hint | None if hint is not Any else hint
+
+
+def stripe_event(body: bytes, secret: str) -> Callable[[], object] | None:
+    """Give stripe's way to verify and parse an event."""
+    try:
+        import stripe
+    except ImportError:
+        return None
+    now = int(time.time())
+    signed = hmac.new(secret.encode(), b"%d." % now + body, hashlib.sha256).hexdigest()
+    header = f"t={now},v1={signed}"
+    return lambda: stripe.Webhook.construct_event(body, header, secret, tolerance=3600)
