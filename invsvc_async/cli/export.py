@@ -1,0 +1,103 @@
+"""Export a list to a file that can be stopped and gone on with; never print the items."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from invsvc_async.cli.options import Profile, Team, client_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from invsvc_async.export import Exported
+    from invsvc_async.operations import Operation
+
+__all__ = ["command"]
+
+_SHORT = {"invoices": "invoices.egress"}
+
+
+def command(
+    what: Annotated[
+        str, typer.Argument(help="invoices (that is, invoices.egress), or invoices.payment_complements.")
+    ],
+    words: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME=VALUE]...", help="Filters: status=valid.")
+    ] = None,
+    *,
+    format_: Annotated[str | None, typer.Option("--format", help="jsonl, csv or parquet.")] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", dir_okay=False, help="The file; its ending says the format."),
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on where an export of it had stopped.")
+    ] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Begin anew.")] = False,
+    precision: Annotated[int, typer.Option(help="Digits of Parquet's decimals.")] = 38,
+    scale: Annotated[int, typer.Option(help="Of them, behind the point.")] = 12,
+    json_: Annotated[bool, typer.Option("--json", help="Print what was written as one JSON object.")] = False,
+    profile: Profile = None,
+    team: Team = None,
+) -> None:
+    """
+    Export invoices: `invsvc export invoices status=valid -o valid.parquet`.
+
+    Memory stays the same however long the list is.  Stopped by Ctrl-C, an error or a kill, it goes on with
+    --resume.  A decimal that does not fit the column is named, never rounded.
+    """
+    from invsvc_async.cli.arguments import arguments_of, operation_of
+    from invsvc_async.operations import Kind
+
+    operation = operation_of(_SHORT.get(what, what), Kind.READ, many=True, short="list")
+    if operation.result != "Invoice":
+        raise typer.BadParameter(
+            "invoices and invoices.payment_complements can be exported", param_hint="WHAT"
+        )
+    path = output or Path(f"{what}.{format_ or 'jsonl'}")
+    arguments = {"limit": 100, **arguments_of(operation, words or [])}
+    settings = {
+        "format": format_, "resume": resume, "overwrite": overwrite, "precision": precision, "scale": scale,
+    }  # fmt: skip
+    try:
+        done = asyncio.run(_export(operation, arguments, path, settings, profile, team))
+    except KeyboardInterrupt:
+        from invsvc_async.cli.output import note
+
+        note(f"stopped: go on with the same command and --resume ({path}.resume says how far it got)")
+        raise typer.Exit(1) from None
+    _tell(done, json_=json_)
+
+
+async def _export(
+    operation: Operation, arguments: dict[str, Any], path: Path, settings: dict[str, Any],
+    profile: str | None, team: str | None,
+) -> Exported:  # fmt: skip
+    from invsvc_async import export
+    from invsvc_async.cli.arguments import called
+    from invsvc_async.cli.output import progress
+
+    async with client_of(profile, team) as client:
+        pages = called(client, operation, {**arguments, "prefetch": True})
+        with progress(operation.name) as advance:
+            return await export.invoices(pages, path, **settings, on_page=_each(advance))
+
+
+def _each(advance: Callable[[], None]) -> Callable[[int], None]:
+    def moved(_rows: int) -> None:
+        advance()
+
+    return moved
+
+
+def _tell(done: Exported, *, json_: bool) -> None:
+    from invsvc_async.cli.output import emit_json
+
+    if json_:
+        emit_json({"path": str(done.path), "rows": done.rows, "resumed": done.resumed})
+    else:
+        typer.echo(f"{done.path}\t{done.rows} rows")

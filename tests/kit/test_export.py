@@ -1,0 +1,257 @@
+"""Exports to files: exact, stopped anywhere, and gone on with."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import json
+from decimal import Decimal
+from importlib.util import find_spec
+
+import pytest
+
+from invsvc_async import ConfigurationError, ServerError, export
+from invsvc_async.cli.app import run
+from invsvc_async.simulator import Simulator
+from invsvc_async.testing import quick_client, serving
+
+needs_pyarrow = pytest.mark.skipif(find_spec("pyarrow") is None, reason="pyarrow is an extra")
+FORMS = ["jsonl", "csv", pytest.param("parquet", marks=needs_pyarrow)]
+EXACT = "1234567890.123456789"
+
+
+@pytest.fixture
+async def service():
+    async with Simulator() as running:
+        yield running
+
+
+@pytest.fixture
+async def client(service):
+    async with quick_client(service) as made:
+        yield made
+
+
+def ids(path):
+    match path.suffix:
+        case ".jsonl":
+            return [json.loads(line)["uuid"] for line in path.read_text().splitlines()]
+        case ".csv":
+            with path.open(newline="") as file:
+                return [row["uuid"] for row in csv.DictReader(file)]
+        case _:
+            import pyarrow.parquet as pq
+
+            return pq.read_table(path)["uuid"].to_pylist()
+
+
+async def in_order(client):
+    return [item.uuid async for item in client.invoices.egress()]
+
+
+@pytest.mark.parametrize("form", FORMS)
+async def test_whole_list(form, client, tmp_path):
+    """Every invoice is in the file once, in the list's order, and nothing else is left beside it."""
+    target = tmp_path / f"out.{form}"
+
+    done = await export.invoices(client.invoices.egress(limit=5), target)
+
+    assert ids(target) == await in_order(client)
+    assert (done.rows, done.resumed) == (12, False)
+    assert list(tmp_path.iterdir()) == [target]
+
+
+@pytest.mark.parametrize("form", FORMS)
+async def test_stopped_by_an_error_and_gone_on_with(form, service, client, tmp_path):
+    """After an error the same call with resume=True writes the rest: no invoice twice, none missing."""
+    target = tmp_path / f"out.{form}"
+    service.script("invoices.egress", "pass", "pass", *["500"] * 4)
+    with pytest.raises(ServerError):
+        await export.invoices(client.invoices.egress(limit=3), target)
+    before = service.arrivals("invoices.egress")
+
+    done = await export.invoices(client.invoices.egress(limit=3), target, resume=True)
+
+    assert ids(target) == await in_order(client)
+    assert (done.rows, done.resumed) == (12, True)
+    assert service.arrivals("invoices.egress") - before == 2 + 2  # two pages, and those of in_order
+    assert list(tmp_path.iterdir()) == [target]
+
+
+@pytest.mark.parametrize("form", FORMS)
+async def test_stopped_by_cancellation(form, service, client, tmp_path):
+    """A cancelled export keeps the pages that it had, and goes on behind them."""
+    target = tmp_path / f"out.{form}"
+    service.script("invoices.egress", "pass", "pass", "hang")
+    task = asyncio.create_task(export.invoices(client.invoices.egress(limit=4), target))
+    await service.arrived("invoices.egress", 3)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+    noted = json.loads((tmp_path / f"out.{form}.resume").read_text())
+    await export.invoices(client.invoices.egress(limit=4), target, resume=True)
+
+    assert noted["rows"] == 8
+    assert ids(target) == await in_order(client)
+
+
+@pytest.mark.parametrize("form", ["jsonl", "csv"])
+async def test_killed_within_a_page(form, service, client, tmp_path):
+    """What a killed process had written behind its last note is cut off, so that no row comes twice."""
+    target = tmp_path / f"out.{form}"
+    service.script("invoices.egress", "pass", *["500"] * 4)
+    with pytest.raises(ServerError):
+        await export.invoices(client.invoices.egress(limit=4), target)
+    with target.open("ab") as file:
+        file.write(b'{"half": ')
+
+    await export.invoices(client.invoices.egress(limit=4), target, resume=True)
+
+    assert ids(target) == await in_order(client)
+
+
+async def test_digits_of_text_formats(client, tmp_path):
+    """A decimal keeps its digits in JSON and CSV."""
+    for form in ("jsonl", "csv"):
+        await export.invoices(client.invoices.egress(), tmp_path / f"out.{form}")
+
+    assert f'"total":{EXACT}' in (tmp_path / "out.jsonl").read_text()
+    assert f",{EXACT}," in (tmp_path / "out.csv").read_text()
+
+
+@needs_pyarrow
+async def test_types_of_parquet(client, tmp_path):
+    """Amounts are decimal128 with their own digits, times are UTC, items are structs."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    target = tmp_path / "out.parquet"
+    await export.invoices(client.invoices.egress(), target)
+    table = pq.read_table(target)
+
+    assert table.schema.field("total").type == pa.decimal128(38, 12)
+    assert Decimal(EXACT) in table["total"].to_pylist()
+    assert table.schema.field("created_at").type == pa.timestamp("ms", tz="UTC")
+    assert table.schema.field("items").type.value_type.field("unit_price").type == pa.decimal128(38, 12)
+
+
+@needs_pyarrow
+async def test_decimal_that_does_not_fit(client, tmp_path):
+    """A number with more digits than its column is named with its invoice, and the way out is said."""
+    target = tmp_path / "out.parquet"
+
+    with pytest.raises(export.ExportError, match=rf"total: {EXACT} does not fit decimal128\(38, 2\)"):
+        await export.invoices(client.invoices.egress(), target, scale=2)
+
+    assert not target.exists()
+
+
+@needs_pyarrow
+@pytest.mark.parametrize(
+    ("text", "precision", "scale", "fits"),
+    [
+        ("1.10", 3, 1, True), ("1.11", 3, 1, False), ("100", 3, 0, True), ("1E+2", 3, 0, True),
+        ("1000", 3, 0, False), ("0.000", 2, 1, True), ("0E+9", 2, 1, True), ("-99.9", 3, 1, True),
+        ("-100.0", 3, 1, False), ("0.01", 3, 1, False), ("1E+9", 38, 30, False),
+    ],
+)  # fmt: skip
+def test_fit_of_a_decimal(text, precision, scale, fits):
+    """A number fits if, and only if, Arrow holds it without rounding."""
+    from invsvc_async import models
+    from invsvc_async.convert import structure
+    from invsvc_async.export.columns import Columns
+
+    item = structure(models.Invoice, {"uuid": "A", "total": Decimal(text)})
+    columns = Columns(models.Invoice, precision, scale)
+    if fits:
+        assert columns.table([item])["total"].to_pylist() == [Decimal(text)]
+    else:
+        with pytest.raises(export.ExportError, match=r"A\.total"):
+            columns.table([item])
+
+
+@needs_pyarrow
+async def test_parts_of_parquet(client, tmp_path):
+    """A long list is written in parts, which are joined in their order."""
+    from invsvc_async import models
+    from invsvc_async.export.columns import Columns
+    from invsvc_async.export.parquet import ParquetSink
+
+    sink = ParquetSink(tmp_path / "out.parquet", Columns(models.Invoice), rows=4)
+    items = await client.invoices.egress().collect()
+    sink.open(None)
+    marks = [sink.write(items[at : at + 3], last=at == 9) for at in (0, 3, 6, 9)]
+    sink.close(whole=True)
+
+    assert marks == [None, 1, None, 2]
+    assert ids(tmp_path / "out.parquet") == [item.uuid for item in items]
+
+
+@pytest.mark.parametrize("form", FORMS)
+async def test_field_that_breaks_its_type(form, service, client, tmp_path):
+    """A field that is broken is named in its row; JSON has it as it came."""
+    service.script("invoices.egress", "bad item")
+    target = tmp_path / f"out.{form}"
+
+    done = await export.invoices(client.invoices.egress(limit=100), target)
+
+    assert done.rows == 12
+    if form == "csv":
+        with target.open(newline="") as file:
+            assert sum(bool(row["problems"]) for row in csv.DictReader(file)) == 1
+    elif form == "parquet":
+        import pyarrow.parquet as pq
+
+        assert sum(bool(each) for each in pq.read_table(target)["problems"].to_pylist()) == 1
+
+
+async def test_target_that_is_there(client, tmp_path):
+    """A file that is there is never overwritten unasked."""
+    target = tmp_path / "out.jsonl"
+    target.write_text("precious")
+
+    with pytest.raises(ConfigurationError, match="in the way"):
+        await export.invoices(client.invoices.egress(), target)
+    assert target.read_text() == "precious"
+
+    await export.invoices(client.invoices.egress(), target, overwrite=True)
+    assert len(ids(target)) == 12
+
+
+async def test_unfinished_export_that_is_there(service, client, tmp_path):
+    """An unfinished export is neither begun anew nor gone on with unasked, nor in another shape."""
+    target = tmp_path / "out.jsonl"
+    service.script("invoices.egress", "pass", *["500"] * 4)
+    with pytest.raises(ServerError):
+        await export.invoices(client.invoices.egress(limit=4), target)
+
+    with pytest.raises(ConfigurationError, match="unfinished export"):
+        await export.invoices(client.invoices.egress(limit=4), target)
+    with pytest.raises(ConfigurationError, match="go on with the same"):
+        await export.invoices(client.invoices.egress(limit=4), target, "csv", resume=True)
+
+
+@pytest.fixture
+def settings(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with serving() as service:
+        monkeypatch.setenv("INVSVC_API_KEY", service.api_key)
+        monkeypatch.setenv("INVSVC_BASE_URL", service.base_url)
+        yield tmp_path
+
+
+def test_command(settings, capsys):
+    """The command writes the file that is asked for, with its filters, and says how many rows."""
+    code = run(["export", "invoices", "status=valid", "--format", "csv"])
+
+    assert (code, capsys.readouterr().out) == (
+        0,
+        f"invoices.csv\t{len(ids(settings / 'invoices.csv'))} rows\n",
+    )
+    assert 0 < len(ids(settings / "invoices.csv")) < 12
+
+
+def test_command_for_another_list(settings, capsys):
+    """What cannot be exported is a matter of usage."""
+    assert run(["export", "webhooks"]) == 2
