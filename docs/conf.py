@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from sphinx.application import Sphinx
 
 HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE.parent), str(HERE / "_ext")]
+sys.path[:0] = [str(HERE.parent), str(HERE), str(HERE / "_ext")]
 
 from invsvc_async import __version__  # noqa: E402 - after the path is set
 

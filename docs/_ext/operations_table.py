@@ -1,92 +1,28 @@
-"""Draw tables from the operations' rows, so that no page can differ from the code."""
+"""Draw tables of the operations' rows."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
+import tables
 from docutils import nodes
 from docutils.statemachine import StringList
 from sphinx.util.docutils import SphinxDirective
 
-from invsvc_async.operations import TABLE, Kind, Operation, Parameter
-from invsvc_async.settings import ParameterNames
-
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
 
-ASSUMED = ParameterNames()
-
-
-def _shown(row: Operation) -> bool:
-    return row.listed or row.name == "journeys.get"
-
-
-def operations() -> list[tuple[str, ...]]:
-    """Give a row for each operation."""
-    rows: list[tuple[str, ...]] = [("Operation", "Request", "Answer", "Needs", "Specification")]
-    for row in filter(_shown, TABLE):
-        result = f"list of `{row.result}`" if row.many else f"`{row.result}`"
-        rows.append(
-            (f"`{row.name}`", f"`{row.method} {row.path}`", result, row.authority or "-", row.section)
-        )
-    return rows
-
-
-def settling() -> list[tuple[str, ...]]:
-    """Give a row for each write: how a lost answer is settled."""
-    writes = (row for row in TABLE if row.kind is Kind.WRITE)
-    readers = ((row, f"`{row.reader}`" if row.reader else "your own `reader=`") for row in writes)
-    rows = [(f"`{row.name}`", reader, row.settled) for row, reader in readers]
-    return [("Write", "Read that settles it", "How a lost answer is settled"), *rows]
-
-
-def parameters() -> list[tuple[str, ...]]:
-    """Give a row for each parameter: where it goes, under which name, and within which bounds."""
-    rows: list[tuple[str, ...]] = [("Operation", "Argument", "Goes in", "Name on the wire", "Takes")]
-    for row in filter(_shown, TABLE):
-        for number, each in enumerate(row.parameters):
-            name = f"`{row.name}`" if number == 0 else ""
-            rows.append((name, f"`{each.name}`", each.where, _wire(each), _takes(each)))
-        open_ = "what the specification leaves open"
-        rows += [("", f"`extra_{place}`", place, "-", open_) for place in row.extra]
-    return rows
-
-
-def assumed() -> list[tuple[str, ...]]:
-    """Give a row for each name that is assumed."""
-    rows: list[tuple[str, ...]] = [("Argument", "Assumed name", "Setting")]
-    seen = {each.assumed: each for row in TABLE for each in row.parameters if each.assumed}
-    for setting, each in seen.items():
-        rows.append((f"`{each.name}`", f"`{getattr(ASSUMED, setting)}`", f"`ParameterNames.{setting}`"))
-    return rows
-
-
-def _wire(each: Parameter) -> str:
-    return f"`{getattr(ASSUMED, each.assumed)}`, assumed" if each.assumed else f"`{each.wire}`"
-
-
-def _takes(each: Parameter) -> str:
-    facts = [
-        str(each.form) if each.form.name != "ID" else f"id{f' or `{each.bearer}`' if each.bearer else ''}"
-    ]
-    if each.choices:
-        few = len(each.choices) <= 6
-        facts.append(
-            " or ".join(f"`{choice}`" for choice in each.choices) if few else f"one of {len(each.choices)}"
-        )
-    if each.minimum is not None or each.maximum is not None:
-        facts.append(f"{each.minimum or 0} to {'…' if each.maximum is None else each.maximum}")
-    if each.pattern:
-        facts.append(f"`{each.pattern}`")
-    facts += [words for found, words in ((each.required, "required"), (each.nullable, "or null")) if found]
-    return "; ".join([*facts, each.constraint] if each.constraint else facts)
-
 
 class OperationsTable(SphinxDirective):
-    """``operations-table`` with the name of one of the tables above."""
+    """``operations-table`` with the name of one of ``tables``."""
 
     required_arguments = 1
-    tables: ClassVar = {"all": operations, "settling": settling, "parameters": parameters, "assumed": assumed}
+    tables: ClassVar = {
+        "all": tables.operations,
+        "settling": tables.settling,
+        "parameters": tables.parameters,
+        "assumed": tables.assumed,
+    }
 
     def run(self) -> list[nodes.Node]:
         """Parse the table as Markdown in place."""

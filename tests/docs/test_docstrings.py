@@ -50,7 +50,7 @@ def resources():
             for each in vars(import_module(f"invsvc_async.resources.{name}")).values()
             if inspect.isclass(each) and issubclass(each, Resource) and each is not Resource
         )
-        for name in {row.name.partition(".")[0] for row in OF_RESOURCES}
+        for name in sorted({row.name.partition(".")[0] for row in OF_RESOURCES})
     }
 
 

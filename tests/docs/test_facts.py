@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from docs._ext.decision_diagram import ASKED, draw, ends, findings
-from docs._ext.operations_table import assumed, operations, parameters, settling
+from docs.diagram import ASKED, draw, ends, findings
+from docs.tables import assumed, operations, parameters, settling
 from invsvc_async.cli.app import COMMANDS
 from invsvc_async.operations import BY_NAME, TABLE, Kind
 from invsvc_async.reconcile.decide import NOT_SENT_TRIES, PROOF_LASTS, decide
