@@ -47,7 +47,7 @@ class Entry:
 
 
 class LostChunkError(JournalError):
-    """Another worker has taken this entry's chunk over: what it does counts, and nothing is to be sent here."""
+    """Another worker has taken this entry's chunk over: what it does counts; nothing is to be sent here."""
 
 
 @attrs.frozen

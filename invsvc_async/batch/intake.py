@@ -22,9 +22,10 @@ from invsvc_async.errors import InvalidRequestError
 from invsvc_async.writes import Write
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import AsyncGenerator, Callable, Mapping
 
     from invsvc_async.batch.entries import Mark
+    from invsvc_async.batch.items import Store
     from invsvc_async.batch.journal import Entries
     from invsvc_async.client import Client
     from invsvc_async.session import Session, View
@@ -40,7 +41,7 @@ _REPEATS_KEPT = 10_000  # contents seen more than once, of which the number of t
 
 async def chunks(
     writes: Writes, client: Client, *, at_once: int = AT_ONCE
-) -> AsyncIterator[list[Write[Any]]]:
+) -> AsyncGenerator[list[Write[Any]], None]:
     """
     Give what *writes* holds, as many at once as are there, *at_once* at most; a path is a file of lines.
 
@@ -127,11 +128,16 @@ class _Asked:
 
 
 class Intake:
-    """What becomes of an input's writes in one run; *held* are the items that are under way, by key."""
+    """
+    What becomes of an input's writes in one run.
+
+    *store* is where the entries of new items go; *held* are the items that are under way, by key.
+    """
 
     def __init__(
         self,
         entries: Entries,
+        store: Store,
         session: Session,
         held: Mapping[str, Item],
         run: int,
@@ -139,7 +145,8 @@ class Intake:
         tag: bool,
         on_secret: Callable[..., Any] | None,
     ) -> None:
-        self._entries, self._session, self._held, self._run = entries, session, held, run
+        self._entries, self._store, self._session = entries, store, session
+        self._held, self._run = held, run
         self._tag, self._on_secret = tag, on_secret
         self._repeats: OrderedDict[bytes, int] = OrderedDict()
         self._policies: dict[int, tuple[ReconcilePolicy, ReconcilePolicy]] = {}
@@ -165,7 +172,9 @@ class Intake:
             for each in asked:
                 (later if each.key in taken or self._is_fed(each.key) else here).append(each)
                 taken.add(each.key)
-            marks = await self._entries.marks([each.key for each in here], self._run) if here else {}
+            marks: Mapping[str, Mark] = {}
+            if here:
+                marks = await self._entries.marks([each.key for each in here], self._run)
             for each in here:
                 mark = marks.get(each.key)
                 if mark is not None and mark.run == self._run:
@@ -235,7 +244,7 @@ class Intake:
             content=asked.content,
             run=self._run,
             thing=thing_of(request, asked.team, tag),
-            entries=self._entries,
+            entries=self._store,
             on_secret=self._on_secret,
             write=write,
         )

@@ -21,11 +21,10 @@ from invsvc_async.wire import _retry_after
 
 if TYPE_CHECKING:
     from asyncio import Future
-    from collections.abc import Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
     from invsvc_async.batch.pack import Commons
     from invsvc_async.batch.slots import Slots
-    from invsvc_async.limits import Lane
     from invsvc_async.outcome import Outcome
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.session import Request
@@ -38,7 +37,10 @@ __all__ = ["Item", "ItemView"]
 class Store(Protocol):
     """Where an item's entry is kept."""
 
-    commons: Commons
+    @property
+    def commons(self) -> Commons:
+        """The common parts of intents."""
+        ...
 
     def put(self, entry: Entry) -> Future[None]:
         """Store *entry*, durably once the future is done."""
@@ -53,6 +55,10 @@ class Lease(Protocol):
     """The right to send, until a time of the client's clock."""
 
     until: float
+
+    async def hold(self) -> None:
+        """Wait until it is valid; LostChunkError: it is another's for good."""
+        ...
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -105,6 +111,12 @@ class Item:
             self.in_slot = False
             self.slots.leave()
 
+    def bound(self, exchange: Exchange) -> None:
+        """Let *exchange* out only while the lease lasts."""
+        if self.lease is not None:
+            until, proven = self.lease.until, exchange.not_after
+            exchange.not_after = until if proven is None else min(until, proven)
+
     def learn(self, exchange: Exchange) -> None:
         """Tell the places how a request went."""
         if self.slots is not None:
@@ -118,6 +130,8 @@ class Item:
 
     async def sending(self, intent: Intent) -> None:
         """Store the revision that is about to be sent."""
+        if self.lease is not None:
+            await self.lease.hold()
         self.stored = True
         await self.entries.put(self._entry(State.SENDING, intent))
 
@@ -151,8 +165,8 @@ class Item:
     async def aclose(self) -> None:
         """Stay: the entries are the batch's."""
 
-    async def open_intents(self) -> Any:  # Any: never called; a batch takes its entries up itself
-        """Give none."""
+    def open_intents(self) -> AsyncIterator[Intent]:
+        """Give none: a batch takes its entries up itself."""
         raise NotImplementedError
 
     def _entry(
@@ -165,8 +179,8 @@ class Item:
             state=state,
             run=self.run,
             operation=intent.operation,
-            common=packed and packed.common,
-            intent=packed and packed.text,
+            common=None if packed is None else packed.common,
+            intent=None if packed is None else packed.text,
             **done,
         )
 
@@ -177,27 +191,18 @@ class ItemView(View):
 
     item: Item
 
-    async def exchange(
-        self, request: Request, *, deadline: float, lane: Lane = "call", not_after: float | None = None
-    ) -> Exchange:
-        """Make the record of one request, a write's to be let out only while the lease lasts."""
-        record = await super().exchange(request, deadline=deadline, lane=lane, not_after=not_after)
-        if self.item.lease is not None and request.operation.kind is Kind.WRITE:
-            until = self.item.lease.until
-            record.not_after = until if not_after is None else min(until, not_after)
-        return record
-
     def send(self, request: Request, exchange: Exchange) -> Awaitable[Exchange]:
-        """Put *exchange* on the wire, as :class:`View` does; a write's takes a place for as long as it lasts."""
+        """Put *exchange* on the wire, as :class:`View` does; a write's takes a place while it lasts."""
         sending = super().send
         if request.operation.kind is not Kind.WRITE:
             return sending(request, exchange)
-        return self._in_a_place(partial(sending, request, exchange))
+        return self._in_a_place(exchange, partial(sending, request, exchange))
 
-    async def _in_a_place(self, send: Callable[[], Awaitable[Exchange]]) -> Exchange:
+    async def _in_a_place(self, exchange: Exchange, send: Callable[[], Awaitable[Exchange]]) -> Exchange:
         await self.item.enter()
         try:
-            exchange = await send()
+            self.item.bound(exchange)
+            await send()
             self.item.learn(exchange)
             return exchange
         finally:

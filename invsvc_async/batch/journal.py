@@ -7,7 +7,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from asyncio import Future
     from collections.abc import Iterable, Mapping, Sequence
 
     from invsvc_async.batch.entries import Entry, Mark
@@ -19,7 +18,7 @@ __all__ = ["Entries"]
 
 
 class Entries(Protocol):
-    """The journal of one batch; whatever it is told is durable once its future is done."""
+    """The journal of one batch, on whichever machine: what can be asked of it, and done to it, as a whole."""
 
     commons: Commons
 
@@ -29,14 +28,6 @@ class Entries(Protocol):
 
     async def aclose(self) -> None:
         """Let go of it, with everything stored."""
-        ...
-
-    def put(self, entry: Entry) -> Future[None]:
-        """Store *entry* in place of an earlier one of its key."""
-        ...
-
-    def shelve(self, entry: Entry) -> None:
-        """Store *entry* without waiting and without fail."""
         ...
 
     async def next_run(self) -> int:

@@ -111,7 +111,15 @@ def unpack(key: str, packed: Packed, commons: Commons) -> Intent:
         common = wire.loads(commons.texts[packed.common].encode())
         own = wire.loads(packed.text.encode())
         scope = {**common.pop("scope"), "credential": own.pop("credential", None)}
-        whole = {"path": {}, "query": {}, "sent": [], **common, **own, "scope": scope, "key": key}
+        whole: dict[str, Any] = {
+            "path": {},
+            "query": {},
+            "sent": [],
+            **common,
+            **own,
+            "scope": scope,
+            "key": key,
+        }
         return intent_from_json(wire.dumps(whole))
     except (InvsvcError, KeyError, AttributeError, TypeError) as error:
         raise JournalError(f"entry {key!r} of the journal cannot be read: {error}") from error

@@ -50,7 +50,8 @@ _WIDE, _HIGH, _LEFT, _TOP = 900, 200, 46, 14  # of the timeline, in its own unit
 def page_of(report: Report) -> str:
     """Give the page."""
     parts = [
-        _head(report), _tiles(report), _operations(report), _timeline(report), _spent(report), _unknowns(report),
+        _head(report), _tiles(report), _operations(report), _timeline(report), _spent(report),
+        _unknowns(report),
     ]  # fmt: skip
     title = f"Batch {escape(report.name)}"
     return (
@@ -117,13 +118,15 @@ def _timeline(report: Report) -> str:
 
 
 def _bar(piece: Slice, x: float, width: float, tallest: int) -> str:
-    drawn, seen = [], 0
+    drawn: list[str] = []
+    seen = 0
     for verdict, colour in _COLOURS.items():
         count = piece.verdicts[verdict]
         if count:
             top, bottom = _y((seen + count) / tallest), _y(seen / tallest)
             drawn.append(
-                f'<rect x="{x:.1f}" y="{top:.1f}" width="{max(width - 0.6, 0.4):.1f}" height="{bottom - top:.1f}" '
+                f'<rect x="{x:.1f}" y="{top:.1f}" width="{max(width - 0.6, 0.4):.1f}" '
+                f'height="{bottom - top:.1f}" '
                 f'fill="{colour}"><title>{_moment(piece.begun)}: {count:,} {verdict}</title></rect>'
             )
             seen += count

@@ -13,7 +13,7 @@ import re
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
-import asyncpg
+import asyncpg  # pyright: ignore[reportMissingTypeStubs]  # it has none
 import attrs
 
 from invsvc_async.batch.entries import Entry, LostChunkError, Mark, State
@@ -25,6 +25,8 @@ from invsvc_async.reconcile.evidence import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+
+    from invsvc_async.clock import Clock
 
 __all__ = ["ChunkStore", "PostgresBatch", "Settings"]
 
@@ -110,7 +112,7 @@ class Settings:
             raise ConfigurationError(f"the journal's address: {error}") from None
         if not re.fullmatch(r"[a-z0-9_]{1,40}", settings.batch) or settings.slots < 0 or settings.silence < 1:
             raise ConfigurationError(
-                "the journal's address: batch is 1 to 40 of a-z, 0-9 and _; slots 0 or more; silence 1 s or more"
+                "the journal's address: batch is 1 to 40 of a-z, 0-9 and _; slots 0 or more; silence from 1"
             )
         return settings
 
@@ -137,7 +139,8 @@ class PostgresBatch:
         """
         schema = f"invsvc_{self.settings.batch}"
         try:
-            self._pool = await asyncpg.create_pool(
+            make: Any = asyncpg.create_pool  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+            self._pool = await make(
                 self.settings.address, min_size=1, max_size=5, timeout=10.0,
                 server_settings={"search_path": schema, "application_name": "invsvc batch"},
             )  # fmt: skip
@@ -270,7 +273,8 @@ class PostgresBatch:
             # What touches a thing that an open chunk has goes into that chunk, so that their order is kept.
             busy = dict(
                 await connection.fetch(
-                    "SELECT e.thing, min(e.chunk) FROM entries e WHERE e.thing = ANY ($1) AND e.state < 2 GROUP BY e.thing",
+                    "SELECT thing, min(chunk) FROM entries "
+                    "WHERE thing = ANY ($1) AND state < 2 GROUP BY thing",
                     things,
                 )
             )
@@ -370,7 +374,8 @@ class PostgresBatch:
         """Find the entries of *keys*, as they were, and note that the input of *run* holds them."""
         text = (
             "WITH old AS (SELECT key, content, state, run FROM entries WHERE key = ANY ($1)), "
-            "noted AS (UPDATE entries e SET run = $2 FROM old WHERE e.key = old.key AND old.run <> $2) SELECT * FROM old"
+            "noted AS (UPDATE entries e SET run = $2 FROM old WHERE e.key = old.key AND old.run <> $2) "
+            "SELECT * FROM old"
         )
         rows = await self.ask(lambda c: c.fetch(text, list(keys), run))
         return {row["key"]: Mark(row["content"], row["state"], row["run"]) for row in rows}
@@ -389,7 +394,8 @@ class PostgresBatch:
         """Count the entries."""
         text = (
             "SELECT state, verdict, count(*) AS many, "
-            "count(*) FILTER (WHERE outcome LIKE '%\"lost\":true%') AS lost FROM entries GROUP BY state, verdict"
+            "count(*) FILTER (WHERE outcome LIKE '%\"lost\":true%') AS lost FROM entries "
+            "GROUP BY state, verdict"
         )
         rows = await self.ask(lambda c: c.fetch(text))
         return Summary(
@@ -406,8 +412,8 @@ class PostgresBatch:
         async def reopen(connection: Any) -> int:
             chunk = await connection.fetchval("INSERT INTO chunks DEFAULT VALUES RETURNING id")
             status = await connection.execute(
-                f"UPDATE entries SET state = 0, verdict = NULL, outcome = NULL, done_at = NULL, chunk = $2, intent = {intent} "  # noqa: S608 - our own text
-                "WHERE state = 2 AND verdict = $1 AND intent IS NOT NULL",
+                "UPDATE entries SET state = 0, verdict = NULL, outcome = NULL, done_at = NULL, chunk = $2, "  # noqa: S608 - our own text
+                f"intent = {intent} WHERE state = 2 AND verdict = $1 AND intent IS NOT NULL",
                 str(verdict),
                 chunk,
             )
@@ -442,12 +448,25 @@ class PostgresBatch:
 
 @attrs.define(eq=False)
 class ChunkStore:
-    """The entries of one chunk, as long as *token* owns it; ``until`` is the end of the lease, by the client's clock."""
+    """
+    The entries of one chunk, as long as *token* owns it.
+
+    ``until`` is the end of the lease, by the client's clock.
+    """
 
     entries: PostgresBatch
     chunk: int
     token: str
     until: float
+    clock: Clock
+    lost: bool = False
+
+    async def hold(self) -> None:
+        """Wait until the lease is valid: this worker may only be late to say that it is alive."""
+        while self.clock.now() > self.until:
+            if self.lost:
+                raise LostChunkError(f"chunk {self.chunk} is another worker's now")
+            await self.clock.sleep(_PAUSE)
 
     @property
     def commons(self) -> Commons:

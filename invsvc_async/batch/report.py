@@ -27,12 +27,12 @@ _STEPS = 10  # of the scale of times: so many to a factor of ten
 
 _ADVICE = (
     ("list is full", "Webhooks are listed without a cursor, 100 at most: make room in the team, then retry."),
-    ("could be ours", "Compare the candidates with what was asked for; delete what is too much, then prune or retry."),
+    ("could be ours", "Compare the candidates with what was asked for, and delete what is too much."),
     ("HTTP 401", "The credential could not read the state: renew it, then retry."),
     ("HTTP 403", "The credential may not read the state: use one that may, then retry."),
     ("no read", "The specification has no read for this: look in the dashboard, then decide by hand."),
     ("reader", "The caller's own reader is needed: run the batch with it again."),
-    ("state from before the write is not known", "Compare the thing with what was asked for, and write again if it differs."),
+    ("before the write is not known", "Compare the thing with what was asked for; write again if it differs."),
     ("ran out", "The service could not be read in time: retry, which settles by reading first."),
     ("ago", "The absence proves nothing any more: look for the thing, then decide by hand."),
 )  # fmt: skip
@@ -43,7 +43,7 @@ class Slice:
     """What ended in one stretch of time."""
 
     begun: int  # epoch ms
-    verdicts: Counter[Verdict] = attrs.field(factory=Counter)
+    verdicts: Counter[Verdict] = attrs.field(factory=Counter[Verdict])
     faults: int = 0  # writes that met a failure on the way
 
 
@@ -53,16 +53,16 @@ class Report:
 
     name: str
     summary: Summary
-    operations: dict[str, Counter[Verdict]] = attrs.field(factory=dict)
-    slices: list[Slice] = attrs.field(factory=list)
+    operations: dict[str, Counter[Verdict]] = attrs.field(factory=dict[str, Counter[Verdict]])
+    slices: list[Slice] = attrs.field(factory=list[Slice])
     width: int = 1000  # ms of one slice
-    times: Counter[int] = attrs.field(factory=Counter)  # steps of a logarithmic scale
+    times: Counter[int] = attrs.field(factory=Counter[int])  # steps of a logarithmic scale
     attempts: int = 0
     resends: int = 0
     reads: int = 0
     duplicates: int = 0
-    faults: Counter[str] = attrs.field(factory=Counter)
-    unknowns: list[Result] = attrs.field(factory=list)
+    faults: Counter[str] = attrs.field(factory=Counter[str])
+    unknowns: list[Result] = attrs.field(factory=list[Result])
 
     def quantile(self, part: float) -> float:
         """Tell the time, in seconds, within which *part* of the writes had their verdict."""
@@ -125,7 +125,7 @@ def _step(seconds: float) -> int:
 
 
 def _lay_out(report: Report, pieces: list[Slice]) -> None:
-    """Put seconds together until the timeline has few enough columns; stretches without a verdict stay empty."""
+    """Put seconds together until the timeline has few enough columns, empty ones included."""
     if not pieces:
         return
     begun, span = pieces[0].begun, pieces[-1].begun - pieces[0].begun + 1000

@@ -4,7 +4,6 @@ Hold what became of the writes of a batch, live or as a journal kept it; never a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -15,6 +14,8 @@ from invsvc_async.reconcile.evidence import Reading, Verdict
 from invsvc_async.reconcile.known import time_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from invsvc_async.batch.entries import Entry
     from invsvc_async.outcome import Outcome
 
@@ -52,7 +53,7 @@ def record_of(outcome: Outcome[Any]) -> Record:  # Any: of any operation
     return Record(
         why=outcome.message if evidence.basis != "answered" or not plain else "",
         basis=evidence.basis,
-        thing=value.get("id") if isinstance(value, Mapping) else getattr(value, "id", None),
+        thing=_id_of(value),
         tries=outcome.attempts,
         again=outcome.resends,
         reads=sum(isinstance(event, Reading) for event in history),
@@ -67,11 +68,16 @@ def record_of(outcome: Outcome[Any]) -> Record:  # Any: of any operation
 
 
 def _start(event: Any) -> float:  # Any: one of the four events
-    return float(getattr(event, "started", None) or getattr(event, "at", 0.0))
+    return float(event.started if hasattr(event, "started") else event.at)
+
+
+def _id_of(value: Any) -> str | None:  # Any: a model, or wire data
+    found = value.get("id") if hasattr(value, "get") else getattr(value, "id", None)
+    return found if isinstance(found, str) else None
 
 
 def _ids(things: tuple[Any, ...]) -> list[str]:  # Any: wire data
-    return [str(each.get("id")) for each in things if isinstance(each, dict)][:100]
+    return [str(_id_of(each)) for each in things][:100]
 
 
 def encoded(record: Record) -> str:
@@ -126,9 +132,9 @@ class Result:
     def of(
         cls, entry: Entry, record: Record | None = None, outcome: Outcome[Any] | None = None
     ) -> Result:  # Any: of any operation
-        """Make the result of an entry that is done; *record* is what its outcome holds, where that is known."""
+        """Make the result of an entry that is done; *record* is what its outcome holds, where known."""
         record = record or decoded(entry.outcome)
-        verdict = Verdict(entry.verdict)
+        verdict = Verdict(str(entry.verdict))
         answered = record.basis == "answered" and verdict is Verdict.APPLIED
         return cls(
             key=entry.key,
@@ -158,7 +164,7 @@ class Summary:
 
     to_do: int = 0
     sending: int = 0
-    verdicts: Mapping[Verdict, int] = attrs.field(factory=dict)
+    verdicts: Mapping[Verdict, int] = attrs.field(factory=dict[Verdict, int])
     secrets_lost: int = 0
 
     @property

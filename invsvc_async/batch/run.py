@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections import Counter
 from contextlib import aclosing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from invsvc_async.batch.engine import Engine
 from invsvc_async.batch.identity import thing_of
@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from invsvc_async.batch.batch import Batch
     from invsvc_async.batch.entries import Entry
     from invsvc_async.batch.intake import Writes
+    from invsvc_async.batch.items import Store
     from invsvc_async.batch.results import Result
+    from invsvc_async.batch.sqlitebatch import SqliteBatch
     from invsvc_async.reconcile.evidence import Verdict
 
 __all__ = ["Run"]
@@ -140,16 +142,17 @@ class Run:
 
     async def _feed_all(self, engine: Engine) -> None:
         batch = self._batch
-        run = await batch.entries.next_run()
+        entries = cast("SqliteBatch", batch.entries)
+        run = await entries.next_run()
         after = 0
-        while page := await batch.entries.not_done(after, _PAGE):
+        while page := await entries.not_done(after, _PAGE):
             for entry in page:
                 await engine.room()
-                engine.add(self._item(entry))
+                engine.add(self._item(entry, entries))
             after = page[-1].seq
         session = batch.client._view.session  # noqa: SLF001 - one package
         intake = self._intake = Intake(
-            batch.entries, session, engine.held, run, tag=batch.tag, on_secret=batch.on_secret
+            entries, entries, session, engine.held, run, tag=batch.tag, on_secret=batch.on_secret
         )
         async with aclosing(chunks(self._writes, batch.client)) as source:
             async for writes in source:
@@ -158,7 +161,7 @@ class Run:
                     await engine.room()
                     engine.add(item)
 
-    def _item(self, entry: Entry) -> Item:
+    def _item(self, entry: Entry, store: Store) -> Item:
         """Take up an entry that is not done."""
         batch = self._batch
         if entry.common is None or entry.intent is None:
@@ -170,7 +173,7 @@ class Run:
             content=entry.content,
             run=entry.run,
             thing=thing_of(request_of(intent), intent.scope.team, intent.tag),
-            entries=batch.entries,
+            entries=store,
             on_secret=batch.on_secret,
             intent=intent,
             fed=False,

@@ -66,7 +66,7 @@ class SharedRun(Run):
         self._beating: asyncio.Task[None] | None = None
 
     async def stop(self, grace: float) -> None:
-        """Begin nothing more, let what is under way end within *grace* seconds, shelve the rest and give chunks back."""
+        """Stop as any run does, and give the chunks that are left back."""
         await super().stop(grace)
         if self._beating is not None:
             self._beating.cancel()
@@ -97,7 +97,8 @@ class SharedRun(Run):
         held: dict[str, Item] = {}
         session = batch.client._view.session  # noqa: SLF001 - one package
         # The items made here only become entries; they are run as what is handed back.
-        intake = self._intake = Intake(entries, session, held, run, tag=batch.tag, on_secret=None)
+        nowhere = ChunkStore(entries, 0, "", 0.0, self._clock)
+        intake = self._intake = Intake(entries, nowhere, session, held, run, tag=batch.tag, on_secret=None)
         async with aclosing(chunks(self._writes, batch.client, at_once=CHUNK)) as source:
             async for writes in source:
                 fresh = await intake.take(writes)
@@ -112,8 +113,8 @@ class SharedRun(Run):
         self._look_for_secrets(item)
         packed = pack(item.write.intent, self._entries.commons)
         return Entry(
-            key=item.key, content=item.content, state=State.TO_DO, run=item.run, operation=item.write.intent.operation,
-            common=packed.common, intent=packed.text,
+            key=item.key, content=item.content, state=State.TO_DO, run=item.run,
+            operation=item.write.intent.operation, common=packed.common, intent=packed.text,
         )  # fmt: skip
 
     # --- working
@@ -135,7 +136,8 @@ class SharedRun(Run):
         """Do one chunk to its end, or until it is another worker's."""
         now, token = self._clock.now(), uuid4().hex
         done, free = await self._entries.take(handed.chunk, token)
-        store = ChunkStore(self._entries, handed.chunk, token, now + _LEASE * self._entries.settings.silence)
+        until = now + _LEASE * self._entries.settings.silence
+        store = ChunkStore(self._entries, handed.chunk, token, until, self._clock)
         work = self._work[token] = _Work(handed, store)
         with suppress(LostChunkError):
             while not done:
@@ -146,8 +148,8 @@ class SharedRun(Run):
 
     async def _do_all(self, engine: Engine, work: _Work, *, sender_gone: bool) -> None:
         for entry in await self._entries.of_chunk(work.store.chunk, 0):
-            item = self._item(entry)
-            item.entries, item.lease, item.sender_gone = work.store, work.store, sender_gone
+            item = self._item(entry, work.store)
+            item.lease, item.sender_gone = work.store, sender_gone
             item.on_end = lambda: self._ended(work)
             await engine.room()
             work.open += 1
@@ -174,6 +176,7 @@ class SharedRun(Run):
                 alive = [each.handed for token, each in work.items() if token in mine]
                 await self._entries.steadily(partial(self._entries.chunks.beat, alive))
                 for token, each in work.items():
-                    each.store.until = now + _LEASE * silence if token in mine else now
+                    each.store.lost = token not in mine
+                    each.store.until = now if each.store.lost else now + _LEASE * silence
                 if self._engine is not None and everywhere:
                     self._engine.share_pace(len(mine) / everywhere)

@@ -127,16 +127,15 @@ def _client(profile: str | None, team: str | None, concurrency: int) -> Client:
 async def _write(asked: _Asked, client: Client, checked: Checked) -> int:
     from invsvc_async.batch import Batch
     from invsvc_async.batch.check import good_writes
-    from invsvc_async.batch.secrets import SecretsFile
 
     if checked.creates_webhooks and asked.secrets_to is None:
         note("webhooks are created: their secrets are shown once, and lost without --secrets-to FILE")
     async with AsyncExitStack() as stack:
-        secrets = asked.secrets_to and await stack.enter_async_context(SecretsFile(asked.secrets_to))
+        take = await _taker(stack, asked.secrets_to)
         show = stack.enter_context(_bar(checked.good, shown=not asked.as_json))
         batch = Batch.open(
             asked.journal, client, concurrency=asked.concurrency, rate=asked.rate, tag=asked.tag,
-            on_secret=secrets.take if secrets else _ignore, on_progress=show, same_mode=asked.same_mode,
+            on_secret=take, on_progress=show, same_mode=asked.same_mode,
         )  # fmt: skip
         await stack.enter_async_context(batch)
         stopped = stack.enter_context(_signals(batch))
@@ -148,6 +147,15 @@ async def _write(asked: _Asked, client: Client, checked: Checked) -> int:
         note("interrupted: run the same command again to resume; what was in flight is settled first")
         return INTERRUPTED
     return code_of(summary)
+
+
+async def _taker(stack: AsyncExitStack, secrets_to: Path | None) -> Callable[[str, Any], Any]:
+    """Give what takes the secrets of new webhooks."""
+    if secrets_to is None:
+        return _ignore
+    from invsvc_async.batch.secrets import SecretsFile
+
+    return (await stack.enter_async_context(SecretsFile(secrets_to))).take
 
 
 def _ignore(_key: str, _webhook: object) -> None:
@@ -299,21 +307,22 @@ def worker(
     """
     Work on a batch that machines share, until interrupted; join and leave at any time.
     """
-    raise typer.Exit(asyncio.run(_work(journal, concurrency, rate, secrets_to, same_mode, profile, team)))
+    raise typer.Exit(
+        asyncio.run(_work(journal, concurrency, rate, secrets_to, profile, team, same_mode=same_mode))
+    )
 
 
-async def _work(  # noqa: PLR0913, PLR0917 - as the command
-    journal: str, concurrency: int, rate: float | None, secrets_to: Path | None, same_mode: bool, profile: str | None,  # noqa: FBT001 - bound by partial
-    team: str | None,
+async def _work(
+    journal: str, concurrency: int, rate: float | None, secrets_to: Path | None, profile: str | None,
+    team: str | None, *, same_mode: bool,
 ) -> int:  # fmt: skip
     from invsvc_async.batch import Batch
-    from invsvc_async.batch.secrets import SecretsFile
 
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(_client(profile, team, concurrency))
-        secrets = secrets_to and await stack.enter_async_context(SecretsFile(secrets_to))
+        take = await _taker(stack, secrets_to)
         batch = Batch.open(
-            journal, client, concurrency=concurrency, rate=rate, on_secret=secrets.take if secrets else _ignore,
+            journal, client, concurrency=concurrency, rate=rate, on_secret=take,
             same_mode=same_mode,
         )  # fmt: skip
         await stack.enter_async_context(batch)

@@ -8,12 +8,12 @@ import attrs
 
 from invsvc_async import wire
 from invsvc_async.batch.report import advice_for
+from invsvc_async.batch.results import Result
 from invsvc_async.cli.output import console, print_facts, table
 from invsvc_async.reconcile.evidence import Verdict
 
 if TYPE_CHECKING:
     from invsvc_async.batch.report import Report
-    from invsvc_async.batch.results import Result
 
 __all__ = ["line_of", "show"]
 
@@ -22,11 +22,14 @@ _SHOWN = 20  # unknown writes on a terminal
 
 def line_of(result: Result) -> bytes:
     """Give *result* as one line of JSON."""
-    plain: dict[str, Any] = attrs.asdict(  # Any: JSON as Python values
-        result, filter=lambda field, value: field.name != "outcome" and value not in (None, ())
-    )
-    plain = {name: list(value) if isinstance(value, tuple) else value for name, value in plain.items()}
-    return wire.dumps({**plain, "verdict": str(result.verdict)}) + b"\n"
+    names = [field.name for field in attrs.fields(Result) if field.name != "outcome"]
+    told: dict[str, Any] = {name: getattr(result, name) for name in names}  # Any: JSON as Python values
+    told |= {
+        "verdict": str(result.verdict),
+        "candidates": [*result.candidates],
+        "duplicates": [*result.duplicates],
+    }
+    return wire.dumps({name: value for name, value in told.items() if value not in (None, [])}) + b"\n"
 
 
 def show(report: Report) -> None:

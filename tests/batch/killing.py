@@ -1,7 +1,7 @@
 """
 Kill a batch again and again and hold its verdicts against the service's ledger.
 
-    python -m tests.batch.killing [ITEMS [KILLS]]
+    python -m tests.batch.killing [ITEMS [KILLS [SEED [sqlite | postgres]]]]
 
 Must never judge by what the client saw.
 """
@@ -136,19 +136,25 @@ def violations(
     return found
 
 
-async def main(items: int = 20_000, kills: int = 100, seed_of: int = 7) -> None:
+async def main(items: int = 20_000, kills: int = 100, seed_of: int = 7, where: str = "sqlite") -> bool:
+    """Kill a batch of *items* writes *kills* times; print what the ledger says, and tell whether all is well."""
     chance = random.Random(seed_of)  # noqa: S311 - moments, not secrets
     with tempfile.TemporaryDirectory() as folder:
-        journal, file = Path(folder) / "run.db", Path(folder) / "writes.jsonl"
+        journal, file = str(Path(folder) / "run.db"), Path(folder) / "writes.jsonl"
+        if where == "postgres":
+            from tests.batch.database import database
+
+            journal = database().journal("kills", silence=1)
         async with Simulator(seed=seed_of, faults=FAULTS, latency=0.005) as service:
             asked = seed(service, items, file)
             killed = await kill_often(service, journal, file, kills, chance)
             verdicts = await verdicts_of(journal)
             found = violations(service, asked, verdicts)
-    print(f"{len(asked)} writes, {killed} kills: {Counter(verdicts.values())}")  # noqa: T201 - a session's output
+    print(f"{len(asked)} writes, {killed} kills: {dict(Counter(verdicts.values()))}")  # noqa: T201 - a session's output
     print("\n".join(found) or "no duplicate, none lost, every verdict right")  # noqa: T201 - a session's output
-    sys.exit(bool(found))
+    return not found
 
 
 if __name__ == "__main__":
-    asyncio.run(main(*map(int, sys.argv[1:])))
+    numbers = [int(each) if each.isdigit() else each for each in sys.argv[1:]]
+    sys.exit(not asyncio.run(main(*numbers)))

@@ -47,7 +47,7 @@ async def test_workers_share_a_batch_though_one_is_killed(tmp_path, journal, wor
     """Of several workers one is killed, and the others do its part: every write is applied once."""
     file = tmp_path / "writes.jsonl"
     async with Simulator(latency=0.01) as service:
-        asked = seed(service, 1600, file)
+        asked = seed(service, 1000, file)
         async with AsyncExitStack() as stack:
             first = await stack.enter_async_context(running(service, journal, file))
             others = [
@@ -65,7 +65,7 @@ async def test_worker_that_was_stopped_and_wakes_sends_nothing(tmp_path, journal
     """A worker that is stopped past its silence and woken finds its chunk taken over, and nothing happens twice."""
     file = tmp_path / "writes.jsonl"
     async with Simulator(latency=0.01) as service:
-        asked = seed(service, 1200, file)
+        asked = seed(service, 1000, file)
         async with running(service, journal, file) as first, running(service, journal, "-") as other:
             await service.arrived("webhooks.update", 300)
             other.send_signal(signal.SIGSTOP)
