@@ -1,0 +1,148 @@
+"""`invsvc listen`: deliveries of the embedded service, printed, stored, sent on and replayed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from invsvc_async import ConfigurationError, events
+from invsvc_async.cli.app import run
+from invsvc_async.cli.listening import Desk, listening, replayed
+from invsvc_async.simulator import Simulator
+
+ROOT = Path(__file__).parents[2]
+SHARED = events.SharedHeader("X-Events-Key", "of the dashboard")
+KEY = {SHARED.name: SHARED.value}
+
+
+@asynccontextmanager
+async def application(*, fails=0):
+    """Run an application that verifies each event, and takes those after the first *fails*."""
+    taken, left = [], [fails]
+
+    async def take(request):
+        event = events.read(await request.read(), request.headers, secrets=["s3cret"], shared_header=SHARED)
+        if left[0]:
+            left[0] -= 1
+            return web.Response(status=500)
+        taken.append(event.type)
+        return web.Response()
+
+    app = web.Application()
+    app.router.add_post("/in", take)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    yield f"http://127.0.0.1:{runner.addresses[0][1]}/in", taken
+    await runner.cleanup()
+
+
+def desk_of(tmp_path, forward=None, **others):
+    return Desk(
+        secrets=("s3cret",), shared_header=SHARED, store=tmp_path / "events.jsonl", forward=forward, **others
+    )
+
+
+def at(desk, **others):
+    return listening(desk, host="127.0.0.1", port=0, **{"accept_unsigned": False, **others})
+
+
+@pytest.fixture
+async def service():
+    async with Simulator() as running:
+        yield running
+
+
+async def test_event_that_is_sent_on(service, tmp_path, capsys):
+    """Signed and resource events are printed, stored, and verify anew in the application behind."""
+    async with application() as (url, taken), at(desk_of(tmp_path, url)) as here:
+        resource = await service.deliver("invoice.created", url=here, headers=KEY)
+        signed = await service.deliver("sat.invoice.synced", url=here, secret="s3cret")
+
+    told = [line.split("\t")[1:3] for line in capsys.readouterr().out.splitlines()]
+    stored = [json.loads(line) for line in (tmp_path / "events.jsonl").read_text().splitlines()]
+    assert (resource.statuses, signed.statuses) == ([200], [200])
+    assert taken == ["invoice.created", "sat.invoice.synced"]
+    assert told == [["invoice.created", "v2"], ["sat.invoice.synced", "signed"]]
+    assert [each["type"] for each in stored] == taken
+    assert SHARED.value not in (tmp_path / "events.jsonl").read_text()
+
+
+async def test_event_that_is_forged(service, tmp_path, capsys):
+    """What is not authentic is neither printed nor stored nor sent on; the refusal is said."""
+    async with application() as (url, taken), at(desk_of(tmp_path, url)) as here:
+        await service.deliver("invoice.created", url=here)
+        await service.deliver("sat.invoice.synced", url=here, secret="another")
+
+    said = capsys.readouterr()
+    assert (taken, said.out, (tmp_path / "events.jsonl").exists()) == ([], "", False)
+    assert said.err.count("answered 401") == 2
+
+
+async def test_application_that_fails_at_first(service, tmp_path):
+    """A failure behind is answered 500, so that the service sends the event again, and then it is taken."""
+    async with application(fails=1) as (url, taken), at(desk_of(tmp_path, url)) as here:
+        delivery = await service.deliver("invoice.created", url=here, headers=KEY)
+
+    assert (taken, delivery.statuses) == (["invoice.created"], [500, 200])
+
+
+async def test_replay_of_stored_events(service, tmp_path, capsys):
+    """Stored events are sent again as they came, test events as such; bad lines and failures are counted."""
+    store = tmp_path / "events.jsonl"
+    async with at(desk_of(tmp_path)) as here:
+        await service.deliver("invoice.created", url=here, headers=KEY)
+        await service.deliver("invoice_batch.completed", url=here, secret="s3cret")
+    with store.open("a") as file:
+        file.write("[1]\n")
+
+    async with application() as (url, taken):
+        failed = await replayed(desk_of(tmp_path, url), store)
+    nobody = await replayed(desk_of(tmp_path, url), store)
+
+    assert (failed, nobody) == (1, 3)
+    assert taken == ["invoice.created", "invoice_batch.completed"]
+    assert f"{store}, line 3" in capsys.readouterr().err
+
+
+async def test_listening_without_any_authentication(tmp_path):
+    """Nothing is listened for where nothing authenticates events, unless that is said."""
+    with pytest.raises(ConfigurationError, match="Nothing authenticates"):
+        async with at(Desk()):
+            pass
+    async with at(Desk(), accept_unsigned=True) as here:
+        assert here.startswith("http://127.0.0.1:")
+
+
+def test_command_of_replay(tmp_path, capsys):
+    """The command prints stored events, and ends with 1 where a line is none."""
+    store = tmp_path / "events.jsonl"
+    body = {"id": "whd_1", "type": "invoice.created", "created": 1, "livemode": True, "data": {"object": {}}}
+    store.write_text(json.dumps({"body": json.dumps(body), "test": False}) + "\n")
+
+    assert run(["listen", "--replay", str(store), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["id"] == "whd_1"
+    store.write_text("{}\n")
+    assert run(["listen", "--replay", str(store)]) == 1
+
+
+def test_command_until_ctrl_c(tmp_path):
+    """The command listens, says where, and ends with 0 at Ctrl-C."""
+    child = subprocess.Popen(
+        [sys.executable, "-m", "invsvc_async.cli", "listen", "--port", "0", "--shared-header", "X-K=v"],
+        stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)}, cwd=tmp_path,
+    )  # fmt: skip
+    said = child.stderr.readline()
+    child.send_signal(signal.SIGINT)
+    _, rest = child.communicate(timeout=20)
+
+    assert said.startswith("Listening on http://127.0.0.1:")
+    assert (child.returncode, rest) == (0, "")
