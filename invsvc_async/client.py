@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import re
 from functools import cached_property
-from importlib.metadata import version
+from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, Self
 from urllib.parse import urlsplit
 
@@ -21,8 +21,7 @@ from invsvc_async.models.common import UNSET
 from invsvc_async.quota import RetryQuota
 from invsvc_async.session import Session, View
 from invsvc_async.settings import ParameterNames, ReadRetries, ReconcilePolicy, Timeouts
-from invsvc_async.settling import recovered, resumed, settled
-from invsvc_async.transport import MAX_RESPONSE_BYTES, Transport
+from invsvc_async.transport import BUILT_ON, MAX_RESPONSE_BYTES, Transport
 
 if TYPE_CHECKING:
     import ssl as tls
@@ -164,13 +163,13 @@ class Client:
         """
         from invsvc_async.profiles import from_environment
 
-        found = from_environment(os.environ, profile)
-        credential = settings.pop("credential", None) or credential_from(
+        found: dict[str, Any] = from_environment(os.environ, profile)  # Any: as above
+        found["credential"] = settings.get("credential") or credential_from(
             api_key=os.environ.get("INVSVC_API_KEY"),
             oauth_token=os.environ.get("INVSVC_OAUTH_TOKEN"),
             person_token=os.environ.get("INVSVC_PERSON_TOKEN"),
         )
-        return cls(**{**found, "credential": credential, **settings})
+        return cls(**{**found, **settings})
 
     def __repr__(self) -> str:
         view = self._view
@@ -359,6 +358,8 @@ class Client:
             InvalidRequestError: The intent belongs to another base URL, team, data mode or credential.
 
         """
+        from invsvc_async.settling import settled
+
         return await settled(self._view, intent, reader=reader, same_mode=same_mode)
 
     def resume(
@@ -371,6 +372,8 @@ class Client:
             InvalidRequestError: The intent belongs to another base URL, team, data mode or credential.
 
         """
+        from invsvc_async.settling import resumed
+
         return resumed(self._view, intent, reader=reader, same_mode=same_mode)
 
     async def recover(
@@ -394,6 +397,8 @@ class Client:
                 "there is nothing to recover from: make the client with journal='outbox.db'"
             )
         await journal.open()
+        from invsvc_async.settling import recovered
+
         return await recovered(self._view, journal, same_mode=same_mode)
 
     # --- life
@@ -456,7 +461,7 @@ def _checked_team(team: object) -> str | None:
 
 
 def _headers(extra: Mapping[str, str] | None, user_agent: str | None) -> dict[str, str]:
-    ours = user_agent or f"invsvc-async/{__version__} aiohttp/{version('aiohttp')}"
+    ours = user_agent or f"invsvc-async/{__version__} {BUILT_ON}"
     headers = {"Accept": "application/json", "User-Agent": ours, **(extra or {})}
     for name, value in headers.items():
         if name.lower() in _OURS_TO_SET:
@@ -467,8 +472,8 @@ def _headers(extra: Mapping[str, str] | None, user_agent: str | None) -> dict[st
 
 
 def _journal(given: str | Path | Journal | None) -> Journal | None:
-    if given is None or hasattr(given, "open_intents"):
-        return given  # type: ignore[return-value]  # it has the methods of one
+    if given is None or not isinstance(given, (str, PathLike)):
+        return given
     from invsvc_async.batch.outbox import Outbox
 
     return Outbox(given)

@@ -39,7 +39,7 @@ def _count(least: int) -> Callable[[object, attrs.Attribute[int], object], None]
     return check
 
 
-def _resend(_settings: object, _field: attrs.Attribute[str], value: object) -> None:
+def _resend(_settings: object, _field: object, value: object) -> None:
     if value not in ("proven", "never"):
         raise ConfigurationError(f"resend must be 'proven' or 'never', not {value!r}")
 

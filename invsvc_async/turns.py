@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable
 
     from invsvc_async.clock import Clock
 
@@ -34,7 +34,7 @@ class Turns:
         self._lines: dict[Hashable, Turn] = {}
 
     @asynccontextmanager
-    async def turn(self, line: Hashable, clock: Clock) -> AsyncIterator[Turn]:
+    async def turn(self, line: Hashable, clock: Clock) -> AsyncGenerator[Turn]:
         """Wait for one's turn; who holds it sets ``free_at`` if the next must wait beyond its end."""
         turn = self._lines.setdefault(line, Turn())
         turn.waiting += 1
