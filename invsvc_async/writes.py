@@ -167,6 +167,7 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
         if not key or len(key) > 200 or not key.isprintable():
             from invsvc_async.errors import InvalidRequestError
 
+            self._spent = True  # refused as a whole: nobody is left to await it
             raise InvalidRequestError(
                 "key: 1 to 200 printable characters", operation=self._request.operation.name
             )

@@ -112,8 +112,16 @@ class Envelope:
 
     @property
     def extra(self) -> Mapping[str, Any]:
-        """What stood beside the payload and is in no other attribute, decoded."""
-        members = MEMBERS.decode(self.content)
+        """
+        What stood beside the payload and is in no other attribute, decoded.
+
+        Raises:
+            UnreadableResponseError: It holds what JSON, or this machine, does not allow.
+        """
+        try:
+            members = MEMBERS.decode(self.content)
+        except UNREADABLE as cause:  # a name that is no UTF-8, which a list's reader passes over
+            raise _unreadable(self.content, cause) from cause
         return {name: loads(value) for name, value in members.items() if name not in _ENVELOPE_NAMES}
 
 

@@ -15,7 +15,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from invsvc_async import ApiKey, Client, Intent, InvalidRequestError, InvsvcError, JournalError, wire
+from invsvc_async import (
+    ApiKey,
+    Client,
+    Intent,
+    InvalidRequestError,
+    InvsvcError,
+    JournalError,
+    UnreadableResponseError,
+    wire,
+)
 from invsvc_async.batch.lines import BadLine, Line, check_line, read_lines
 from invsvc_async.batch.pack import Commons, Packed, pack, unpack
 from invsvc_async.operations import BY_NAME, Shape
@@ -118,7 +127,8 @@ def test_success_of_any_bytes(shape, content, headers):
         _ = envelope.timestamp
         with suppress(InvsvcError):
             _ = envelope.data
-        _ = envelope.extra
+        with suppress(InvsvcError):
+            _ = envelope.extra
 
 
 @fuzzed
@@ -305,6 +315,24 @@ def test_lines_of_any_bytes(lines):
             assert found is None or str(found).startswith(f"line {line.number}: ")
         else:
             assert isinstance(line, BadLine)
+
+
+@pytest.mark.parametrize("key", ["", "a\nb", "k" * 201], ids=["empty", "of two lines", "long"])
+def test_line_of_a_bad_key(key):
+    """Its line is named, and no write is left behind that nobody awaits."""
+    found = check_line(OFFLINE, Line(3, LINE["operation"], LINE["arguments"], key))
+
+    assert str(found) == "line 3: webhooks.create: key: 1 to 200 printable characters"
+
+
+def test_name_beside_a_list_that_is_no_utf8():
+    """It does not keep the list from being read; only what stands beside it cannot be."""
+    content = b'{"success":true,"data":[{"id":"a"}],"\x80":1}'
+    envelope = wire.read_success(content, status=200, headers={}, shape=Shape.LIST, operation="x")
+
+    assert envelope.data == [{"id": "a"}]
+    with pytest.raises(UnreadableResponseError):
+        _ = envelope.extra
 
 
 @fuzzed

@@ -1,0 +1,127 @@
+"""
+Kill processes in the middle of their journals, again and again, and hold what they say against the ledger.
+
+    python -m tests.hardening.kills [KILLS_OF_OUTBOXES [KILLS_OF_BATCHES]]
+
+Must never judge by what the client saw.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import sys
+import tempfile
+from collections import Counter, defaultdict
+from contextlib import suppress
+from pathlib import Path
+
+import attrs
+
+from invsvc_async import Verdict
+from invsvc_async.simulator import Faults, Simulator
+from tests.batch.killing import kill_often, seed, verdicts_of, violations
+
+FAULTS = Faults(rate=0.06, reads=0.02, late_up_to=0.2, hang=0.3)
+EACH = 400  # writes that one process begins at most
+BATCHED = 20_000  # writes of the batch
+
+
+@attrs.frozen(kw_only=True)
+class Survived:
+    """What came of one journal after its kills."""
+
+    kills: int
+    writes: int  # that arrived
+    verdicts: dict[str, int]
+    wrong: list[str]
+
+
+async def outboxes(kills: int, folder: Path, *, seed_of: int = 7) -> Survived:
+    """Kill a client with an outbox *kills* times; the last process takes up what is left, and ends by itself."""
+    chance = random.Random(seed_of)  # noqa: S311 - moments, no secrets
+    told, journal = folder / "told.jsonl", folder / "outbox.db"
+    async with Simulator(seed=seed_of, faults=FAULTS, latency=0.005) as service:
+        for number in range((kills + 1) * EACH):
+            service.seed_webhook(id=f"wh_{number}")
+        for turn in range(kills):
+            await _killed(service, journal, told, turn * EACH, chance.uniform(0.0, 0.5))
+        ending = await _begun(service, journal, told, kills * EACH, 10)
+        assert await ending.wait() == 0, "the last process failed"
+        await service.settled()
+        return _judged(service, told, kills)
+
+
+async def _begun(
+    service: Simulator, journal: Path, told: Path, first: int, count: int
+) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "tests.hardening.outbox_child",
+        service.base_url, service.api_key, str(journal), str(told), str(first), str(count),
+    )  # fmt: skip
+
+
+async def _killed(service: Simulator, journal: Path, told: Path, first: int, after: float) -> None:
+    """Kill a process *after* seconds from its first request."""
+    before = service.arrivals()
+    child = await _begun(service, journal, told, first, EACH)
+    ending = asyncio.create_task(child.wait())
+    while service.arrivals() == before and not ending.done():  # noqa: ASYNC110 - nothing tells
+        await asyncio.sleep(0.005)
+    await asyncio.wait([ending], timeout=after)
+    with suppress(ProcessLookupError):
+        child.kill()
+    await ending
+
+
+def _judged(service: Simulator, told: Path, kills: int) -> Survived:
+    verdicts: defaultdict[str, list[str]] = defaultdict(list)
+    for line in told.read_text().splitlines():
+        with suppress(ValueError):  # the last one of a killed process may be cut
+            key, verdict = json.loads(line)
+            verdicts[key].append(verdict)
+    sent, effects = Counter[str](), Counter[str]()
+    for entry in service.ledger.entries:
+        sent[entry.body["description"]] += 1
+        effects[entry.body["description"]] += entry.applied
+    wrong = [f"{key}: {times} effects" for key, times in effects.items() if times > 1]
+    wrong += [f"{key}: arrived, and nothing was ever said of it" for key in sent if key not in verdicts]
+    wrong += [
+        f"{key}: said to be {verdict}, with {effects[key]} effects"
+        for key, said in verdicts.items()
+        for verdict in said
+        if effects[key] != {Verdict.APPLIED: 1, Verdict.NOT_APPLIED: 0, Verdict.REFUSED: 0}.get(
+            Verdict(verdict), effects[key]
+        ) or verdict == Verdict.SUPERSEDED
+    ]  # fmt: skip
+    last = Counter(said[-1] for said in verdicts.values())
+    return Survived(kills=kills, writes=len(sent), verdicts=dict(last), wrong=wrong)
+
+
+async def batches(kills: int, folder: Path, *, seed_of: int = 7, items: int = BATCHED) -> Survived:
+    """Kill a batch *kills* times on its way through its input."""
+    journal, file = folder / "run.db", folder / "writes.jsonl"
+    async with Simulator(seed=seed_of, faults=FAULTS, latency=0.005) as service:
+        asked = seed(service, items, file)
+        done = await kill_often(service, journal, file, kills, random.Random(seed_of))  # noqa: S311 - moments
+        verdicts = await verdicts_of(journal)
+        wrong = violations(service, asked, verdicts)
+    return Survived(kills=done, writes=len(asked), verdicts=dict(Counter(verdicts.values())), wrong=wrong)
+
+
+async def main(of_outboxes: int = 100, of_batches: int = 110) -> None:
+    failed = False
+    for kind, kills in ((outboxes, of_outboxes), (batches, of_batches)):
+        with tempfile.TemporaryDirectory() as folder:
+            survived = await kind(kills, Path(folder))
+        sys.stdout.write(
+            f"{kind.__name__}: {survived.kills} kills, {survived.writes:,} writes, {survived.verdicts}; "
+            f"{len(survived.wrong)} wrong\n" + "".join(f"  {each}\n" for each in survived.wrong[:20])
+        )
+        failed |= bool(survived.wrong) or survived.kills < kills
+    sys.exit(failed)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*map(int, sys.argv[1:])))
