@@ -38,7 +38,7 @@ napoleon_numpy_docstring = False
 # Outside names, and type aliases that are told in words where they are used: they have no page here.
 OUTSIDE = r"(aiohttp|asyncio|collections|contextlib|datetime|decimal|enum|msgspec|pathlib|random|tls)\..*"
 ALIASES = """
-    Any Book Bounds Callable[[] Clock Credential CredentialKind Decimal Entries Event Headers History
+    Any Book Bounds Callable[[] Clock Credential CredentialKind Decimal Entries Event Form Headers History
     InvoiceBatch Journal JourneyReads Json Path Reader Record Request Scope Secrets Sent Step SyncedInvoice
     T T_co Version View Wire Writes datetime
 """
