@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from yarl import URL
 
     from invsvc_async.limits import Lane
-    from invsvc_async.reconcile.evidence import End
+    from invsvc_async.reconcile.ends import End
 
 __all__ = ["Exchange"]
 

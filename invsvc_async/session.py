@@ -23,7 +23,7 @@ from invsvc_async import wire
 from invsvc_async.errors import ConfigurationError, NotSentError, ResponseLostError, ServiceError
 from invsvc_async.operations import Kind
 from invsvc_async.reconcile.clock import ServerClock
-from invsvc_async.reconcile.evidence import End
+from invsvc_async.reconcile.ends import End
 from invsvc_async.transport import CODINGS, Exchange, Transport
 from invsvc_async.turns import Listings, Turns
 

@@ -22,7 +22,7 @@ from invsvc_async.errors import ConfigurationError
 from invsvc_async.exchange import Exchange
 from invsvc_async.gate import Gate, RefusedError
 from invsvc_async.limits import Knee, Limiter
-from invsvc_async.reconcile.evidence import End
+from invsvc_async.reconcile.ends import End
 
 if TYPE_CHECKING:
     import ssl as tls
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Download", "Exchange", "Transport"]
 
+BUILT_ON = f"aiohttp/{aiohttp.__version__}"
 MAX_RESPONSE_BYTES = 64 * 2**20
 CODINGS = {True: "identity", False: "gzip, deflate"}  # to accept; by whether it writes
 _KEEP_IDLE = 10.0  # s, well below the usual 15 of servers: a write that meets the server's close is LOST

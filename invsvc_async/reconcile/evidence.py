@@ -7,10 +7,11 @@ steady clock, whole milliseconds of the service's clock.  So a history can be st
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar
 
 import attrs
+
+from invsvc_async.reconcile.ends import Bounds, End, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -27,32 +28,6 @@ __all__ = [
 T_co = TypeVar("T_co", covariant=True)
 
 Wire: TypeAlias = Any  # JSON as Python values: its shape is the service's, not ours
-
-
-class End(StrEnum):
-    """The three ends of an attempt (there is no fourth)."""
-
-    ANSWERED = "answered"  # a whole response arrived
-    NOT_SENT = "not sent"  # provably not one byte left
-    LOST = "lost"  # anything else
-
-
-class Verdict(StrEnum):
-    """What became of a write."""
-
-    APPLIED = "applied"
-    NOT_APPLIED = "not applied"
-    REFUSED = "refused"
-    SUPERSEDED = "superseded"
-    UNKNOWN = "unknown"
-
-
-@attrs.frozen(kw_only=True)
-class Bounds:
-    """Bracket the service's clock minus this machine's steady clock, in seconds."""
-
-    low: float
-    high: float
 
 
 @attrs.frozen(kw_only=True)
