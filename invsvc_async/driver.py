@@ -6,30 +6,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import attrs
 
 from invsvc_async.errors import InvsvcError, ServiceError, TransportError
+from invsvc_async.looks import Looks, facts_of
 from invsvc_async.models.common import once
-from invsvc_async.operations import BY_NAME
 from invsvc_async.outcome import Outcome, resends_of
-from invsvc_async.reconcile.decide import JOURNEY_READER, READ_TIME, decide
+from invsvc_async.reconcile.decide import decide
 from invsvc_async.reconcile.evidence import (
-    Absent,
-    Applied,
     Attempt,
-    CannotTell,
     Done,
     End,
-    ErrorFacts,
     Evidence,
-    Holds,
     Read,
     Reading,
     Send,
-    Superseded,
     Tick,
     Verdict,
     Wait,
@@ -39,16 +32,15 @@ from invsvc_async.reconcile.first import answered_at_once
 from invsvc_async.reconcile.known import Known
 from invsvc_async.reconcile.revise import stored
 from invsvc_async.reconcile.same import normal_url
-from invsvc_async.session import DecisionReport, Request, stamp_of
+from invsvc_async.session import DecisionReport, stamp_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from invsvc_async.client import Client
-    from invsvc_async.reconcile.evidence import Decision, Event, History, Reader, Wire
+    from invsvc_async.reconcile.evidence import Decision, Event, History, Reader
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.results import Result
-    from invsvc_async.session import View
+    from invsvc_async.session import Request, View
     from invsvc_async.transport import Exchange
 
 __all__ = ["Driver"]
@@ -56,9 +48,6 @@ __all__ = ["Driver"]
 T = TypeVar("T")
 
 log = logging.getLogger("invsvc_async.writes")
-
-LIST_SIZE = 100  # the most that one listing of webhooks holds
-_FINDINGS = (Applied, Holds, Absent, Superseded, CannotTell)
 
 
 class Driver(Generic[T]):
@@ -141,7 +130,7 @@ class Driver(Generic[T]):
                 case Send():
                     await self._send(decision)
                 case Read():
-                    self._add(await self._look(decision))
+                    self._add(await self._look(decision.reader))
                 case Wait(seconds):
                     await self.session.pause(seconds)
                     self._add(Tick(self.session.clock.now()))
@@ -183,7 +172,7 @@ class Driver(Generic[T]):
             exchange = await self.view.exchange(self.request, deadline=deadline, not_after=send.not_after)
         except InvsvcError as error:  # a token that could not be had
             self.error = error
-            self._add(Attempt(started=started, ended=clock.now(), end=End.NOT_SENT, error=_facts(error)))
+            self._add(Attempt(started=started, ended=clock.now(), end=End.NOT_SENT, error=facts_of(error)))
             return
         if self.journal is not None:
             intent = stored(self.operation, self.intent, self.history, send=send, at=started)
@@ -218,35 +207,17 @@ class Driver(Generic[T]):
             status=exchange.status,
             readable=readable,
             own_envelope=own,
-            error=_facts(failure) if failure else None,
+            error=facts_of(failure) if failure else None,
             stamp=stamp,
             retry_after=retry_after,
             timeout=send.attempt_timeout,
         )
 
-    def _mark_renewed(self) -> None:
-        last = self.history[-1]
-        assert isinstance(last, Attempt)
-        self.history = (*self.history[:-1], attrs.evolve(last, token_renewed=True))
-
-    # --- reading
-
-    async def _look(self, read: Read) -> Reading:
-        reader = self._own_reader(read.reader)
-        if reader is not None:
-            return await self._ask(reader)
-        operation = BY_NAME[read.reader]
-        in_doubt = self._known().in_doubt
-        if operation.name == "webhooks.list":
-            request = Request(
-                operation=operation, query={"limit": str(LIST_SIZE)}, team=self.intent.scope.team
-            )
-            fetch = partial(self._fetch, request, in_doubt=in_doubt)
-            reading: Reading = await self.session.listings.share(self.intent.scope.team, fetch)
-            return self._without_own_claims(reading)
-        request = Request(operation=operation, path=self.intent.path, team=self.intent.scope.team)
-        reading = await self._fetch(request, in_doubt=in_doubt)
-        if no_such_read(self._known(), reading):
+    async def _look(self, name: str) -> Reading:
+        known = self._known()
+        looks = Looks(self.view, self.intent, self.current_intent, own=self.reader)
+        reading = await looks.look(name, lane="settle" if known.in_doubt else "call")
+        if no_such_read(known, reading):
             self.session.warn_once(
                 "journey_reader",
                 f"reading a journey back answered HTTP {reading.status}: updates in doubt stay unknown here. "
@@ -254,88 +225,10 @@ class Driver(Generic[T]):
             )
         return reading
 
-    async def _fetch(self, request: Request, *, in_doubt: bool) -> Reading:
-        """Read the state once (twice where a fresh token was needed)."""
-        started = self.session.clock.now()
-        try:
-            exchange = await self._exchanged(request, in_doubt=in_doubt)
-            if exchange.status == 401 and await self.view.renew_token(exchange):
-                exchange = await self._exchanged(request, in_doubt=in_doubt)
-            envelope = self.view.opened(request, exchange)
-            seen = envelope.data
-        except ServiceError as error:
-            return Reading(
-                started=exchange.started,
-                ended=exchange.ended,
-                status=error.status,
-                own_envelope=error.own_envelope,
-                stamp=stamp_of(error),
-                error=_facts(error),
-            )
-        except InvsvcError as error:
-            return Reading(started=started, ended=self.session.clock.now(), error=_facts(error))
-        if isinstance(seen, dict):
-            self.session.saw(seen.get("livemode"))
-        many = len(seen) if isinstance(seen, list) else 0
-        return Reading(
-            started=exchange.started,
-            ended=exchange.ended,
-            status=exchange.status,
-            own_envelope=True,
-            seen=seen,
-            raw_count=many,
-            full=many >= LIST_SIZE or bool(envelope.has_more or envelope.next),
-            stamp=envelope.stamp,
-        )
-
-    async def _exchanged(self, request: Request, *, in_doubt: bool) -> Exchange:
-        deadline = asyncio.get_running_loop().time() + READ_TIME
-        return await self.view.attempt(request, deadline=deadline, lane="settle" if in_doubt else "call")
-
-    def _without_own_claims(self, reading: Reading) -> Reading:
-        claims, key = self.session.claims, self.intent.key
-        ids = (item.get("id") for item in reading.seen or () if isinstance(item, dict))
-        others = frozenset(each for each in ids if isinstance(each, str) and claims.get(each, key) != key)
-        return attrs.evolve(reading, claimed_by_others=others) if others else reading
-
-    def _own_reader(self, name: str) -> Reader | None:
-        if name == self.intent.reader:
-            return self.reader or _no_reader
-        if name != JOURNEY_READER:
-            return None
-        own = self.intent.policy.journey_reader  # an intent from elsewhere holds but its name
-        return own if callable(own) else self._clients_journey_reader()
-
-    def _clients_journey_reader(self) -> Reader:
-        own = self.view.reconcile.journey_reader
-        return own if callable(own) else _no_reader
-
-    async def _ask(self, reader: Reader) -> Reading:
-        """
-        Let the caller's own reader look; whatever it raises, or gives that is no finding, is a failed read.
-        """
-        from invsvc_async.client import Client
-
-        clock = self.session.clock
-        started = clock.now()
-        try:
-            async with asyncio.timeout(READ_TIME):
-                found = await reader(Client.of(self.view), self.current_intent())
-            if isinstance(found, _FINDINGS):
-                return Reading(started=started, ended=clock.now(), finding=found)
-            if self.operation.finder == "journey":
-                return Reading(
-                    started=started,
-                    ended=clock.now(),
-                    status=200,
-                    own_envelope=True,
-                    seen=_plain_journey(found),
-                )
-            why = f"the reader gave a {type(found).__name__}, not a finding"
-        except Exception as error:  # noqa: BLE001 - the caller's code; a failed read is no evidence of anything
-            why = f"the reader failed with {type(error).__name__}: {error}"
-        log.warning("%s %s: %s", self.operation.name, self.intent.key, why)
-        return Reading(started=started, ended=clock.now(), error=ErrorFacts(kind="reader", message=why))
+    def _mark_renewed(self) -> None:
+        last = self.history[-1]
+        assert isinstance(last, Attempt)
+        self.history = (*self.history[:-1], attrs.evolve(last, token_renewed=True))
 
     # --- the end
 
@@ -385,11 +278,9 @@ class Driver(Generic[T]):
             return None
         if done.evidence.basis == "reader":
             return done.value  # type: ignore[no-any-return]  # the caller's reader says what it is
-        if (
-            done.value is None and self.operation.finder == "updated_webhook"
-        ):  # its answer need not hold the webhook
-            done_value = (await self._look(Read(reader="webhooks.get", why="the value"))).seen
-            return self.result.of_state(done_value or dict(self.intent.path))
+        if done.value is None and self.operation.finder == "updated_webhook":
+            state = (await self._look("webhooks.get")).seen  # the answer need not hold the webhook
+            return self.result.of_state(state or dict(self.intent.path))
         return None if done.value is None else self.result.of_state(done.value)
 
     def _claim(self, done: Done) -> None:
@@ -445,12 +336,6 @@ def _tells_mode(kind: type[object]) -> bool:
     return hasattr(kind, "livemode")
 
 
-async def _no_reader(client: Client, intent: Intent) -> CannotTell:  # noqa: ARG001 - a reader's form
-    return CannotTell(
-        f"the intent names a reader of the caller's own ({intent.reader or JOURNEY_READER}); give it here"
-    )
-
-
 def _words(decision: Decision) -> tuple[Any, str, str | None]:  # Any: one of DecisionReport's literals
     match decision:
         case Done(verdict=verdict, reason=reason):
@@ -473,21 +358,3 @@ def _with_mode(intent: Intent, *, livemode: bool | None) -> Intent:
     if intent.scope.livemode is not None or livemode is None:
         return intent
     return attrs.evolve(intent, scope=attrs.evolve(intent.scope, livemode=livemode))
-
-
-def _facts(error: InvsvcError) -> ErrorFacts:
-    if isinstance(error, ServiceError):
-        return ErrorFacts(
-            kind=type(error).__name__,
-            message=error.message or str(error),
-            status=error.status,
-            code=error.code,
-        )
-    status = error.status if isinstance(error, TransportError) else None
-    return ErrorFacts(kind=type(error).__name__, message=str(error), status=status)
-
-
-def _plain_journey(found: object) -> Wire:
-    from invsvc_async.convert import unstructure
-
-    return found if isinstance(found, dict) else unstructure(found)

@@ -1,0 +1,177 @@
+"""
+Look once at the service's state for a write, by the table's read or the caller's own reader; never judge it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from functools import partial
+from typing import TYPE_CHECKING
+
+import attrs
+
+from invsvc_async.errors import InvsvcError, ServiceError, TransportError
+from invsvc_async.operations import BY_NAME
+from invsvc_async.reconcile.decide import JOURNEY_READER, READ_TIME
+from invsvc_async.reconcile.evidence import (
+    Absent,
+    Applied,
+    CannotTell,
+    ErrorFacts,
+    Holds,
+    Reading,
+    Superseded,
+)
+from invsvc_async.session import Request, stamp_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from invsvc_async.client import Client
+    from invsvc_async.limits import Lane
+    from invsvc_async.reconcile.evidence import Reader, Wire
+    from invsvc_async.reconcile.intent import Intent
+    from invsvc_async.session import View
+    from invsvc_async.transport import Exchange
+    from invsvc_async.wire import Envelope
+
+__all__ = ["Looks", "facts_of"]
+
+log = logging.getLogger("invsvc_async.writes")
+
+LIST_SIZE = 100  # the most that one listing of webhooks holds
+_FINDINGS = (Applied, Holds, Absent, Superseded, CannotTell)
+
+
+class Looks:
+    """How the state is looked at for *intent*; *now* gives it as it stands, for the caller's *own* reader."""
+
+    def __init__(self, view: View, intent: Intent, now: Callable[[], Intent], *, own: Reader | None) -> None:
+        self._view = view
+        self._session = view.session
+        self._clock = view.session.clock
+        self._intent = intent
+        self._now = now
+        self._own = own
+
+    async def look(self, name: str, *, lane: Lane) -> Reading:
+        """Look by the reader called *name*; a look that fails is a Reading too."""
+        reader = self._reader(name)
+        if reader is not None:
+            return await self._ask(reader)
+        operation, team = BY_NAME[name], self._intent.scope.team
+        if name == "webhooks.list":
+            request = Request(operation=operation, query={"limit": str(LIST_SIZE)}, team=team)
+            fetch = partial(self._fetch, request, lane=lane)
+            return self._with_claims(await self._session.listings.share(team, fetch))
+        return await self._fetch(Request(operation=operation, path=self._intent.path, team=team), lane=lane)
+
+    async def _fetch(self, request: Request, *, lane: Lane) -> Reading:
+        """Read the state once (twice where a fresh token was needed)."""
+        begun = self._clock.now()
+        try:
+            exchange = await self._exchanged(request, lane)
+            if exchange.status == 401 and await self._view.renew_token(exchange):
+                exchange = await self._exchanged(request, lane)
+        except InvsvcError as error:  # a token that could not be had
+            return Reading(started=begun, ended=self._clock.now(), error=facts_of(error))
+        seen_from, ended = exchange.started, exchange.ended
+        try:
+            envelope = self._view.opened(request, exchange)
+            return self._seen(exchange, envelope)
+        except ServiceError as error:
+            return Reading(
+                started=seen_from,
+                ended=ended,
+                status=error.status,
+                own_envelope=error.own_envelope,
+                stamp=stamp_of(error),
+                error=facts_of(error),
+            )
+        except InvsvcError as error:
+            return Reading(started=seen_from, ended=ended, error=facts_of(error))
+
+    def _seen(self, exchange: Exchange, envelope: Envelope) -> Reading:
+        seen = envelope.data
+        if isinstance(seen, dict):
+            self._session.saw(seen.get("livemode"))
+        many = len(seen) if isinstance(seen, list) else 0
+        return Reading(
+            started=exchange.started,
+            ended=exchange.ended,
+            status=exchange.status,
+            own_envelope=True,
+            seen=seen,
+            raw_count=many,
+            full=many >= LIST_SIZE or bool(envelope.has_more or envelope.next),
+            stamp=envelope.stamp,
+        )
+
+    async def _exchanged(self, request: Request, lane: Lane) -> Exchange:
+        deadline = asyncio.get_running_loop().time() + READ_TIME
+        return await self._view.attempt(request, deadline=deadline, lane=lane)
+
+    def _with_claims(self, reading: Reading) -> Reading:
+        """Note which items belong to other intents; the list may be shared with them."""
+        claims, key = self._session.claims, self._intent.key
+        ids = (item.get("id") for item in reading.seen or () if isinstance(item, dict))
+        others = frozenset(each for each in ids if isinstance(each, str) and claims.get(each, key) != key)
+        return attrs.evolve(reading, claimed_by_others=others) if others else reading
+
+    def _reader(self, name: str) -> Reader | None:
+        """Find the caller's own reader of that name; an intent from elsewhere holds but the name."""
+        if name == self._intent.reader:
+            return self._own or _no_reader
+        if name != JOURNEY_READER:
+            return None
+        for reader in (self._intent.policy.journey_reader, self._view.reconcile.journey_reader):
+            if callable(reader):
+                return reader
+        return _no_reader
+
+    async def _ask(self, reader: Reader) -> Reading:
+        """
+        Let the caller's own reader look; whatever it raises, or gives that is no finding, is a failed read.
+        """
+        from invsvc_async.client import Client
+
+        begun = self._clock.now()
+        try:
+            async with asyncio.timeout(READ_TIME):
+                found = await reader(Client.of(self._view), self._now())
+            if isinstance(found, _FINDINGS):
+                return Reading(started=begun, ended=self._clock.now(), finding=found)
+            if self._intent.operation == "journeys.update":
+                seen, ended = _plain_journey(found), self._clock.now()
+                return Reading(started=begun, ended=ended, status=200, own_envelope=True, seen=seen)
+            why = f"the reader gave a {type(found).__name__}, not a finding"
+        except Exception as error:  # noqa: BLE001 - the caller's code; a failed read is no evidence of anything
+            why = f"the reader failed with {type(error).__name__}: {error}"
+        log.warning("%s %s: %s", self._intent.operation, self._intent.key, why)
+        return Reading(started=begun, ended=self._clock.now(), error=ErrorFacts(kind="reader", message=why))
+
+
+async def _no_reader(client: Client, intent: Intent) -> CannotTell:  # noqa: ARG001 - a reader's form
+    return CannotTell(
+        f"the intent names a reader of the caller's own ({intent.reader or JOURNEY_READER}); give it here"
+    )
+
+
+def facts_of(error: InvsvcError) -> ErrorFacts:
+    """Tell what a history keeps of *error*: no body."""
+    if isinstance(error, ServiceError):
+        return ErrorFacts(
+            kind=type(error).__name__,
+            message=error.message or str(error),
+            status=error.status,
+            code=error.code,
+        )
+    status = error.status if isinstance(error, TransportError) else None
+    return ErrorFacts(kind=type(error).__name__, message=str(error), status=status)
+
+
+def _plain_journey(found: object) -> Wire:
+    from invsvc_async.convert import unstructure
+
+    return found if isinstance(found, dict) else unstructure(found)
