@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import warnings
+from math import inf
 
 import aiohttp
 import pytest
+from yarl import URL
 
 from invsvc_async.clock import SystemClock
 from invsvc_async.errors import ConfigurationError
 from invsvc_async.reconcile.evidence import End
-from invsvc_async.transport import Transport
+from invsvc_async.transport import Exchange, Transport
 from tests.faults.raw_server import RawServer, obliging, request_to, transport_for
 
 
@@ -83,6 +85,43 @@ async def dropping(peer):
     """Read one request, then reset."""
     await peer.arrival()
     await peer.end("rst")
+
+
+async def test_deadlines_one_after_another():
+    """Each request ends at its own, though one alarm serves all, and one that is far away is left alone."""
+    loop, complaints = asyncio.get_running_loop(), []
+    loop.set_exception_handler(lambda _, context: complaints.append(context))
+    async with RawServer(silent) as server, transport_for(server) as transport:
+        far = asyncio.create_task(transport.send(request_to(server, within=60.0)))
+        given = (0.15, 0.05, 0.1)
+        late = [request_to(server, within=within) for within in given]
+        await asyncio.wait_for(asyncio.gather(*map(transport.send, late)), 10)
+
+        assert not far.done()
+        assert [each.timed_out for each in late] == [True] * 3
+        assert all(each.ended - each.started > 0.9 * within for each, within in zip(late, given, strict=True))
+        far.cancel()
+        await asyncio.gather(far, return_exceptions=True)
+    assert not complaints
+
+
+async def test_alarm_of_deadlines_close_together():
+    """It rings at most every 5 ms, and not where no deadline is left."""
+    loop, transport = asyncio.get_running_loop(), Transport()
+    transport._bind()
+    now = loop.time()
+    gate = transport._gate(Exchange(method="GET", url=URL("http://127.0.0.1/"), headers={}))
+    gate.until = now + 0.001
+    transport._ring()
+
+    assert transport._rings >= now + 0.005
+    assert transport._alarm is not None
+
+    transport._alarm.cancel()
+    transport._conclude(gate)
+    transport._ring()
+    assert (transport._rings, transport._alarm) == (inf, None)
+    await transport.aclose()
 
 
 @pytest.mark.parametrize(("script", "size", "answers"), [(obliging, 8, 1), (dropping, 8, 0), (silent, 4, 0)])
