@@ -32,7 +32,7 @@ _ADVICE = (
     ("HTTP 403", "The credential may not read the state: use one that may, then retry."),
     ("no read", "The specification has no read for this: look in the dashboard, then decide by hand."),
     ("reader", "The caller's own reader is needed: run the batch with it again."),
-    ("before the write is not known", "Compare the thing with what was asked for; write again if it differs."),
+    ("before the write is not known", "Compare it with what was asked for; if it differs, write again."),
     ("ran out", "The service could not be read in time: retry, which settles by reading first."),
     ("ago", "The absence proves nothing any more: look for the thing, then decide by hand."),
 )  # fmt: skip

@@ -26,7 +26,8 @@ TRANSITIONS = {  # name: (class, method, before it or after)
     "before it is done": (Item, "settled", "before"),
     "done": (Item, "settled", "after"),
 }
-POLICY = ReconcilePolicy(settle_after_error=0.1, settle_after_loss=0.4, deadline=20.0)
+# Late effects of the service land within 0.15 s: well inside the windows, on a busy machine too.
+POLICY = ReconcilePolicy(settle_after_error=0.5, settle_after_loss=0.6, deadline=20.0)
 
 
 def die_at(transition: str, number: int) -> None:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from asyncio.subprocess import Process
     from collections.abc import AsyncIterator
 
-FAULTS = Faults(rate=0.06, reads=0.02, late_up_to=0.2, hang=0.3)
+FAULTS = Faults(rate=0.06, reads=0.02, late_up_to=0.15, hang=0.3)
 
 
 def seed(service: Simulator, items: int, file: Path) -> dict[str, tuple[str, str, str]]:
@@ -122,7 +122,7 @@ def violations(
     for key, write in asked.items():
         times, verdict = effects[write], verdicts.get(key)
         if times > 1:
-            found.append(f"{key}: {times} effects")
+            found.append(f"{key}: {times} effects; {_faults(service, write)}")
         if verdict == Verdict.APPLIED and times == 0:
             found.append(f"{key}: said to be applied, and is not")
         if verdict in (Verdict.NOT_APPLIED, Verdict.REFUSED) and times:
@@ -134,6 +134,17 @@ def violations(
         if values != [value for value in wanted if value in values]:
             found.append(f"{thing}: effects came as {values}")
     return found
+
+
+def _faults(service: Simulator, write: tuple[str, str, str]) -> str:
+    """Tell what the service did to each arrival of *write*, and how long after it the effect came."""
+    operation, thing, value = write
+    return "; ".join(
+        f"{entry.fault or 'no fault'}, {(entry.applied_at or entry.received_at) - entry.received_at:.3f} s"
+        for entry in service.ledger.entries
+        if (entry.operation, entry.path_id, (entry.body or {}).get("description", ""))
+        == (operation, thing, value)
+    )
 
 
 async def main(items: int = 20_000, kills: int = 100, seed_of: int = 7, where: str = "sqlite") -> bool:
