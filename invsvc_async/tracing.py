@@ -1,0 +1,238 @@
+"""
+Tell OpenTelemetry of a client's calls, when asked to; never of a body, a credential, an id or a query.
+
+Off, it costs nothing: nothing on the way of a request knows of this module.  A write's span is drawn by the
+client's hooks; a read has none that tells of its end, so the first client that is traced has ``reads.read``
+look for a tracer of its session.
+"""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from functools import wraps
+from time import time_ns
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+from urllib.parse import urlsplit
+from weakref import WeakKeyDictionary
+
+import attrs
+
+from invsvc_async import reads
+from invsvc_async._version import __version__
+from invsvc_async.errors import ConfigurationError, ServiceError
+from invsvc_async.operations import BY_NAME
+
+try:
+    from opentelemetry import metrics, trace
+except ModuleNotFoundError as error:
+    raise ConfigurationError(
+        "tracing needs opentelemetry-api, of the extra `otel`: pip install 'invsvc-async[otel]'"
+    ) from error
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from opentelemetry.metrics import Counter, Histogram, MeterProvider
+    from opentelemetry.trace import Span, Tracer, TracerProvider
+
+    from invsvc_async.client import Client
+    from invsvc_async.reconcile.intent import Intent
+    from invsvc_async.session import AttemptReport, DecisionReport, Request, Session, View
+    from invsvc_async.wire import Envelope
+
+__all__ = ["instrument"]
+
+R = TypeVar("R")
+
+_UNSETTLED: Final = "unsettled"  # the verdict of a write that was cancelled in flight
+_BUCKETS: Final = (
+    0.005,
+    0.01,
+    0.025,
+    0.05,
+    0.075,
+    0.1,
+    0.25,
+    0.5,
+    0.75,
+    1,
+    2.5,
+    5,
+    7.5,
+    10,
+)  # s, of the conventions
+
+
+def instrument(
+    client: Client,
+    *,
+    tracer_provider: TracerProvider | None = None,
+    meter_provider: MeterProvider | None = None,
+) -> None:
+    """
+    Trace every call of *client* and its views from now on: one span a call, one event for each request of it.
+
+    Spans follow the conventions of HTTP clients, their names being method and path template; the attribute
+    ``invsvc.verdict`` is a write's.  Metrics: ``http.client.request.duration`` (s) of each request, and
+    ``invsvc.writes``, counted by verdict.  The client's own hooks go on being called.  The providers are the
+    application's global ones unless given.
+
+    Raises:
+        ConfigurationError: The client is traced already.
+
+    Spec: Endpoints.
+    """
+    session = client._view.session  # noqa: SLF001 - a room of the same house
+    if session in _TRACERS:
+        raise ConfigurationError("this client is traced already: once is enough, for its views too")
+    tracer = trace.get_tracer("invsvc_async", __version__, tracer_provider)
+    meter = metrics.get_meter("invsvc_async", __version__, meter_provider)
+    tracing = _Tracing(
+        tracer=tracer,
+        seconds=meter.create_histogram(
+            "http.client.request.duration", "s", "Duration of HTTP client requests.",
+            explicit_bucket_boundaries_advisory=_BUCKETS,
+        ),
+        writes=meter.create_counter("invsvc.writes", "{write}", "Writes by what became of them."),
+        server=_server(session.base_url),
+    )  # fmt: skip
+    session.on_attempt = _both(tracing.on_attempt, session.on_attempt)
+    session.on_decision = _both(tracing.on_decision, session.on_decision)
+    session.on_unsettled = _both(tracing.on_unsettled, session.on_unsettled)
+    _TRACERS[session] = tracing
+    if not hasattr(reads.read, "__wrapped__"):
+        reads.read = _traced(reads.read)
+
+
+@attrs.define(eq=False)
+class _Call:
+    """A call under way in this task: a write by its key, or a read."""
+
+    span: Span
+    key: str | None = None
+    requests: int = 0
+    own: str = ""  # the operation's name: other operations of the call are reads that settle
+
+
+_CALL: ContextVar[_Call | None] = ContextVar("invsvc_call", default=None)
+
+
+@attrs.frozen(kw_only=True)
+class _Tracing:
+    """The hooks of one session."""
+
+    tracer: Tracer
+    seconds: Histogram
+    writes: Counter
+    server: dict[str, str | int]
+
+    def begin(self, operation: str, *, method: str | None = None, key: str | None = None) -> _Call:
+        """Open the span of a call."""
+        row = BY_NAME[operation]
+        method = method or row.method
+        attributes = {"http.request.method": method, "invsvc.operation": operation, **self.server}
+        if row.path:
+            attributes["url.template"] = row.path
+        outer = _CALL.get()
+        within = None if outer is None else trace.set_span_in_context(outer.span)
+        name = f"{method} {row.path}".rstrip()
+        span = self.tracer.start_span(name, within, trace.SpanKind.CLIENT, attributes)
+        return _Call(span, key, own=operation)
+
+    def on_attempt(self, report: AttemptReport) -> None:
+        """Note one request: in the span of its call, and in the histogram."""
+        facts: dict[str, str | int] = {"http.request.method": report.method}
+        if report.status is not None:
+            facts["http.response.status_code"] = report.status
+        if (kind := _failure(report)) is not None:
+            facts["error.type"] = kind
+        self.seconds.record(report.seconds, {**facts, **self.server})
+        call = _CALL.get()
+        if call is None:
+            return
+        what = "attempt" if report.operation == call.own else "read"
+        told = {**facts, "invsvc.end": report.end.value, "invsvc.seconds": report.seconds}
+        call.span.add_event(what, {**told, "invsvc.operation": report.operation})
+        if what == "attempt":
+            call.requests += 1
+            call.span.set_attributes(facts)
+
+    def on_decision(self, report: DecisionReport) -> None:
+        """Open a write's span at its first decision, and end it at its last."""
+        call = _CALL.get()
+        if call is None or call.key != report.key:
+            call = self.begin(report.operation, key=report.key)
+            _CALL.set(call)
+        if report.verdict is not None:
+            self._end_write(call, report.operation, report.verdict)
+
+    def on_unsettled(self, intent: Intent) -> None:
+        """End the span of a write that was cancelled in flight."""
+        call = _CALL.get()
+        if call is not None and call.key == intent.key:
+            self._end_write(call, intent.operation, _UNSETTLED)
+
+    def _end_write(self, call: _Call, operation: str, verdict: str) -> None:
+        _CALL.set(None)
+        self.writes.add(1, {"invsvc.operation": operation, "invsvc.verdict": verdict})
+        call.span.set_attribute("invsvc.verdict", verdict)
+        if verdict != "applied":
+            call.span.set_status(trace.StatusCode.ERROR, verdict)
+        _end(call)
+
+    async def read(self, request: Request, reading: Awaitable[R]) -> R:
+        """Span one read with its retries."""
+        call = self.begin(request.operation.name, method=request.method)
+        outer = _CALL.set(call)
+        try:
+            return await reading
+        except BaseException as error:
+            kind = str(error.status) if isinstance(error, ServiceError) else type(error).__name__
+            call.span.set_attribute("error.type", kind)
+            call.span.set_status(trace.StatusCode.ERROR, kind)  # the message could hold an id
+            raise
+        finally:
+            _CALL.reset(outer)
+            _end(call)
+
+
+_TRACERS: WeakKeyDictionary[Session, _Tracing] = WeakKeyDictionary()
+
+
+def _traced(read: Callable[..., Awaitable[Envelope]]) -> Any:  # Any: a function of the same form
+    @wraps(read)
+    def traced(view: View, request: Request, **settings: Any) -> Awaitable[Envelope]:
+        tracing = _TRACERS.get(view.session)
+        reading = read(view, request, **settings)
+        return reading if tracing is None else tracing.read(request, reading)
+
+    return traced
+
+
+def _end(call: _Call) -> None:
+    if call.requests > 1:
+        call.span.set_attribute("http.request.resend_count", call.requests - 1)
+    call.span.end(time_ns())
+
+
+def _failure(report: AttemptReport) -> str | None:
+    if report.status is not None and report.status >= 400:
+        return str(report.status)
+    return None if report.end.value == "answered" else report.end.value.replace(" ", "_")
+
+
+def _server(base_url: str) -> dict[str, str | int]:
+    parts = urlsplit(base_url)
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    return {"server.address": parts.hostname or "", "server.port": port}
+
+
+def _both(ours: Callable[[Any], None], theirs: Callable[[Any], None] | None) -> Callable[[Any], None]:
+    if theirs is None:
+        return ours
+
+    def call(report: Any) -> None:
+        ours(report)
+        theirs(report)
+
+    return call

@@ -1,0 +1,201 @@
+"""What OpenTelemetry is told of calls, and what it is not."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from importlib.util import find_spec
+
+import pytest
+
+from invsvc_async import ConfigurationError, NotFoundError
+from invsvc_async.simulator import Simulator
+from invsvc_async.testing import quick_client
+
+if find_spec("opentelemetry.sdk") is None:
+    pytest.skip("opentelemetry is an extra", allow_module_level=True)
+
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from invsvc_async import tracing
+
+HOOK = {"url": "https://me.example/in", "events": ["invoice.created"]}
+
+
+@pytest.fixture
+async def service():
+    async with Simulator() as running:
+        yield running
+
+
+class Seen:
+    """A client that is traced, and what its exporters were given."""
+
+    def __init__(self, client):
+        self.exporter, self.reader = InMemorySpanExporter(), InMemoryMetricReader()
+        self.provider = TracerProvider()
+        self.provider.add_span_processor(SimpleSpanProcessor(self.exporter))
+        self.meters = MeterProvider([self.reader])
+        tracing.instrument(client, tracer_provider=self.provider, meter_provider=self.meters)
+
+    @property
+    def spans(self):
+        return self.exporter.get_finished_spans()
+
+    def metric(self, name):
+        found = self.reader.get_metrics_data().resource_metrics[0].scope_metrics[0].metrics
+        return next(each for each in found if each.name == name).data.data_points
+
+
+@pytest.fixture
+async def client(service):
+    async with quick_client(service) as made:
+        yield made
+
+
+@pytest.fixture
+def seen(client):
+    return Seen(client)
+
+
+def events_of(span):
+    return [(event.name, event.attributes.get("http.response.status_code")) for event in span.events]
+
+
+async def test_write_that_is_answered(client, seen):
+    """A write is one span of the HTTP conventions with one attempt and its verdict."""
+    hook = await client.webhooks.create(**HOOK)
+    seen.exporter.clear()
+    await client.webhooks.update(hook, description="x")
+    (span,) = seen.spans
+
+    assert (span.name, span.kind.name) == ("PUT /webhooks/{id}", "CLIENT")
+    assert events_of(span) == [("attempt", 200)]
+    assert span.attributes["invsvc.verdict"] == "applied"
+    assert span.attributes["server.address"] == "127.0.0.1"
+    assert span.attributes["http.response.status_code"] == 200
+    assert span.status.is_ok
+
+
+async def test_write_whose_answer_is_lost(client, seen, service):
+    """The attempt and the reads before and after it are events of the one span."""
+    hook = service.seed_webhook()
+    service.script("webhooks.delete", "apply, then reset")
+    await client.webhooks.delete(hook["id"])
+    (span,) = seen.spans
+
+    assert events_of(span) == [("read", 200), ("attempt", None), ("read", 404)]
+    assert span.events[1].attributes["error.type"] == "lost"
+    assert span.attributes["invsvc.verdict"] == "applied"
+
+
+async def test_read_that_is_retried(client, seen, service):
+    """A read with its retries is one span that counts them."""
+    service.script("users.get", "503", "503")
+    await client.users.get("usr_1")
+    (span,) = seen.spans
+
+    assert events_of(span) == [("attempt", 503), ("attempt", 503), ("attempt", 200)]
+    assert span.attributes["http.request.resend_count"] == 2
+    assert span.attributes["url.template"] == "/users/{id}"
+
+
+async def test_read_that_is_refused(client, seen):
+    """A refusal is the span's error by its status, and its message is not told."""
+    with pytest.raises(NotFoundError):
+        await client.users.get("nobody")
+    (span,) = seen.spans
+
+    assert (span.status.is_ok, span.attributes["error.type"]) == (False, "404")
+    assert "nobody" not in span.to_json()
+
+
+async def test_write_that_is_cancelled_in_flight(client, seen, service):
+    """A cancelled write's span ends, as unsettled."""
+    service.script("webhooks.create", "apply, then hang")
+    task = asyncio.create_task(client.webhooks.create(**HOOK).outcome())
+    await service.arrived("webhooks.create")
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+    assert seen.spans[-1].attributes["invsvc.verdict"] == "unsettled"
+
+
+async def test_many_writes_at_once(client, seen, service):
+    """Spans of writes that run side by side keep their own events."""
+    hooks = [service.seed_webhook(url=f"https://me.example/{number}")["id"] for number in range(20)]
+    await asyncio.gather(*(client.webhooks.delete(hook).outcome() for hook in hooks))
+
+    assert len(seen.spans) == 20
+    assert all(events_of(span).count(("attempt", 200)) == 1 for span in seen.spans)
+
+
+async def test_pages_are_reads(client, seen):
+    """Each page of a list is a span of its own, under the application's span."""
+    with seen.provider.get_tracer("application").start_as_current_span("job") as outer:
+        await client.invoices.egress(limit=5).collect()
+
+    pages = [span for span in seen.spans if span.name == "GET /invoices/egress"]
+    assert len(pages) == 3
+    assert {span.parent.span_id for span in pages} == {outer.get_span_context().span_id}
+
+
+async def test_secrets_and_bodies(client, seen, service):
+    """Nothing that is told holds the token, the webhook's secret, its URL or its id."""
+    hook = await client.webhooks.create(**HOOK)
+    await client.webhooks.get(hook.id)
+    told = "".join(span.to_json() for span in seen.spans)
+
+    assert not any(each in told for each in (service.api_key, hook.secret, "me.example", hook.id))
+
+
+async def test_metrics(client, seen, service):
+    """Requests are measured in seconds by status, writes counted by verdict."""
+    service.script("webhooks.create", "400")
+    await client.webhooks.create(**HOOK).outcome()
+    await client.users.get("usr_1")
+
+    verdicts = {point.attributes["invsvc.verdict"]: point.value for point in seen.metric("invsvc.writes")}
+    durations = {
+        point.attributes["http.response.status_code"]: point
+        for point in seen.metric("http.client.request.duration")
+    }
+    assert verdicts == {"refused": 1}
+    assert durations[400].count == 1
+    assert 0 < durations[200].sum < 10
+
+
+async def test_hooks_of_the_application(service):
+    """The application's own hooks are called as before."""
+    told = []
+    async with quick_client(service, on_attempt=told.append) as client:
+        Seen(client)
+        await client.users.get("usr_1")
+
+    assert [report.operation for report in told] == ["users.get"]
+
+
+async def test_client_that_is_not_traced(seen, service):
+    """A client beside a traced one tells nothing."""
+    async with quick_client(service) as other:
+        await other.users.get("usr_1")
+
+    assert seen.spans == ()
+
+
+async def test_client_that_is_traced_twice(client, seen):
+    """Tracing a client twice would tell everything twice, and is refused, for a view of it too."""
+    with pytest.raises(ConfigurationError, match="traced already"):
+        tracing.instrument(client.for_team("team_2"))
+
+
+def test_import_of_the_package():
+    """The package and its client load nothing of OpenTelemetry."""
+    code = "import sys, invsvc_async.client; sys.exit(any(name.startswith('opentelemetry') for name in sys.modules))"
+
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0  # noqa: S603
