@@ -302,6 +302,32 @@ def test_knee_after_a_cut_that_did_not_help():
     assert [round_of(knee, 2.0, at) for at in (0.0, 10.0, 20.0)] == [20, 21, 22]
 
 
+def test_knee_that_no_longer_doubles():
+    """It grows by a sixteenth, at least by one; a refusal ends the doubling."""
+    knee = Knee()
+    knee.size, knee._doubling, knee._quickest = 32, False, 1.0
+    assert round_of(knee, 1.0, 0.0) == 34
+
+    knee = Knee()
+    knee.size, knee._quickest = 8, 1.0
+    knee.note(0.0, 1.0, refused=True, in_flight=8)
+    assert round_of(knee, 1.0, 10.0) == 5
+
+
+def test_knee_and_requests_of_another_size():
+    """After a change, those that began within one and a half latencies tell nothing; without one, all do."""
+    knee = Knee()
+    assert round_of(knee, 0.5, 0.0) == 2
+    for started, answers in ((1.249, 0), (1.25, 1)):
+        knee.note(started, started + 0.5, refused=False, in_flight=1)
+        assert knee._answers == answers
+
+    unchanged = Knee(most=1)
+    assert round_of(unchanged, 0.5, 0.0) == 1
+    unchanged.note(0.5, 1.0, refused=False, in_flight=1)
+    assert unchanged._answers == 1
+
+
 def test_knee_of_a_service_that_takes_one():
     """It hardly queues there, and never stops."""
     in_flight, rate = Service(1).run(20)
