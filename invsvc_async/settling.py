@@ -50,14 +50,18 @@ async def recovered(
             return await _settled(view, intent, taken_up)
 
     tasks = []
-    async with asyncio.TaskGroup() as group:
-        async for intent in journal.open_intents():
-            try:
-                check_scope(view, intent, same_mode=same_mode)
-            except InvalidRequestError as error:
-                log.error("left in the journal: %s", error)  # noqa: TRY400 - its words say it all
-            else:
-                tasks.append(group.create_task(one(intent)))
+    try:
+        async with asyncio.TaskGroup() as group:
+            async for intent in journal.open_intents():
+                try:
+                    check_scope(view, intent, same_mode=same_mode)
+                except InvalidRequestError as error:
+                    log.error("left in the journal: %s", error)  # noqa: TRY400 - its words say it all
+                else:
+                    tasks.append(group.create_task(one(intent)))
+    except ExceptionGroup as several:  # the first ended the others, whose intents stay in the journal
+        first = several.exceptions[0]
+        raise first from first.__cause__
     return [task.result() for task in tasks]
 
 
