@@ -8,6 +8,7 @@ import signal
 import sqlite3
 import stat
 import sys
+from contextlib import closing
 
 import pytest
 
@@ -72,7 +73,8 @@ async def test_write_is_stored_before_its_first_byte(service, tmp_path):
     async with client_of(service, journal=path) as client:
         write = asyncio.create_task(client.webhooks.create(**HOOK).outcome())
         await service.arrived("webhooks.create")
-        stored = sqlite3.connect(path).execute("SELECT intent FROM entries").fetchall()
+        with closing(sqlite3.connect(path)) as looking:
+            stored = looking.execute("SELECT intent FROM entries").fetchall()
         await write
 
     assert len(stored) == 1
