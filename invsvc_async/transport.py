@@ -36,6 +36,7 @@ BUILT_ON = f"aiohttp/{aiohttp.__version__}"
 MAX_RESPONSE_BYTES = 64 * 2**20
 CODINGS = {True: "identity", False: "gzip, deflate"}  # to accept; by whether it writes
 _KEEP_IDLE = 10.0  # s, well below the usual 15 of servers: a write that meets the server's close is LOST
+_ANSWERED = End.ANSWERED  # on 3.11, to reach an enum's member through its class takes as long as a call
 _SHORTEST_WATCH = 0.005  # s between two rings of the alarm: how late a deadline may be kept
 _NEVER_BY_DEFAULT = (hdrs.EXPECT, hdrs.CONTENT_LENGTH, hdrs.TRANSFER_ENCODING, hdrs.CONTENT_ENCODING)
 
@@ -108,7 +109,7 @@ class Transport:
                         exchange.answer = (
                             await whole_body(response, cap=self._cap) if answer is None else answer
                         )
-                        exchange.end = End.ANSWERED
+                        exchange.end = _ANSWERED
                     finally:
                         _close(response)
                 finally:

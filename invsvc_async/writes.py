@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["Write"]
 
 T_co = TypeVar("T_co", covariant=True)
+_APPLIED = Verdict.APPLIED  # on 3.11, to reach an enum's member through its class takes as long as a call
 
 
 class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its event loop is the loop's
@@ -189,7 +190,7 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
 
     async def _value(self) -> T_co:
         driver = await self._driven()
-        if driver.value is not None and driver.done is not None and driver.done.verdict is Verdict.APPLIED:
+        if driver.value is not None and driver.done is not None and driver.done.verdict is _APPLIED:
             return driver.value  # without an outcome, which nobody may ask for
         outcome = driver.outcome()
         if outcome.secret_lost and self._keep_lost:

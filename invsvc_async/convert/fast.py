@@ -40,6 +40,9 @@ class _Way(Enum):
     __hash__ = object.__hash__  # an enum's own is written in Python, and caches ask for it at each item
 
 
+_WHOLE = _Way.WHOLE  # on 3.11, to reach an enum's member through its class takes as long as a call
+
+
 class _Item:
     """
     The wire form of one item, decoded when first asked for.
@@ -78,7 +81,7 @@ def decode_all(cls: type[T], raws: Sequence[Raw | bytes]) -> tuple[T, ...]:
 
 def sound(cls: type[Model]) -> One:
     """Give what decodes an item by the quickest way, and raises one of UNREADABLE where that refuses it."""
-    return _decoder_of(cls, _Way.WHOLE)
+    return _decoder_of(cls, _WHOLE)
 
 
 def refused(cls: type[T], raw: Raw | bytes, refusal: Exception) -> T:

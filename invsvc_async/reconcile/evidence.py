@@ -41,7 +41,7 @@ class ErrorFacts:
     details: Wire = None
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, slots=False)  # with slots, a frozen class takes three times as long to fill
 class Attempt:
     """One request of the write on the wire.  Times are of the local steady clock."""
 

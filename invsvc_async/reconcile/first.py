@@ -7,6 +7,7 @@ say: a test holds the two against each other.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from invsvc_async.reconcile.evidence import Attempt, Done, Evidence, Send, Verdict
@@ -30,7 +31,12 @@ def sent_at_once(
     """Give the first send of a write where no read has to go before it; ``None``: ask ``decide``."""
     if not knows_clock or (operation.finder == "updated_webhook" and not has_baseline):
         return None
-    return Send(attempt_timeout=min(timeouts.attempt, timeouts.call))
+    return _first_send(min(timeouts.attempt, timeouts.call))
+
+
+@lru_cache(maxsize=64)
+def _first_send(attempt_timeout: float) -> Send:
+    return Send(attempt_timeout=attempt_timeout)
 
 
 def answered_at_once(history: History) -> Done | None:
