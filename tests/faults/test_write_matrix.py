@@ -7,7 +7,7 @@ import asyncio
 import attrs
 import pytest
 
-from invsvc_async import Verdict
+from invsvc_async import Absent, Applied, PersonToken, Verdict
 from invsvc_async.simulator import Simulator
 from tests.faults.conftest import client_of
 
@@ -109,3 +109,54 @@ async def test_write_never_resent_when_policy_says_so(service, write):
 
     assert outcome.verdict is Verdict.NOT_APPLIED
     assert service.arrivals(case.operation) == 1
+
+
+# --- The three writes that have no read in the specification
+
+UNREAD = {
+    "teams.create": lambda client, reader: client.teams.create(
+        legal_name="a value of its own", reader=reader
+    ),
+    "sheets.save_mapping": lambda client, reader: client.sheets.save_mapping(
+        {"total": "Total"}, reader=reader
+    ),
+    "users.update_preferences": lambda client, reader: client.users.update_preferences(
+        "team_1", testmode=True, reader=reader
+    ),
+}
+
+
+async def settle_unread(operation, step, *, with_reader):
+    """Run one write without a read, and say what is wrong with its verdict, if anything."""
+    async with Simulator(seed=7) as service:
+        credential = PersonToken(service.person_token) if operation.startswith("users") else None
+
+        async def by_the_ledger(_client, _intent):
+            found = service.ledger.effects(operation)
+            return Applied({"id": found[0].target}) if found else Absent()
+
+        async with client_of(service, credential=credential) as client:
+            service.script(operation, step)
+            write = UNREAD[operation](client, by_the_ledger if with_reader else None)
+            outcome = await write.outcome()
+            await asyncio.sleep(0.45)
+            effects, arrivals = len(service.ledger.effects(operation)), service.arrivals(operation)
+            if with_reader:
+                return wrong_about(outcome, effects, arrivals)
+            kept = [intent.key for intent in client.unsettled] == [outcome.intent.key]
+            right = outcome.verdict is Verdict.UNKNOWN and arrivals == 1 and effects <= 1 and kept
+            return (
+                None if right else f"{arrivals} arrivals, {effects} effects, kept {kept}\n{outcome.explain()}"
+            )
+
+
+@pytest.mark.parametrize("with_reader", [False, True], ids=("no reader", "own reader"))
+@pytest.mark.parametrize("phase", PHASES, ids=("before", "after", "late"))
+@pytest.mark.parametrize("operation", UNREAD)
+async def test_write_without_a_read_under_every_fault(operation, phase, with_reader):
+    """Without a reader it is UNKNOWN at once, sent once and kept; with the caller's own it is applied exactly once."""
+    found = await asyncio.gather(
+        *(settle_unread(operation, phase.format(fault), with_reader=with_reader) for fault in FAULTS)
+    )
+    wrong = [f"{fault}: {problem}" for fault, problem in zip(FAULTS, found, strict=True) if problem]
+    assert not wrong, "\n".join(wrong)
