@@ -36,15 +36,15 @@ napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 
 # Outside names, and type aliases that are told in words where they are used: they have no page here.
-OUTSIDE = r"(aiohttp|asyncio|collections|contextlib|datetime|decimal|enum|msgspec|pathlib|random|tls)\..*"
+OUTSIDE = r"(aiohttp|asyncio|collections|contextlib|datetime|decimal|enum|msgspec|pathlib|random|tls|web)\..*"
 ALIASES = """
-    Any Book Bounds Callable[[] Clock Credential CredentialKind Decimal Entries Event Form Headers History
-    InvoiceBatch Journal JourneyReads Json Path Reader Record Request Scope Secrets Sent Step SyncedInvoice
-    T T_co Version View Wire Writes datetime
+    Any AsgiApp Book Bounds Callable[[] Clock Credential CredentialKind Decimal Entries Event Form H
+    Headers History InvoiceBatch Journal JourneyReads Json Literal['inline' Path Reader Record
+    Request Scope Secrets Sent Step SyncedInvoice T T_co Version View Wire Writes datetime
 """
 INNER = (
     r"invsvc_async\.(.*\.)?"
-    r"(\w*Event|Book|Body|Clock|Credential|Delivering|End|Record|Request|Resource|Seeding|T|T_co|View)"
+    r"(\w*Event|Book|Body|Clock|Credential|Delivering|End|H|Record|Request|Resource|Seeding|T|T_co|View)"
 )
 nitpick_ignore = [("py:class", name) for name in ALIASES.split()] + [("py:exc", "says.")]  # a folded line
 nitpick_ignore_regex = [("py:.*", OUTSIDE), ("py:.*", INNER)]

@@ -50,15 +50,26 @@ def options_of(command: Any) -> Iterator[tuple[str, str]]:
         )
 
 
+def told(words: str) -> nodes.paragraph:
+    """Give a paragraph, with what stands between backticks as code."""
+    plain = " ".join(words.split()).split("`")
+    kinds = (nodes.Text if number % 2 == 0 else _code for number in range(len(plain)))
+    return nodes.paragraph("", "", *(kind(part) for kind, part in zip(kinds, plain, strict=True) if part))
+
+
+def _code(text: str) -> nodes.literal:
+    return nodes.literal("", text)
+
+
 def _section(name: str, command: Any) -> nodes.section:
     section = nodes.section(ids=[f"invsvc-{name.replace(' ', '-')}"])
     section += nodes.title("", f"invsvc {name}")
     for paragraph in (command.help or "").split("\n\n"):
-        section += nodes.paragraph("", " ".join(paragraph.split()))
+        section += told(paragraph)
     listed = nodes.definition_list()
     for term, words in options_of(command):
         item = nodes.definition_list_item("", nodes.term("", "", nodes.literal("", term)))
-        item += nodes.definition("", nodes.paragraph("", words))
+        item += nodes.definition("", told(words))
         listed += item
     section += listed
     return section

@@ -10,13 +10,14 @@ import attrs
 import pytest
 
 import invsvc_async
-from invsvc_async import batch, events, models, readers, simulator, testing
+from invsvc_async import batch, errors, events, export, models, readers, settings, simulator, testing
 from invsvc_async.client import Client
 from invsvc_async.operations import BY_NAME, TABLE, Kind
 from invsvc_async.resources.base import Resource
 from invsvc_async.writes import Write
+from tests.docs.pages import ROOT
 
-ROOMS = (invsvc_async, events, models, readers, simulator, testing, batch)
+ROOMS = (invsvc_async, events, models, readers, simulator, testing, batch, export)
 TIME = re.compile(
     r"(^|_)(timeout|seconds|poll|deadline|lease|delay|grace|older_than|not_after|pause|latency|hang)($|_)"
 )
@@ -107,3 +108,20 @@ def test_client_says_what_it_raises() -> None:
         assert "Raises:" in inspect.getdoc(getattr(Client, name)), name
     assert "Raises:" in inspect.getdoc(Write.outcome)
     assert "client.write" in BY_NAME
+
+
+def test_public_names_are_in_the_reference() -> None:
+    """Each has its entry by name; models, readers, errors and settings are taken whole, by their module."""
+    pages = "".join(page.read_text() for page in (ROOT / "docs/reference").glob("*.md"))
+    rooms = {"errors", "events", "models", "readers", "simulator", "testing", "__version__"}
+    whole = {*errors.__dict__, *settings.__all__, "UNSET"}
+    missing = [
+        f"{room.__name__}.{name}"
+        for room in ROOMS
+        if room not in {models, readers}
+        for name in set(room.__all__) - rooms - whole
+        if name not in invsvc_async.__all__ or room is invsvc_async
+        if not re.search(rf":: {re.escape(room.__name__)}\.{name}$", pages, re.MULTILINE)
+    ]
+
+    assert missing == []
