@@ -24,10 +24,10 @@ from invsvc_async.operations import BY_NAME
 
 try:
     from opentelemetry import metrics, trace
-except ModuleNotFoundError as error:
+except ModuleNotFoundError:
     raise ConfigurationError(
         "tracing needs opentelemetry-api, of the extra `otel`: pip install 'invsvc-async[otel]'"
-    ) from error
+    ) from None
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

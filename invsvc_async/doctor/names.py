@@ -20,7 +20,7 @@ __all__ = ["CANDIDATES", "Named", "find_names"]
 
 Sign = Literal["shown", "refused", "accepted", "ignored", "unclear"]
 
-CANDIDATES: Final = {
+CANDIDATES: Final[dict[str, tuple[str, ...]]] = {
     "limit": ("limit", "per_page", "page_size", "pageSize", "size"),
     "cursor": ("next", "cursor", "starting_after", "next_cursor", "page_token"),
     "order_by": ("order_by", "orderBy", "sort_by", "sort"),

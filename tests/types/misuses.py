@@ -1,0 +1,20 @@
+"""What type checkers refuse: each ignored error must be one, or the check of unused ignores fails."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from invsvc_async.client import Client
+
+
+async def refused(client: Client) -> None:
+    client.webhooks.create(events=["invoice.created"])  # type: ignore[call-arg]
+    client.webhooks.create(url=1, events=["invoice.created"])  # type: ignore[arg-type]
+    client.journeys.update("jrn_1", "May")  # type: ignore[call-arg]
+    client.journeys.update("jrn_1", nmae="May")  # type: ignore[call-arg]
+    client.invoices.egress(limit="ten")  # type: ignore[arg-type]
+    client.invoices.egress(order="sideways")  # type: ignore[arg-type]
+    (await client.journeys.get("jrn_1")).nmae  # type: ignore[attr-defined]  # noqa: B018
+    (await client.journeys.get("jrn_1")).name = "May"  # type: ignore[misc]
+    client.webhooks.delete("wh_1").url  # type: ignore[attr-defined]  # noqa: B018

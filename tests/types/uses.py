@@ -1,0 +1,88 @@
+"""What type checkers make of calls; checked by them and never run."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, assert_type
+
+from invsvc_async.models import (
+    Deleted,
+    DownloadRequest,
+    Invoice,
+    Journey,
+    PaymentLink,
+    Preferences,
+    RetentionFile,
+    SheetConnection,
+    Team,
+    User,
+    Webhook,
+    WebhookList,
+)
+from invsvc_async.models.common import Page
+from invsvc_async.outcome import Outcome
+from invsvc_async.pages import Pages
+from invsvc_async.writes import Write
+
+if TYPE_CHECKING:
+    from invsvc_async.batch import Batch
+    from invsvc_async.client import Client
+    from invsvc_async.reconcile.intent import Intent
+
+
+async def writes(client: Client, intent: Intent) -> None:
+    write = client.webhooks.create(url="https://me.example/in", events=["invoice.created"])
+    assert_type(write, Write[Webhook])
+    assert_type(await write, Webhook)
+    assert_type(await write.outcome(), Outcome[Webhook])
+    assert_type((await write.outcome()).value, Webhook | None)
+    assert_type((await write.outcome()).unwrap(), Webhook)
+    assert_type(write.keyed("row-17"), Write[Webhook])
+    assert_type(write.with_policy(deadline=10), Write[Webhook])
+    assert_type(await client.webhooks.update("wh_1", status="inactive"), Webhook)
+    assert_type(await client.webhooks.delete("wh_1"), Deleted)
+    assert_type(await client.journeys.update("jrn_1", name="May"), Journey)
+    assert_type(await client.users.update_preferences("team_1", testmode=True), Preferences)
+    assert_type(await client.sheets.save_mapping({"a": "b"}), SheetConnection)
+    assert_type(client.teams.create(legal_name="A"), Write[Team])
+    assert_type(await client.settle(intent), Outcome[Any])
+
+
+async def tasks(client: Client) -> None:
+    write = client.journeys.update("jrn_1", name="May")
+    assert_type(asyncio.create_task(write), asyncio.Task[Journey])
+    both = await asyncio.gather(client.webhooks.delete("wh_1"), client.journeys.update("jrn_1", name="May"))
+    assert_type(both, tuple[Deleted, Journey])
+    assert_type(await asyncio.wait_for(write, 5), Journey)
+
+
+async def reads(client: Client) -> None:
+    assert_type(await client.journeys.get("jrn_1"), Journey)
+    assert_type(await client.users.get("usr_1"), User)
+    assert_type(await client.payments.link("plink_1"), PaymentLink)
+    assert_type(await client.retentions.files("ret_1"), list[RetentionFile])
+    assert_type(await client.invoices.download_status("dl_1"), DownloadRequest)
+    hooks = await client.webhooks.list()
+    assert_type(hooks, WebhookList)
+    assert_type(list(hooks), list[Webhook])
+
+
+async def pages(client: Client) -> None:
+    found = client.invoices.egress(status="valid")
+    assert_type(found, Pages[Invoice])
+    assert_type(await found, Page[Invoice])
+    assert_type(await found.collect(max=3), list[Invoice])
+    assert_type(found.resume("token"), Pages[Invoice])
+    async for invoice in found:
+        assert_type(invoice, Invoice)
+        assert_type(invoice.total, Decimal)
+        assert_type(invoice.created_at, datetime)
+    async for page in found.by_page():
+        assert_type(page, Page[Invoice])
+
+
+async def batches(client: Client, batch: Batch) -> None:
+    async for result in batch.run([client.webhooks.delete("wh_1").keyed("1")]):
+        assert_type(result.key, str)
