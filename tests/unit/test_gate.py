@@ -166,6 +166,26 @@ async def test_gate_after_its_deadline():
         await gate.write(Wire())
 
 
+class HandLoop:
+    """A loop whose time stands."""
+
+    def __init__(self, at):
+        self.time = lambda: at
+
+
+async def test_gate_at_its_deadline():
+    """The very moment is too late."""
+    gate = gate_of(deadline=5.0)
+    gate._loop = HandLoop(4.999)
+    await gate.write(Wire())
+    gate = gate_of(deadline=5.0)
+    gate._loop = HandLoop(5.0)
+    with pytest.raises(TimeoutError):
+        gate.refuse_late()
+    with pytest.raises(RefusedError, match=r"^its deadline had passed$"):
+        await gate.write(Wire())
+
+
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [

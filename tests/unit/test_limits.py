@@ -302,6 +302,15 @@ def test_knee_after_a_cut_that_did_not_help():
     assert [round_of(knee, 2.0, at) for at in (0.0, 10.0, 20.0)] == [20, 21, 22]
 
 
+def test_knee_of_a_lone_caller():
+    """One that sends its requests one after another asks for no more places."""
+    knee = Knee()
+    for _ in range(40):
+        knee.note(0.0, 0.5, refused=False, in_flight=0)
+
+    assert knee.size == 1
+
+
 def test_knee_that_no_longer_doubles():
     """It grows by a sixteenth, at least by one; a refusal ends the doubling."""
     knee = Knee()

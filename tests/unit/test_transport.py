@@ -12,8 +12,9 @@ from yarl import URL
 
 from invsvc_async.clock import SystemClock
 from invsvc_async.errors import ConfigurationError
+from invsvc_async.gate import RefusedError
 from invsvc_async.reconcile.evidence import End
-from invsvc_async.transport import Exchange, Transport
+from invsvc_async.transport import Exchange, Transport, _hear
 from tests.faults.raw_server import RawServer, obliging, request_to, transport_for
 
 
@@ -137,6 +138,36 @@ async def test_what_adaptive_concurrency_learns_from(script, size, answers):
 
         assert (exchange.end is End.ANSWERED) is bool(answers)
         assert (transport._knee.size, transport._knee._answers) == (size, answers)
+
+
+@pytest.mark.parametrize(("most", "connections"), [(7, 7), ("adaptive", 2000)])
+async def test_connections_of_its_own_session(most, connections):
+    """There are as many as requests may be in flight; adaptive, twice as many as it will ever allow."""
+    async with RawServer(obliging) as server, transport_for(server, max_concurrency=most) as transport:
+        await transport.send(request_to(server))
+        assert transport._session.connector.limit == connections
+
+
+class Stale:
+    """What aiohttp has of an answer that was there before anything was asked."""
+
+    closed = False
+
+    def close(self):
+        self.closed = True
+
+
+async def test_answer_to_nothing_that_was_asked():
+    """It is dropped with its connection, and the request is sealed: it never left."""
+    transport, stale = Transport(), Stale()
+    transport._bind()
+    gate = transport._gate(Exchange(method="PUT", url=URL("http://127.0.0.1/"), headers={}, write=True))
+    with pytest.raises(RefusedError, match=r"^the connection held a stale answer$"):
+        _hear(gate, stale)
+    assert stale.closed
+    assert gate._sealed
+    transport._conclude(gate)
+    await transport.aclose()
 
 
 async def test_clock_of_the_system():
