@@ -64,7 +64,7 @@ def _each_alone(files: list[str] | tuple[str, ...]) -> list[Row]:
         for name in files:
             kept, started = Path(folder) / f"{name}.json", time.monotonic()
             command = [sys.executable, "-m", "benchmarks", name, "--json", str(kept)]
-            subprocess.run(command, check=False, stdout=subprocess.DEVNULL, cwd=Path(__file__).parent.parent)  # noqa: S603 - our own file
+            subprocess.run(command, check=False, stdout=subprocess.DEVNULL, cwd=Path(__file__).parent.parent)
             rows += [_row(plain) for plain in json.loads(kept.read_text())["rows"]]
             print(f"{name}: {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
     return rows

@@ -38,11 +38,18 @@ def rows(*, rounds: int = 40) -> list[Row]:
     }
     found = alternate(ways, rounds=rounds, calls=4)
     return [
-        Row(what="a page of 100 invoices", against=_FLOOR, limit=0.90, ratio=ratio_of(found, "sound", _FLOOR)),
-        Row(what="a page with one bad item", against="a sound page", limit=1.05, ratio=ratio_of(found, "one bad", "sound")),
+        Row(
+            what="a page of 100 invoices", against=_FLOOR, limit=0.90, ratio=ratio_of(found, "sound", _FLOOR)
+        ),
+        Row(
+            what="a page with one bad item",
+            against="a sound page",
+            limit=1.05,
+            ratio=ratio_of(found, "one bad", "sound"),
+        ),
         Row(what="a page of bad items", against=_FLOOR, limit=3.5, ratio=ratio_of(found, "all bad", _FLOOR)),
         *_against_peers(sound, rounds=max(3, rounds // 4)),
-    ]  # fmt: skip
+    ]
 
 
 def _against_peers(sound: bytes, *, rounds: int) -> list[Row]:

@@ -1,8 +1,9 @@
 """
-Compare ways of doing the same thing: blocks that alternate in one process, so that ratios hold on a busy machine.
+Compare ways of doing one thing by blocks that alternate in one process: ratios then hold on a busy machine.
 
-A round runs one block of each way, in an order that is shuffled anew.  Two ways are compared by the median, over
-all rounds, of the ratio of their blocks in the same round; a bootstrap over the rounds gives its 95 % interval.
+A round runs one block of each way, in an order that is shuffled anew.  Two ways are compared by the median,
+over all rounds, of the ratio of their blocks in the same round; a bootstrap over the rounds gives its 95 %
+interval.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ def table(rows: Sequence[Row], about: Mapping[str, str]) -> str:
     lines = ["| What | Against | Ratio | 95 % interval | Target | |", "|---|---|---|---|---|---|"]
     for row in rows:
         sign = "≤" if row.sense == "most" else "≥"
-        ratio = f"{row.ratio.median:.2f}" if row.ratio else "–"
+        ratio = f"{row.ratio.median:.2f}" if row.ratio else "none"
         interval = f"{row.ratio.low:.2f} to {row.ratio.high:.2f}" if row.ratio else row.note
         lines.append(
             f"| {row.what} | {row.against} | {ratio} | {interval} | {sign} {row.limit:g} | {row.verdict} |"
@@ -45,8 +45,8 @@ def chart(rows: Sequence[Row]) -> str:
     shown = [row for row in rows if row.ratio]
     high = _STEP * (len(shown) + 2)
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_LEFT + 2 * _WIDE} {high}" '
-        'font-family="sans-serif" font-size="12" role="img">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_LEFT + 2 * _WIDE} {high}">',
+        "<style>text { font: 12px sans-serif; }</style>",
         "<title>Each ratio as a part of its target; what ends before the line holds</title>",
     ]
     for at, row in enumerate(shown):

@@ -86,7 +86,7 @@ def pydantic_page(body: bytes) -> Callable[[], object] | None:
 
 
 def openai_page(body: bytes) -> Callable[[], object] | None:
-    """Give the decoding of a page as openai's client does it when asked to validate, the quicker of its ways."""
+    """Give the decoding of a page as openai's client does it when it validates, the quicker of its ways."""
     try:
         import openai
         from openai._models import validate_type
