@@ -21,7 +21,7 @@ ROOMS = (invsvc_async, events, models, readers, simulator, testing, batch, expor
 TIME = re.compile(
     r"(^|_)(timeout|seconds|poll|deadline|lease|delay|grace|older_than|not_after|pause|latency|hang)($|_)"
 )
-UNIT = re.compile(r"\b(seconds?|s|ms|milliseconds|minutes)\b")
+UNIT = re.compile(r"\b(seconds?|ms|milliseconds|minutes)\b|[ (\d]s\b")
 OF_RESOURCES = [row for row in TABLE if not row.name.startswith("client.")]
 
 
