@@ -22,6 +22,7 @@ __all__ = ["Slots"]
 
 _AT_FIRST = 4  # places to begin with: fewer than most services take, so that the quickest answer is seen
 _PASSES = 4  # of the loop, until the answer that has come is read
+_BUSY = 0.25  # of a request's time: a loop that adds so much is itself the limit
 _TICK = 0.025  # s between looks at how busy the loop is
 _BURST = 0.05  # s of pace that may be made up for: timers are not exact
 
@@ -91,7 +92,8 @@ class Slots:
         took = exchange.ended - exchange.started
         quickest = min(took, self._quickest)
         self._quickest = max(quickest, 0.0001)
-        return max(took - _PASSES * self._late, self._quickest)
+        own = _PASSES * self._late
+        return self._quickest if own > _BUSY * took else max(took - own, self._quickest)
 
     def _tick(self) -> None:
         """Learn how late the loop calls back."""
