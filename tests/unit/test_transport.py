@@ -14,7 +14,7 @@ from invsvc_async.clock import SystemClock
 from invsvc_async.errors import ConfigurationError
 from invsvc_async.gate import RefusedError
 from invsvc_async.reconcile.evidence import End
-from invsvc_async.transport import Exchange, Transport, _hear
+from invsvc_async.transport import Exchange, Transport, _hear, _timeout
 from tests.faults.raw_server import RawServer, obliging, request_to, transport_for
 
 
@@ -176,3 +176,11 @@ async def test_clock_of_the_system():
     begun = clock.now()
     await clock.sleep(0.02)
     assert clock.now() - begun >= 0.019
+
+
+@pytest.mark.parametrize("borrowed", [False, True])
+def test_timeouts_that_aiohttp_is_given(borrowed):
+    """Only connecting is bounded, exactly; in a borrowed pool, waiting for a place does not count as connecting."""
+    given = _timeout(1.5, borrowed)
+    assert (given.total, given.ceil_threshold) == (None, inf)
+    assert (given.connect, given.sock_connect) == ((None, 1.5) if borrowed else (1.5, None))
