@@ -7,6 +7,7 @@ Numbers are exact throughout.
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,17 @@ from multidict import istr
 
 from invsvc_async import errors
 from invsvc_async.operations import Shape
-from invsvc_async.wire.exact import EXACT_UNTIL, MEMBERS, UNREADABLE, dumps, is_array, is_object, loads, utc
+from invsvc_async.wire.exact import (
+    EXACT_UNTIL,
+    MEMBERS,
+    UNREADABLE,
+    dumps,
+    is_array,
+    is_object,
+    loads,
+    utc,
+    without_halves,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -142,7 +153,8 @@ def read_success(
     """
     Read a 2xx answer of the *shape* that the table gives its operation.
 
-    Invalid UTF-8 within an item of a list is left to that item, so that it costs no other.
+    Invalid UTF-8 within an item of a list is left to that item, so that it costs no other; an escaped half of
+    a surrogate pair becomes U+FFFD.
 
     Raises:
         UnreadableResponseError: It is not such an answer: empty, HTML, another shape, ``success`` not true.
@@ -157,6 +169,10 @@ def read_success(
             return Envelope(raw=Raw(content), content=content, request_id=_request_id(headers))
         found = _DECODE[shape](content)
     except UNREADABLE as cause:
+        whole = without_halves(content)
+        if whole != content:
+            with suppress(errors.UnreadableResponseError):
+                return read_success(whole, status=status, headers=headers, shape=shape, operation=operation)
         raise _unreadable(content, cause, status=status, headers=headers, operation=operation) from cause
     if not found.success:
         raise _unreadable(content, "success is false", status=status, headers=headers, operation=operation)
@@ -267,7 +283,7 @@ def read_error(
 
 def _object(content: bytes) -> dict[str, Any]:
     try:
-        body = loads(content)
+        body = loads(without_halves(content))
     except errors.UnreadableResponseError:
         return {}
     return body if is_object(body) else {}

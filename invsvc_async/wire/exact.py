@@ -7,6 +7,7 @@ Whole numbers are ``int``, all others ``Decimal`` with the digits of the wire.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ELEMENTS", "EPOCH", "EXACT_UNTIL", "MEMBERS", "UNREADABLE", "dumps", "exact", "holds_broken", "is_array",
-    "is_object", "loads", "salvage", "utc",
+    "is_object", "loads", "salvage", "utc", "without_halves",
 ]  # fmt: skip
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -37,6 +38,13 @@ exact: Final = Context(
 ).create_decimal
 _ENCODER = msgspec.json.Encoder(decimal_format="number")
 _PLAIN = msgspec.json.Decoder(float_hook=exact)
+_SEARCHED: Final = 4 * 2**20  # bytes: a second of this, at worst, for a body that is nothing but escapes
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+# Any escape, so that none is begun in the middle of another; whole pairs go before halves.
+_ESCAPE = re.compile(
+    rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+    rb"|(?P<half>\\u[dD][89a-fA-F][0-9a-fA-F]{2})|\\."
+)
 MEMBERS = msgspec.json.Decoder(dict[str, Raw])
 ELEMENTS = msgspec.json.Decoder(list[Raw])
 
@@ -71,6 +79,18 @@ def salvage(content: bytes | Raw, depth: int = 8) -> Any:  # Any: JSON as Python
         with suppress(*UNREADABLE):
             return [salvage(part, depth - 1) for part in ELEMENTS.decode(content)]
     return Raw(bytes(content))
+
+
+def without_halves(content: bytes) -> bytes:
+    """
+    Put U+FFFD where an escape names half of a surrogate pair, which no parser here takes.
+
+    A service that cuts texts by UTF-16 units writes one wherever it cuts an emoji in two.  What is too long to
+    be searched in a moment is given back as it is.
+    """
+    if len(content) > _SEARCHED or not _SURROGATE.search(content):
+        return content
+    return _ESCAPE.sub(lambda found: b"\\ufffd" if found["half"] else found[0], content)
 
 
 def holds_broken(plain: object) -> bool:

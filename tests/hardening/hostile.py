@@ -120,6 +120,7 @@ ODD_USERS = {
     "a deep field": b'{"id":"usr_1","address":' + b"[" * 900 + b"]" * 900 + b"}",
     "another type": b'{"id":"usr_1","teams":"team_1"}',
     "a field twice": b'{"id":"usr_0","id":"usr_1"}',
+    "half a surrogate": b'{"id":"usr_1","email":"\\ud83d"}',
     "unknown fields": b'{"id":"usr_1",' + b",".join(b'"f%d":%d' % (n, n) for n in range(5000)) + b"}",
     "a name of Python's": b'{"id":"usr_1","__class__":"x","__dict__":{},"extra":{"a":1},"problems":[1]}',
 }
