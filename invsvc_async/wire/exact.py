@@ -85,8 +85,8 @@ def without_halves(content: bytes) -> bytes:
     """
     Put U+FFFD where an escape names half of a surrogate pair, which no parser here takes.
 
-    A service that cuts texts by UTF-16 units writes one wherever it cuts an emoji in two.  What is too long to
-    be searched in a moment is given back as it is.
+    A service that cuts texts by UTF-16 units writes one wherever it cuts an emoji in two.  What is too long
+    to be searched in a moment is given back as it is.
     """
     if len(content) > _SEARCHED or not _SURROGATE.search(content):
         return content

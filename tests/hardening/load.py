@@ -30,6 +30,7 @@ IN_FLIGHT = 1000
 MOST_SENDS = 1.2  # times the calls made in an outage
 RECOVERED = 0.9  # of the throughput before it
 WITHIN = 2.0  # s after it
+LOOK = 3.0  # s, over which throughput is measured
 PLACES = (5, 20, 80)  # of the services that queue
 WORK = 0.05  # s that such a service works on a request
 NEAR = 0.25  # of its places, that the mean in flight may be away
@@ -118,20 +119,16 @@ async def _traced(client: Client) -> float:
 
 async def outage(*, quick: bool) -> list[str]:
     """Answer every read 503 for 10 s in the middle: sends stay near the calls, and throughput comes back."""
-    before, down, after = (3.0, 3.0, 4.0) if quick else (10.0, 10.0, 6.0)
+    before, down = (3.0, 3.0) if quick else (10.0, 10.0)
+    ended = asyncio.Event()
     async with (
         served() as service,
         Client(
             service.base_url, ApiKey(service.api_key), timeout=PATIENT, max_concurrency=IN_FLIGHT
         ) as client,
     ):
-        end = time.monotonic() + before + down + after + 1
         running = asyncio.create_task(
-            keep_going(
-                lambda: client.users.get("usr_1"),
-                at_once=IN_FLIGHT,
-                until=lambda _: time.monotonic() > end,
-            )
+            keep_going(lambda: client.users.get("usr_1"), at_once=IN_FLIGHT, until=lambda _: ended.is_set())
         )
         await asyncio.sleep(before)
         await service.ask("faults", "rate=0,reads=1,kinds=503")
@@ -140,10 +137,12 @@ async def outage(*, quick: bool) -> list[str]:
         sent = await service.arrivals() - arrived
         await service.ask("faults", "none")
         over = time.monotonic()
+        await asyncio.sleep(WITHIN + LOOK)
+        ended.set()
         calls = await running
     made = sum(began <= each.ended < over for each in calls)
-    usual = _rate(calls, began - before / 2, began)
-    back = _rate(calls, over + WITHIN, over + WITHIN + 1.5)
+    usual = _rate(calls, began - min(LOOK, before / 2), began)
+    back = _rate(calls, over + WITHIN, over + WITHIN + LOOK)
     _say(
         f"outage of {over - began:.1f} s: {made:,} calls ended in it and {sent:,} requests arrived "
         f"({sent / made:.3f} for each; at most {MOST_SENDS}); throughput {usual:,.0f}/s before and {back:,.0f}/s "
