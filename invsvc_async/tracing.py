@@ -160,7 +160,11 @@ class _Tracing:
     def on_decision(self, report: DecisionReport) -> None:
         """Open a write's span at its first decision, and end it at its last."""
         call = _CALL.get()
-        if call is None or call.key != report.key:
+        if call is not None and call.key not in (None, report.key):  # cancelled before a byte had left
+            _CALL.set(None)
+            _end(call)
+            call = None
+        if call is None or call.key is None:
             call = self.begin(report.operation, key=report.key)
             _CALL.set(call)
         if report.verdict is not None:

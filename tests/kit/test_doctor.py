@@ -10,6 +10,8 @@ import pytest
 from invsvc_async import Client, OAuthToken, PersonToken
 from invsvc_async.cli.app import run
 from invsvc_async.doctor import examine
+from invsvc_async.doctor.asking import Answer
+from invsvc_async.doctor.names import find_names
 from invsvc_async.doctor.transport import METHODS, Closing, Proof, Trial, closings, prove
 from invsvc_async.simulator import Simulator
 from invsvc_async.testing import quick_client, serving
@@ -51,6 +53,50 @@ async def test_names_that_nobody_knows():
 
     told = {each.role: each.name for each in found.names}
     assert (told["limit"], told["order"], told["created_after"]) == (None, None, None)
+
+
+def asking(*, records=3, refuses_unknown=False):
+    """Be a service that knows `limit`, `order` and `created_after`, checks no value, and holds *records*."""
+    known = {"limit", "order", "created_after"}
+
+    async def ask(query):
+        if refuses_unknown and set(query) - known:
+            return Answer(status=400)
+        rows = [{"uuid": number} for number in range(records)]
+        if query.get("order") == "desc":
+            rows.reverse()
+        if query.get("created_after") == "4102444800000":
+            rows.clear()
+        size = query.get("limit", "")
+        return Answer(status=200, items=rows[: int(size) if size.isdecimal() and int(size) else 10])
+
+    return ask
+
+
+async def test_service_that_checks_no_value():
+    """Where no senseless value is refused, the effect of a name shows it, or shows that it has none."""
+    told = {each.role: each for each in await find_names(asking())}
+
+    assert {role: each.name for role, each in told.items() if each.certain} == {
+        "limit": "limit", "order": "order", "created_after": "created_after", "created_before": None,
+        "client_id": None, "client_tax_id": None,
+    }  # fmt: skip
+
+
+async def test_service_with_one_record():
+    """One record cannot show a size or an order: both are not told, rather than not honoured."""
+    told = {each.role: each for each in await find_names(asking(records=1))}
+
+    assert [(told[role].name, told[role].certain) for role in ("limit", "order")] == [(None, False)] * 2
+    assert told["created_after"].name == "created_after"
+
+
+async def test_service_that_refuses_unknown_parameters():
+    """There a refusal proves nothing of a name, and acceptance proves it."""
+    told = {each.role: each for each in await find_names(asking(refuses_unknown=True))}
+
+    assert (told["limit"].name, told["order"].name) == ("limit", "order")
+    assert (told["client_id"].name, told["client_id"].certain) == (None, True)
 
 
 async def test_service_without_invoices():

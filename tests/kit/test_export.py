@@ -104,7 +104,7 @@ async def test_killed_within_a_page(form, service, client, tmp_path):
     with pytest.raises(ServerError):
         await export.invoices(client.invoices.egress(limit=4), target)
     with target.open("ab") as file:
-        file.write(b'{"half": ')
+        file.write(b'{"half": ' + b"x" * 100_000)
 
     await export.invoices(client.invoices.egress(limit=4), target, resume=True)
 

@@ -95,6 +95,28 @@ async def test_application_that_fails_at_first(service, tmp_path):
     assert (taken, delivery.statuses) == (["invoice.created"], [500, 200])
 
 
+async def test_test_event_of_the_dashboard(service, tmp_path):
+    """A test event is taken without the shared header, and goes on as one, live and replayed."""
+    told = []
+
+    async def take(request):
+        told.append((request.headers.get("X-Service-Test"), SHARED.name in request.headers))
+        return web.Response()
+
+    app = web.Application()
+    app.router.add_post("/in", take)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    desk = desk_of(tmp_path, f"http://127.0.0.1:{runner.addresses[0][1]}/in")
+    async with at(desk) as here:
+        await service.deliver("invoice.created", url=here, test=True)
+    await replayed(desk, desk.store)
+    await runner.cleanup()
+
+    assert told == [("true", False)] * 2
+
+
 async def test_replay_of_stored_events(service, tmp_path, capsys):
     """Stored events are sent again as they came, test events as such; bad lines and failures are counted."""
     store = tmp_path / "events.jsonl"

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 
 import pytest
 
-from invsvc_async import ConfigurationError, NotFoundError
+from invsvc_async import ConfigurationError, NotFoundError, TokenProvider
 from invsvc_async.simulator import Simulator
 from invsvc_async.testing import quick_client
 
@@ -124,6 +124,35 @@ async def test_write_that_is_cancelled_in_flight(client, seen, service):
     await asyncio.gather(task, return_exceptions=True)
 
     assert seen.spans[-1].attributes["invsvc.verdict"] == "unsettled"
+
+
+async def test_write_that_is_cancelled_before_it_is_sent(service):
+    """A write that waited for its token has a span that ends when the task's next write begins."""
+    waits = asyncio.Event()
+
+    async def token():
+        await waits.wait()
+        return service.api_key
+
+    async with quick_client(service, credential=TokenProvider(token, kind="api_key")) as client:
+        seen = Seen(client)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await client.journeys.update("jrn_1", name="first")
+        waits.set()
+        await client.journeys.update("jrn_1", name="second")
+
+    assert [span.attributes.get("invsvc.verdict") for span in seen.spans] == [None, "applied"]
+    assert {span.parent for span in seen.spans} == {None}
+
+
+async def test_read_behind_a_write(client, seen):
+    """A read of the same task is no part of the write before it."""
+    await client.journeys.update("jrn_1", name="first")
+    await client.users.get("usr_1")
+
+    assert seen.spans[-1].name == "GET /users/{id}"
+    assert seen.spans[-1].parent is None
 
 
 async def test_many_writes_at_once(client, seen, service):
