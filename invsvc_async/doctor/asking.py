@@ -86,7 +86,5 @@ class Asker:
         return Answer(status=200, items=items, data=data, next=envelope.next, seconds=self.seconds[-1])
 
 
-def _objects(data: object) -> list[dict[str, Any]]:
-    if not isinstance(data, list):
-        return []
-    return [dict(each) for each in cast("list[Any]", data) if is_object(each)]
+def _objects(data: Any) -> list[dict[str, Any]]:  # Any: JSON as it came
+    return [dict(each) for each in data if is_object(each)] if isinstance(data, list) else []
