@@ -49,8 +49,12 @@ def command(
         from invsvc_async.cli.output import emit_json
 
         emit_json({**attrs.asdict(found), "usable": found.usable})
-    elif toml:
+    elif toml and found.usable:
         typer.echo(_toml(found, base_url, team, name), nl=False)
+    elif toml:  # nothing to be stored
+        from invsvc_async.cli.output import fail
+
+        fail("; ".join(f"{each.question}: {each.answer}" for each in found.findings if each.good is False))
     else:
         _tell(found, _toml(found, base_url, team, name))
     raise typer.Exit(0 if found.usable else 1)

@@ -52,7 +52,8 @@ class Conformance:
     def holds(self) -> bool:
         """Whether each write had one effect at most, and every report is true."""
         judged = self.judgement
-        return not (judged.duplicates or judged.unasked or judged.wrong or self.unreported or self.exit_code)
+        ended = self.exit_code == 0  # not: time ran out
+        return ended and not (judged.duplicates or judged.unasked or judged.wrong or self.unreported)
 
     def counts(self) -> dict[str, Any]:  # Any: numbers and a table of them
         """Give the numbers, plain."""

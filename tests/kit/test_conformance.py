@@ -75,6 +75,20 @@ def test_client_that_never_ends(judged):
     assert (code, told["exit_code"]) == (1, None)
 
 
+def test_client_that_reports_and_never_ends(judged, tmp_path):
+    """A client whose reports are all there, and true, is still at fault for not ending."""
+    honest = tmp_path / "honest.py"
+    honest.write_text(
+        "import json, os, time\n"
+        "for line in open(os.environ['INVSVC_WRITES']):\n"
+        "    print(json.dumps({'key': json.loads(line)['key'], 'verdict': 'not_applied'}), flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    code, told = judged(honest, writes=4, options=("--timeout", "2"))
+
+    assert (code, told["wrong"], told["unreported"], told["holds"]) == (1, 0, 0, False)
+
+
 def test_command_that_is_not_there(capsys):
     """A command that cannot be started is a matter of usage."""
     assert run(["conformance", "--writes", "4", "no-such-command-anywhere"]) == 2

@@ -243,6 +243,10 @@ def test_exit_code_of_a_refusal(settings, capsys):
     service.revoke(service.api_key)
 
     assert run(["doctor"]) == 1
+    capsys.readouterr()
+    assert run(["doctor", "--toml"]) == 1
+    said = capsys.readouterr()
+    assert (said.out, "the credential is accepted: HTTP 40" in said.err) == ("", True)
 
 
 async def test_transport_at_every_closing():
