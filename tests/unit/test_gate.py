@@ -221,3 +221,12 @@ async def test_connection_that_another_request_may_have():
     wire.is_closing = lambda: True
     gate.drop()
     assert wire.aborted
+
+
+async def test_gate_that_nobody_waits_at():
+    """Ending a wait that has not begun is nothing; interrupted, it stays shut."""
+    gate = gate_of()
+    gate.expire()
+    gate.interrupt()
+    with pytest.raises(RefusedError):
+        await gate.write(Wire())

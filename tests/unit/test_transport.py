@@ -11,11 +11,12 @@ import pytest
 from yarl import URL
 
 from invsvc_async.clock import SystemClock
-from invsvc_async.errors import ConfigurationError
+from invsvc_async.errors import ConfigurationError, ResponseLostError
 from invsvc_async.gate import RefusedError
 from invsvc_async.reconcile.evidence import End
 from invsvc_async.transport import Exchange, Transport, _hear, _timeout
-from tests.faults.raw_server import RawServer, obliging, request_to, transport_for
+from tests.faults.raw_server import OK, RawServer, obliging, request_to, transport_for
+from tests.faults.test_transport_sent import FullQueue
 
 
 async def refused(transport, exchange):
@@ -117,6 +118,7 @@ async def test_alarm_of_deadlines_close_together():
     now = loop.time()
     gate = transport._gate(Exchange(method="GET", url=URL("http://127.0.0.1/"), headers={}))
     gate.until = now + 0.001
+    stream = transport._gate(gate.exchange)  # which no alarm ends
     transport._ring()
 
     assert transport._rings >= now + 0.005
@@ -125,6 +127,7 @@ async def test_alarm_of_deadlines_close_together():
     transport._alarm.cancel()
     transport._conclude(gate)
     transport._ring()
+    transport._conclude(stream)
     assert (transport._rings, transport._alarm) == (inf, None)
     await transport.aclose()
 
@@ -145,7 +148,8 @@ async def test_connections_of_its_own_session(most, connections):
     """There are as many as requests may be in flight; adaptive, twice as many as it will ever allow."""
     async with RawServer(obliging) as server, transport_for(server, max_concurrency=most) as transport:
         await transport.send(request_to(server))
-        assert transport._session.connector.limit == connections
+        connector = transport._session.connector
+        assert (connector.limit, connector._keepalive_timeout) == (connections, 10.0)
 
 
 class Stale:
@@ -184,3 +188,56 @@ def test_timeouts_that_aiohttp_is_given(borrowed):
     given = _timeout(1.5, borrowed)
     assert (given.total, given.ceil_threshold) == (None, inf)
     assert (given.connect, given.sock_connect) == ((None, 1.5) if borrowed else (1.5, None))
+
+
+async def test_connecting_that_takes_too_long():
+    """It ends by its own bound, long before the deadline, and nothing has left."""
+    async with FullQueue() as server, transport_for(server) as transport:
+        await transport.send(exchange := request_to(server, within=30.0, connect_timeout=0.05))
+
+        assert (exchange.end, exchange.timed_out) == (End.NOT_SENT, True)
+        assert exchange.ended - exchange.started < 10
+
+
+async def test_closing_waits_for_what_is_in_flight():
+    """When it returns, every request has its end, also where an earlier one had come to its own."""
+
+    async def script(peer):
+        await peer.arrival()
+        await peer.send(OK)
+        await silent(peer)
+
+    async with RawServer(script) as server, transport_for(server) as transport:
+        await transport.send(request_to(server))
+        sending = asyncio.create_task(transport.send(exchange := request_to(server)))
+        await server.came(2)
+        await transport.aclose()
+
+        assert exchange.end is End.LOST
+        await sending
+
+
+async def test_streams_take_turns():
+    """One counts as a call while it is open, and the next begins when it is over."""
+
+    async def read():
+        async with transport.stream(request_to(server, "GET")) as download:
+            return await download.read()
+
+    async with RawServer(obliging) as server, transport_for(server, max_concurrency=1) as transport:
+        async with transport.stream(request_to(server, "GET")):
+            next_one = asyncio.create_task(read())
+            await asyncio.sleep(0)
+            assert (transport._limiter.calls, len(server.arrivals)) == (1, 1)
+        assert await asyncio.wait_for(next_one, 5)
+        assert (transport._limiter.calls, len(server.arrivals)) == (0, 2)
+
+
+async def test_stream_whose_answer_never_begins():
+    """It is lost by the deadline, which is noted."""
+    async with RawServer(silent) as server, transport_for(server) as transport:
+        with pytest.raises(ResponseLostError):
+            async with transport.stream(exchange := request_to(server, "GET", within=0.1)):
+                pytest.fail("there is no answer")
+
+        assert exchange.timed_out
