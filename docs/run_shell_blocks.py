@@ -2,7 +2,8 @@
 Run the shell blocks of pages as a newcomer would: ``python docs/run_shell_blocks.py README.md``.
 
 Each page gets a copy of the checkout (what git knows of it) and an empty HOME, and its blocks run one after
-the other in one shell that stops at the first failure.  ``--only TEXT`` runs the blocks that hold TEXT.
+the other in one shell that stops at the first failure.  ``--only TEXT`` runs the blocks that hold
+TEXT; without pages, those that can be followed to the letter are run.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from blocks import blocks_of
 
 NAMED = re.compile(r"# (\w+\.py)\n")
 ROOT = Path(__file__).parents[1]
+PAGES = ("README.md", "docs/tutorial.md", "docs/how-to/batch.md")  # those that can be followed to the letter
 KEPT = (
     "PATH",
     "LANG",
@@ -71,7 +73,7 @@ def run(page: Path, only: str | None) -> int:
 def main() -> int:
     """Run every page that was named."""
     arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("pages", nargs="+", type=Path)
+    arguments.add_argument("pages", nargs="*", type=Path, default=[ROOT / page for page in PAGES])
     arguments.add_argument("--only")
     asked = arguments.parse_args()
     failed = [str(page) for page in asked.pages if run(page.resolve(), asked.only)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from sphinx.util.docutils import SphinxDirective
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
 
+NEAR = re.compile(r"\]\((?=[\w.-]+\.(?:svg|png)\))")  # a picture beside the fragment
 MADE = Path(__file__).parents[1] / "_generated"
 
 
@@ -28,7 +30,8 @@ class Figures(SphinxDirective):
         made = MADE / f"{name}.md"
         self.env.note_dependency(str(made))
         if made.is_file():
-            lines = [*made.read_text(encoding="utf-8").splitlines(), "", f"Made by `{command}`."]
+            told = NEAR.sub(r"](/_generated/", made.read_text(encoding="utf-8"))
+            lines = [*told.splitlines(), "", f"Made by `{command}`."]
         else:
             lines = [f"No figures are kept here yet. `{command}` makes them, on your machine."]
         place = nodes.Element()
