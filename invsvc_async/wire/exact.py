@@ -38,12 +38,12 @@ exact: Final = Context(
 ).create_decimal
 _ENCODER = msgspec.json.Encoder(decimal_format="number")
 _PLAIN = msgspec.json.Decoder(float_hook=exact)
-_SEARCHED: Final = 4 * 2**20  # bytes: a second of this, at worst, for a body that is nothing but escapes
+_SEARCHED: Final = 4 * 2**20  # bytes: half a second, at worst, for a body that is nothing but escapes
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
-# Any escape, so that none is begun in the middle of another; whole pairs go before halves.
+# Any escape, so that none is begun in the middle of another; whole pairs go before halves, rows in one piece.
 _ESCAPE = re.compile(
-    rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
-    rb"|(?P<half>\\u[dD][89a-fA-F][0-9a-fA-F]{2})|\\."
+    rb"(?:\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})+"
+    rb"|(?P<half>\\u[dD][89a-fA-F][0-9a-fA-F]{2})|(?:\\[^u])+|\\u"
 )
 MEMBERS = msgspec.json.Decoder(dict[str, Raw])
 ELEMENTS = msgspec.json.Decoder(list[Raw])
