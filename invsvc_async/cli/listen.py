@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from pathlib import Path  # noqa: TC003 - typer reads the types
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -16,41 +16,46 @@ if TYPE_CHECKING:
 __all__ = ["command"]
 
 
+Secrets = Annotated[
+    list[str] | None,
+    typer.Option(envvar="INVSVC_WEBHOOK_SECRET", help="A webhook's secret, of signed events; repeatable."),
+]
+Header = Annotated[
+    str | None,
+    typer.Option(
+        "--shared-header",
+        envvar="INVSVC_SHARED_HEADER",
+        metavar="NAME=VALUE",
+        help="The secret header of resource events, as set in the dashboard.",
+    ),
+]
+StoreFile = Annotated[
+    Path | None,
+    typer.Option(dir_okay=False, metavar="FILE", help="Add each event to this file, a line each."),
+]
+Replay = Annotated[
+    Path | None,
+    typer.Option(
+        exists=True, dir_okay=False, metavar="FILE", help="Take the events of a --store file instead."
+    ),
+]
+Forward = Annotated[
+    str | None, typer.Option(metavar="URL", help="Send each event on; a failure is answered 500.")
+]
+
+
 def command(
     *,
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8765,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    secret: Annotated[
-        list[str] | None,
-        typer.Option(
-            envvar="INVSVC_WEBHOOK_SECRET", help="A webhook's secret, of signed events; repeatable."
-        ),
-    ] = None,
-    header: Annotated[
-        str | None,
-        typer.Option(
-            "--shared-header",
-            envvar="INVSVC_SHARED_HEADER",
-            metavar="NAME=VALUE",
-            help="The secret header of resource events, as set in the dashboard.",
-        ),
-    ] = None,
+    secret: Secrets = None,
+    header: Header = None,
     accept_unsigned: Annotated[
         bool, typer.Option("--accept-unsigned", help="Take what nothing authenticates.")
     ] = False,
-    store: Annotated[
-        Path | None,
-        typer.Option(dir_okay=False, metavar="FILE", help="Add each event to this file, a line each."),
-    ] = None,
-    forward: Annotated[
-        str | None, typer.Option(metavar="URL", help="Send each event on; a failure is answered 500.")
-    ] = None,
-    replay: Annotated[
-        Path | None,
-        typer.Option(
-            exists=True, dir_okay=False, metavar="FILE", help="Take the events of a --store file instead."
-        ),
-    ] = None,
+    store: StoreFile = None,
+    forward: Forward = None,
+    replay: Replay = None,
     json_: Annotated[bool, typer.Option("--json", help="Print each event as one JSON object.")] = False,
 ) -> None:
     """
@@ -60,7 +65,7 @@ def command(
     application verifies them as it will in earnest.  `--replay events.jsonl` sends stored ones again.
 
     Ctrl-C ends it.  Exits with 1 where a replayed event was not taken.
-    """  # fmt: skip
+    """
     from invsvc_async.cli.listening import Desk, replayed
 
     desk = Desk(

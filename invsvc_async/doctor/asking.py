@@ -4,7 +4,7 @@ Put one read to a deployment and take whatever it answers as a value; never rais
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol
 
 import attrs
 
