@@ -38,6 +38,7 @@ CODINGS = {True: "identity", False: "gzip, deflate"}  # to accept; by whether it
 _KEEP_IDLE = 10.0  # s, well below the usual 15 of servers: a write that meets the server's close is LOST
 _ANSWERED = End.ANSWERED  # on 3.11, to reach an enum's member through its class takes as long as a call
 _SHORTEST_WATCH = 0.005  # s between two rings of the alarm: how late a deadline may be kept
+_READ_AT_ONCE = 2**19  # bytes: a page of 100 invoices comes without a pause of the socket (a tenth of a walk)
 _NEVER_BY_DEFAULT = (hdrs.EXPECT, hdrs.CONTENT_LENGTH, hdrs.TRANSFER_ENCODING, hdrs.CONTENT_ENCODING)
 
 
@@ -214,7 +215,10 @@ class Transport:
         places = self._limiter.total if self._knee is None else 2 * self._knee.most
         connector = aiohttp.TCPConnector(limit=places, keepalive_timeout=_KEEP_IDLE, ssl=self._tls)
         return aiohttp.ClientSession(
-            connector=connector, cookie_jar=aiohttp.DummyCookieJar(), trust_env=self._trust_env
+            connector=connector,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            trust_env=self._trust_env,
+            read_bufsize=_READ_AT_ONCE,
         )
 
     def _gate(self, exchange: Exchange) -> Gate:
