@@ -241,3 +241,17 @@ async def test_stream_whose_answer_never_begins():
                 pytest.fail("there is no answer")
 
         assert exchange.timed_out
+
+
+async def test_transport_of_no_settings():
+    """A hundred requests at once, and certificates are verified; only a setting changes that."""
+    assert (Transport()._limiter.total, Transport()._tls) == (100, True)
+    assert Transport(ssl=False)._tls is False
+
+
+async def test_words_about_settings_beside_a_session():
+    """They say where such settings belong."""
+    async with aiohttp.ClientSession() as session:
+        with pytest.raises(ConfigurationError) as caught:
+            Transport(session=session, trust_env=True)
+    assert str(caught.value) == "`ssl` and `trust_env` are your own session's: set them there."
