@@ -48,7 +48,7 @@ __all__ = ["Driver"]
 T = TypeVar("T")
 _APPLIED, _UNKNOWN = Verdict.APPLIED, Verdict.UNKNOWN  # as in session: cheaper than through the class
 
-log = logging.getLogger("invsvc_async.writes")
+log: logging.Logger = logging.getLogger("invsvc_async.writes")
 
 
 class Driver(Generic[T]):

@@ -97,7 +97,7 @@ class UnreadableResponseError(TransportError):
         self, message: str, *, operation: str | None = None, status: int | None = None, raw: bytes = b""
     ) -> None:
         super().__init__(message, operation=operation, status=status)
-        self.raw = raw[:65536]
+        self.raw: bytes = raw[:65536]
 
 
 class ServiceError(InvsvcError):
@@ -135,7 +135,7 @@ class ServiceError(InvsvcError):
         self.details = details
         self.timestamp = timestamp
         self.headers: dict[str, str] = dict(headers or {})
-        self.raw = raw[:65536]
+        self.raw: bytes = raw[:65536]
         self.operation = operation
         self.retry_after = retry_after
         self.own_envelope = own_envelope
@@ -292,7 +292,7 @@ class MalformedEventError(EventError):
     """The body is not an event of the specification; ``raw`` holds its first 64 KiB."""
 
     def __init__(self, message: str, *, raw: bytes = b"") -> None:
-        self.raw = raw[:65536]
+        self.raw: bytes = raw[:65536]
         super().__init__(message)
 
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Looks", "facts_of"]
 
-log = logging.getLogger("invsvc_async.writes")
+log: logging.Logger = logging.getLogger("invsvc_async.writes")
 
 LIST_SIZE = 100  # the most that one listing of webhooks holds
 _FINDINGS = (Applied, Holds, Absent, Superseded, CannotTell)

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 __all__ = ["AttemptReport", "DecisionReport", "Request", "Session", "View"]
 
-log = logging.getLogger("invsvc_async")
+log: logging.Logger = logging.getLogger("invsvc_async")
 
 T = TypeVar("T")
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["recovered", "resumed", "settled"]
 
-log = logging.getLogger("invsvc_async.writes")
+log: logging.Logger = logging.getLogger("invsvc_async.writes")
 
 AT_ONCE = 1000  # intents of a journal that are settled at the same time: most only wait out a window
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Batch", "reopened"]
 
-log = logging.getLogger("invsvc_async.batch")
+log: logging.Logger = logging.getLogger("invsvc_async.batch")
 
 _PAGE = 256  # entries read at once
 _CLAIMS = 50_000  # untagged creates of which it is remembered which webhook they made

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Run"]
 
-log = logging.getLogger("invsvc_async.batch")
+log: logging.Logger = logging.getLogger("invsvc_async.batch")
 
 _PAGE = 128  # entries taken up at once
 _TICK = 0.2  # s between reports of progress
