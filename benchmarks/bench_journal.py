@@ -195,12 +195,14 @@ async def worker(url, address, n):
 
 async def work(url, address, n):
     """Hand *n* writes out and work on them, 10 at once, or (none) only work."""
-    async with client_for(url, 40) as client:
-        async with Batch.open(address, client, concurrency=10, on_secret=lambda _key, _hook: None) as batch:
-            started = time.perf_counter()
-            async for _ in batch.run(writes(client, n)) if n else batch.work():
-                pass
-            print(n / (time.perf_counter() - started), flush=True)
+    async with (
+        client_for(url, 40) as client,
+        Batch.open(address, client, concurrency=10, on_secret=lambda _key, _hook: None) as batch,
+    ):
+        started = time.perf_counter()
+        async for _ in batch.run(writes(client, n)) if n else batch.work():
+            pass
+        print(n / (time.perf_counter() - started), flush=True)
 
 
 def rows(*, rounds=3, n=3000):
@@ -222,8 +224,8 @@ async def _rates(rounds, n, at_once=200):
 
 
 def memory():
-    with open("/proc/self/statm", "rb") as file:
-        return int(file.read().split()[1]) * resource.getpagesize() / 2**20
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * resource.getpagesize() / 2**20
 
 
 if __name__ == "__main__":

@@ -3,8 +3,8 @@ Measure what finding out costs: writes under 20 % faults, against a client that 
 
 Both send the same writes to the same kind of service in this process, and send again what did not happen.
 Where an answer cannot be trusted, ours reads the service's state; the oracle looks into the service's own
-ledger, which costs nothing.  The settle windows are taken out, and reads are sound, for one that fails is taken
-again after half a second: that is waiting, which the rules of writes ask for, and no work.
+ledger, which costs nothing.  The settle windows are taken out, and reads are sound, for one that fails is
+taken again after half a second: that is waiting, which the rules of writes ask for, and no work.
 """
 
 from __future__ import annotations

@@ -74,8 +74,8 @@ class Outcome(Generic[T_co]):
 
         Raises:
             ServiceError: The service refused it.
-            WriteNotAppliedError, WriteSupersededError, AmbiguousWriteError, SecretLostError: As the verdict
-            says.
+            WriteNotAppliedError, WriteSupersededError, AmbiguousWriteError: As the verdict says.
+            SecretLostError: Applied, but the answer with the webhook's secret was lost.
 
         """
         if self.verdict is Verdict.APPLIED:
