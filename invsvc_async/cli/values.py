@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from invsvc_async import wire
 from invsvc_async.cli.output import table
-from invsvc_async.convert import unstructure
 from invsvc_async.errors import FieldError
+from invsvc_async.export.sinks import text_of
 from invsvc_async.models.common import Model, wire_names
 from invsvc_async.simulator.records import is_object
 
@@ -46,23 +43,6 @@ def cell(item: Any, path: str) -> str:  # Any: a model, or plain data
         except AttributeError:
             return ""
     return text_of(item)
-
-
-def text_of(value: Any) -> str:
-    """Write one value as text."""
-    match value:
-        case None:
-            return ""
-        case str():
-            return str(value)
-        case bool():
-            return "true" if value else "false"
-        case datetime():
-            return value.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        case int() | float() | Decimal():
-            return str(value)
-        case _:
-            return wire.dumps(unstructure(value)).decode()
 
 
 def texts(item: Any, paths: Iterable[str]) -> list[str]:

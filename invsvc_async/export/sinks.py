@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-__all__ = ["ExportError", "Form", "Sink", "TextSink", "named", "present"]
+__all__ = ["ExportError", "Form", "Sink", "TextSink", "named", "present", "text_of"]
 
 Form = Literal["jsonl", "csv", "parquet"]
 PROBLEMS = "problems"  # the column that names the fields of a row that broke their types
@@ -101,7 +101,7 @@ def _json_line(item: Model) -> bytes:
 
 
 def _csv_line(item: Model) -> bytes:
-    return _row([*(_text(present(item, name)) for name in wire_names(type(item))), "; ".join(named(item))])
+    return _row([*(text_of(present(item, name)) for name in wire_names(type(item))), "; ".join(named(item))])
 
 
 def _row(cells: Sequence[str]) -> bytes:
@@ -110,7 +110,8 @@ def _row(cells: Sequence[str]) -> bytes:
     return out.getvalue().encode()
 
 
-def _text(value: Any) -> str:  # Any: a field's value
+def text_of(value: Any) -> str:  # Any: a field's value
+    """Write one value as text: times in ISO 8601, numbers digit by digit, what is nested as JSON."""
     match value:
         case None:
             return ""
