@@ -7,6 +7,7 @@ with what to do next.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
@@ -15,6 +16,14 @@ if TYPE_CHECKING:
 
     from invsvc_async.outcome import Outcome
     from invsvc_async.reconcile.intent import Intent
+
+
+_SECRET = re.compile(rb'("secret"\s*:\s*")(?:[^"\\]|\\.)*')
+
+
+def _shown(raw: bytes) -> bytes:
+    """Keep the first 64 KiB of a body, but no webhook's secret: errors are logged, pickled and mailed."""
+    return _SECRET.sub(rb"\1***", raw[:65536])
 
 
 def _restore(cls: type[InvsvcError], args: tuple[object, ...], state: dict[str, object]) -> InvsvcError:
@@ -97,7 +106,7 @@ class UnreadableResponseError(TransportError):
         self, message: str, *, operation: str | None = None, status: int | None = None, raw: bytes = b""
     ) -> None:
         super().__init__(message, operation=operation, status=status)
-        self.raw: bytes = raw[:65536]
+        self.raw: bytes = _shown(raw)
 
 
 class ServiceError(InvsvcError):
@@ -135,7 +144,7 @@ class ServiceError(InvsvcError):
         self.details = details
         self.timestamp = timestamp
         self.headers: dict[str, str] = dict(headers or {})
-        self.raw: bytes = raw[:65536]
+        self.raw: bytes = _shown(raw)
         self.operation = operation
         self.retry_after = retry_after
         self.own_envelope = own_envelope
@@ -292,7 +301,7 @@ class MalformedEventError(EventError):
     """The body is not an event of the specification; ``raw`` holds its first 64 KiB."""
 
     def __init__(self, message: str, *, raw: bytes = b"") -> None:
-        self.raw: bytes = raw[:65536]
+        self.raw: bytes = _shown(raw)
         super().__init__(message)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from datetime import UTC, datetime
 from decimal import Decimal
 
@@ -296,3 +297,20 @@ def test_dumps_refuses_what_json_has_no_form_for(value, where):
     """It names the place, and nothing is made up."""
     with pytest.raises(errors.InvalidRequestError, match=where):
         wire.dumps({"a": [value]})
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"success":true,"data":{"secret":"whsec_\\"hush"',
+        b'{"secret" : "whsec_hush", "a": 1}<html>',
+        b'"secret":"whsec_',
+    ],
+)
+def test_secret_in_an_answer_that_cannot_be_read_is_not_kept(body):
+    """An error's raw body shows everything but a webhook's secret."""
+    with pytest.raises(UnreadableResponseError) as caught:
+        wire.read_success(body, status=201, headers={}, shape=Shape.STANDARD, operation="webhooks.create")
+    assert b"whsec_" not in caught.value.raw
+    assert b"***" in caught.value.raw
+    assert b"hush" not in pickle.dumps(caught.value)
