@@ -44,7 +44,7 @@ def test_inflate_of_a_bomb_in_memory():
 @pytest.mark.parametrize(
     ("body", "coding", "words"),
     [
-        (gzip.compress(b"hello")[:-4], "gzip", "the answer's gzip coding is cut short"),
+        (gzip.compress(b"hello", mtime=0)[:-4], "gzip", "the answer's gzip coding is cut short"),
         (b"not gzip", "gzip", "the answer's gzip coding is broken: Error -3"),
         (zlib.compress(b"hello"), "gzip", "the answer's gzip coding is broken: Error -3"),
         (b"\xff", "deflate", "the answer's deflate coding is broken: Error -3"),

@@ -8,10 +8,10 @@ from typing import Any
 
 import attrs
 import pytest
-from recorded import SAMPLES
 
 from invsvc_async import convert, models, wire
 from invsvc_async.models.common import Model, wire_names
+from tests.wire.recorded import SAMPLES
 
 
 def read(name: str) -> Any:
