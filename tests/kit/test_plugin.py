@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -68,6 +69,11 @@ SUITES = {
 }  # fmt: skip
 
 
+# An installed package brings the plugin with it; from a checkout it is named.
+INSTALLED = any(each.name == "invsvc_async" for each in entry_points(group="pytest11"))
+BY_HAND = () if INSTALLED else ("-p", "invsvc_async.pytest_plugin")
+
+
 def run(tmp_path, source, *options):
     (tmp_path / "pytest.ini").write_text("[pytest]\nfilterwarnings = error\n")
     (tmp_path / "test_suite.py").write_text(source)
@@ -86,7 +92,7 @@ def run(tmp_path, source, *options):
     if find_spec("pytest_asyncio") and "no:asyncio" not in options:
         options = ("-o", "asyncio_default_fixture_loop_scope=function", *options)
     return subprocess.run(  # noqa: S603
-        [*command, "-p", "invsvc_async.pytest_plugin", *options, str(tmp_path)],
+        [*command, *BY_HAND, *options, str(tmp_path)],
         capture_output=True, text=True, check=False, cwd=tmp_path, timeout=60,
         env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"},
     )  # fmt: skip
