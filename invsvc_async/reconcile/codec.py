@@ -116,10 +116,11 @@ def event_to_wire(event: Event) -> Wire:
 
 def event_from_wire(plain: Wire) -> Event:
     """Take one event back."""
-    if not isinstance(plain, dict) or plain.get("event") not in _EVENTS:
+    name = plain.get("event") if isinstance(plain, dict) else None
+    if not isinstance(name, str) or name not in _EVENTS:
         raise InvalidRequestError("not a story: an event of a kind that this package does not know")
     fields = {name: value for name, value in plain.items() if name != "event"}
-    return _structured(fields, _EVENTS[plain["event"]], "a story")
+    return _structured(fields, _EVENTS[name], "a story")
 
 
 def history_to_wire(history: History) -> list[Wire]:

@@ -147,7 +147,12 @@ def test_damaged_intent_is_refused_in_words(text, words):
 
 @pytest.mark.parametrize(
     "plain",
-    [{}, {"history": [], "intent": {}, "verdict": 1}, {"history": [{"event": "boom"}], "verdict": "unknown"}],
+    [
+        {},
+        {"history": [], "intent": {}, "verdict": 1},
+        {"history": [{"event": "boom"}], "verdict": "unknown"},
+        {"history": [{"event": []}], "verdict": "unknown"},
+    ],
 )
 def test_damaged_story_is_refused_in_words(plain):
     """A text that is no story is InvalidRequestError."""

@@ -218,7 +218,9 @@ class SqliteStore:
         return db
 
     def _prepare(self, db: sqlite3.Connection) -> None:
+        db.execute("BEGIN")  # one look: another process may be making it at this moment
         self._is_new(db)  # before anything is changed: the file may be somebody else's
+        db.execute("COMMIT")
         db.execute("PRAGMA synchronous = FULL")
         _to_wal(db, self._wait)
         db.execute("BEGIN IMMEDIATE")  # two processes may both have found it new
