@@ -23,9 +23,13 @@ ONCE = (
     "tests/batch/test_kills.py",
     "tests/batch/test_workers.py",
     "tests/events/test_events_kill.py",
-    "tests/docs",
     "tests/cli",
+    "tests/docs",
+    "tests/examples",
+    "tests/hardening",
+    "tests/kit",
     "tests/simulator",
+    "tests/types",
 )
 FLOOR = 95  # % of branches of the package that the tests run
 
