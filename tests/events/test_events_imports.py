@@ -23,9 +23,8 @@ def test_import_of_events() -> None:
     plain = {
         name: value for name, value in os.environ.items() if not name.startswith("COV")
     }  # it loads sqlite3
-    found = subprocess.run(
-        [sys.executable, "-c", CODE], capture_output=True, text=True, check=True, env=plain
-    )  # noqa: S603
+    command = [sys.executable, "-c", CODE]
+    found = subprocess.run(command, capture_output=True, text=True, check=True, env=plain)  # noqa: S603
 
     assert found.stdout.strip() == ""
 
