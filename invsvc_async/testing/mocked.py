@@ -60,8 +60,8 @@ class aioresponses(_aioresponses):  # noqa: N801 - its users know it by this nam
             for each in (kwargs.get("data"), *map(_owner, kwargs.get("middlewares") or ()))
             if isinstance(each, Gate)
         ]
-        # The library keeps a deep copy of every call: of a body, its bytes are what is wanted; of the headers, a
-        # form that can be copied.
+        # The library keeps a deep copy of every call: of a body, its bytes are what is wanted; of the headers,
+        # a form that can be copied.
         kwargs["headers"] = dict(kwargs.get("headers") or {})
         for gate in gates:
             gate.__deepcopy__ = lambda _, sent=gate.exchange.content: sent  # type: ignore[attr-defined]
