@@ -60,7 +60,7 @@ class aioresponses(_aioresponses):  # noqa: N801 - its users know it by this nam
             for each in (kwargs.get("data"), *map(_owner, kwargs.get("middlewares") or ()))
             if isinstance(each, Gate)
         ]
-        # The library keeps a deep copy of every call: of a body, its bytes are what is wanted; of the headers,
+        # The library keeps a deep copy of every call: of a body its bytes are wanted, of the headers
         # a form that can be copied.
         kwargs["headers"] = dict(kwargs.get("headers") or {})
         for gate in gates:
