@@ -19,7 +19,7 @@ from invsvc_async.reconcile.intent import Intent
 if TYPE_CHECKING:
     from cattrs import Converter
 
-    from invsvc_async.reconcile.evidence import Event, Finding, History, Wire
+    from invsvc_async.reconcile.evidence import Event, Finding, Wire
 
 __all__ = ["SCHEMA", "event_from_wire", "event_to_wire", "intent_from_json", "intent_to_json", "parsed"]
 
@@ -121,11 +121,6 @@ def event_from_wire(plain: Wire) -> Event:
         raise InvalidRequestError("not a story: an event of a kind that this package does not know")
     fields = {name: value for name, value in plain.items() if name != "event"}
     return _structured(fields, _EVENTS[name], "a story")
-
-
-def history_to_wire(history: History) -> list[Wire]:
-    """Give a history as plain data."""
-    return [event_to_wire(event) for event in history]
 
 
 def _without_secrets(value: Wire) -> Wire:
