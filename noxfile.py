@@ -49,6 +49,9 @@ def _show_pyenv() -> None:
 
 
 _show_pyenv()
+os.environ.setdefault("UV_SYSTEM_CERTS", "1")  # trust what pip trusts: networks have authorities of their own
+if index := os.environ.get("PIP_INDEX_URL"):
+    os.environ.setdefault("UV_DEFAULT_INDEX", index)
 
 
 @nox.session(python=PYTHONS)
