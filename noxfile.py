@@ -60,7 +60,8 @@ def tests(session: nox.Session) -> None:
     session.install(".[dev]")
     if Path("/dev/shm").is_dir():  # noqa: S108 - journals flush at every step: on a disk, the tests would mostly wait for it
         session.env["TMPDIR"] = "/dev/shm"  # noqa: S108 - the same
-    pytest = ("python", "-m", "pytest", "-q", "-n", "2", "--dist", "worksteal")
+    workers = "3" if session.python == OWN else "4"  # more than cores: much of a test is waiting for a socket
+    pytest = ("python", "-m", "pytest", "-q", "-n", workers, "--dist", "worksteal")
     if session.posargs:
         session.run(*pytest, *session.posargs)
     elif session.python == OWN:
