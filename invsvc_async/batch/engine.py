@@ -52,7 +52,7 @@ class Engine:
         self._changed = asyncio.Event()
         self._stopped = False
         self.held: dict[str, Item] = {}
-        self.failure: BaseException | None = None
+        self._failure: BaseException | None = None
         self.complete = False  # nothing more will be added
 
     # --- in
@@ -82,7 +82,7 @@ class Engine:
 
     def fail(self, error: BaseException) -> None:
         """End the run with *error*: nothing more begins."""
-        self.failure = self.failure or error
+        self._failure = self._failure or error
         self.halt()
 
     def halt(self) -> None:
@@ -93,7 +93,7 @@ class Engine:
     # --- out
 
     async def next_result(self) -> Result | None:
-        """Give the result of one item, in the order in which they end; ``None``: all have."""
+        """Give the result of one item, in the order in which they end; ``None``: there will be no more."""
         while True:
             if self._finished:
                 item = self._finished.popleft()
@@ -101,16 +101,14 @@ class Engine:
                 self._changed.set()
                 assert item.result is not None
                 return item.result
-            if self.failure is not None:
-                raise self.failure
-            if self.is_over:
+            if self._failure is not None or self.is_over:
                 return None
             await self._wait()
 
-    @property
-    def has_results(self) -> bool:
-        """Whether results wait to be taken."""
-        return bool(self._finished)
+    def take_failure(self) -> BaseException | None:
+        """Give what ended the run, once."""
+        failure, self._failure = self._failure, None
+        return failure
 
     @property
     def is_over(self) -> bool:

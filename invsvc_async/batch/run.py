@@ -52,25 +52,31 @@ class Run:
         self._ticking: asyncio.TimerHandle | None = None
         self._began = self._over = 0.0
         self._verdicts: Counter[Verdict] = Counter()
-        self.ended = False
+        self.ended = False  # nothing is under way and nothing will be; results may wait to be taken
 
     def __aiter__(self) -> Run:
         return self
 
     async def __anext__(self) -> Result:
-        if self.ended:
+        if self._engine is None and self.ended:  # stopped before it began
             raise StopAsyncIteration
         engine = self._engine or self._start()
-        try:
-            result = await engine.next_result()
-        except BaseException:
-            await self.stop(0.0)
-            raise
-        if result is None:
-            await self.stop(0.0)
-            raise StopAsyncIteration
-        self._verdicts[result.verdict] += 1
-        return result
+        while True:
+            try:
+                result = await engine.next_result()
+            except BaseException:  # cancelled
+                await self.stop(0.0)
+                raise
+            if result is not None:
+                self._verdicts[result.verdict] += 1
+                return result
+            if self.ended:
+                break
+            await self.stop(0.0)  # what ends meanwhile is given before the end
+        self._report()
+        if (failure := engine.take_failure()) is not None:
+            raise failure
+        raise StopAsyncIteration
 
     async def stop(self, grace: float) -> None:
         """Begin nothing more, let what is under way end within *grace* seconds, and shelve the rest."""
@@ -83,8 +89,7 @@ class Run:
             self._feeding.cancel()
             await asyncio.wait([self._feeding])
         await engine.stop(grace)
-        if not engine.has_results:
-            self._end()
+        self._end()
 
     def progress(self) -> Progress:
         """Tell how it stands."""
@@ -115,12 +120,13 @@ class Run:
         return engine
 
     def _end(self) -> None:
+        if self.ended:  # two stopped it at once
+            return
         self.ended = True
         loop = asyncio.get_running_loop()
         self._over = loop.time()
         if self._ticking is not None:
             self._ticking.cancel()
-        self._report()
 
     def _tick(self) -> None:
         if self._batch.on_progress is not None:

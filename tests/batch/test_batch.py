@@ -440,6 +440,42 @@ async def test_full_disk_ends_the_run_with_nothing_sent_unstored(service, client
     assert len(urls) == len(set(urls)) == 302
 
 
+async def test_run_that_fails_is_over_before_its_error_is_seen(service, client, tmp_path):
+    """What ends while a failed run is being stopped is given before the error; after it the next run may begin."""
+
+    def disk_is_full(key, _hook):
+        if key == "row-0":
+            raise OSError("no room")
+
+    async with Batch.open(tmp_path / "run.db", client, concurrency=4, on_secret=disk_is_full) as batch:
+        run, came = batch.run(creates(client, 3)), []
+        engine = run._start()
+        stop = engine.stop
+
+        async def stop_late(grace):
+            """Let everything that is under way end first: the order that was once seen by chance."""
+            await asyncio.wait(engine._tasks)
+            await stop(grace)
+
+        engine.stop = stop_late
+        with pytest.raises(OSError, match="no room"):
+            async for result in run:
+                came.append(result.key)
+        again = await all_of(batch, creates(client, 3))
+    assert sorted(came) == ["row-1", "row-2"]
+    assert [result.key for result in again] == ["row-0"]
+
+
+async def test_stopped_run_makes_room_for_the_next(service, client, tmp_path):
+    """A run that was stopped bars no other, though results of it were never taken."""
+    async with Batch.open(tmp_path / "run.db", client) as batch:
+        async for _ in batch.run(creates(client, 20)):
+            break
+        await batch.stop()
+        await all_of(batch, creates(client, 20))
+        assert (await batch.summary()).verdicts == {Verdict.APPLIED: 20}
+
+
 async def test_second_run_at_once_is_refused(service, client, tmp_path):
     """One batch runs one input at a time."""
     async with Batch.open(tmp_path / "run.db", client) as batch:
