@@ -66,7 +66,7 @@ def tests(session: nox.Session) -> None:
         session.run(*pytest, *session.posargs)
     elif session.python == OWN:
         cover = ("--cov", "--cov-branch", "--cov-report=term", f"--cov-fail-under={FLOOR}")
-        session.run(*pytest, *cover, "--ignore=tests/exhaustive")
+        session.run(*pytest, *cover, "--ignore=tests/exhaustive", "--ignore=tests/types")
         session.run(*pytest, "tests/exhaustive")
         session.run(*pytest, "tests/faults/test_write_matrix.py", env={"INVSVC_TEST_LOOP": "uvloop"})
     else:
@@ -89,6 +89,7 @@ def types(session: nox.Session) -> None:
     session.install(".[dev,types]")
     session.run("mypy")
     session.run("pyright")
+    session.run("python", "-m", "pytest", "-q", "tests/types")
 
 
 @nox.session

@@ -18,7 +18,6 @@ from invsvc_async.reconcile.evidence import (
     CannotTell,
     Done,
     End,
-    Evidence,
     Holds,
     Read,
     Reading,
@@ -29,10 +28,11 @@ from invsvc_async.reconcile.evidence import (
 )
 from invsvc_async.reconcile.find import find, is_evidence, no_such_read
 from invsvc_async.reconcile.known import Known, kind_of
+from invsvc_async.reconcile.verdicts import applied, done, not_applied, out_of_time, refused, shown, unknown
 
 if TYPE_CHECKING:
     from invsvc_async.operations import Operation
-    from invsvc_async.reconcile.evidence import Basis, Decision, Finding, History, Wire
+    from invsvc_async.reconcile.evidence import Decision, History, Wire
     from invsvc_async.reconcile.intent import Intent
 
 __all__ = ["PROOF_LASTS", "READ_TIME", "decide"]
@@ -66,7 +66,7 @@ def _first(known: Known) -> Decision:
     if last is None:
         return _before_first(known)
     if kind_of(last) == "applied":
-        return _applied(known, last.value, "answered", "the service answered so")
+        return applied(known, last.value, "answered", "the service answered so")
     if last.end is End.NOT_SENT:
         return _never_left(known)
     if last.status == 401 and last.token_renewed and sum(each.token_renewed for each in known.attempts) == 1:
@@ -78,7 +78,7 @@ def _first(known: Known) -> Decision:
         and _is_rate(last)
     ):
         return _limited(known, last, last.retry_after)
-    return _refused(known, last)
+    return refused(known, last)
 
 
 def _before_first(known: Known) -> Decision:
@@ -99,8 +99,8 @@ def _never_left(known: Known) -> Decision:
     tries = sum(each.end is End.NOT_SENT for each in known.attempts)
     out_of_time = known.attempts[0].started + known.intent.timeouts.call
     if tries > NOT_SENT_TRIES:
-        return _not_applied(known, "never sent", f"it never left this machine, in {tries} tries")
-    return _after_pause(known, NOT_SENT_PAUSES[tries - 1], out_of_time) or _not_applied(
+        return not_applied(known, "never sent", f"it never left this machine, in {tries} tries")
+    return _after_pause(known, NOT_SENT_PAUSES[tries - 1], out_of_time) or not_applied(
         known, "never sent", "it never left this machine, and its time is over"
     )
 
@@ -113,7 +113,7 @@ def _limited(known: Known, last: Attempt, retry_after: float) -> Decision:
     refusals = sum(each.status == 429 for each in known.attempts)
     pause = max(retry_after, LIMITED_PAUSE * 2 ** (refusals - 1))
     deadline = known.attempts[0].started + known.policy.deadline
-    return _after_pause(known, pause, deadline) or _refused(known, last)
+    return _after_pause(known, pause, deadline) or refused(known, last)
 
 
 def _after_pause(known: Known, pause: float, deadline: float) -> Wait | Send | None:
@@ -132,7 +132,7 @@ def _settle(known: Known) -> Decision:
     if any(send.kind == "applied" for send in known.carried):
         return _answered_before(known, last)
     if not _reader(known):
-        return _answered(known, last) or _unknown(
+        return _answered(known, last) or unknown(
             known, "nothing that can be read tells: there is no read for this write"
         )
     return _answered(known, last) or _judged(known, last) or _next_read(known)
@@ -145,7 +145,7 @@ def _answered_before(known: Known, last: object) -> Decision:
         return Read(reader=reader, why="the value of a write that the service had answered")
     finding = find(known, last) if isinstance(last, Reading) and is_evidence(known, last) else None
     value = finding.value if isinstance(finding, (Applied, Holds)) else None
-    return _applied(known, value, "answered", "the service had answered so before the restart")
+    return applied(known, value, "answered", "the service had answered so before the restart")
 
 
 def _answered(known: Known, last: object) -> Decision | None:
@@ -154,9 +154,9 @@ def _answered(known: Known, last: object) -> Decision | None:
         return None
     kind = kind_of(last)
     if kind == "applied" and not _needs_audit(known):
-        return _applied(known, last.value, "answered", "the service answered so, when it was sent again")
+        return applied(known, last.value, "answered", "the service answered so, when it was sent again")
     if kind == "not applied" and last.end is End.ANSWERED:
-        return _refused(known, last)
+        return refused(known, last)
     return None
 
 
@@ -165,33 +165,33 @@ def _judged(known: Known, last: object) -> Decision | None:
     if not isinstance(last, Reading):
         return None
     if last.status in (401, 403):
-        return _positive(known) or _unknown(known, f"reading the state was refused with HTTP {last.status}")
+        return _positive(known) or unknown(known, f"reading the state was refused with HTTP {last.status}")
     if no_such_read(known, last):
-        return _unknown(known, f"this deployment has no read of journeys (HTTP {last.status})")
+        return unknown(known, f"this deployment has no read of journeys (HTTP {last.status})")
     after = last.started >= known.over
     if not is_evidence(known, last):
         return _positive(known) if after else None
     finding = find(known, last)
-    if isinstance(finding, Applied) and (after or not _needs_audit(known)):
-        return _shown(known, finding, last)
+    if isinstance(finding, Applied):
+        return shown(known, finding, last) if after or not _needs_audit(known) else None
     if not after:
         return None
     return _positive(known) or _by_state(known, finding, last)
 
 
-def _by_state(known: Known, finding: Finding, reading: Reading) -> Decision:
+def _by_state(
+    known: Known, finding: Holds[Wire] | Absent | Superseded | CannotTell, reading: Reading
+) -> Decision:
     """Say what a read that was started after all windows shows."""
     match finding:
-        case Applied():
-            return _shown(known, finding, reading)
         case Holds(value):
-            return _applied(
+            return applied(
                 known, value, "equal", "the state is as wanted, already so or by this write", reading
             )
         case Superseded(reason):
-            return _done(known, Verdict.SUPERSEDED, reason, "baseline", reading)
+            return done(known, Verdict.SUPERSEDED, reason, "baseline", reading)
         case CannotTell(reason, candidates):
-            return _unknown(known, reason, reading, candidates=candidates)
+            return unknown(known, reason, reading, candidates=candidates)
         case Absent():
             return _absent(known, reading)
 
@@ -199,8 +199,8 @@ def _by_state(known: Known, finding: Finding, reading: Reading) -> Decision:
 def _absent(known: Known, reading: Reading) -> Decision:
     echo = known.attempts[-1] if known.attempts else None
     if echo is not None and kind_of(echo) == "echo":
-        return _refused(known, echo, reading)
-    return _resend(known, reading) or _done(
+        return refused(known, echo, reading)
+    return _resend(known, reading) or done(
         known,
         Verdict.NOT_APPLIED,
         "a read after the settle window shows that it has not happened",
@@ -250,7 +250,7 @@ def _positive(known: Known) -> Done | None:
         return None
     for event in reversed(known.history):
         if isinstance(event, Attempt) and kind_of(event) == "applied":
-            return _applied(
+            return applied(
                 known,
                 event.value,
                 "answered",
@@ -260,7 +260,7 @@ def _positive(known: Known) -> Done | None:
         if isinstance(event, Reading) and is_evidence(known, event):
             finding = find(known, event)
             if isinstance(finding, Applied):
-                return _shown(known, Applied(finding.value, duplicates=None), event)
+                return shown(known, Applied(finding.value, duplicates=None), event)
     return None
 
 
@@ -270,7 +270,7 @@ def _positive(known: Known) -> Done | None:
 def _next_read(known: Known) -> Decision:
     readings = known.readings
     if known.now > known.deadline or (readings and readings[-1].started >= known.deadline):
-        return _positive(known) or _out_of_time(known)
+        return _positive(known) or out_of_time(known)
     due = min(_due(known), known.deadline)
     reader = _reader(known)
     assert reader is not None
@@ -309,80 +309,3 @@ def _reader_in_spec(known: Known) -> str | None:
         reader = known.policy.journey_reader
         return reader if reader is None or isinstance(reader, str) else JOURNEY_READER
     return known.operation.reader
-
-
-# --- Verdicts, each with its evidence.
-
-
-def _shown(known: Known, finding: Applied[Wire], reading: Reading) -> Done:
-    basis: Basis = "match"
-    if reading.finding is not None:
-        basis = "reader"
-    elif known.operation.finder == "deleted_webhook":
-        basis = "gone"
-    elif known.operation.finder in ("journey", "updated_webhook"):
-        basis = "equal"
-    elif known.intent.tag is not None:
-        basis = "tag"
-    return _applied(known, finding.value, basis, "the state shows it", reading, duplicates=finding.duplicates)
-
-
-def _applied(
-    known: Known,
-    value: Wire,
-    basis: Basis,
-    reason: str,
-    reading: Reading | None = None,
-    *,
-    duplicates: tuple[Wire, ...] | None = (),
-) -> Done:
-    evidence = _evidence(known, basis, reading, duplicates=duplicates)
-    return Done(verdict=Verdict.APPLIED, reason=reason, value=value, evidence=evidence)
-
-
-def _refused(known: Known, attempt: Attempt, reading: Reading | None = None) -> Done:
-    reason = f"the service answered HTTP {attempt.status}"
-    if reading is not None:
-        reason += " to a re-send, and the state shows that the first send did nothing"
-    return _done(known, Verdict.REFUSED, reason, "answered", reading)
-
-
-def _not_applied(known: Known, basis: Basis, reason: str) -> Done:
-    return _done(known, Verdict.NOT_APPLIED, reason, basis)
-
-
-def _out_of_time(known: Known) -> Done:
-    if known.now < known.over:
-        left = known.over - known.now
-        return _unknown(
-            known, f"the time to find out ran out while the settle window is open for another {left:.1f} s"
-        )
-    return _unknown(known, "the time to find out ran out: no read after the settle window could tell")
-
-
-def _unknown(
-    known: Known, reason: str, reading: Reading | None = None, *, candidates: tuple[Wire, ...] = ()
-) -> Done:
-    evidence = _evidence(known, "none", reading, candidates=candidates)
-    return Done(verdict=Verdict.UNKNOWN, reason=reason, evidence=evidence)
-
-
-def _done(known: Known, verdict: Verdict, reason: str, basis: Basis, reading: Reading | None = None) -> Done:
-    return Done(verdict=verdict, reason=reason, evidence=_evidence(known, basis, reading))
-
-
-def _evidence(
-    known: Known,
-    basis: Basis,
-    reading: Reading | None,
-    *,
-    candidates: tuple[Wire, ...] = (),
-    duplicates: tuple[Wire, ...] | None = (),
-) -> Evidence:
-    return Evidence(
-        basis=basis,
-        read_at=None if reading is None else reading.started,
-        window_until=known.over if known.in_doubt and known.sends else None,
-        candidates=candidates,
-        duplicates=duplicates,
-    )

@@ -158,9 +158,9 @@ def _may_be_ours(known: Known, reading: Reading, hook: Wire) -> bool:
     if not _is_hook(hook):
         return True
     known_as = hook.get("id")
-    if known_as in reading.claimed_by_others or _bears_another_tag(known, hook):
+    if isinstance(known_as, str) and (known_as in reading.claimed_by_others or known_as in known.strangers):
         return False
-    if known_as in known.strangers:
+    if _bears_another_tag(known, hook):
         return False
     url = hook.get("url")
     if isinstance(url, str) and normal_url(url) != normal_url(known.intent.body["url"]):
