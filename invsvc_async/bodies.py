@@ -169,7 +169,7 @@ _NODE = _closed(
 _EDGE = _closed({"id": _named, "source": _named, "target": _named}, {"sourceHandle": _text_or_null})
 _VIEWPORT = _closed({"x": _coordinate, "y": _coordinate, "zoom": _coordinate})
 
-check_graph = _closed(
+check_graph: Check = _closed(
     {"nodes": _list_of(_NODE), "edges": _list_of(_EDGE)}, {"viewport": _nullable(_VIEWPORT)}
 )
-check_members = _list_of(_closed({"id": _named, "role": _named}))
+check_members: Check = _list_of(_closed({"id": _named, "role": _named}))

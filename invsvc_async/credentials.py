@@ -68,14 +68,14 @@ def _checked(text: object, name: str) -> str:
 class ApiKey(Credential):
     """A team's API key, live or test; the only kind that may name another ``team`` (Connect)."""
 
-    kind = "api_key"
+    kind: CredentialKind = "api_key"
     __slots__ = ()
 
 
 class OAuthToken(Credential):
     """An OAuth access token, bound to its own team."""
 
-    kind = "oauth_token"
+    kind: CredentialKind = "oauth_token"
     __slots__ = ()
 
 
@@ -87,7 +87,7 @@ class PersonToken(Credential):
     calls see.
     """
 
-    kind = "person_token"
+    kind: CredentialKind = "person_token"
     __slots__ = ()
 
 
@@ -107,7 +107,7 @@ class TokenProvider(Credential):
             raise ConfigurationError(f"TokenProvider kind {kind!r} is none of {', '.join(KINDS)}")
         if not callable(source):
             raise ConfigurationError("TokenProvider needs an async callable that returns the bare token")
-        self.kind = kind
+        self.kind: CredentialKind = kind
         self._source = source
         self.ready = None
         self._fetching: asyncio.Task[str] | None = None

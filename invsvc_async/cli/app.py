@@ -70,7 +70,7 @@ class Commands(TyperGroup):
         return found
 
 
-app = typer.Typer(
+app: typer.Typer = typer.Typer(
     cls=Commands, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="markdown"
 )
 

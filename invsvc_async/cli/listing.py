@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["command"]
 
 # What a terminal has room for; --fields asks for others, and CSV has every field.
-COLUMNS = {
+COLUMNS: dict[str, tuple[str, ...]] = {
     "Invoice": ("uuid", "created_at", "client.legal_name", "total", "currency", "status"),
     "Webhook": ("id", "url", "events", "status", "description", "created_at"),
     "RetentionFile": ("filename", "type"),

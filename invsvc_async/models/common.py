@@ -13,7 +13,7 @@ from datetime import datetime
 from enum import Enum
 from functools import cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeAlias, TypeVar, cast, overload
 
 import attrs
 
@@ -290,8 +290,13 @@ class Page(Sequence[T_co], Generic[T_co]):
     def __iter__(self) -> Iterator[T_co]:
         return iter(self.items)
 
-    def __getitem__(self, index: Any) -> Any:  # Any: an item for an index, a tuple for a slice
-        return cast("Any", self.items[index])
+    @overload
+    def __getitem__(self, index: int) -> T_co: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[T_co, ...]: ...
+
+    def __getitem__(self, index: int | slice) -> T_co | tuple[T_co, ...]:
+        return self.items[index]
 
 
 @attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)

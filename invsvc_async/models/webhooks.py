@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, cast
+from typing import overload
 
 import attrs
 
@@ -89,8 +89,13 @@ class WebhookList(Sequence[Webhook]):
     def __iter__(self) -> Iterator[Webhook]:
         return iter(self.items)
 
-    def __getitem__(self, index: Any) -> Any:  # Any: an item for an index, a tuple for a slice
-        return cast("Any", self.items[index])
+    @overload
+    def __getitem__(self, index: int) -> Webhook: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Webhook, ...]: ...
+
+    def __getitem__(self, index: int | slice) -> Webhook | tuple[Webhook, ...]:
+        return self.items[index]
 
 
 @attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)

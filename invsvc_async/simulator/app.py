@@ -41,7 +41,7 @@ class Application:
 
     def __init__(self, state: State, keyring: Keyring, ledger: Ledger, *, faults: Faults, seed: int) -> None:
         self.faults = faults
-        self.latency = 0.0
+        self.latency: float = 0.0
         self.places: asyncio.Semaphore | None = None
         self.on_effect: Callable[[str, Book, Answer], None] | None = None
         self._state, self._keyring, self._ledger = state, keyring, ledger

@@ -84,9 +84,9 @@ class Simulator(Seeding, Delivering):
         unknown = set(names or ()) - set(NAMES)
         if unknown:
             raise ValueError(f"names: {', '.join(sorted(unknown))} is not among {', '.join(sorted(NAMES))}")
-        self.base_url = ""
-        self.ledger = Ledger()
-        self.team = "team_1"
+        self.base_url: str = ""
+        self.ledger: Ledger = Ledger()
+        self.team: str = "team_1"
         self._state = State(seed=seed, names={**NAMES, **(names or {})}, journey_reads=journey_reads)
         self._keyring = Keyring(self._state)
         self._app = Application(
@@ -105,10 +105,10 @@ class Simulator(Seeding, Delivering):
         self._at_once, self._host, self._port, self._admin = at_once, host, port, admin
         self._runner: web.AppRunner | None = None
         self._seed_all()
-        self.api_key = self.issue_key()
-        self.test_key = self.issue_key(livemode=False)
-        self.oauth_token = self.issue_oauth_token()
-        self.person_token = self.issue_person_token()
+        self.api_key: str = self.issue_key()
+        self.test_key: str = self.issue_key(livemode=False)
+        self.oauth_token: str = self.issue_oauth_token()
+        self.person_token: str = self.issue_person_token()
 
     async def __aenter__(self) -> Self:
         if self._at_once is not None:

@@ -121,13 +121,13 @@ class State:
     """All that the service holds, in memory."""
 
     def __init__(self, *, seed: int, names: Mapping[str, str], journey_reads: str) -> None:
-        self.clock = Clock()
-        self.names = dict(names)
+        self.clock: Clock = Clock()
+        self.names: dict[str, str] = dict(names)
         self.journey_reads = journey_reads
-        self.random = seeded(seed, "state")
-        self.teams = Shelf()
+        self.random: random.Random = seeded(seed, "state")
+        self.teams: Shelf = Shelf()
         self.accounts: dict[str, Account] = {}
-        self.users = Shelf()
+        self.users: Shelf = Shelf()
         self.preferences: dict[tuple[str, str], Record] = {}
         self.bases: dict[tuple[str, str], list[Record]] = {}
         self._books: dict[tuple[str, bool], Book] = {}

@@ -67,12 +67,16 @@ async def reads(client: Client) -> None:
     hooks = await client.webhooks.list()
     assert_type(hooks, WebhookList)
     assert_type(list(hooks), list[Webhook])
+    assert_type(hooks[0], Webhook)
+    assert_type(hooks[:2], tuple[Webhook, ...])
 
 
 async def pages(client: Client) -> None:
     found = client.invoices.egress(status="valid")
     assert_type(found, Pages[Invoice])
     assert_type(await found, Page[Invoice])
+    assert_type((await found)[0], Invoice)
+    assert_type((await found)[1:], tuple[Invoice, ...])
     assert_type(await found.collect(max=3), list[Invoice])
     assert_type(found.resume("token"), Pages[Invoice])
     async for invoice in found:
