@@ -9,7 +9,7 @@ same strict reader.
 from __future__ import annotations
 
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 import msgspec
@@ -17,13 +17,19 @@ import msgspec
 from invsvc_async import wire
 from invsvc_async.errors import InvsvcError, JournalError
 from invsvc_async.reconcile.codec import intent_from_json
-
-if TYPE_CHECKING:
-    from invsvc_async.reconcile.intent import Intent
+from invsvc_async.reconcile.intent import Intent
 
 __all__ = ["Commons", "Packed", "pack", "unpack"]
 
 _encode = msgspec.json.Encoder(decimal_format="number").encode
+_COMMON = ("scope", "policy", "timeouts")
+# Every other field is an intent's own, with what stands for "as by default": taken from the class, so that a
+# field that is added to it is kept as well.
+_OWN: tuple[tuple[str, Any], ...] = tuple(  # Any: whatever a field holds
+    (each.name, getattr(each.default, "factory", lambda default=each.default: default)())
+    for each in attrs.fields(Intent)
+    if each.name not in {"key", "operation", *_COMMON}
+)
 _KEPT = 1000  # common parts remembered; one for each policy, team and mode that is in use
 
 
@@ -82,7 +88,7 @@ def _digest(text: str) -> int:
 def _common_text(intent: Intent) -> str:
     whole = wire.loads(intent.to_json().encode())
     del whole["scope"]["credential"]
-    return wire.dumps({name: whole[name] for name in ("schema", "scope", "policy", "timeouts")}).decode()
+    return wire.dumps({name: whole[name] for name in ("schema", *_COMMON)}).decode()
 
 
 def pack(intent: Intent, commons: Commons) -> Packed:
@@ -90,12 +96,10 @@ def pack(intent: Intent, commons: Commons) -> Packed:
     parts: dict[str, Any] = {"operation": intent.operation}  # Any: JSON, or attrs classes, encoded as objects
     if intent.scope.credential is not None:
         parts["credential"] = intent.scope.credential
-    for name in ("path", "query", "body", "tag", "baseline", "bounds", "sent", "reader"):
+    for name, default in _OWN:
         value = getattr(intent, name)
-        if value or (value is not None and name == "body"):  # an empty body is not the same as none
+        if value is not default and value != default:
             parts[name] = value
-    if not intent.has_body:
-        parts["has_body"] = False
     return Packed(common=commons.number_of(intent), text=_encode(parts).decode())
 
 
@@ -111,15 +115,6 @@ def unpack(key: str, packed: Packed, commons: Commons) -> Intent:
         common = wire.loads(commons.texts[packed.common].encode())
         own = wire.loads(packed.text.encode())
         scope = {**common.pop("scope"), "credential": own.pop("credential", None)}
-        whole: dict[str, Any] = {
-            "path": {},
-            "query": {},
-            "sent": [],
-            **common,
-            **own,
-            "scope": scope,
-            "key": key,
-        }
-        return intent_from_json(wire.dumps(whole))
+        return intent_from_json(wire.dumps({**common, **own, "scope": scope, "key": key}))
     except (InvsvcError, KeyError, AttributeError, TypeError) as error:
         raise JournalError(f"entry {key!r} of the journal cannot be read: {error}") from error
