@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import shlex
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from invsvc_async.cli.loop import until_done
 
 if TYPE_CHECKING:
     from invsvc_async.conformance import Conformance
@@ -58,7 +59,7 @@ def command(
         raise typer.BadParameter(str(error), param_hint="--faults") from error
     argv = shlex.split(words[0]) if len(words) == 1 else words
     try:
-        found = asyncio.run(
+        found = until_done(
             conform(argv, writes=writes, seed=seed, faults=faults, concurrency=concurrency, timeout=timeout)
         )
     except (FileNotFoundError, PermissionError) as error:

@@ -4,11 +4,12 @@ Run the same writes through an ordinary client and through this one; never again
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path  # noqa: TC003 - typer reads the types
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from invsvc_async.cli.loop import until_done
 
 if TYPE_CHECKING:
     from invsvc_async.cli.columns import Column
@@ -52,7 +53,7 @@ def command(
     units = _units(input_, writes, seed)
     if not json_:
         report.head(units, concurrency=concurrency, seed=seed, faults=faults)
-    columns = asyncio.run(_run(units, concurrency, seed, faults))
+    columns = until_done(_run(units, concurrency, seed, faults))
     failures = report.failures(columns)
     if json_:
         report.as_json(columns, failures, seed=seed)

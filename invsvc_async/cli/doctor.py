@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from typing import TYPE_CHECKING, Annotated, Any
 
 import attrs
 import typer
 
+from invsvc_async.cli.loop import until_done
 from invsvc_async.cli.options import Profile, Team, client_of
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def command(
     """
     if transport:
         raise typer.Exit(_transport(json_=json_))
-    found, base_url = asyncio.run(_examined(profile, team, journey))
+    found, base_url = until_done(_examined(profile, team, journey))
     if json_:
         from invsvc_async.cli.output import emit_json
 
@@ -122,7 +122,7 @@ def _transport(*, json_: bool) -> int:
     from invsvc_async.cli.output import emit_json, table
     from invsvc_async.doctor.transport import prove
 
-    proof = asyncio.run(prove())
+    proof = until_done(prove())
     if json_:
         emit_json(attrs.asdict(proof))
     else:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from invsvc_async import wire
+from invsvc_async.cli.loop import until_done
 from invsvc_async.simulator import Entry, Faults, Simulator
 from invsvc_async.simulator.records import is_object
 
@@ -146,4 +147,4 @@ def _state(service: Simulator) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    asyncio.run(_serve())
+    until_done(_serve())

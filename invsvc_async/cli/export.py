@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from invsvc_async.cli.loop import until_done
 from invsvc_async.cli.options import Profile, Team, client_of
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def command(
         "format": format_, "resume": resume, "overwrite": overwrite, "precision": precision, "scale": scale,
     }  # fmt: skip
     try:
-        done = asyncio.run(_export(operation, arguments, path, settings, profile, team))
+        done = until_done(_export(operation, arguments, path, settings, profile, team))
     except KeyboardInterrupt:
         from invsvc_async.cli.output import note
 

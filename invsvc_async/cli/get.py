@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from invsvc_async.cli.loop import until_done
 from invsvc_async.cli.options import Json, Profile, Team, client_of
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def command(
     from invsvc_async.cli.values import show
     from invsvc_async.convert import unstructure
 
-    found = asyncio.run(_read(what, words or [], profile, team))
+    found = until_done(_read(what, words or [], profile, team))
     if json_:
         emit_json(unstructure(found))
     else:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from invsvc_async.cli.loop import until_done
+
 if TYPE_CHECKING:
     from invsvc_async.cli.listening import Desk
     from invsvc_async.events import SharedHeader
@@ -76,10 +78,10 @@ def command(
         as_json=json_,
     )
     if replay is not None:
-        failed = asyncio.run(replayed(desk, replay))
+        failed = until_done(replayed(desk, replay))
         raise typer.Exit(1 if failed else 0)
     try:
-        asyncio.run(_listen(desk, host, port, accept_unsigned=accept_unsigned))
+        until_done(_listen(desk, host, port, accept_unsigned=accept_unsigned))
     except KeyboardInterrupt:
         raise typer.Exit(0) from None
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Annotated, Any
 
 import attrs
 import typer
 
+from invsvc_async.cli.loop import until_done
 from invsvc_async.cli.options import Json, Profile, Team, client_of
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def command(
     sink = Sink(form, _columns(fields, form, operation.result))
     whole = False
     try:
-        asyncio.run(_list(asked, sink, profile, team))
+        until_done(_list(asked, sink, profile, team))
         whole = True
     finally:
         if whole or sink.taken:  # what came before a failure is printed: the resume token stands behind it

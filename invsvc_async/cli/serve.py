@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Annotated
 
 import typer
+
+from invsvc_async.cli.loop import until_done
 
 __all__ = ["command"]
 
@@ -49,7 +50,7 @@ def command(
         else:
             _show(about(service))
 
-    asyncio.run(serve(service, announce=announce))
+    until_done(serve(service, announce=announce))
 
 
 def _show(facts: dict[str, str | list[str]]) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path  # noqa: TC003 - typer reads the types
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from invsvc_async.cli.loop import until_done
 from invsvc_async.cli.options import Json, Profile, Team, client_of
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def command(
     """
     from invsvc_async.cli.outcomes import code_of, tell
 
-    outcome = asyncio.run(_settle(file.read_bytes(), profile, team, same_mode=same_mode))
+    outcome = until_done(_settle(file.read_bytes(), profile, team, same_mode=same_mode))
     tell(outcome, as_json=json_, story=story)
     raise typer.Exit(code_of(outcome))
 

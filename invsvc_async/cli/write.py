@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path  # noqa: TC003 - typer reads the types
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from invsvc_async.cli.loop import until_done
 from invsvc_async.cli.options import Json, Profile, Team, client_of
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def command(
 
     if (what is None) == (file is None):
         raise typer.BadParameter("give the operation and its arguments, or --file")
-    outcome = asyncio.run(_send(what, words or [], file, profile, team))
+    outcome = until_done(_send(what, words or [], file, profile, team))
     tell(outcome, as_json=json_, story=story)
     raise typer.Exit(code_of(outcome))
 

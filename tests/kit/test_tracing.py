@@ -5,24 +5,17 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-from importlib.util import find_spec
 
 import pytest
-
-from invsvc_async import ConfigurationError, NotFoundError, TokenProvider
-from invsvc_async.simulator import Simulator
-from invsvc_async.testing import quick_client
-
-if find_spec("opentelemetry.sdk") is None:
-    pytest.skip("opentelemetry is an extra", allow_module_level=True)
-
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from invsvc_async import tracing
+from invsvc_async import ConfigurationError, NotFoundError, TokenProvider, tracing
+from invsvc_async.simulator import Simulator
+from invsvc_async.testing import quick_client
 
 HOOK = {"url": "https://me.example/in", "events": ["invoice.created"]}
 

@@ -1,0 +1,57 @@
+"""Which loop the command line runs on."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from invsvc_async.cli.loop import until_done
+
+WAITING = """
+import asyncio
+from invsvc_async.cli.loop import until_done
+
+async def wait():
+    try:
+        print("waiting", flush=True)
+        await asyncio.Event().wait()
+    except asyncio.CancelledError:
+        print("cancelled", flush=True)
+        raise
+
+until_done(wait())
+"""
+
+
+async def kind():
+    return type(asyncio.get_running_loop()).__module__.partition(".")[0]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="uvloop is not for Windows")
+def test_loop_where_uvloop_is_installed():
+    """Uvloop's is taken, without being asked for."""
+    assert until_done(kind()) == "uvloop"
+
+
+def test_loop_without_uvloop(monkeypatch):
+    """Python's own is taken where uvloop is not installed."""
+    monkeypatch.setitem(sys.modules, "uvloop", None)
+
+    assert until_done(kind()) == "asyncio"
+
+
+def test_interruption():
+    """Ctrl-C cancels the command, which can tidy up before the process ends by it."""
+    child = subprocess.Popen(  # noqa: S603
+        [sys.executable, "-c", WAITING], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    child.stdout.readline()
+    child.send_signal(signal.SIGINT)
+    out, err = child.communicate(timeout=20)
+
+    assert out == "cancelled\n"
+    assert err.splitlines()[-1] == "KeyboardInterrupt"
