@@ -38,6 +38,7 @@ class Details(msgspec.Struct, gc=False):
     """The ``data`` of a body; what it holds is not decoded here."""
 
     object: msgspec.Raw = _ABSENT
+    payload: msgspec.Raw = _ABSENT
 
 
 class Body(msgspec.Struct, gc=False):  # decoded JSON holds no cycles

@@ -96,8 +96,8 @@ class ResourceEvent(_Event):
     A change of a payment, invoice, receipt, customer or service; also any type that the specification lacks.
 
     Not signed; sent again by the service until it is answered 2xx, up to 16 attempts.  No order is promised.
-    A ``v1.1`` body is a ``v1`` body in a wrapper; its ``invoice.created`` carries ``date`` shifted by minus
-    six hours, which is handed over as it came.
+    A ``v1.1`` body is a ``v1`` body in a wrapper, which is taken off; its ``invoice.created`` carries
+    ``date`` shifted by minus six hours, which is handed over as it came.
 
     Spec: Events, Payload versions of resource events.
     """
@@ -162,7 +162,13 @@ class ResourceEvent(_Event):
 
     def _plain(self) -> dict[str, Any]:
         plain = plain_of(self.raw)
-        return plain | plain.pop("payload") if self.version == "v1.1" else plain
+        if self.version != "v1.1":
+            return plain
+        if plain.get("event") is not None:  # the wrapper is round the resource alone
+            details: dict[str, Any] = plain["data"]
+            return plain | {"data": details.pop("payload") | details}
+        payload: dict[str, Any] = plain.pop("payload")
+        return plain | payload
 
     def _structure(self, plain: dict[str, Any]) -> Any:
         if self.version != "v2":

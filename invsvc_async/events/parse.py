@@ -17,6 +17,7 @@ from invsvc_async.events.body import (
     decode_payload,
     is_object,
     malformed,
+    plain_of,
     unreadable,
 )
 from invsvc_async.events.event import Event, InvoiceBatchCompleted, ResourceEvent, SatInvoiceSynced
@@ -30,6 +31,7 @@ __all__ = ["parse", "says_test"]
 Version: TypeAlias = Literal["v1", "v1.1", "v2"]
 SignedFamily: TypeAlias = type[SatInvoiceSynced] | type[InvoiceBatchCompleted]
 
+_WRAPPER: Final = frozenset({"payload", "customer", "date"})  # all that v1.1 has round or beside a resource
 _ID_LENGTH: Final = 255
 _LAST_SECOND: Final = 253_402_300_799  # of the year 9999, the last that a datetime can say
 _SIGNED: Final[dict[str, SignedFamily]] = {
@@ -43,8 +45,9 @@ def parse(body: bytes, headers: Headers | None = None) -> Event:
     """
     Read a body into one of the three families; this checks no signature and trusts nobody.
 
-    Unknown types become a ``ResourceEvent``, unknown fields are in ``.extra``.  Numbers are exact: ``int`` or
-    ``Decimal``.  *headers* only add the dashboard's test mark.
+    A v1.1 wrapper ``{"payload": {…}}`` is taken off round the whole v1 body or round its ``data``, for the
+    specification can be read either way.  Unknown types become a ``ResourceEvent``, unknown fields are in
+    ``.extra``.  Numbers are exact: ``int`` or ``Decimal``.  *headers* only add the dashboard's test mark.
 
     Raises:
         MalformedEventError: The body is not an event of the specification.
@@ -68,6 +71,8 @@ def parse(body: bytes, headers: Headers | None = None) -> Event:
     family = _SIGNED.get(name) or _signed_family(name, raw)
     if family is None:
         _check_resource(content, version, raw, is_test=is_test)
+        if version == "v1" and is_object(content.data.payload) and _wraps_resource(raw):
+            version = "v1.1"
         return ResourceEvent(raw, is_test, content, version)
     if version != "v1":
         raise malformed(f"{name} has a body of its own, not one of {version}", raw)
@@ -95,6 +100,10 @@ def _other_version(content: Body, raw: bytes) -> tuple[Version, Body]:
         raise malformed("its 'payload' has no 'event'", raw)
     inner.test = content.test or inner.test
     return "v1.1", inner
+
+
+def _wraps_resource(raw: bytes) -> bool:
+    return _WRAPPER.issuperset(plain_of(raw)["data"])
 
 
 def _signed_family(name: str, raw: bytes) -> SignedFamily | None:

@@ -88,11 +88,52 @@ def test_v11_body_with_a_shifted_date() -> None:
     assert (event.team, event.webhook) == ("team_1", "wh_1")
 
 
+@pytest.mark.parametrize(
+    "details",
+    [
+        {"payload": {"id": "x_1", "total": 1.5}},
+        {"payload": {"id": "x_1", "total": 0}, "customer": {"id": "c"}, "date": 5},
+    ],
+)
+def test_v11_body_whose_wrapper_is_round_the_resource(details: dict[str, object]) -> None:
+    """The wrapper comes off there too, and what the specification has beside it is of the resource."""
+    event = events.parse(encoded(v1("invoice.created", data=details, novel=1)))
+
+    assert isinstance(event, events.ResourceEvent)
+    assert (event.version, event.dedupe_key, event.team, event.extra) == (
+        "v1.1",
+        None,
+        "team_1",
+        {"novel": 1},
+    )
+    wrapped = details["payload"]
+    assert isinstance(wrapped, dict)
+    assert event.data == wrapped | {name: each for name, each in details.items() if name != "payload"}
+
+
+@pytest.mark.parametrize("details", [{"payload": "text"}, {"payload": {}, "id": "s_1"}, {"payload": None}])
+def test_v1_resource_with_a_payload_of_its_own(details: dict[str, object]) -> None:
+    """A resource that merely has such a field is no wrapper."""
+    event = events.parse(encoded(v1("service.created", data=details)))
+
+    assert isinstance(event, events.ResourceEvent)
+    assert (event.version, event.data) == ("v1", details)
+
+
+def test_v11_body_wrapped_at_both_places() -> None:
+    """Only the outer wrapper is one."""
+    event = events.parse(encoded(v11("payment.created", data={"payload": {"id": "x"}})))
+
+    assert isinstance(event, events.ResourceEvent)
+    assert (event.version, event.data) == ("v1.1", {"payload": {"id": "x"}})
+
+
 def test_v11_body_with_a_field_beside_the_wrapper() -> None:
-    """What stands beside the wrapper is kept."""
-    event = events.parse(encoded({**v11("payment.created", novel=1), "beside": True}))
+    """What stands beside the wrapper is kept, and never in place of what is in it."""
+    event = events.parse(encoded({**v11("payment.created", novel=1), "beside": True, "data": {"other": 1}}))
 
     assert event.extra == {"novel": 1, "beside": True}
+    assert event.data == {"id": "x_1", "totalAmount": 1.5}
 
 
 @pytest.mark.parametrize(("name", "cls"), [("invoice.canceled", Invoice), ("customer.deleted", Customer)])
