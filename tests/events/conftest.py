@@ -78,9 +78,9 @@ async def kept(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
         def clock() -> float:
             return made[0].now
 
-        store: Any = events.MemoryStore(clock=clock)
+        store: Any = events.MemoryStore(clock=clock, steady=clock)
         if request.param == "sqlite":
-            store = events.SqliteStore(tmp_path / "events.db", clock=clock)
+            store = events.SqliteStore(tmp_path / "events.db", clock=clock, steady=clock)
         kept = Kept(store)
         made.append(kept)
     yield kept

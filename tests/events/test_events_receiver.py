@@ -461,7 +461,7 @@ async def test_inbox_handler_that_hangs() -> None:
 async def test_inbox_event_whose_handler_kills_the_process() -> None:
     """An event whose leases run out again and again is put aside, unhandled."""
     now = [0.0]
-    store = events.MemoryStore(clock=lambda: now[0])
+    store = events.MemoryStore(steady=lambda: now[0])
     service = Service(mode="inbox", store=store)
     await service.deliver(v2("invoice.created"), shared=True)
     for _ in range(3):
@@ -712,7 +712,7 @@ async def test_handler_that_lost_its_lease(mode: str, caplog) -> None:
 async def test_worker_forgets_what_is_old() -> None:
     """What was handled longer ago than the policy keeps is forgotten at the next start."""
     now = [0.0]
-    store = events.MemoryStore(clock=lambda: now[0])
+    store = events.MemoryStore(steady=lambda: now[0])
     service = Service(store=store, inbox=events.InboxPolicy(keep=100.0, poll=0.01))
     await service.deliver(v2("invoice.created"), shared=True)
     now[0] = 101.0

@@ -9,6 +9,7 @@ import sqlite3
 import stat
 import sys
 from collections import Counter
+from typing import Any
 
 import pytest
 
@@ -125,14 +126,15 @@ async def test_claim_of_a_handled_event(kept) -> None:
 
 
 async def test_claim_after_a_release(kept) -> None:
-    """An event that was given back can be claimed at once."""
+    """An event that was given back can be claimed at once, and the first holder's word counts no more."""
     entry = await claimed(kept.store, delivery(body=None))
     assert await kept.store.release(entry, delay=0)
 
     again = await claimed(kept.store, delivery(body=None))
 
-    assert (again.attempts, again.token != entry.token) == (2, True)
+    assert again.token != entry.token
     assert not await kept.store.handled(entry)
+    assert not await kept.store.release(entry, delay=0)
     assert await kept.store.handled(again)
 
 
@@ -145,6 +147,32 @@ async def test_claim_without_a_body(kept) -> None:
     assert await kept.store.put(delivery()) is False
     (entry,) = await kept.store.take(limit=10, lease=10)
     assert entry.body == b"{}"
+
+
+async def test_claim_that_its_sender_gives_up(kept) -> None:
+    """What was given back without a body, or died with its holder, does not stay for ever."""
+    given_back = await claimed(kept.store, delivery("failed", body=None))
+    await claimed(kept.store, delivery("died", body=None))
+    await claimed(kept.store, delivery("whole"))
+
+    assert await kept.store.release(given_back, delay=60)
+    assert (await kept.store.counts())["open"] == 2
+    await kept.pass_time(3600)
+    assert await kept.store.prune(older_than=1800) == 0
+
+    assert (await kept.store.counts())["open"] == 1
+    assert [entry.key for entry in await kept.store.take(limit=9, lease=10)] == ["whole"]
+
+
+async def test_claim_without_a_body_that_became_whole(kept) -> None:
+    """A body that came while a claim was held is not forgotten with it."""
+    entry = await claimed(kept.store, delivery(body=None))
+    await kept.store.put(delivery())
+
+    assert await kept.store.release(entry, delay=0)
+
+    (again,) = await kept.store.take(limit=9, lease=10)
+    assert (again.body, again.attempts) == (b"{}", 2)
 
 
 async def test_claim_without_a_key(kept) -> None:
@@ -241,6 +269,58 @@ async def test_memory_that_is_full() -> None:
     assert await store.put(delivery("a"))
     with pytest.raises(JournalError, match="3 events wait"):
         await store.put(delivery("e"))
+
+
+async def test_memory_of_claims_that_all_fail() -> None:
+    """Events that are given back again and again never fill the store."""
+    store = events.MemoryStore(capacity=3)
+
+    for number in range(10):
+        assert await store.release(await claimed(store, delivery(f"d_{number}", body=None)), delay=0)
+
+    assert await store.put(delivery())
+
+
+@pytest.mark.parametrize("step", [1e6, -1e6])
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+async def test_lease_while_the_calendar_is_set(tmp_path, kind: str, step: float) -> None:
+    """A clock that somebody sets gives a held event to nobody else, and keeps a free one from nobody."""
+    calendar, steady = [1_000_000.0], [500.0]
+    clocks: Any = {"clock": lambda: calendar[0], "steady": lambda: steady[0]}
+    made = events.SqliteStore(tmp_path / "events.db", **clocks)
+    store: Store = events.MemoryStore(**clocks) if kind == "memory" else made
+    await store.put(delivery())
+    await claimed(store, delivery("claimed", body=None))
+    (entry,) = await store.take(limit=1, lease=10)
+
+    calendar[0] += step
+
+    assert await store.take(limit=1, lease=10) == []
+    assert await store.claim(delivery("claimed", body=None), lease=10) is Standing.BUSY
+    steady[0] += 11
+    (again,) = await store.take(limit=1, lease=10)
+    assert (again.id, again.attempts) == (entry.id, 2)
+    await claimed(store, delivery("claimed", body=None))
+    await store.close()
+
+
+async def test_sqlite_lease_of_before_the_machine_was_started_anew(tmp_path) -> None:
+    """The steady clock then begins anew: what was held is free at once, and nothing waits for old times."""
+    steady = [900_000.0]
+    before = events.SqliteStore(tmp_path / "events.db", steady=lambda: steady[0])
+    await before.put(delivery())
+    await before.take(limit=1, lease=3600)
+    await claimed(before, delivery("claimed", body=None), lease=3600)
+    await before.close()
+
+    steady[0] = 30.0
+    after = events.SqliteStore(tmp_path / "events.db", steady=lambda: steady[0])
+
+    (entry,) = await after.take(limit=9, lease=10)
+    assert (entry.key, entry.attempts) == ("d_1", 2)
+    await claimed(after, delivery("claimed", body=None))
+    assert await after.take(limit=9, lease=10) == []
+    await after.close()
 
 
 async def test_memory_under_a_long_load() -> None:

@@ -110,7 +110,11 @@ class Store(Protocol):
         ...
 
     async def release(self, entry: Entry, *, delay: float) -> bool:
-        """Give it back, to be taken again after *delay*; ``False`` if the lease was lost."""
+        """
+        Give it back, to be taken again after *delay*; ``False`` if the lease was lost.
+
+        One without a body may be forgotten, for its sender still has it.
+        """
         ...
 
     async def dead_letters(self, *, limit: int = 100) -> Sequence[DeadLetter]:
@@ -126,7 +130,11 @@ class Store(Protocol):
         ...
 
     async def prune(self, *, older_than: float) -> int:
-        """Forget what was handled longer ago; such an event would be handled anew if it came again."""
+        """
+        Forget what was handled longer ago, and say how much; it would be handled anew if it came again.
+
+        Claims without a body that nobody ended since then are forgotten too.
+        """
         ...
 
 

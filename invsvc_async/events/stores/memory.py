@@ -30,7 +30,7 @@ class _Record:
     received: float
     due: float
     state: Literal["open", "handled", "dead"] = "open"
-    ended: float = 0.0
+    ended: float = 0.0  # as due, by the steady clock
     lease: int = 0
     attempts: int = 0
     reason: str = ""
@@ -41,13 +41,21 @@ class MemoryStore:
     Keep at most *capacity* deliveries in memory; the oldest handled and dead ones are forgotten first.
 
     Where even that leaves no room, the store counts as down, and the sender has to come back.  *clock* gives
-    seconds since the epoch.
+    seconds since the epoch, to show; *steady* times leases, in seconds.
     """
 
-    def __init__(self, *, capacity: int = 10_000, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        *,
+        capacity: int = 10_000,
+        clock: Callable[[], float] = time.time,
+        steady: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._capacity = capacity
         self._clock = clock
+        self._steady = steady
         self._last = 0
+        self._leases = 0
         self._records: dict[int, _Record] = {}
         self._by_key: dict[str, _Record] = {}
         self._waiting: list[tuple[float, int]] = []  # a heap; stale where a record's due is another by now
@@ -63,7 +71,7 @@ class MemoryStore:
         """Keep a delivery to be handled; ``False`` if its key is known."""
         known = self._known(delivery)
         if known is None:
-            self._schedule(self._add(delivery), self._clock())
+            self._schedule(self._add(delivery), self._steady())
         elif known.state == "open" and known.body is None:
             known.body = delivery.body
             self._schedule(known, known.due)
@@ -83,14 +91,14 @@ class MemoryStore:
         record = self._known(delivery) or self._add(delivery)
         if record.state != "open":
             return Standing.HANDLED
-        if record.due > self._clock():
+        if record.due > self._steady():
             return Standing.BUSY if record.body is None else Standing.STORED
         return self._lease(record, lease)
 
     async def take(self, *, limit: int, lease: float) -> list[Entry]:
         """Take waiting deliveries that are due and whole, oldest first."""
         taken: list[Entry] = []
-        while self._waiting and self._waiting[0][0] <= self._clock() and len(taken) < limit:
+        while self._waiting and self._waiting[0][0] <= self._steady() and len(taken) < limit:
             due, number = heapq.heappop(self._waiting)
             record = self._records.get(number)
             if record is not None and record.state == "open" and record.due == due:
@@ -111,8 +119,11 @@ class MemoryStore:
         record = self._held(entry)
         if record is None:
             return False
-        record.lease += 1
-        self._schedule(record, self._clock() + delay)
+        if record.body is None:
+            self._forget(record)
+        else:
+            record.lease = 0
+            self._schedule(record, self._steady() + delay)
         return True
 
     async def dead_letters(self, *, limit: int = 100) -> list[DeadLetter]:
@@ -138,7 +149,7 @@ class MemoryStore:
             return False
         record.state, record.attempts = "open", 0
         del self._ended[record.id]
-        self._schedule(record, self._clock())
+        self._schedule(record, self._steady())
         return True
 
     async def counts(self) -> dict[str, int]:
@@ -150,11 +161,16 @@ class MemoryStore:
 
     async def prune(self, *, older_than: float) -> int:
         """Forget what was handled longer ago; such an event would be handled anew if it came again."""
-        before = self._clock() - older_than
+        before = self._steady() - older_than
+        abandoned = [
+            record
+            for record in self._records.values()
+            if record.state == "open" and record.body is None and record.due < before
+        ]
         old = [
             record for record in self._ended.values() if record.ended < before and record.state == "handled"
         ]
-        for record in old:
+        for record in abandoned + old:
             self._forget(record)
         return len(old)
 
@@ -167,9 +183,13 @@ class MemoryStore:
                 raise JournalError(f"{self._capacity} events wait in memory. Use a store on disk for more.")
             self._forget(next(iter(self._ended.values())))
         self._last += 1
-        now = self._clock()
         record = _Record(
-            id=self._last, key=delivery.key, type=delivery.type, body=delivery.body, received=now, due=now
+            id=self._last,
+            key=delivery.key,
+            type=delivery.type,
+            body=delivery.body,
+            received=self._clock(),
+            due=self._steady(),
         )
         self._records[record.id] = record
         if record.key is not None:
@@ -177,11 +197,11 @@ class MemoryStore:
         return record
 
     def _end(self, record: _Record, state: Literal["handled", "dead"]) -> None:
-        record.state, record.ended = state, self._clock()
+        record.state, record.ended = state, self._steady()
         self._ended[record.id] = record
 
     def _forget(self, record: _Record) -> None:
-        del self._ended[record.id]
+        self._ended.pop(record.id, None)
         del self._records[record.id]
         if record.key is not None:
             del self._by_key[record.key]
@@ -198,9 +218,10 @@ class MemoryStore:
             heapq.heapify(self._waiting)
 
     def _lease(self, record: _Record, seconds: float) -> Entry:
-        record.lease += 1
+        self._leases += 1
+        record.lease = self._leases
         record.attempts += 1
-        self._schedule(record, self._clock() + seconds)
+        self._schedule(record, self._steady() + seconds)
         return Entry(
             id=record.id,
             token=str(record.lease),

@@ -40,6 +40,7 @@ _SCHEMA: Final = """
         received timestamptz NOT NULL DEFAULT now()
     );
     CREATE INDEX {table}_waiting ON {table} (due, id) WHERE state = 'open' AND body IS NOT NULL;
+    CREATE INDEX {table}_claimed ON {table} (due) WHERE state = 'open' AND body IS NULL;
     CREATE INDEX {table}_handled ON {table} (due) WHERE state = 'handled';
     CREATE INDEX {table}_dead ON {table} (id) WHERE state = 'dead';
     COMMENT ON TABLE {table} IS '{mark}';
@@ -67,6 +68,13 @@ _TAKE: Final = """
     RETURNING kept.id, kept.token, kept.key, kept.type, kept.body, kept.attempts
 """
 _OURS: Final = "WHERE id = $1 AND token = $2 AND state = 'open'"
+_RELEASE: Final = f"""
+    WITH forgotten AS (DELETE FROM {{table}} {_OURS} AND body IS NULL RETURNING id), given_back AS (
+        UPDATE {{table}} SET due = now() + $3 * interval '1 second', token = ''
+        {_OURS} AND body IS NOT NULL RETURNING id
+    )
+    SELECT id FROM forgotten UNION ALL SELECT id FROM given_back
+"""  # noqa: S608 - our own words
 
 
 class PostgresStore:
@@ -157,7 +165,7 @@ class PostgresStore:
 
     async def release(self, entry: Entry, *, delay: float) -> bool:
         """Give it back, to be taken again after *delay*; ``False`` if the lease was lost."""
-        return await self._change(f"due = now() + $3 * interval '1 second', token = '' {_OURS}", entry, delay)
+        return bool(await self._rows(_RELEASE, entry.id, entry.token, delay))
 
     async def dead_letters(self, *, limit: int = 100) -> list[DeadLetter]:
         """List dead letters, oldest first."""
@@ -186,11 +194,11 @@ class PostgresStore:
     async def prune(self, *, older_than: float) -> int:
         """Forget what was handled longer ago; such an event would be handled anew if it came again."""
         rows = await self._rows(
-            "DELETE FROM {table}"
-            " WHERE state = 'handled' AND due < now() - $1 * interval '1 second' RETURNING id",
+            "DELETE FROM {table} WHERE (state = 'handled' OR state = 'open' AND body IS NULL)"
+            " AND due < now() - $1 * interval '1 second' RETURNING state",
             older_than,
         )
-        return len(rows)
+        return sum(state == "handled" for (state,) in rows)
 
     async def _change(self, change: str, entry: Entry, *values: object) -> bool:
         statement = f"UPDATE {{table}} SET {change} RETURNING id"  # noqa: S608 - our own words

@@ -3,51 +3,33 @@ Keep deliveries in one SQLite file, safe against a kill and a power cut; never h
 
 Several processes of one machine may share the file.  It is made for its owner's eyes only (0600), for bodies
 hold personal data; they are dropped once handled.
+
+Leases are timed by the machine's steady clock, which all of its processes share and nobody sets: a clock that
+is set can neither end a lease early nor make one last.
 """
 
 from __future__ import annotations
 
 import os
 import secrets
-import sqlite3
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from invsvc_async.errors import JournalError
 from invsvc_async.events.stores import DeadLetter, Delivery, Entry, Standing
+from invsvc_async.events.stores.file import connect
 from invsvc_async.events.stores.writer import Writer
 
 if TYPE_CHECKING:
+    import sqlite3
     from collections.abc import Callable
 
 __all__ = ["SqliteStore"]
 
 T = TypeVar("T")
 
-_VERSION: Final = 1
-_APPLICATION: Final = 0x696E7665  # "inve": tells this file from other databases
-_SCHEMA: Final = (
-    # due: while open, not to be taken before (the end of a lease or of a delay); else when it ended
-    """
-    CREATE TABLE delivery (
-        id INTEGER PRIMARY KEY,
-        key TEXT UNIQUE,
-        type TEXT NOT NULL,
-        body BLOB,
-        state TEXT NOT NULL CHECK (state IN ('open', 'handled', 'dead')),
-        due REAL NOT NULL,
-        token TEXT NOT NULL DEFAULT '',
-        attempts INTEGER NOT NULL DEFAULT 0,
-        reason TEXT NOT NULL,
-        received REAL NOT NULL
-    )
-    """,
-    "CREATE INDEX delivery_waiting ON delivery (due, id) WHERE state = 'open' AND body IS NOT NULL",
-    "CREATE INDEX delivery_handled ON delivery (due) WHERE state = 'handled'",
-    "CREATE INDEX delivery_dead ON delivery (id) WHERE state = 'dead'",
-    f"PRAGMA application_id = {_APPLICATION}",
-    f"PRAGMA user_version = {_VERSION}",
-)
+_OURS: Final = "WHERE id = ? AND token = ? AND state = 'open'"
+_FORGET: Final = f"DELETE FROM delivery {_OURS} AND body IS NULL"  # noqa: S608 - our own words
 
 
 class SqliteStore:
@@ -55,15 +37,21 @@ class SqliteStore:
     Keep deliveries in the file at *path*, which is made if there is none.
 
     A power cut loses nothing that was answered 2xx: every commit is flushed.  *clock* gives seconds since
-    the epoch and must be about the same for all processes that share the file; *wait* is how many seconds
-    another process may hold the file.
+    the epoch, to show and to forget by; *steady* times leases, in seconds of one clock for all processes that
+    share the file.  *wait* is how many seconds another process may hold the file.
     """
 
     def __init__(
-        self, path: str | os.PathLike[str], *, clock: Callable[[], float] = time.time, wait: float = 5.0
+        self,
+        path: str | os.PathLike[str],
+        *,
+        clock: Callable[[], float] = time.time,
+        steady: Callable[[], float] = time.monotonic,
+        wait: float = 5.0,
     ) -> None:
         self._path = os.fspath(path)
         self._clock = clock
+        self._steady = steady
         self._wait = wait
         self._writer: Writer | None = None
 
@@ -89,7 +77,7 @@ class SqliteStore:
         """Keep a delivery to be handled; ``False`` if its key is known."""
 
         def work(db: sqlite3.Connection) -> bool:
-            if _insert(db, delivery, now=self._clock()):
+            if _insert(db, delivery, received=self._clock(), due=self._steady()):
                 return True
             db.execute(
                 "UPDATE delivery SET body = ? WHERE key = ? AND state = 'open' AND body IS NULL",
@@ -105,7 +93,8 @@ class SqliteStore:
         def work(db: sqlite3.Connection) -> bool:
             if isinstance(found, Entry):
                 return _end(db, found, "state = 'dead', due = ?, reason = ?", self._clock(), reason)
-            return bool(_insert(db, found, now=self._clock(), state="dead", reason=reason))
+            now = self._clock()
+            return bool(_insert(db, found, received=now, due=now, state="dead", reason=reason))
 
         return await self._run(work)
 
@@ -113,18 +102,18 @@ class SqliteStore:
         """Keep a delivery and take it at once; take over one whose lease ran out."""
 
         def work(db: sqlite3.Connection) -> Entry | Standing:
-            now = self._clock()
-            number = _insert(db, delivery, now=now)
+            now = self._steady()
+            number = _insert(db, delivery, received=self._clock(), due=now)
             if number is None:
-                found = db.execute(
-                    "SELECT id, state, due, body IS NOT NULL FROM delivery WHERE key = ?", (delivery.key,)
-                )
-                number, state, due, whole = found.fetchone()
+                number, state, since, due, whole = db.execute(
+                    "SELECT id, state, since, due, body IS NOT NULL FROM delivery WHERE key = ?",
+                    (delivery.key,),
+                ).fetchone()
                 if state != "open":
                     return Standing.HANDLED
-                if due > now:
+                if since <= now < due:
                     return Standing.STORED if whole else Standing.BUSY
-            return _lease(db, number, until=now + lease)
+            return _lease(db, number, now=now, seconds=lease)
 
         return await self._run(work)
 
@@ -132,13 +121,13 @@ class SqliteStore:
         """Take waiting deliveries that are due and whole, oldest first."""
 
         def work(db: sqlite3.Connection) -> list[Entry]:
-            now = self._clock()
+            now = self._steady()
             due = db.execute(
                 "SELECT id FROM delivery WHERE state = 'open' AND body IS NOT NULL AND due <= ?"
                 " ORDER BY due, id LIMIT ?",
                 (now, limit),
             )
-            return [_lease(db, number, until=now + lease) for (number,) in due.fetchall()]
+            return [_lease(db, number, now=now, seconds=lease) for (number,) in due.fetchall()]
 
         return await self._run(work)
 
@@ -150,7 +139,13 @@ class SqliteStore:
 
     async def release(self, entry: Entry, *, delay: float) -> bool:
         """Give it back, to be taken again after *delay*; ``False`` if the lease was lost."""
-        return await self._run(lambda db: _end(db, entry, "due = ?, token = ''", self._clock() + delay))
+
+        def work(db: sqlite3.Connection) -> bool:
+            now = self._steady()
+            forgotten = db.execute(_FORGET, (entry.id, entry.token)).rowcount
+            return bool(forgotten) or _end(db, entry, "due = ?, since = ?, token = ''", now + delay, now)
+
+        return await self._run(work)
 
     async def dead_letters(self, *, limit: int = 100) -> list[DeadLetter]:
         """List dead letters, oldest first."""
@@ -169,9 +164,11 @@ class SqliteStore:
         """Let a dead letter be handled again; ``False`` if it is none any more."""
 
         def work(db: sqlite3.Connection) -> bool:
+            now = self._steady()
             changed = db.execute(
-                "UPDATE delivery SET state = 'open', due = ?, attempts = 0 WHERE id = ? AND state = 'dead'",
-                (self._clock(), letter.id),
+                "UPDATE delivery SET state = 'open', due = ?, since = ?, attempts = 0"
+                " WHERE id = ? AND state = 'dead'",
+                (now, now, letter.id),
             )
             return changed.rowcount == 1
 
@@ -192,6 +189,10 @@ class SqliteStore:
         """Forget what was handled longer ago; such an event would be handled anew if it came again."""
 
         def work(db: sqlite3.Connection) -> int:
+            db.execute(
+                "DELETE FROM delivery WHERE state = 'open' AND body IS NULL AND due < ?",
+                (self._steady() - older_than,),
+            )
             before = self._clock() - older_than
             return db.execute("DELETE FROM delivery WHERE state = 'handled' AND due < ?", (before,)).rowcount
 
@@ -199,79 +200,33 @@ class SqliteStore:
 
     async def _run(self, work: Callable[[sqlite3.Connection], T]) -> T:
         if self._writer is None:
-            self._writer = Writer(self._connect, self._path)
+            self._writer = Writer(partial(connect, self._path, self._wait, self._steady), self._path)
         return await self._writer.run(work)
-
-    def _connect(self) -> sqlite3.Connection:
-        try:
-            os.close(os.open(self._path, os.O_CREAT | os.O_RDWR, 0o600))
-        except OSError as error:
-            raise JournalError(
-                f"{self._path} cannot be opened: {error.strerror}. Check path and rights."
-            ) from None
-        db = sqlite3.connect(self._path, timeout=self._wait, isolation_level=None)
-        try:
-            self._prepare(db)
-        except BaseException:
-            db.close()
-            raise
-        return db
-
-    def _prepare(self, db: sqlite3.Connection) -> None:
-        db.execute("BEGIN")  # one look: another process may be making it at this moment
-        self._is_new(db)  # before anything is changed: the file may be somebody else's
-        db.execute("COMMIT")
-        db.execute("PRAGMA synchronous = FULL")
-        _to_wal(db, self._wait)
-        db.execute("BEGIN IMMEDIATE")  # two processes may both have found it new
-        if self._is_new(db):
-            for statement in _SCHEMA:
-                db.execute(statement)
-        db.execute("COMMIT")
-
-    def _is_new(self, db: sqlite3.Connection) -> bool:
-        (application,) = db.execute("PRAGMA application_id").fetchone()
-        (version,) = db.execute("PRAGMA user_version").fetchone()
-        (tables,) = db.execute("SELECT count(*) FROM sqlite_master").fetchone()
-        if (application, version, tables) == (0, 0, 0):
-            return True
-        if application != _APPLICATION:
-            raise JournalError(f"{self._path} is another program's database. Choose another path.")
-        if version != _VERSION:
-            raise JournalError(f"{self._path} is of version {version}, not {_VERSION}. Update this package.")
-        return False
-
-
-def _to_wal(db: sqlite3.Connection, wait: float) -> None:
-    """Switch to write-ahead logging; SQLite does not wait by itself while another process does the same."""
-    until = time.monotonic() + wait
-    while True:
-        try:
-            db.execute("PRAGMA journal_mode = WAL")
-        except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > until:
-                raise
-            time.sleep(0.01)  # in the writer's thread
-        else:
-            return
 
 
 def _insert(
-    db: sqlite3.Connection, delivery: Delivery, *, now: float, state: str = "open", reason: str = ""
+    db: sqlite3.Connection,
+    delivery: Delivery,
+    *,
+    received: float,
+    due: float,
+    state: str = "open",
+    reason: str = "",
 ) -> int | None:
     """Add a delivery and give its number, or ``None`` if its key is known."""
     made = db.execute(
-        "INSERT INTO delivery (key, type, body, state, due, reason, received) VALUES (?, ?, ?, ?, ?, ?, ?)"
-        " ON CONFLICT (key) DO NOTHING",
-        (delivery.key, delivery.type, delivery.body, state, now, reason, now),
+        "INSERT INTO delivery (key, type, body, state, due, since, reason, received)"
+        " VALUES (?1, ?2, ?3, ?4, ?5, ?5, ?6, ?7) ON CONFLICT (key) DO NOTHING",
+        (delivery.key, delivery.type, delivery.body, state, due, reason, received),
     )
     return made.lastrowid if made.rowcount == 1 else None
 
 
-def _lease(db: sqlite3.Connection, number: int, *, until: float) -> Entry:
+def _lease(db: sqlite3.Connection, number: int, *, now: float, seconds: float) -> Entry:
     token = secrets.token_hex(8)
     db.execute(
-        "UPDATE delivery SET due = ?, token = ?, attempts = attempts + 1 WHERE id = ?", (until, token, number)
+        "UPDATE delivery SET due = ?, since = ?, token = ?, attempts = attempts + 1 WHERE id = ?",
+        (now + seconds, now, token, number),
     )
     row = db.execute("SELECT key, type, body, attempts FROM delivery WHERE id = ?", (number,)).fetchone()
     key, kind, body, attempts = row
@@ -280,10 +235,7 @@ def _lease(db: sqlite3.Connection, number: int, *, until: float) -> Entry:
 
 def _end(db: sqlite3.Connection, entry: Entry, change: str, *values: object) -> bool:
     """Change the row of *entry* if its lease is still ours."""
-    changed = db.execute(
-        f"UPDATE delivery SET {change} WHERE id = ? AND token = ? AND state = 'open'",  # noqa: S608 - our own words
-        (*values, entry.id, entry.token),
-    )
+    changed = db.execute(f"UPDATE delivery SET {change} {_OURS}", (*values, entry.id, entry.token))  # noqa: S608 - our own words
     return changed.rowcount == 1
 
 
