@@ -9,8 +9,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+TO_THE_LETTER = (
+    "README.md",
+    "docs/tutorial.md",
+    "docs/how-to/batch.md",
+)  # their ``sh`` blocks run in a clean home
 _FENCE = re.compile(
-    r"^```(?P<kind>\w*)\n(?P<code>.*?)^```$(?:\n\n?```text\n(?P<output>.*?)^```$)?", re.MULTILINE | re.DOTALL
+    r"^```(?P<kind>[^\n]*)\n(?P<code>.*?)^```$(?:\n\n?```text\n(?P<output>.*?)^```$)?",
+    re.MULTILINE | re.DOTALL,
 )
 
 

@@ -17,11 +17,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-from blocks import blocks_of
+from blocks import TO_THE_LETTER, blocks_of
 
 NAMED = re.compile(r"# (\w+\.py)\n")
 ROOT = Path(__file__).parents[1]
-PAGES = ("README.md", "docs/tutorial.md", "docs/how-to/batch.md")  # those that can be followed to the letter
 KEPT = (
     "PATH",
     "LANG",
@@ -73,7 +72,7 @@ def run(page: Path, only: str | None) -> int:
 def main() -> int:
     """Run every page that was named."""
     arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("pages", nargs="*", type=Path, default=[ROOT / page for page in PAGES])
+    arguments.add_argument("pages", nargs="*", type=Path, default=[ROOT / page for page in TO_THE_LETTER])
     arguments.add_argument("--only")
     asked = arguments.parse_args()
     failed = [str(page) for page in asked.pages if run(page.resolve(), asked.only)]

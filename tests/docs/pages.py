@@ -24,6 +24,7 @@ PAGES = sorted(
     if not {"_build", "_generated"} & set(page.parts) and any(blocks_of(page, "python"))
 )  # fmt: skip
 TEST_FILE = re.compile(r"# (test_\w+\.py)\n")
+PLUGIN_LOOPS = {"asyncio_mode": "auto", "asyncio_default_fixture_loop_scope": "function"}
 
 
 def run_page(page: Path, capsys, monkeypatch) -> None:
@@ -67,7 +68,7 @@ def _run(block: Block, page: Path, names, runner: asyncio.Runner) -> None:
 
 def _run_tests(name: str, block: Block) -> None:
     Path(name).write_text(block.code)
-    loops = ("-o", "asyncio_mode=auto", "-o", "asyncio_default_fixture_loop_scope=function")
+    loops = [part for name, value in PLUGIN_LOOPS.items() for part in ("-o", f"{name}={value}")]
     options = ("-p", "invsvc_async.pytest_plugin", "-p", "no:cacheprovider", "-W", "error", *loops)
     environment = {
         "PYTHONPATH": str(ROOT),
