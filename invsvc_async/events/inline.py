@@ -11,9 +11,10 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
+from invsvc_async.errors import MalformedEventError
 from invsvc_async.events.receipt import Receipt, unavailable
 from invsvc_async.events.stores import Delivery, Entry, Standing
-from invsvc_async.events.worker import report_failure
+from invsvc_async.events.worker import reason_of, report_failure
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
@@ -73,6 +74,8 @@ class Inline:
             if entry is not None:
                 self._later(self._store.release(entry, delay=0))
             raise
+        except MalformedEventError as error:
+            return await self._bury(event, entry, error)
         except Exception as error:  # noqa: BLE001 - a handler may raise anything
             await self._failed(event, entry, error)
             return Receipt(500, "failed", event)
@@ -83,10 +86,23 @@ class Inline:
     async def _failed(self, event: Event, entry: Entry | None, error: Exception) -> None:
         if entry is not None and entry.body is not None:
             await self._soon(self._worker.failed(entry, error))
+            self._worker.wake()
             return
         _log.warning("Handling %s failed; the service sends it again", event.type, exc_info=error)
         if entry is not None:
             await self._soon(self._store.release(entry, delay=0))
+
+    async def _bury(self, event: Event, entry: Entry | None, error: MalformedEventError) -> Receipt:
+        """Keep what proved unreadable in its handler's hands, whole: to send it again would not mend it."""
+        delivery = Delivery(key=event.dedupe_key, type=event.type, body=event.raw)
+        try:
+            async with asyncio.timeout(_RECORD_WITHIN):
+                if entry is not None and entry.body is None:
+                    await self._store.put(delivery)
+                await self._store.bury(entry or delivery, reason=reason_of(error))
+        except Exception as failure:  # noqa: BLE001 - a store of one's own may raise anything
+            return unavailable(failure, event)
+        return Receipt(202, "dead letter", event, error)
 
     async def _soon(self, record: Coroutine[Any, Any, object]) -> None:
         """Record an end, before the answer if that is quick."""

@@ -19,7 +19,7 @@ from invsvc_async.events.judge import Admitted, Trust, Unreadable
 from invsvc_async.events.receipt import Receipt, unavailable
 from invsvc_async.events.stores import Delivery, Store, open_store
 from invsvc_async.events.verify import Secrets, SharedHeader, keys_of
-from invsvc_async.events.worker import InboxPolicy, Worker, reason_of
+from invsvc_async.events.worker import InboxPolicy, Worker, called, reason_of
 from invsvc_async.operations import EVENT_TYPES
 
 if TYPE_CHECKING:
@@ -94,8 +94,6 @@ class Receiver:
         self._inline = Inline(self._store, self._worker, self._handle, lease=deadline + _MARGIN)
         self._handlers: dict[str, EventHandler] = {}
         self._test_handler: EventHandler | None = None
-        self._entered = False
-        self._warned = False
 
     @property
     def store(self) -> Store:
@@ -185,12 +183,11 @@ class Receiver:
             JournalError: The store cannot be used.
             ConfigurationError: It runs already.
         """
-        if self._entered:
+        if self._worker.is_running:
             raise ConfigurationError(
                 "This receiver runs already. Enter it once, where the application starts."
             )
         await self._store.open()
-        self._entered = True
         self._worker.start()
         return self
 
@@ -198,7 +195,6 @@ class Receiver:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Let running handlers end within the deadline, give back what is not handled, close the store."""
-        self._entered = False
         await self._worker.stop(grace=self.deadline)
         await self._inline.ended()
         await self._store.close()
@@ -239,20 +235,14 @@ class Receiver:
                 new = await self._store.put(delivery)
         except Exception as failure:  # noqa: BLE001 - a store of one's own may raise anything
             return unavailable(failure, event)
-        if self._entered:
-            self._worker.wake()
-        elif not self._warned:
-            self._warned = True
-            _log.warning(
-                "Events are stored, and no worker runs here: use 'async with receiver' in some process."
-            )
+        self._worker.wake()
         return Receipt(200, "stored" if new else "duplicate", event)
 
     async def _test(self, until: float, event: Event) -> Receipt:
         if self._test_handler is not None:
             try:
                 async with asyncio.timeout_at(until):
-                    await self._test_handler(event)
+                    await called(self._test_handler, event)
             except Exception as error:  # noqa: BLE001 - a handler may raise anything, and a test is not sent again
                 _log.warning("The handler of test events failed on %s", event.type, exc_info=error)
         return Receipt(200, "test", event)
@@ -262,7 +252,7 @@ class Receiver:
         if handler is None:
             _log.info("No handler for %s: done with it", event.type)
         else:
-            await handler(event)
+            await called(handler, event)
 
     def _handler_of(self, event: Event) -> EventHandler | None:
         return self._handlers.get(event.type) or self._handlers.get("*")

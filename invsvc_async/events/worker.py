@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from invsvc_async.events.event import Event
     from invsvc_async.events.stores import Entry, Store
 
-__all__ = ["InboxPolicy", "Worker"]
+__all__ = ["InboxPolicy", "Worker", "called", "reason_of", "report_failure"]
 
 _log: Final = logging.getLogger("invsvc_async.events")
 _MARGIN: Final = 5.0  # seconds by which a lease outlasts its handler: time to record the end
@@ -83,7 +83,13 @@ class Worker:
         self._running: set[asyncio.Task[None]] = set()
         self._loop: asyncio.Task[None] | None = None
         self._stopping = False
+        self._warned = False
         self._pruned_at = float("-inf")
+
+    @property
+    def is_running(self) -> bool:
+        """Whether what is in the store gets handled here."""
+        return self._loop is not None and not self._stopping
 
     def start(self) -> None:
         """Begin to take events, in a task of this loop."""
@@ -91,8 +97,14 @@ class Worker:
         self._loop = asyncio.create_task(self._work(), name="invsvc events worker")
 
     def wake(self) -> None:
-        """Look at the store now: something was put there."""
-        self._stir.set()
+        """Look at the store now: something was put there; say so, once, where nobody looks."""
+        if self.is_running:
+            self._stir.set()
+        elif not self._warned:
+            self._warned = True
+            _log.warning(
+                "Events are stored, and no worker runs here: use 'async with receiver' in some process."
+            )
 
     async def stop(self, *, grace: float) -> None:
         """Take no more, let running handlers end within *grace* seconds, then cancel and give theirs back."""
@@ -190,6 +202,22 @@ async def _end(tasks: Collection[asyncio.Task[None]], grace: float) -> None:
             task.cancel()
         if late:
             await asyncio.wait(late)
+
+
+async def called(handler: Callable[[Event], Awaitable[object]], event: Event) -> None:
+    """
+    Call a handler; a cancellation that came out of itself, and not from outside, is a failure like others.
+
+    Raises:
+        RuntimeError: It was cancelled from within.
+    """
+    try:
+        await handler(event)
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        raise RuntimeError("The handler was cancelled from within: something it awaited was.") from None
 
 
 def report_failure(task: asyncio.Task[object]) -> None:

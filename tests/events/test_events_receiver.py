@@ -399,6 +399,88 @@ async def test_inline_event_of_an_unknown_type_that_is_signed() -> None:
     assert (await service.receiver.store.counts())["open"] == 1
 
 
+HUGE = (
+    b'{"id":"dlv_1","type":"invoice.created","created":1,"data":{"object":{"total":1e99999999999999999999}}}'
+)
+HUGE_V1 = b'{"event":"invoice.created","data":{"total":1e99999999999999999999}}'
+
+
+@pytest.mark.parametrize("mode", ["inline", "inbox"])
+@pytest.mark.parametrize("body", [HUGE, HUGE_V1])
+async def test_event_whose_data_cannot_be_read(mode: str, body: bytes) -> None:
+    """An authentic event that proves unreadable in the handler's hands is kept raw, once, and not sent again."""
+    receiver = events.Receiver(
+        secrets=(), shared_header=HEADER, mode=mode, store=events.MemoryStore(), inbox=FAST
+    )
+
+    @receiver.on("invoice.created")
+    async def handle(event: events.Event) -> None:
+        assert event.data
+
+    async with receiver:
+        receipt = await receiver.receive(body, dict([SHARED]))
+        await asyncio.sleep(0.05)
+
+    expected = (202, "dead letter") if mode == "inline" else (200, "stored")
+    assert (receipt.status, receipt.outcome) == expected
+    (letter,) = await receiver.store.dead_letters()
+    assert (letter.body, letter.type) == (body, "invoice.created")
+    assert await receiver.store.counts() == {"open": 0, "handled": 0, "dead": 1}
+
+
+@pytest.mark.parametrize("body", [HUGE, HUGE_V1])
+async def test_event_whose_data_cannot_be_read_nor_kept(body: bytes) -> None:
+    """It is asked for again while the store cannot take it."""
+
+    class Down(events.MemoryStore):
+        async def bury(self, *_: object, **__: object) -> bool:
+            raise JournalError("down")
+
+    receiver = events.Receiver(secrets=(), shared_header=HEADER, store=Down())
+
+    @receiver.on("invoice.created")
+    async def handle(event: events.Event) -> None:
+        assert event.data
+
+    assert (await receiver.receive(body, dict([SHARED]))).status == 503
+
+
+@pytest.mark.parametrize("kind", ["real", "test"])
+@pytest.mark.parametrize("mode", ["inline", "inbox"])
+async def test_handler_that_is_cancelled_from_within(kind: str, mode: str) -> None:
+    """A cancellation that nobody asked the receiver for is a failure like others, and ends no request."""
+    receiver = events.Receiver(
+        secrets=(), shared_header=HEADER, mode=mode, store=events.MemoryStore(), inbox=FAST
+    )
+
+    async def cancelled(event: events.Event) -> None:
+        raise asyncio.CancelledError(event.type)
+
+    receiver.on("*")(cancelled)
+    receiver.on_test(cancelled)
+    body = encoded(v2("invoice.created", test=True if kind == "test" else ...))
+
+    async with receiver:
+        receipt = await receiver.receive(body, dict([SHARED]))
+        await asyncio.sleep(0.05)
+
+    expected = "test" if kind == "test" else "failed" if mode == "inline" else "stored"
+    assert receipt.outcome == expected
+    if expected == "stored":
+        (letter,) = await receiver.store.dead_letters()
+        assert (letter.attempts, "cancelled" in letter.reason) == (3, True)
+
+
+async def test_signed_event_that_failed_where_no_worker_runs(caplog) -> None:
+    """It waits in the store, and the log says that somebody has to run the worker."""
+    service = Service()
+    service.failures = 1
+
+    await service.deliver(signed_body("sat.invoice.synced"), signed=True)
+
+    assert caplog.text.count("no worker runs here") == 1
+
+
 async def test_inbox_answers_before_the_work_is_done() -> None:
     """The answer needs no handler, and the handler runs afterwards."""
     service = Service(mode="inbox", store=events.MemoryStore())

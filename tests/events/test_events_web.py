@@ -304,6 +304,41 @@ async def test_service_that_delivers_every_event(host, version: str) -> None:
         assert event.extra == {}
 
 
+@pytest.mark.parametrize("host", [in_aiohttp, in_starlette])
+async def test_copies_that_arrive_while_the_first_is_handled(host) -> None:
+    """Whoever is told to come back does, so that a first attempt that fails loses nothing."""
+    begun: list[str] = []
+    ended: list[str] = []
+    receiver = events.Receiver(secrets=(), shared_header=HEADER)
+
+    @receiver.on("payment.created")
+    async def fail_once(event: events.Event) -> None:
+        begun.append(event.type)
+        if len(begun) == 1:
+            while refused(deliveries) < 2:  # noqa: ASYNC110 - until both others were told to come back
+                await asyncio.sleep(0.001)
+            raise RuntimeError("the first attempt fails")
+        ended.append(event.type)
+
+    def refused(deliveries: Any) -> int:
+        return sum(delivery.statuses[:1] == [429] for delivery in deliveries)
+
+    async with Simulator(delivery_backoff=0.01) as service, host(receiver) as port:
+        deliveries = service.deliveries
+        sent = await asyncio.gather(
+            *(
+                service.deliver(
+                    v2("payment.created"), url=f"http://127.0.0.1:{port}/in", headers=dict([SHARED])
+                )
+                for _ in range(3)
+            )
+        )
+
+    assert (len(begun), len(ended)) == (2, 1)
+    assert sorted(delivery.statuses[0] or 0 for delivery in sent) == [429, 429, 500]
+    assert [delivery.statuses[-1] for delivery in sent] == [200, 200, 200]
+
+
 async def test_mount_in_fastapi() -> None:
     """A mount answers below its path; its bare path redirects, which is why the docs say to route."""
     app = FastAPI()
