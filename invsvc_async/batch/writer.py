@@ -27,8 +27,6 @@ __all__ = ["Writer"]
 
 T = TypeVar("T")
 
-_AT_ONCE = 4096  # jobs in one commit, at most
-
 
 @attrs.define(eq=False)
 class _Job:
@@ -40,6 +38,16 @@ class _Job:
     act: Callable[[sqlite3.Connection], Any] | None = None
     result: Any = None
     error: Exception | None = None
+
+    def resolve(self) -> None:
+        """Tell who waits, on the loop's thread."""
+        if self.done.done():
+            return
+        if self.error is None:
+            self.done.set_result(self.result)
+        else:
+            self.done.set_exception(self.error)
+            self.done.exception()  # seen: who waits for it may have been cancelled
 
 
 class Writer:
@@ -59,12 +67,14 @@ class Writer:
         self._name = name
         self._connect = connect
         self._store = store
-        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        self._groups: SimpleQueue[list[_Job] | None] = SimpleQueue()
         self._loop = asyncio.get_running_loop()
         self._thread = threading.Thread(target=self._live, name=f"journal {name}", daemon=True)
         self._opened: asyncio.Future[None] = self._loop.create_future()
+        # These three are the loop's: the thread is handed whole groups, for each hand-over costs a switch.
+        self._waiting: list[_Job] = []
+        self._under_way: list[_Job] = []
         self._ended: JournalError | None = None
-        self._lock = threading.Lock()  # between putting a job in and finding the thread dead
 
     async def start(self) -> None:
         """
@@ -79,7 +89,11 @@ class Writer:
 
     async def stop(self) -> None:
         """Commit what was asked for, and close."""
-        self._jobs.put(None)
+        if self._ended is None:
+            self._ended = JournalError(f"journal {self._name}: it is closed")
+            if self._waiting:
+                self._groups.put(self._waiting)
+        self._groups.put(None)
         while self._thread.is_alive():
             await asyncio.to_thread(self._thread.join)
 
@@ -92,12 +106,19 @@ class Writer:
         return self._put(_Job(self._loop.create_future(), act=act))
 
     def _put(self, job: _Job) -> asyncio.Future[Any]:  # Any: as the job
-        with self._lock:
-            if self._ended is None:
-                self._jobs.put(job)
-            else:
-                job.done.set_exception(self._ended)
+        if self._ended is not None:
+            job.error = self._ended
+            job.resolve()
+            return job.done
+        if not (self._waiting or self._under_way):
+            self._loop.call_soon(self._hand_over)  # with all that is asked for until then
+        self._waiting.append(job)
         return job.done
+
+    def _hand_over(self) -> None:
+        if self._waiting and self._ended is None:
+            self._under_way, self._waiting = self._waiting, []
+            self._groups.put(self._under_way)
 
     # --- on the thread
 
@@ -105,31 +126,17 @@ class Writer:
         try:
             connection = self._connect()
         except Exception as error:  # noqa: BLE001 - whatever it is, who waits is told
-            self._end(error)
-            self._tell(self._open_failed)
+            self._tell(self._open_failed, in_words(self._name, error))
             return
         self._tell(self._open_succeeded)
         try:
-            while jobs := self._gather():
+            while jobs := self._groups.get():
                 self._commit(connection, jobs)
-            self._end(None)
+                self._tell(self._committed, jobs)
         except BaseException as error:  # noqa: BLE001 - whatever it is, who waits is told
-            self._end(error)
+            self._tell(self._died, in_words(self._name, error))
         finally:
             connection.close()
-
-    def _gather(self) -> list[_Job]:
-        """Wait for a job and take all that are there; nothing: the end."""
-        job = self._jobs.get()
-        jobs: list[_Job] = []
-        while job is not None:
-            jobs.append(job)
-            if len(jobs) >= _AT_ONCE or self._jobs.empty():
-                return jobs
-            job = self._jobs.get()
-        if jobs:
-            self._jobs.put(None)  # the end comes round again
-        return jobs
 
     def _commit(self, connection: sqlite3.Connection, jobs: list[_Job]) -> None:
         """Commit *jobs* together; if that fails, each by itself, so that none fails for another's sake."""
@@ -148,9 +155,7 @@ class Writer:
             for job in jobs:
                 job.error = failure
             if not isinstance(error, Exception):
-                self._tell(_resolve, jobs)
                 raise
-        self._tell(_resolve, jobs)
 
     def _run(self, connection: sqlite3.Connection, jobs: list[_Job]) -> None:
         rows: dict[str, tuple[Any, ...] | None] = {}
@@ -163,39 +168,33 @@ class Writer:
             job.result = job.act(connection)
         self._store(connection, rows)
 
-    def _end(self, error: BaseException | None) -> None:
-        """Fail whoever waits, and whoever asks from now on."""
-        with self._lock:
-            self._ended = in_words(self._name, error or JournalError(f"journal {self._name}: it is closed"))
-        left: list[_Job] = []
-        while not self._jobs.empty():
-            job = self._jobs.get()
-            if job is not None:
-                job.error = self._ended
-                left.append(job)
-        self._tell(_resolve, left)
-
     def _tell(self, what: Callable[..., None], *arguments: object) -> None:
         with suppress(RuntimeError):  # the loop is closed: nobody waits any more
             self._loop.call_soon_threadsafe(what, *arguments)
 
-    # --- on the loop
+    # --- on the loop, told by the thread
 
     def _open_succeeded(self) -> None:
         if not self._opened.done():
             self._opened.set_result(None)
 
-    def _open_failed(self) -> None:
-        if not self._opened.done() and self._ended is not None:
-            self._opened.set_exception(self._ended)
+    def _open_failed(self, error: JournalError) -> None:
+        self._ended = error
+        if not self._opened.done():
+            self._opened.set_exception(error)
 
+    def _committed(self, jobs: list[_Job]) -> None:
+        """Hand over what came meanwhile, so that the disk need not wait; then tell who waited."""
+        self._under_way = []
+        self._hand_over()
+        for job in jobs:
+            job.resolve()
 
-def _resolve(jobs: list[_Job]) -> None:
-    for job in jobs:
-        if job.done.done():
-            continue
-        if job.error is None:
-            job.done.set_result(job.result)
-        else:
-            job.done.set_exception(job.error)
-            job.done.exception()  # seen: who waits for it may have been cancelled
+    def _died(self, error: JournalError) -> None:
+        """Fail whoever waits, and whoever asks from now on."""
+        self._ended = error
+        jobs = [*self._under_way, *self._waiting]
+        self._under_way, self._waiting = [], []
+        for job in jobs:
+            job.error = job.error or error
+            job.resolve()

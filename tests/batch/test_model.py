@@ -145,3 +145,19 @@ TestJournal.settings = settings(
     suppress_health_check=list(HealthCheck),
     derandomize=True,
 )
+
+
+async def test_what_is_asked_for_together_is_one_commit(tmp_path):
+    """Puts of one round of the loop share a commit, and those that come during it share the next."""
+    said = []
+    entries = SqliteBatch(tmp_path / "run.db")
+    await entries.open()
+    try:
+        await entries.ask(lambda connection: connection.set_trace_callback(said.append))
+        first = [entries.put(entry(f"a{i}", State.SENDING)) for i in range(100)]
+        await asyncio.sleep(0)  # the first group is handed over
+        second = [entries.put(entry(f"b{i}", State.SENDING)) for i in range(100)]
+        await asyncio.gather(*first, *second)
+    finally:
+        await entries.aclose()
+    assert said.count("COMMIT") == 3  # the first ends the question's own transaction
