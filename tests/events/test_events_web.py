@@ -167,6 +167,88 @@ async def test_signature_that_came_in_two_headers(host) -> None:
     assert seen == []
 
 
+UNREADABLE = {
+    "empty": b"",
+    "truncated": encoded(v2("invoice.created"))[:-9],
+    "no JSON": b"event=invoice.created",
+    "another JSON": b"[]",
+    "wrong types": encoded(v2("invoice.created", id=5)),
+    "no UTF-8": b'{"event":"payment.created","data":{"a":"\xff"}}',
+    "raw surrogate": b'{"event":"payment.created","data":{"a":"\xed\xa0\x80"}}',
+    "escaped surrogate": b'{"event":"payment.created","data":{"a":"\\ud800"}}',
+    "deep nesting": b'{"event":"payment.created","data":' + b"[" * 100_000,
+    "deep and whole": b'{"event":"payment.created","data":{"a":' + b'{"a":' * 50_000 + b"0" + b"}" * 50_002,
+    "NaN": b'{"event":"payment.created","data":{"a":NaN}}',
+    "two values": encoded(v1("payment.created")) * 2,
+}
+
+
+@hosts
+@pytest.mark.parametrize("what", UNREADABLE)
+async def test_body_that_is_no_event(host, what: str) -> None:
+    """From anybody it is a 400 and forgotten; from who proves to be the service, a 2xx and kept byte for byte."""
+    seen: list[events.Event] = []
+    receiver = receiver_of(seen)
+    body = UNREADABLE[what]
+
+    async with host(receiver) as port:
+        answers = [
+            status(await exchange(port, request(body, headers_of(body, **proof))))
+            for proof in ({}, {"shared": True}, {"signed": True}, {"test": True})
+        ]
+
+    assert answers == [400, 202, 202, 400]
+    assert [letter.body for letter in await receiver.store.dead_letters()] == [body, body]
+    assert seen == []
+
+
+@hosts
+async def test_body_with_duplicate_keys(host) -> None:
+    """The last of each counts, for trust as for handling: no second type slips by."""
+    seen: list[events.Event] = []
+    double = b'{"event":"payment.created","event":"%s","id":"evt_1","data":{"a":1},"data":{"a":2}}'
+    resource, signed = double % b"payment.deleted", double % b"sat.invoice.synced"
+
+    async with host(receiver_of(seen)) as port:
+        answers = [
+            status(await exchange(port, request(body, headers_of(body, shared=True))))
+            for body in (resource, signed)
+        ]
+
+    assert answers == [200, 401]
+    assert [(event.type, event.data) for event in seen] == [("payment.deleted", {"a": 2})]
+
+
+@hosts
+@pytest.mark.parametrize(
+    "form",
+    [
+        "{hex}",
+        "sha1={hex}",
+        "sha256={HEX}",
+        "SHA256={hex}",
+        "sha256={hex}0",
+        "sha256:{hex}",
+        "sha256=",
+        "ü",
+        "",
+    ],
+)
+async def test_signature_in_another_form(host, form: str, caplog) -> None:
+    """Whatever is not the specified form is refused, a right shared header notwithstanding, and not logged."""
+    seen: list[events.Event] = []
+    body = encoded(signed_body("sat.invoice.synced"))
+    right = signature(body)["X-Service-Signature"].removeprefix("sha256=")
+    given = form.format(hex=right, HEX=right.upper())
+
+    async with host(receiver_of(seen)) as port:
+        answer = await exchange(port, request(body, headers_of(body, shared=True), x_service_signature=given))
+
+    assert status(answer) == 401
+    assert seen == []
+    assert right not in caplog.text.lower()
+
+
 @hosts
 @pytest.mark.parametrize(
     ("method", "changes", "expected"),
