@@ -5,14 +5,12 @@ Stand behind ``invsvc listen``: what is done with each event, live or replayed; 
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import hmac
+import os
 import sys
 import urllib.error
 import urllib.request
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -21,10 +19,13 @@ from invsvc_async import events, wire
 from invsvc_async.bodies import is_object
 from invsvc_async.cli.output import fail, note
 from invsvc_async.errors import InvsvcError
+from invsvc_async.events.verify import keys_of, signature_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
     from pathlib import Path
+
+    from aiohttp import web
 
 __all__ = ["Desk", "ForwardError", "listening", "replayed"]
 
@@ -44,6 +45,7 @@ class Desk:
     store: Path | None = None
     forward: str | None = None
     as_json: bool = False
+    _stored: set[str] = attrs.field(factory=set[str], init=False, repr=False)
 
     async def take(self, event: events.Event) -> None:
         """
@@ -53,8 +55,7 @@ class Desk:
             ForwardError: It could not be sent on; it is stored all the same.
 
         """
-        if self.store is not None:
-            await asyncio.to_thread(_append, self.store, wire.dumps(_record(event)) + b"\n")
+        await self._keep(event)
         await self.pass_on(event)
 
     async def pass_on(self, event: events.Event) -> None:
@@ -73,9 +74,16 @@ class Desk:
             return headers if shared is None else {**headers, shared.name: shared.value}
         headers["X-Service-Event"] = event.type
         if self.secrets:
-            mac = hmac.new(self.secrets[0].encode(), event.raw, hashlib.sha256)
-            headers["X-Service-Signature"] = f"sha256={mac.hexdigest()}"
+            headers["X-Service-Signature"] = signature_of(event.raw, keys_of(self.secrets)[0])
         return headers
+
+    async def _keep(self, event: events.Event) -> None:
+        """Store an event; one that is only tried again is there already."""
+        if self.store is None or event.dedupe_key in self._stored:
+            return
+        await asyncio.to_thread(_append, self.store, wire.dumps(_record(event)) + b"\n")
+        if event.dedupe_key is not None:
+            self._stored.add(event.dedupe_key)
 
     def _print(self, event: events.Event) -> None:
         if self.as_json:
@@ -99,29 +107,20 @@ async def listening(desk: Desk, *, host: str, port: int, accept_unsigned: bool) 
         OSError: The address cannot be listened on.
 
     """
-    web: Any = import_module("aiohttp.web")  # Any: only the server's side, and only here
+    from invsvc_async.events.web import serving
+
     receiver = events.Receiver(
         secrets=desk.secrets, shared_header=desk.shared_header, accept_unsigned=accept_unsigned
     )
     receiver.on("*")(desk.take)
     receiver.on_test(desk.take)
 
-    async def answer(request: Any) -> Any:
-        response = await receiver.aiohttp_handler(request)
+    def tell(request: web.Request, response: web.Response) -> None:
         if response.status >= 300:
             note(f"answered {response.status} ({response.text}) to {request.method} {request.path}")
-        return response
 
-    app = web.Application()
-    app.router.add_route("*", "/{path:.*}", answer)
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
-    async with receiver:
-        await runner.setup()
-        try:
-            await web.TCPSite(runner, host, port).start()
-            yield f"http://{host}:{runner.addresses[0][1]}/"
-        finally:
-            await runner.cleanup()
+    async with serving(receiver, host=host, port=port, tell=tell) as chosen:
+        yield f"http://{f'[{host}]' if ':' in host else host}:{chosen}/"
 
 
 async def replayed(desk: Desk, path: Path) -> int:
@@ -162,8 +161,22 @@ def _now() -> str:
 
 
 def _append(path: Path, line: bytes) -> None:
-    with path.open("ab") as file:
+    with open(path, "ab", opener=_private) as file:
         file.write(line)
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)  # bodies hold personal data
+
+
+class _Straight(urllib.request.HTTPRedirectHandler):
+    """Follow no redirect, as the service follows none: a POST that turns into a GET brings nothing."""
+
+    def redirect_request(self, *_: Any, **__: Any) -> None:  # Any: whatever the base takes
+        """Leave it an error."""
+
+
+_opener = urllib.request.build_opener(_Straight)
 
 
 def _post(url: str, body: bytes, headers: dict[str, str]) -> None:
@@ -171,7 +184,7 @@ def _post(url: str, body: bytes, headers: dict[str, str]) -> None:
         raise ForwardError(f"{url} is no http(s) address")
     request = urllib.request.Request(url, data=body, headers=headers, method="POST")  # noqa: S310 - checked above
     try:
-        with urllib.request.urlopen(request, timeout=FORWARD_TIME):  # noqa: S310 - the same
+        with _opener.open(request, timeout=FORWARD_TIME):
             pass
     except urllib.error.HTTPError as error:
         error.close()

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from invsvc_async.events.headers import Headers
 
-__all__ = ["Proof", "Secrets", "SharedHeader", "admit", "keys_of", "prove", "read", "verify"]
+__all__ = ["Proof", "Secrets", "SharedHeader", "admit", "keys_of", "prove", "read", "signature_of", "verify"]
 
 Secrets: TypeAlias = "str | bytes | Sequence[str | bytes]"
 Proof: TypeAlias = Literal["signature", "shared header"]
@@ -177,10 +177,15 @@ def admit(
         raise UnauthenticatedEventError(f"{event.type} came without {wanted}. Refuse the delivery.")
 
 
+def signature_of(body: bytes, key: bytes) -> str:
+    """Sign the raw *body* in the form of ``X-Service-Signature``."""
+    return "sha256=" + digest(key, body, "sha256").hex()
+
+
 def _match(body: bytes, signature: str, keys: Sequence[bytes]) -> None:
     try:
         for key in keys:
-            if compare_digest("sha256=" + digest(key, body, "sha256").hex(), signature):
+            if compare_digest(signature_of(body, key), signature):
                 return
     except TypeError:
         fault = "is no ASCII text" if isinstance(body, bytes) else "is over raw bytes, and the body is text"

@@ -9,19 +9,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from invsvc_async.events.headers import Headers, value_of
 from invsvc_async.events.receipt import Receipt
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, MutableMapping
 
     from aiohttp import web
 
     from invsvc_async.events.receiver import Receiver
 
-__all__ = ["AsgiApp", "answer_aiohttp"]
+__all__ = ["AsgiApp", "answer_aiohttp", "serving"]
 
 _log: Final = logging.getLogger("invsvc_async.events")
 
@@ -32,6 +33,35 @@ async def answer_aiohttp(receiver: Receiver, request: web.Request) -> web.Respon
 
     receipt = await _answer(receiver, request.method, request.headers, request.content.iter_any())
     return web.Response(status=receipt.status, text=receipt.outcome, headers=receipt.headers)
+
+
+@asynccontextmanager
+async def serving(
+    receiver: Receiver, *, host: str, port: int, tell: Callable[[web.Request, web.Response], None]
+) -> AsyncGenerator[int]:
+    """
+    Run *receiver* at every path of an application of its own, *tell* of each answer, and give the port.
+
+    Raises:
+        OSError: The address cannot be listened on.
+    """
+    from aiohttp import web
+
+    async def answer(request: web.Request) -> web.Response:
+        response = await answer_aiohttp(receiver, request)
+        tell(request, response)
+        return response
+
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", answer)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
+    async with receiver:
+        await runner.setup()
+        try:
+            await web.TCPSite(runner, host, port).start()
+            yield runner.addresses[0][1]
+        finally:
+            await runner.cleanup()
 
 
 class AsgiApp:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import stat
 import subprocess
 import sys
 from contextlib import asynccontextmanager
@@ -93,6 +94,58 @@ async def test_application_that_fails_at_first(service, tmp_path):
         delivery = await service.deliver("invoice.created", url=here, headers=KEY)
 
     assert (taken, delivery.statuses) == (["invoice.created"], [500, 200])
+
+
+async def test_event_that_is_sent_again(service, tmp_path):
+    """However often an event with an id is tried, it is stored once; without an id nobody may say that it is the same."""
+    async with application(fails=4) as (url, taken), at(desk_of(tmp_path, url)) as here:
+        again = await service.deliver("invoice.created", url=here, headers=KEY)
+        await service.deliver("invoice.created", url=here, headers=KEY, version="v1")
+
+    stored = [json.loads(line)["id"] for line in (tmp_path / "events.jsonl").read_text().splitlines()]
+    assert again.statuses == [500] * 4 + [200]
+    assert len(taken) == 2
+    assert len(stored) == 2
+    assert (stored[0] is None, stored[1]) == (False, None)
+
+
+async def test_application_that_answers_elsewhere(service, tmp_path, capsys):
+    """A redirect is not followed, as the service follows none, and is no success."""
+    gone = []
+
+    async def away(_):
+        raise web.HTTPFound("/there")
+
+    async def there(request):
+        gone.append(request.method)
+        return web.Response()
+
+    app = web.Application()
+    app.router.add_post("/in", away)
+    app.router.add_route("*", "/there", there)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    desk = desk_of(tmp_path, f"http://127.0.0.1:{runner.addresses[0][1]}/in")
+    async with at(desk) as here:
+        await service.deliver("sat.invoice.synced", url=here, secret="s3cret")
+    assert await replayed(desk, desk.store) == 1
+    await runner.cleanup()
+
+    assert gone == []
+    assert "answered 302" in capsys.readouterr().err
+
+
+async def test_file_of_stored_events(service, tmp_path):
+    """Bodies hold personal data: the file is for its owner's eyes only, whatever the umask."""
+    before = os.umask(0)
+    try:
+        async with at(desk_of(tmp_path)) as here:
+            await service.deliver("invoice.created", url=here, headers=KEY)
+    finally:
+        os.umask(before)
+
+    assert stat.S_IMODE((tmp_path / "events.jsonl").stat().st_mode) == 0o600
 
 
 async def test_test_event_of_the_dashboard(service, tmp_path):
