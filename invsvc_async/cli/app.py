@@ -65,9 +65,17 @@ class Commands(TyperGroup):
         one = several or typer.Typer(add_completion=False, rich_markup_mode="markdown")
         if several is None:
             one.command(cmd_name)(room.command)
-        found = typer.main.get_command(one)
+        found = _dressed(typer.main.get_command(one))
         found.name = cmd_name
         return found
+
+
+def _dressed(command: Any) -> Any:  # Any: the same
+    """Leave boxes and colours of help and complaints to a terminal."""
+    if not sys.stdout.isatty():
+        for each in (command, *getattr(command, "commands", {}).values()):
+            each.rich_markup_mode = None
+    return command
 
 
 app: typer.Typer = typer.Typer(
@@ -98,7 +106,7 @@ def _globals(
     The service's address and credential come from INVSVC_BASE_URL and INVSVC_API_KEY (or
     INVSVC_OAUTH_TOKEN, INVSVC_PERSON_TOKEN), or from a profile of `invsvc.toml`.
 
-    Exit codes: 0 done, 1 failed, 2 usage, 3 unknown.
+    Exit codes: 0 done, 1 failed, 2 usage, 3 unknown, 130 interrupted.
     """
     ctx.obj.debug = debug
     if debug:
@@ -124,11 +132,19 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _code_of(arguments: Sequence[str], shell: Shell) -> int:
+    command = _dressed(typer.main.get_command(app))
     try:
-        app(args=list(arguments), prog_name="invsvc", obj=shell)
+        command(args=_debug_first(arguments), prog_name="invsvc", obj=shell)
     except SystemExit as ended:
         return ended.code if isinstance(ended.code, int) else FAILED
     return DONE
+
+
+def _debug_first(arguments: Sequence[str]) -> list[str]:
+    """Take ``--debug`` wherever it stands: people add it to the end of what has failed."""
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    own = [each for each in arguments[:end] if each != "--debug"]
+    return ["--debug"] * (len(own) < end) + own + list(arguments[end:])
 
 
 def _explained(error: Exception) -> int:
@@ -140,6 +156,10 @@ def _explained(error: Exception) -> int:
             return USAGE
         case InvsvcError():
             fail(str(error))
+        case OSError(filename=str() | bytes() as name, strerror=str() as why):
+            fail(f"{os.fsdecode(name)}: {why}")
+        case OSError(strerror=str() as why):
+            fail(why)
         case _:
             fail(f"{type(error).__name__}: {error} (invsvc --debug … shows where)")
     return FAILED

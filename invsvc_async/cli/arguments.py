@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["arguments_of", "called", "operation_of"]
 
 _WORD = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_.-]*)(?P<sign>:?=)(?P<value>.*)", re.DOTALL)
-_PATH, _QUERY = "path", "params"  # of an unlisted read
+_NOT_IN_WORDS = ("prefetch",)  # what a command gives by itself
 
 
 def operation_of(name: str, kind: Kind, *, many: bool | None = None, short: str | None = None) -> Operation:
@@ -82,8 +82,14 @@ def called(client: Client, operation: Operation, arguments: dict[str, Any]) -> A
     """
     room, _, name = operation.name.partition(".")
     method: Callable[..., Any] = getattr(getattr(client, room), name)
+    signature = inspect.signature(method)
+    if strange := [name for name in arguments if name not in signature.parameters]:
+        taken = ", ".join(name for name in signature.parameters if name not in _NOT_IN_WORDS)
+        raise InvalidRequestError(
+            f"takes no {', '.join(strange)}; it takes {taken}", operation=operation.name
+        )
     try:
-        inspect.signature(method).bind(**arguments)
+        signature.bind(**arguments)
     except TypeError as error:
         raise InvalidRequestError(str(error), operation=operation.name) from error
     return method(**arguments)

@@ -22,7 +22,7 @@ _WORDS = (
     ("lost", "called applied, and never happened"),
     ("wrong", "reports that the ledger contradicts"),
     ("unknown", "reported as unknown"),
-    ("unreported", "not reported"),
+    ("unreported", "of these, not reported"),
     ("webhooks_left", "webhooks left behind"),
     ("sends", "requests to write that arrived"),
     ("reads", "requests to read that arrived"),
@@ -32,7 +32,7 @@ _WORDS = (
 
 def command(
     words: Annotated[
-        list[str], typer.Argument(metavar="COMMAND...", help="The client's command; put -- in front of it.")
+        list[str], typer.Argument(metavar="COMMAND", help="The client's command; put -- in front of it.")
     ],
     *,
     writes: Annotated[int, typer.Option(min=1, help="How many writes.")] = 400,
@@ -63,7 +63,7 @@ def command(
             conform(argv, writes=writes, seed=seed, faults=faults, concurrency=concurrency, timeout=timeout)
         )
     except (FileNotFoundError, PermissionError) as error:
-        raise typer.BadParameter(str(error), param_hint="COMMAND") from error
+        raise typer.BadParameter(f"{argv[0]}: {error.strerror}", param_hint="COMMAND") from error
     _tell(found, json_=json_)
     raise typer.Exit(0 if found.holds else 1)
 

@@ -26,7 +26,7 @@ def command(
         str, typer.Argument(help="invoices (that is, invoices.egress), or invoices.payment_complements.")
     ],
     words: Annotated[
-        list[str] | None, typer.Argument(metavar="[NAME=VALUE]...", help="Filters: status=valid.")
+        list[str] | None, typer.Argument(metavar="NAME=VALUE", help="Filters: status=valid.")
     ] = None,
     *,
     format_: Annotated[str | None, typer.Option("--format", help="jsonl, csv or parquet.")] = None,
@@ -69,7 +69,7 @@ def command(
         from invsvc_async.cli.output import note
 
         note(f"stopped: go on with the same command and --resume ({path}.resume says how far it got)")
-        raise typer.Exit(1) from None
+        raise
     _tell(done, json_=json_)
 
 

@@ -21,7 +21,7 @@ def command(
     ],
     words: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[ID | NAME=VALUE]...", help="Its id, and its other arguments."),
+        typer.Argument(metavar="ID | NAME=VALUE", help="Its id, and its other arguments."),
     ] = None,
     *,
     json_: Json = False,

@@ -70,6 +70,10 @@ def command(
     """
     from invsvc_async.cli.listening import Desk, replayed
 
+    if replay is None and not (secret or header or accept_unsigned):
+        raise typer.BadParameter(
+            "nothing would authenticate an event: give --secret, --shared-header or --accept-unsigned"
+        )
     desk = Desk(
         secrets=tuple(secret or ()),
         shared_header=_header(header),

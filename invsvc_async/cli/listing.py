@@ -35,7 +35,7 @@ def command(
     words: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[NAME=VALUE]...",
+            metavar="NAME=VALUE",
             help="Filters: status=valid created_after=2026-05-01 metadata.order=A-1.",
         ),
     ] = None,
@@ -65,6 +65,8 @@ def command(
     if json_ + jsonl + csv > 1:
         raise typer.BadParameter("choose one of --json, --jsonl and --csv")
     operation = operation_of(what, Kind.READ, many=True, short="list")
+    if resume is not None and all(row.name != "cursor" for row in operation.parameters):
+        raise typer.BadParameter("this list comes whole, not in pages", param_hint="--resume")
     asked = _Asked(operation, arguments_of(operation, words or []), every=all_, resume=resume)
     form: Form = "json" if json_ else "jsonl" if jsonl else "csv" if csv else "table"
     sink = Sink(form, _columns(fields, form, operation.result))
@@ -81,9 +83,15 @@ def _columns(fields: str | None, form: Form, result: str) -> tuple[str, ...]:
     from invsvc_async import models
     from invsvc_async.cli.values import fields_of
 
-    if fields is not None:
-        return tuple(fields.split(","))
-    return COLUMNS[result] if form == "table" else fields_of(getattr(models, result))
+    known = fields_of(getattr(models, result))
+    if fields is None:
+        return COLUMNS[result] if form == "table" else known
+    asked = tuple(name.strip() for name in fields.split(","))
+    if strange := [name for name in asked if name.partition(".")[0] not in known]:
+        raise typer.BadParameter(
+            f"{', '.join(strange)}: {result} has {', '.join(known)}", param_hint="--fields"
+        )
+    return asked
 
 
 @attrs.frozen

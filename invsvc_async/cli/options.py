@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -9,10 +10,28 @@ import typer
 if TYPE_CHECKING:
     from invsvc_async.client import Client
 
-__all__ = ["Json", "Profile", "Team", "client_of"]
+__all__ = ["Json", "Profile", "Story", "Team", "client_of"]
 
 Profile = Annotated[str | None, typer.Option(help="A profile of invsvc.toml.", metavar="NAME")]
 Team = Annotated[str | None, typer.Option(help="Act on this team (Connect).", metavar="ID")]
+
+
+def _in_a_folder(story: Path | None) -> Path | None:
+    """Refuse a place where nothing can be kept before a write is sent, not after."""
+    if story is not None and not story.parent.is_dir():
+        raise typer.BadParameter(f"{story.parent} is no folder")
+    return story
+
+
+Story = Annotated[
+    Path | None,
+    typer.Option(
+        dir_okay=False,
+        metavar="FILE",
+        callback=_in_a_folder,
+        help="Keep the story here, for `invsvc explain`.",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, in the service's own form.")]
 
 

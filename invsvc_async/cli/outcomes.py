@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from invsvc_async import wire
-from invsvc_async.cli.output import DONE, FAILED, UNKNOWN, console, emit_json, note
+from invsvc_async.cli.output import DONE, FAILED, UNKNOWN, console, emit_json, fail, note
 from invsvc_async.convert import unstructure
 from invsvc_async.reconcile.evidence import Verdict
 
@@ -26,11 +26,18 @@ def code_of(outcome: Outcome[Any]) -> int:
 
 def tell(outcome: Outcome[Any], *, as_json: bool, story: Path | None) -> None:
     """Print verdict, story and value, and keep the whole story in a file where one is named."""
-    if story is not None:
-        story.write_text(outcome.to_json(), encoding="utf-8")
     if as_json:
         emit_json(_plain(outcome))
-        return
+    else:
+        _print(outcome)
+    if story is not None:
+        try:
+            story.write_text(outcome.to_json(), encoding="utf-8")
+        except OSError as error:  # the verdict stands, and its exit code with it
+            fail(f"the story was not kept: {story}: {error.strerror}")
+
+
+def _print(outcome: Outcome[Any]) -> None:
     out = console()
     colour = _COLOURS.get(outcome.verdict, "red")
     out.print(f"[bold {colour}]{str(outcome.verdict).upper()}[/]", end="  ")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from invsvc_async.cli.loop import until_done
-from invsvc_async.cli.options import Json, Profile, Team, client_of
+from invsvc_async.cli.options import Json, Profile, Story, Team, client_of
 
 if TYPE_CHECKING:
     from invsvc_async.outcome import Outcome
@@ -23,7 +23,7 @@ def command(
         bool,
         typer.Option("--same-mode", help="My word that the credential has the intent's team and data mode."),
     ] = False,
-    story: Annotated[Path | None, typer.Option(help="Keep the story here, for `invsvc explain`.")] = None,
+    story: Story = None,
     json_: Json = False,
     profile: Profile = None,
     team: Team = None,

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path  # noqa: TC003 - typer reads the types
+import asyncio
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from invsvc_async.cli.loop import until_done
-from invsvc_async.cli.options import Json, Profile, Team, client_of
+from invsvc_async.cli.options import Json, Profile, Story, Team, client_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,14 +25,14 @@ def command(
     what: Annotated[str | None, typer.Argument(help="A write, such as webhooks.create.")] = None,
     words: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[ID | NAME=VALUE]...", help="Its id and arguments; NAME:=JSON for JSON."),
+        typer.Argument(metavar="ID | NAME=VALUE", help="Its id and arguments; NAME:=JSON for JSON."),
     ] = None,
     *,
     file: Annotated[
         typer.FileBinaryRead | None,
         typer.Option(help='One write: {"operation", "arguments", "key"}; - is stdin.'),
     ] = None,
-    story: Annotated[Path | None, typer.Option(help="Keep the story here, for `invsvc explain`.")] = None,
+    story: Story = None,
     json_: Json = False,
     profile: Profile = None,
     team: Team = None,
@@ -57,11 +57,16 @@ async def _send(
     what: str | None, words: Sequence[str], file: BinaryIO | None, profile: str | None, team: str | None
 ) -> Outcome[Any]:
     from invsvc_async.cli.outcomes import keep_open
+    from invsvc_async.cli.output import note
 
     async with client_of(profile, team) as client:
         write = _from_file(client, file) if file is not None else _from_words(client, what or "", words)
         try:
             return await write.outcome()
+        except asyncio.CancelledError:
+            if not client.unsettled:
+                note("interrupted; nothing is left open")
+            raise
         finally:
             keep_open(client)
 

@@ -104,9 +104,12 @@ class _Export:
         """Decide from where to go on."""
         note = _read_note(self.beside) if resume else None
         if note is None and not overwrite:
-            for there, why in ((self.beside, "an unfinished export: resume it"), (self.path, "in the way")):
+            for there, why in (
+                (self.beside, "is an unfinished export: resume it, or overwrite it"),
+                (self.path, "is there already: give another path, or overwrite it"),
+            ):
                 if there.exists():
-                    raise ConfigurationError(f"{there} is there, {why}, or overwrite it")
+                    raise ConfigurationError(f"{self.path} {why}")
         if note is not None and note.shape != self.shape:
             raise ConfigurationError(
                 f"{self.beside} belongs to an export of {note.shape}: go on with the same"

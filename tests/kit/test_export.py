@@ -211,7 +211,7 @@ async def test_target_that_is_there(client, tmp_path):
     target = tmp_path / "out.jsonl"
     target.write_text("precious")
 
-    with pytest.raises(ConfigurationError, match="in the way"):
+    with pytest.raises(ConfigurationError, match="give another path"):
         await export.invoices(client.invoices.egress(), target)
     assert target.read_text() == "precious"
 

@@ -1,0 +1,111 @@
+"""What is asked for wrongly: words that help, the exit code, and never a traceback."""
+
+from __future__ import annotations
+
+import signal
+import socket
+
+import pytest
+
+from tests.cli.conftest import ENVIRONMENT, child
+
+pytestmark = pytest.mark.usefixtures("here")
+
+HOOK = ("webhooks.create", "url=https://me.example/in", "events=invoice.created")
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        ("frobnicate", 2, "No such command"),
+        ("get", 2, "Missing argument"),
+        ("get nonsense x", 2, "nonsense: not one of journeys.get"),
+        ("get webhooks id=wh_1", 2, "takes no id; it takes webhook_id, team"),
+        ("get webhooks wh_1 wh_2", 2, "'wh_2': write name=value"),
+        ("get webhooks wh_nope", 1, "HTTP 404 resource_not_found"),
+        ("get journeys ../../x", 2, "is no id"),
+        ("get /users/../x", 2, "must stay below the base URL"),
+        ("get webhooks wh_1 --profile nope", 2, "there is no file invsvc.toml"),
+        ("list nonsense", 2, "not one of invoices.egress"),
+        ("list invoices.egress limit=1000", 2, "not from 1 to 100"),
+        ("list invoices.egress limit=few", 2, "'few' is no whole number"),
+        ("list invoices.egress created_after=yesterday", 2, "no ISO 8601"),
+        ("list invoices.egress --json --csv", 2, "choose one of"),
+        ("list invoices.egress --fields uuid,nope", 2, "nope: Invoice has uuid"),
+        ("list invoices.egress --resume zzz", 2, "is damaged"),
+        ("list webhooks --resume zzz", 2, "comes whole"),
+        ("write", 2, "give the operation"),
+        ("write webhooks.create", 2, "url: missing; events: missing"),
+        ("write webhooks.delete wh_1 --story nowhere/story.json", 2, "nowhere is no folder"),
+        ("settle nofile.json", 2, "does not exist"),
+        ("export webhooks", 2, "can be exported"),
+        ("export invoices --format xml", 2, "'xml' is none of"),
+        ("export invoices -o nowhere/x.csv", 1, "nowhere/x.csv: No such file or directory\n"),
+        ("listen", 2, "--accept-unsigned"),
+        ("serve --faults nonsense", 2, "is not among"),
+        ("conformance -- no-such-command", 2, "no-such-command: No such file"),
+    ],
+)
+def test_misuse(invsvc, words, code, said):
+    """A wrong word is named, on stderr alone."""
+    ran = invsvc(*words.split())
+
+    assert (ran.code, ran.out) == (code, "")
+    assert said in ran.err
+    assert "Traceback" not in ran.err
+
+
+def test_complaint_off_a_terminal(offline):
+    """Where nobody looks on, help and complaints are lines of text, without boxes."""
+    assert not set("╭│╰") & set(
+        offline("list", "--help").out + offline("batch", "--help").out + offline("get").err
+    )
+
+
+def test_complaint_on_a_terminal(offline, monkeypatch):
+    """On a terminal they are laid out."""
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+
+    assert "╭" in offline("list", "--help").out
+
+
+def test_debug_at_the_end(offline):
+    """--debug is taken wherever it stands, but for what is another program's."""
+    with pytest.raises(Exception, match="INVSVC_BASE_URL"):
+        offline("get", "webhooks", "wh_1", "--debug")
+
+    assert offline("conformance", "--", "no-such-command", "--debug").code == 2
+
+
+def test_story_that_cannot_be_kept(invsvc):
+    """The verdict is told all the same, with its exit code."""
+    ran = invsvc("write", *HOOK, "--story", "x" * 300)
+
+    assert (ran.code, ran.out[:7]) == (0, "APPLIED")
+    assert "the story was not kept" in ran.err
+
+
+def test_interruption_before_anything_was_sent(here):
+    """Ctrl-C in the read that goes before a write says that nothing is left open."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        keys = {"INVSVC_BASE_URL": f"http://127.0.0.1:{silent.getsockname()[1]}/v2", "INVSVC_API_KEY": "key"}
+        writing = child("write", *HOOK, env=ENVIRONMENT | keys)
+        with silent.accept()[0] as connection:
+            assert connection.recv(3) == b"GET"
+            writing.send_signal(signal.SIGINT)
+            out, err = writing.communicate(timeout=20)
+
+    assert (out, err) == ("", "interrupted; nothing is left open\n")
+    assert writing.returncode in (1, 130)  # older typer: 1
+
+
+def test_port_that_is_taken(offline):
+    """A failure of the machine's is told in the machine's words."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        ran = offline("serve", "--port", str(taken.getsockname()[1]))
+
+    assert ran.code == 1
+    assert "in use" in ran.err
+    assert "OSError" not in ran.err
