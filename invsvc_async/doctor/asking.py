@@ -4,6 +4,7 @@ Put one read to a deployment and take whatever it answers as a value; never rais
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
 import attrs
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from invsvc_async.session import View
 
 __all__ = ["Answer", "Ask", "Asker"]
+
+NO_QUERY: Mapping[str, str] = MappingProxyType({})
 
 
 @attrs.frozen(kw_only=True)
@@ -45,7 +48,7 @@ class Answer:
 
 
 class Ask(Protocol):
-    """Read the list of egress invoices with these query parameters."""
+    """Read one list with these query parameters."""
 
     async def __call__(self, query: Mapping[str, str]) -> Answer:
         """Read it once."""
@@ -63,9 +66,10 @@ class Asker:
         """Read a page of egress invoices with these parameters, by their wire names."""
         return await self.read(Request(operation=INVOICES_EGRESS, query=query))
 
-    async def path(self, path: str) -> Answer:
+    async def path(self, path: str, query: Mapping[str, str] = NO_QUERY) -> Answer:
         """Read any path."""
-        return await self.read(Request(operation=CLIENT_REQUEST, raw_path=path, method="GET"))
+        request = Request(operation=CLIENT_REQUEST, raw_path=path, method="GET", query=query)
+        return await self.read(request)
 
     async def read(self, request: Request) -> Answer:
         """Read, with the client's own retries."""
@@ -87,4 +91,5 @@ class Asker:
 
 
 def _objects(data: Any) -> list[dict[str, Any]]:  # Any: JSON as it came
+    data = data.get("data") if is_object(data) else data  # a listing within the payload
     return [dict(each) for each in data if is_object(each)] if isinstance(data, list) else []

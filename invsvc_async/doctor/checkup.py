@@ -6,12 +6,13 @@ from __future__ import annotations
 
 import statistics
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 import attrs
 
-from invsvc_async.doctor.asking import Answer, Asker
-from invsvc_async.doctor.names import Named, find_names
+from invsvc_async.doctor.asking import Answer, Ask, Asker
+from invsvc_async.doctor.names import IMPORTS, Named, find_names
 from invsvc_async.operations import WEBHOOKS_HEALTH
 from invsvc_async.session import Request
 
@@ -36,6 +37,13 @@ class Finding:
     question: str
     answer: str
     good: bool | None
+
+
+_NO_IMPORTS = Finding(
+    question="parameters of the table-database listing",
+    answer="it cannot be read: that takes a person's token, with authority in the team",
+    good=None,
+)
 
 
 @attrs.frozen(kw_only=True)
@@ -75,8 +83,10 @@ async def examine(
         return Checkup(findings=findings, names=[], journey_reads=None, reads=0)
     list_ = await asker.invoices({})
     findings.append(_accepted(list_))
-    findings += await _of_credential(asker, list_)
+    imports = await _imports(asker, list_)
+    findings += await _of_credential(asker, list_, is_person=imports is not None)
     names = await find_names(asker.invoices) if list_.status == 200 else []
+    names += await find_names(imports, IMPORTS) if imports else []
     there, finding = await _journey(asker, journey)
     findings += [finding, _clock(asker.view, wall), _speed(asker)]
     return Checkup(findings=findings, names=names, journey_reads=there, reads=len(asker.seconds))
@@ -101,7 +111,14 @@ def _accepted(answer: Answer) -> Finding:
     return Finding(question=question, answer=said, good=False)
 
 
-async def _of_credential(asker: Asker, list_: Answer) -> list[Finding]:
+async def _imports(asker: Asker, list_: Answer) -> Ask | None:
+    """Give the listing of the table-database provider, if this credential may read it: only a person may."""
+    team = asker.view.team or list_.item("team")
+    ask = partial(asker.path, f"/teams/{team}/integrations/dbtable/webhooks")
+    return ask if isinstance(team, str) and (await ask()).status == 200 else None
+
+
+async def _of_credential(asker: Asker, list_: Answer, *, is_person: bool) -> list[Finding]:
     """Tell kind and mode: the kind is the caller's word, checked by its form and by what it may read."""
     credential = asker.view.session.credential
     token = (await credential.header()).removeprefix("Bearer ")
@@ -109,17 +126,14 @@ async def _of_credential(asker: Asker, list_: Answer) -> list[Finding]:
     answer, good = f"given as {_KINDS[credential.kind]}, {form}", True
     if credential.kind == "api_key" and token.count(".") != 2:
         answer, good = f"{answer}, which every API key has: perhaps INVSVC_OAUTH_TOKEN", False
-    team = asker.view.team or list_.item("team")
-    if isinstance(team, str):
-        person = (await asker.path(f"/teams/{team}/integrations/dbtable/webhooks")).status == 200
-        if person != (credential.kind == "person_token"):
-            answer += "; reads what only a person may: INVSVC_PERSON_TOKEN" if person else ""
-            good = good and not person
+    if is_person and credential.kind != "person_token":
+        answer, good = f"{answer}; reads what only a person may: INVSVC_PERSON_TOKEN", False
     mode = list_.item("livemode")
     shown = {True: "live", False: "test"}.get(mode, "no invoice shows it")
     return [
         Finding(question="kind of credential", answer=answer, good=good),
         Finding(question="data mode", answer=shown, good=None if mode is None else True),
+        *([] if is_person else [_NO_IMPORTS]),
     ]
 
 

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Final, Literal
 import attrs
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Mapping
 
     from invsvc_async.doctor.asking import Answer, Ask
 
-__all__ = ["CANDIDATES", "Named", "find_names"]
+__all__ = ["CANDIDATES", "IMPORTS", "Named", "find_names"]
 
 Sign = Literal["shown", "refused", "accepted", "ignored", "unclear"]
 
@@ -31,14 +31,19 @@ CANDIDATES: Final[dict[str, tuple[str, ...]]] = {
     "client_tax_id": ("client_tax_id", "clientTaxId", "tax_id", "rfc"),
     "page": ("page", "page_number", "pageNumber"),
 }
+IMPORTS: Final[dict[str, tuple[str, ...]]] = {  # of the table-database listing
+    "dbtable_limit": CANDIDATES["limit"],
+    "dbtable_state": ("state", "status", "mapping_state", "filter"),
+}
 _STRANGE: Final = "invsvc_doctor"  # a name that no service knows
 _SENSELESS: Final = {
     "limit": "0", "cursor": "%", "order_by": _STRANGE, "order": _STRANGE, "created_after": _STRANGE,
-    "created_before": _STRANGE, "page": "0",
+    "created_before": _STRANGE, "page": "0", "dbtable_limit": "0", "dbtable_state": _STRANGE,
 }  # fmt: skip
 _SENSIBLE: Final = {
     "limit": "1", "order_by": "timestamp", "order": "asc", "created_after": "0",
     "created_before": "4102444800000", "client_id": "none", "client_tax_id": "none", "page": "1",
+    "dbtable_limit": "1", "dbtable_state": "active",
 }  # fmt: skip
 _NOTHING: Final = {  # values for which the list must be empty; times in ms: the year 2100, and 2001
     "created_after": "4102444800000", "created_before": "1000000000000", "client_id": _STRANGE,
@@ -76,30 +81,30 @@ class _Ward:
     limit: str | None = None
 
 
-async def find_names(ask: Ask) -> list[Named]:
-    """Ask for every parameter in turn: about twenty reads where the assumed names are right."""
+async def find_names(ask: Ask, candidates: Mapping[str, tuple[str, ...]] = CANDIDATES) -> list[Named]:
+    """Ask for each of *candidates* in turn: about twenty reads where the assumed names are right."""
     plain = await ask({})
     if plain.status != 200:
         why = f"the list answered {plain.status or 'nothing'}: {plain.error}"
-        return [Named(role=role, name=None, certain=False, why=why) for role in CANDIDATES]
+        return [Named(role=role, name=None, certain=False, why=why) for role in candidates]
     ward = _Ward(ask, plain, (await ask({_STRANGE: "1"})).status == 400)
     found: list[Named] = []
-    for role in CANDIDATES:
-        named = await _find(ward, role)
+    for role, names in candidates.items():
+        named = await _find(ward, role, names)
         found.append(named)
         if role == "limit":
             ward = attrs.evolve(ward, limit=named.name)
     return found
 
 
-async def _find(ward: _Ward, role: str) -> Named:
+async def _find(ward: _Ward, role: str, names: tuple[str, ...]) -> Named:
     unclear = False
-    for name in CANDIDATES[role]:
+    for name in names:
         sign = await _sign(ward, role, name)
         if sign in _WORDS:
             return Named(role=role, name=name, certain=True, why=_WORDS[sign])
         unclear = unclear or sign == "unclear"
-    tried = ", ".join(CANDIDATES[role])
+    tried = ", ".join(names)
     why = "too few records to see an effect" if unclear else f"none of {tried} has an effect"
     return Named(role=role, name=None, certain=not unclear, why=why)
 
@@ -161,5 +166,5 @@ async def _sorted(ward: _Ward, name: str) -> Sign:
 
 
 _EFFECTS: Final[dict[str, Callable[[_Ward, str], Awaitable[Sign]]]] = {
-    "limit": _limited, "cursor": _followed, "order": _turned, "order_by": _sorted,
+    "limit": _limited, "dbtable_limit": _limited, "cursor": _followed, "order": _turned, "order_by": _sorted,
 }  # fmt: skip

@@ -55,6 +55,27 @@ async def test_names_that_nobody_knows():
     assert (told["limit"], told["order"], told["created_after"]) == (None, None, None)
 
 
+@pytest.mark.parametrize(
+    "names", [{}, {"dbtable_limit": "pageSize", "dbtable_state": "status"}], ids=["assumed", "others"]
+)
+async def test_names_of_the_table_database_listing(names):
+    """With a person's token, which may read that listing, its parameters are found as well."""
+    async with Simulator(names=names) as service:
+        found = await examined(service, credential=PersonToken(service.person_token))
+
+    told = {each.role: each.name for each in found.names if each.certain}
+    assert (told["dbtable_limit"], told["dbtable_state"]) == tuple(names.values() or ("limit", "state"))
+
+
+async def test_table_database_listing_that_cannot_be_read():
+    """With an API key its parameters are not asked for, and that is said."""
+    async with Simulator() as service:
+        found = await examined(service)
+
+    assert answer(found, "parameters of the table-database listing").good is None
+    assert not any(each.role.startswith("dbtable") for each in found.names)
+
+
 def asking(*, records=3, refuses_unknown=False):
     """Be a service that knows `limit`, `order` and `created_after`, checks no value, and holds *records*."""
     known = {"limit", "order", "created_after"}
