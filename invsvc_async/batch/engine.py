@@ -50,6 +50,8 @@ class Engine:
         self._tasks: set[asyncio.Task[None]] = set()
         self._finished: deque[Item] = deque()
         self._changed = asyncio.Event()
+        self.hungry: asyncio.Event = asyncio.Event()  # more could be under way
+        self.hungry.set()
         self._stopped = False
         self.held: dict[str, Item] = {}
         self._failure: BaseException | None = None
@@ -97,8 +99,7 @@ class Engine:
         while True:
             if self._finished:
                 item = self._finished.popleft()
-                del self.held[item.key]
-                self._changed.set()
+                self._let_go(item)
                 assert item.result is not None
                 return item.result
             if self._failure is not None or self.is_over:
@@ -115,10 +116,13 @@ class Engine:
         """Whether nothing is under way and nothing will be."""
         return not self._tasks and (self._stopped or (self.complete and not self.held))
 
-    @property
-    def is_hungry(self) -> bool:
-        """Whether there is less ready than could be sending."""
-        return not self._stopped and len(self._ready) < self._slots.free
+    def _tell_hunger(self) -> None:
+        """Tell whether less is ready than there are places, so that more comes before one is idle."""
+        places = self._slots.free + self._slots.in_use
+        if len(self._ready) < places and len(self.held) < self._most and not self._stopped:
+            self.hungry.set()
+        else:
+            self.hungry.clear()
 
     def share_pace(self, part: float) -> None:
         """Send at *part* of the pace: others have the rest of it."""
@@ -152,17 +156,17 @@ class Engine:
     # --- running
 
     def _fill(self) -> None:
-        """Begin what there is a place for; what was sent before needs none, for it is read about first."""
-        while self._ready and not self._stopped:
-            item = self._ready[0]
-            if not item.in_doubt:
-                if not self._slots.take():
-                    return
-                item.in_slot = True
-            self._ready.popleft()
-            task = self._loop.create_task(self._run(item))
+        """Begin what there is a place for."""
+        while self._ready and not self._stopped and self._has_place(self._ready[0]):
+            task = self._loop.create_task(self._run(self._ready.popleft()))
             self._tasks.add(task)
             task.add_done_callback(self._ended)
+        self._tell_hunger()
+
+    def _has_place(self, item: Item) -> bool:
+        """Take a place for *item*; what was sent before needs none, for it is read about first."""
+        item.in_slot = not item.in_doubt and self._slots.take()
+        return item.in_slot or item.in_doubt
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
@@ -175,8 +179,8 @@ class Engine:
             self._finished.append(item)
             if outcome.verdict is Verdict.UNKNOWN:
                 wait = (outcome.evidence.window_until or 0.0) - self._clock.now()
-        except LostChunkError:
-            self._drop(item)
+        except LostChunkError:  # another worker does it now
+            self._let_go(item)
         except Exception as error:  # noqa: BLE001 - whatever it is, who waits is told
             self.fail(error)
         finally:
@@ -185,10 +189,11 @@ class Engine:
                 item.on_end()
             self._next_in_line(item, wait)
 
-    def _drop(self, item: Item) -> None:
-        """Forget what another worker does now."""
+    def _let_go(self, item: Item) -> None:
+        """Forget *item*, which makes room for another."""
         del self.held[item.key]
         self._changed.set()
+        self._tell_hunger()
 
     async def _outcome(self, item: Item) -> Outcome[Any]:  # Any: of any operation
         if item.write is not None:

@@ -47,11 +47,6 @@ class Chunks:
         self._silence = timedelta(seconds=silence)
         self._me: Any = uuid4()
 
-    async def install(self) -> None:
-        """Make its tables, where there are none."""
-        if not await self._queries.schema_is_installed():
-            await self._queries.install(create_schema=False)
-
     async def give(self, connection: Any, chunk: int) -> None:  # Any: asyncpg's
         """Put *chunk* in the queue, in the transaction that *connection* is in."""
         await Queries(AsyncpgDriver(connection)).enqueue(_NAME, str(chunk).encode())

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import aclosing, suppress
 from functools import partial
+from itertools import count
 from typing import TYPE_CHECKING, cast
 from uuid import uuid4
 
@@ -17,8 +18,8 @@ import attrs
 
 from invsvc_async.batch.entries import Entry, LostChunkError, State
 from invsvc_async.batch.intake import Intake, chunks
+from invsvc_async.batch.ownership import ChunkStore, token_of
 from invsvc_async.batch.pack import pack
-from invsvc_async.batch.postgres import ChunkStore, PostgresBatch
 from invsvc_async.batch.run import Run
 from invsvc_async.errors import JournalError
 
@@ -28,10 +29,12 @@ if TYPE_CHECKING:
     from invsvc_async.batch.handing import Handed
     from invsvc_async.batch.intake import Writes
     from invsvc_async.batch.items import Item
+    from invsvc_async.batch.postgres import PostgresBatch
 
 __all__ = ["SharedRun"]
 
-CHUNK = 200  # writes handed out together
+MOST, LEAST = 200, 20  # writes handed out together
+ROUNDS = 8  # writes for each place in a chunk, between those bounds: the last chunk is one worker's alone
 AHEAD = 40  # chunks that may wait in the queue before the input is held up
 _POLL = 0.2  # s between looks for work
 _BEATS = 4  # signs of life in the time after which a silent worker counts as dead
@@ -44,6 +47,7 @@ class _Work:
 
     handed: Handed
     store: ChunkStore
+    sender_gone: bool  # whoever had it before is provably done with it
     open: int = 0  # items under way
     ended: asyncio.Event = attrs.field(factory=asyncio.Event)
 
@@ -61,8 +65,11 @@ class SharedRun(Run):
         self._entries = cast("PostgresBatch", batch.entries)
         self._lasting = lasting
         self._clock = batch.client._view.session.clock  # noqa: SLF001 - one package
+        self._name = uuid4().hex
+        self._numbers = count(1)
         self._work: dict[str, _Work] = {}  # by token
-        self._given = False  # the input is handed out
+        self._given = asyncio.Event()  # the input is handed out, or a chunk more of it
+        self._giving = True
         self._beating: asyncio.Task[None] | None = None
 
     async def stop(self, grace: float) -> None:
@@ -71,23 +78,24 @@ class SharedRun(Run):
         if self._beating is not None:
             self._beating.cancel()
         work, self._work = self._work, {}
-        if work:
-            await self._entries.idle()
-            with suppress(
-                JournalError
-            ):  # without the database, they are taken over once this worker is silent
-                await self._entries.release(list(work))
-                for each in work.values():
+        if not work:
+            return
+        await self._entries.idle()
+        with suppress(JournalError):  # without the database, they are taken over once this worker is silent
+            ours = await self._entries.release(list(work))
+            for each in work.values():
+                if each.store.chunk in ours:
                     await self._entries.steadily(partial(self._entries.chunks.give_back, each.handed))
 
     async def _feed_all(self, engine: Engine) -> None:
-        self._beating = asyncio.create_task(self._beat())
+        self._beating = asyncio.create_task(self._beat(engine))
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._give())
                 await self._take(engine, group)
-        except ExceptionGroup as errors:
-            raise errors.exceptions[0] from None
+        except ExceptionGroup as several:  # the first ended the others
+            first = several.exceptions[0]
+            raise first from first.__cause__
 
     # --- handing the input out
 
@@ -99,14 +107,17 @@ class SharedRun(Run):
         # The items made here only become entries; they are run as what is handed back.
         nowhere = ChunkStore(entries, 0, "", 0.0, self._clock)
         intake = self._intake = Intake(entries, nowhere, session, held, run, tag=batch.tag, on_secret=None)
-        async with aclosing(chunks(self._writes, batch.client, at_once=CHUNK)) as source:
+        size = min(MOST, max(LEAST, ROUNDS * batch.concurrency))
+        async with aclosing(chunks(self._writes, batch.client, at_once=size)) as source:
             async for writes in source:
                 fresh = await intake.take(writes)
                 if fresh:
                     await entries.hand_out([(self._entry(item), item.thing) for item in fresh])
+                    self._given.set()
                 while await entries.open_chunks() > AHEAD:  # noqa: ASYNC110 - nothing tells
                     await asyncio.sleep(_POLL)
-        self._given = True
+        self._giving = False
+        self._given.set()
 
     def _entry(self, item: Item) -> Entry:
         assert item.write is not None
@@ -120,40 +131,74 @@ class SharedRun(Run):
     # --- working
 
     async def _take(self, engine: Engine, group: asyncio.TaskGroup) -> None:
+        """Take chunks up, one after the other, as the engine runs out of what it could send."""
         while True:
-            queue = self._entries.chunks
-            handed = await self._entries.steadily(queue.take) if engine.is_hungry else None
-            if handed is not None:
-                group.create_task(self._do(engine, handed))
-            elif (
-                self._given and not self._work and not self._lasting and not await self._entries.open_chunks()
-            ):
+            await engine.hungry.wait()
+            self._given.clear()
+            work = await self._next()
+            if work is not None:
+                await self._add(engine, work)
+                group.create_task(self._end_chunk(engine, work))
+            elif await self._all_is_done():
                 return
             else:
-                await asyncio.sleep(_POLL)
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._given.wait(), _POLL)
 
-    async def _do(self, engine: Engine, handed: Handed) -> None:
-        """Do one chunk to its end, or until it is another worker's."""
-        now, token = self._clock.now(), uuid4().hex
-        done, free = await self._entries.take(handed.chunk, token)
-        until = now + _LEASE * self._entries.settings.silence
-        store = ChunkStore(self._entries, handed.chunk, token, until, self._clock)
-        work = self._work[token] = _Work(handed, store)
-        with suppress(LostChunkError):
-            while not done:
-                await self._do_all(engine, work, sender_gone=free)
-                done = await self._entries.close_chunk(handed.chunk, token)
-            await self._entries.steadily(partial(self._entries.chunks.end, handed))
-        self._work.pop(token, None)
+    async def _all_is_done(self) -> bool:
+        if self._giving or self._work or self._lasting:
+            return False
+        return not await self._entries.open_chunks()
 
-    async def _do_all(self, engine: Engine, work: _Work, *, sender_gone: bool) -> None:
-        for entry in await self._entries.of_chunk(work.store.chunk, 0):
+    async def _next(self) -> _Work | None:
+        """Become the owner of the next chunk in the queue, if there is one."""
+        entries, alone = self._entries, not self._work
+        handed, until = await entries.steadily(self._be_handed)
+        if handed is None or self._has(handed.chunk):
+            return None
+        token = token_of(self._name, next(self._numbers))
+        done, free = await entries.take(handed.chunk, token)
+        if done:
+            await entries.steadily(partial(entries.chunks.end, handed))
+            self._given.set()  # look again at once
+            return None
+        work = _Work(handed, ChunkStore(entries, handed.chunk, token, until, self._clock), free)
+        self._work[token] = work
+        if alone and self._batch.rate is not None:
+            await self._join(token)
+        return work
+
+    async def _be_handed(self) -> tuple[Handed | None, float]:
+        """Ask the queue; gives until when this worker may trust in what it is handed, too."""
+        until = self._clock.now() + _LEASE * self._entries.settings.silence
+        return await self._entries.chunks.take(), until
+
+    def _has(self, chunk: int) -> bool:
+        """Tell whether *chunk* is in work here: one is handed out again when a sign of life was late."""
+        return any(work.store.chunk == chunk for work in self._work.values())
+
+    async def _add(self, engine: Engine, work: _Work) -> None:
+        """Add what is open of a chunk to what is under way."""
+        for entry in await self._entries.of_chunk(work.store.chunk):
             item = self._item(entry, work.store)
-            item.lease, item.sender_gone = work.store, sender_gone
-            item.on_end = lambda: self._ended(work)
+            item.lease, item.sender_gone = work.store, work.sender_gone
+            item.on_end = partial(self._ended, work)
             await engine.room()
             work.open += 1
             engine.add(item)
+
+    async def _end_chunk(self, engine: Engine, work: _Work) -> None:
+        """See one chunk to its end, or until it is another worker's."""
+        with suppress(LostChunkError):
+            await self._emptied(work)
+            while not await self._entries.close_chunk(work.store.chunk, work.store.token):
+                await self._add(engine, work)  # more of its things was handed out meanwhile
+                await self._emptied(work)
+            await self._entries.steadily(partial(self._entries.chunks.end, work.handed))
+        self._work.pop(work.store.token, None)
+        self._given.set()
+
+    async def _emptied(self, work: _Work) -> None:
         while work.open:
             work.ended.clear()
             await work.ended.wait()
@@ -162,21 +207,37 @@ class SharedRun(Run):
         work.open -= 1
         work.ended.set()
 
-    async def _beat(self) -> None:
-        """Give signs of life, learn which chunks are still this worker's, and take its part of the pace."""
-        silence = self._entries.settings.silence
-        while True:
-            await asyncio.sleep(silence / _BEATS)
-            work = dict(self._work)
-            if not work:
-                continue
-            now = self._clock.now()
-            with suppress(JournalError):
-                mine, everywhere = await self._entries.owned(list(work))
-                alive = [each.handed for token, each in work.items() if token in mine]
-                await self._entries.steadily(partial(self._entries.chunks.beat, alive))
-                for token, each in work.items():
-                    each.store.lost = token not in mine
-                    each.store.until = now if each.store.lost else now + _LEASE * silence
-                if self._engine is not None and everywhere:
-                    self._engine.share_pace(len(mine) / everywhere)
+    # --- being alive
+
+    async def _beat(self, engine: Engine) -> None:
+        """Give signs of life until stopped; without them nothing may be sent, so to fail ends the run."""
+        try:
+            while True:
+                await asyncio.sleep(self._entries.settings.silence / _BEATS)
+                with suppress(JournalError):
+                    await self._say_alive(engine)
+        except Exception as error:  # noqa: BLE001 - whatever it is, who waits is told
+            engine.fail(error)
+
+    async def _say_alive(self, engine: Engine) -> None:
+        """Learn which chunks are still this worker's, say that it is alive, and take its part of the pace."""
+        work = dict(self._work)
+        if not work:
+            return
+        now = self._clock.now()
+        mine, workers = await self._entries.owned(list(work))
+        alive = [each.handed for token, each in work.items() if token in mine]
+        await self._entries.steadily(partial(self._entries.chunks.beat, alive))
+        for token, each in work.items():
+            each.store.lost = token not in mine
+            each.store.until = now if each.store.lost else now + _LEASE * self._entries.settings.silence
+        if mine:
+            engine.share_pace(1 / workers)
+
+    async def _join(self, token: str) -> None:
+        """Send nothing until those that are at work have seen this one, and left it its part of the pace."""
+        _, workers = await self._entries.owned([token])
+        if workers > 1:
+            await asyncio.sleep(2 * self._entries.settings.silence / _BEATS)
+        assert self._engine is not None
+        self._engine.share_pace(1 / workers)

@@ -12,7 +12,7 @@ import pytest
 
 from invsvc_async import ConfigurationError, JournalError, Verdict
 from invsvc_async.batch import Batch
-from invsvc_async.batch.postgres import Settings
+from invsvc_async.batch.database import Settings
 from invsvc_async.simulator import Simulator
 from tests.batch.database import database
 from tests.batch.killing import FAULTS, kill_often, running, seed, verdicts_of, violations

@@ -1,0 +1,227 @@
+"""
+Let one worker at a time own a chunk of entries; never let two write one entry.
+
+The protocol, all of it: whoever takes a chunk puts a token of its own on it, under a lock on the chunk's row.
+Whatever is stored of an entry is compared with the token under that lock, so from the moment of a take-over
+on nothing of the owner before is stored; and nothing is sent that is not stored as ``sending`` first.  So the
+new owner, which reads the entries after it took the chunk, sees every send that the owner before has made or
+can still make, and settles it before it sends.  It waits as long as such a send may run, for one stored
+right before may begin right after.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from invsvc_async.batch.database import Database
+from invsvc_async.batch.entries import Entry, LostChunkError
+from invsvc_async.batch.pack import Commons
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from invsvc_async.clock import Clock
+
+__all__ = ["ChunkStore", "OwnedEntries"]
+
+_STORE = """
+WITH given AS (
+    SELECT * FROM unnest($1::text[], $2::bigint[], $3::text[], $4::smallint[], $5::text[], $6::bigint[],
+        $7::text[], $8::text[], $9::text[], $10::bigint[])
+    AS t (key, chunk, token, state, verdict, common, intent, outcome, claim, done_at)
+), owned AS MATERIALIZED (SELECT id, owner FROM chunks WHERE id = ANY ($2) ORDER BY id FOR SHARE)
+UPDATE entries e SET state = g.state, verdict = g.verdict, common = g.common, intent = g.intent,
+    outcome = g.outcome, claim = g.claim, done_at = g.done_at
+FROM given g JOIN owned o ON o.id = g.chunk AND o.owner = g.token
+WHERE e.key = g.key AND e.chunk = g.chunk RETURNING e.key
+"""
+_STORED = ("state", "verdict", "common", "intent", "outcome", "claim", "done_at")
+_PAUSE = 0.2  # s between looks whether a lease is valid again
+
+
+@attrs.define(eq=False)
+class _Given:
+    """An entry that is to be stored, if *chunk* is still *token*'s."""
+
+    entry: Entry
+    chunk: int
+    token: str
+    done: asyncio.Future[None]
+
+
+class OwnedEntries(Database):
+    """Entries in chunks, and who owns which."""
+
+    def __init__(self, address: str) -> None:
+        super().__init__(address)
+        self.commons: Commons = Commons(shared=True)
+        self._stored_commons: set[int] = set()
+        self._pending: dict[str, _Given] = {}
+        self._flushing: asyncio.Task[None] | None = None
+
+    async def aclose(self) -> None:
+        """Store what is pending, and disconnect."""
+        await self.idle()
+        await super().aclose()
+
+    # --- what a worker stores
+
+    def put(self, entry: Entry, chunk: int, token: str) -> asyncio.Future[None]:
+        """Store *entry* if its chunk is still *token*'s; the future fails with LostChunkError if not."""
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        before = self._pending.get(entry.key)
+        self._pending[entry.key] = _Given(entry, chunk, token, done)
+        if before is not None:  # replaced before it was stored: what came later counts
+            done.add_done_callback(lambda later: _follow(before.done, later))
+        if self._flushing is None:
+            self._flushing = asyncio.create_task(self._flush())
+        return done
+
+    async def idle(self) -> None:
+        """Wait until all that was put is stored."""
+        while self._flushing is not None:
+            await asyncio.wait([self._flushing])
+
+    async def _flush(self) -> None:
+        """Store what is pending in one statement, and what came meanwhile in the next."""
+        try:
+            while self._pending:
+                pending, self._pending = self._pending, {}
+                try:
+                    kept = await self._store(list(pending.values()))
+                except Exception as error:  # noqa: BLE001 - whatever it is, who waits is told
+                    for given in pending.values():
+                        _settle(given.done, error)
+                    continue
+                for key, given in pending.items():
+                    lost = f"entry {key!r} is another worker's now"
+                    _settle(given.done, None if key in kept else LostChunkError(lost))
+        finally:
+            self._flushing = None
+
+    async def _store(self, given: list[_Given]) -> set[str]:
+        await self._store_commons()
+        columns: list[list[Any]] = [
+            [each.entry.key for each in given], [each.chunk for each in given], [each.token for each in given]
+        ]  # fmt: skip
+        columns += [[getattr(each.entry, name) for each in given] for name in _STORED]
+        return {row["key"] for row in await self.fetch(_STORE, *columns)}
+
+    async def _store_commons(self) -> None:
+        fresh = [number for number in self.commons.texts if number not in self._stored_commons]
+        if fresh:
+            await self.fetch(
+                "INSERT INTO commons SELECT * FROM unnest($1::bigint[], $2::text[]) ON CONFLICT DO NOTHING",
+                fresh,
+                [self.commons.texts[number] for number in fresh],
+            )
+            self._stored_commons.update(fresh)
+
+    # --- chunks
+
+    async def take(self, chunk: int, token: str) -> tuple[bool, bool]:
+        """Become the owner of *chunk*; tells whether it is done already, and whether nobody held it."""
+
+        async def take(connection: Any) -> tuple[bool, bool]:
+            row = await connection.fetchrow("SELECT owner, done FROM chunks WHERE id = $1 FOR UPDATE", chunk)
+            if not row["done"]:
+                await connection.execute("UPDATE chunks SET owner = $2 WHERE id = $1", chunk, token)
+            return row["done"], row["owner"] in (None, token)
+
+        return await self.ask(take)
+
+    async def owned(self, tokens: Sequence[str]) -> tuple[set[str], int]:
+        """Tell which of *tokens* still own their chunks, and how many workers have chunks in work."""
+        rows = await self.fetch("SELECT owner FROM chunks WHERE NOT done AND owner IS NOT NULL")
+        owners = {row["owner"] for row in rows}
+        return owners & set(tokens), len({worker_of(owner) for owner in owners})
+
+    async def close_chunk(self, chunk: int, token: str) -> bool:
+        """Note that *chunk* is done, unless something of it is open."""
+
+        async def close(connection: Any) -> bool:
+            row = await connection.fetchrow("SELECT owner, done FROM chunks WHERE id = $1 FOR UPDATE", chunk)
+            if row["done"]:
+                return True
+            if row["owner"] != token:
+                raise LostChunkError(f"chunk {chunk} is another worker's now")
+            if await connection.fetchval(
+                "SELECT 1 FROM entries WHERE chunk = $1 AND done_at IS NULL LIMIT 1", chunk
+            ):
+                return False
+            await connection.execute("UPDATE chunks SET done = true, owner = NULL WHERE id = $1", chunk)
+            return True
+
+        return await self.ask(close)
+
+    async def release(self, tokens: Sequence[str]) -> set[int]:
+        """Give chunks up whose sends have all ended; tells which ones were still owned."""
+        text = "UPDATE chunks SET owner = NULL WHERE owner = ANY ($1) RETURNING id"
+        return {row["id"] for row in await self.fetch(text, list(tokens))}
+
+    async def open_chunks(self) -> int:
+        """Count the chunks that are not done."""
+        return int((await self.fetch("SELECT count(*) FROM chunks WHERE NOT done"))[0][0])
+
+
+@attrs.define(eq=False)
+class ChunkStore:
+    """
+    The entries of one chunk, as long as *token* owns it.
+
+    ``until`` is the end of the lease, by the client's clock.
+    """
+
+    entries: OwnedEntries
+    chunk: int
+    token: str
+    until: float
+    clock: Clock
+    lost: bool = False
+
+    async def hold(self) -> None:
+        """Wait until the lease is valid: this worker may only be late to say that it is alive."""
+        while self.clock.now() > self.until:
+            if self.lost:
+                raise LostChunkError(f"chunk {self.chunk} is another worker's now")
+            await self.clock.sleep(_PAUSE)
+
+    @property
+    def commons(self) -> Commons:
+        """The common parts of intents."""
+        return self.entries.commons
+
+    def put(self, entry: Entry) -> asyncio.Future[None]:
+        """Store *entry* if the chunk is still owned."""
+        return self.entries.put(entry, self.chunk, self.token)
+
+    def shelve(self, entry: Entry) -> None:
+        """Store *entry* without waiting and without fail."""
+        self.put(entry)
+
+
+def token_of(worker: str, number: int) -> str:
+    """Make the token of the *number*-th chunk that *worker* takes."""
+    return f"{worker}.{number}"
+
+
+def worker_of(token: str) -> str:
+    """Tell whose token it is."""
+    return token.partition(".")[0]
+
+
+def _settle(done: asyncio.Future[None], error: BaseException | None) -> None:
+    if done.done():
+        return
+    if error is None:
+        done.set_result(None)
+    else:
+        done.set_exception(error)
+        done.exception()  # seen: who waits for it may have been cancelled
+
+
+def _follow(earlier: asyncio.Future[None], later: asyncio.Future[None]) -> None:
+    _settle(earlier, None if later.cancelled() else later.exception())
