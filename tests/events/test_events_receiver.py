@@ -15,6 +15,7 @@ from tests.events.bodies import (
     SECRET,
     SHARED,
     SIGNED_TYPES,
+    VERSIONS,
     encoded,
     headers_of,
     signature,
@@ -60,8 +61,7 @@ async def eventually(holds) -> None:
             await asyncio.sleep(0.001)
 
 
-MAKERS = {"v1": v1, "v1.1": v11, "v2": v2}
-RESOURCES = [(name, version) for name in RESOURCE_TYPES for version in MAKERS]
+RESOURCES = [(name, version) for name in RESOURCE_TYPES for version in VERSIONS]
 CASES = [*RESOURCES, *((name, "signed") for name in SIGNED_TYPES)]
 
 
@@ -74,7 +74,7 @@ async def test_delivery_of_every_kind(
 ) -> None:
     """Every type, version, signed or not, test or not, gets its own answer, and reaches its own handler."""
     service = Service()
-    make = signed_body if version == "signed" else MAKERS[version]
+    make = signed_body if version == "signed" else VERSIONS[version]
     body = make(name, test=True) if test else make(name)
 
     receipt = await service.deliver(body, signed=signed, shared=shared, test=test)
