@@ -2,30 +2,40 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
-from tests.hardening.audit import judged
+from tests.hardening.audit import SKIPPED, judged
+
+SOUND = {"name": "attrs", "version": "25.1.0", "vulns": []}
+HOLED = {"name": "aiohttp", "version": "3.8.0", "vulns": [{"id": "PYSEC-1", "fix_versions": ["3.8.1"]}]}
+UNKNOWN = {"name": "invsvc-async", "skip_reason": "Dependency not found on PyPI"}
+CUT_OFF = "requests.exceptions.ConnectionError: HTTPSConnectionPool: Max retries exceeded"
+
+
+def listing(*dependencies):
+    return json.dumps({"dependencies": dependencies, "fixes": []})
 
 
 @pytest.mark.parametrize(
-    ("code", "said", "passes", "words"),
+    ("code", "printed", "complained", "ended", "words"),
     [
-        (0, "No known vulnerabilities found", True, "PASS"),
-        (1, "Found 2 known vulnerabilities in 1 package", False, "FAIL: there are"),
-        (1, "Found 1 known vulnerability in 1 package\nConnectionError", False, "FAIL: there are"),
-        (
-            1,
-            "requests.exceptions.ConnectionError: HTTPSConnectionPool: Max retries exceeded",
-            True,
-            "SKIPPED",
-        ),
-        (1, "No module named pip_audit", False, "FAIL: pip-audit did not"),
-        (2, "usage: pip-audit", False, "FAIL: pip-audit did not"),
+        (0, listing(SOUND, UNKNOWN), "", 0, "PASS: 1 looked up, no known vulnerability; not looked up: invsvc-async"),
+        (1, listing(SOUND, HOLED), "", 1, "aiohttp 3.8.0: PYSEC-1 (mended in 3.8.1)\nFAIL: 1 of 2 have"),
+        (1, listing(HOLED), CUT_OFF, 1, "aiohttp 3.8.0"),
+        (0, listing(UNKNOWN, UNKNOWN), "", SKIPPED, "SKIPPED: the index knows none of the 2"),
+        (0, listing(), "", SKIPPED, "SKIPPED: the index knows none"),
+        (1, "", CUT_OFF, SKIPPED, "SKIPPED: there is no network"),
+        (1, "", "No module named pip_audit", 1, "FAIL: pip-audit did not"),
+        (2, "usage: pip-audit", "", 1, "FAIL: pip-audit did not"),
+        (1, listing(SOUND), "a reason", 1, "FAIL: pip-audit ended with 1: a reason"),
     ],
-    ids=["clean", "two", "one, then cut off", "no network", "not installed", "misused"],
-)
-def test_audit_that_ended(code, said, passes, words):
-    """Only a clean bill, or nobody to ask, passes; and the latter is said in words."""
-    status, told = judged(code, said)
+    ids=["clean", "holed", "holed, then cut off", "unknown", "empty", "no network", "missing", "misused", "broken"],
+)  # fmt: skip
+def test_audit_that_ended(code, printed, complained, ended, words):
+    """It passes only where something was looked up; where nothing was, it is skipped in words."""
+    status, told = judged(code, printed, complained)
 
-    assert (status == 0, told.startswith(words)) == (passes, True)
+    assert status == ended
+    assert told.startswith(words)
