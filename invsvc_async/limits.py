@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from itertools import count
-from math import inf, sqrt
-from typing import Literal, TypeAlias
+from math import exp, inf, log
+from typing import Literal, NamedTuple, TypeAlias
 
 __all__ = ["Knee", "Lane", "Limiter"]
 
@@ -24,8 +24,9 @@ class Limiter:
     def __init__(self, total: int) -> None:
         self._queues: dict[Lane, _Queue] = {"call": OrderedDict(), "settle": OrderedDict()}
         self._arrivals = count()
-        self.calls = 0  # places in use by calls
-        self.in_use = 0  # by both
+        self.calls: int = 0  # places in use by calls
+        self.in_use: int = 0  # by both
+        self.total: int = total
         self._set(total)
 
     def _set(self, total: int) -> None:
@@ -94,71 +95,167 @@ class Limiter:
         return "settle"
 
 
+class _Round(NamedTuple):
+    """Means over the answers between two looks: of what was in flight, and of the logarithms of seconds."""
+
+    in_flight: float
+    latency: float  # a few slow ones hardly move a mean of logarithms
+
+
 class Knee:
     """
     Find how many requests at once a service works on before it queues them.
 
-    ``size`` starts at 1 and doubles until latency rises.  From then on a round of answers as quick as the
-    quickest lets it grow by a sixteenth; a slower one cuts it to what the service had in hand (Little's law),
-    at most to half; a 429 or a timeout halves it.  Latency that a cut does not bring down is the service's.
-    Times are in seconds, of the caller's clock.
+    ``size`` doubles until that costs latency; then it swings by a fifth about an estimate, and the latencies
+    of each swing tell whether the estimate goes up or down.  Only neighbours in time are compared: a service
+    that became slower, or a busy loop of the caller's, is no queue.  A 429 or a timeout halves ``size``; so
+    does latency that has risen by half, again and again while that brings it down.  Times are in seconds, of
+    the caller's clock.
     """
 
-    # Simulated services of 1 to 150 places, of constant to exponential latency, chose these (see the tests).
-    _SLOWER = 1.15  # times the quickest round: a queue, not noise
-    _STAYED = 0.93  # times the latency before a cut: the cut did not help
+    # Simulated services of 1 to 200 places, 5 to 500 ms, even to exponential, chose these (see the tests).
+    _QUEUES = 0.65  # growth of latency per growth in flight, from which more in flight is not worth it
+    _STEP = 0.15  # of the estimate's logarithm, for each 1 that a swing is off _QUEUES
+    _STREAK = 0.25  # steps more for each swing before that pointed the same way
+    _LONGEST = 8  # swings that count in that
+    _ROSE = log(1.5)  # so much more is latency that has risen
+    _RECENT = 0.2  # weight of the newest round in the usual latency
     _FEWEST = 20  # answers in a round
+    _SHORTEST = 0.1  # s of a round that steers: a pause of this process must not fill it
+    _SETTLING = 0.5  # latencies, until requests tell about a new size
+    _APART = 0.08  # logarithm between what was in flight in two rounds that can be compared
+    _FULL = 0.9  # of the places used: there is demand for more
+    _LOOK = 8  # rounds at the most allowed, of which one tries fewer
 
-    def __init__(self, *, most: int = 1000) -> None:
-        self.size = 1
-        self.most = most
-        self._quickest = inf
-        self._doubling = True
-        self._before_cut = inf  # latency of the round that led to the cut this round shows the effect of
-        self._begin(-inf)
-
-    def _begin(self, since: float) -> None:
-        self._since = since
-        self._answers = 0
-        self._seconds = self._squares = 0.0
-        self._used = 0
+    def __init__(self, *, most: int = 1000, first: int = 1) -> None:
+        self.most: int = most
+        self.size: int = min(first, most)
+        self._estimate = float(self.size)
+        self._seeks = 1  # 1: doubles; -1: halves; 0: swings about the estimate
+        self._first_try = True  # nothing shows yet that there was no queue before it doubled
+        self._before: _Round | None = None
+        self._usual = inf  # latency, as in a round
+        self._swings = self._streak = 0
+        self._rises: bool | None = None  # whether the estimate did, the last time
+        self._resized = self._since = self._until = -inf  # when
+        self._answers = self._used = 0
+        self._logs = 0.0
 
     def note(self, started: float, ended: float, *, refused: bool, in_flight: int) -> None:
         """
-        Learn from one request, beside *in_flight* others; ``size`` may change.
+        Learn from one request, made with *in_flight* at once; ``size`` may change.
 
         *refused*: it was answered 429, or timed out.
         """
-        if started < self._since:
+        if refused and started >= self._resized:
+            self._retreat(ended)
+        if refused or started < self._since:
             return  # it tells about another size
-        if refused:
-            self._doubling, self._before_cut = False, inf
-            self._set(self.size // 2, ended, ended - started)
-            return
+        # A round is of those that began in a stretch of time; those that end in one are the quick ones.
+        if started >= self._until:
+            if self._is_enough(ended):
+                self._judge(ended)
+                return
+            self._until = ended
         self._answers += 1
-        self._seconds += ended - started
-        self._squares += (ended - started) ** 2
-        self._used = max(self._used, in_flight)
-        if self._answers >= max(self.size, self._FEWEST):
-            self._judge(ended)
+        self._logs += log(max(ended - started, 1e-6))
+        self._used += in_flight
+
+    def _begin(self, since: float) -> None:
+        self._since = self._until = since
+        self._answers = self._used = 0
+        self._logs = 0.0
+
+    def _is_enough(self, now: float) -> bool:
+        in_time = self._seeks != 0 or now - self._since >= self._SHORTEST
+        return in_time and self._answers >= max(self.size, self._FEWEST)
 
     def _judge(self, now: float) -> None:
-        latency = self._seconds / self._answers
-        doubt = sqrt(max(0.0, self._squares / self._answers - latency**2) / self._answers)  # standard error
-        stayed = self._STAYED * self._before_cut < latency < self._SLOWER * self._before_cut
-        is_its_own = stayed or self.size == 1
-        self._quickest = latency if is_its_own else min(self._quickest, latency + doubt)
-        self._before_cut = inf
-        size = self.size
-        if latency - doubt > self._SLOWER * self._quickest:
-            self._doubling, self._before_cut = False, latency
-            size = max(size // 2, round(min(size, self._used) * self._quickest / latency))
-        elif self._used >= size:  # else there is no demand for more
-            size += size if self._doubling else max(1, size // 16)
-        self._set(size, now, latency)
+        this, size = _Round(self._used / self._answers, self._logs / self._answers), self.size
+        self._resize(self._seek(this) if self._seeks else self._steer(this), now)
+        self._begin(now if size == self.size else now + self._SETTLING * exp(this.latency))
 
-    def _set(self, size: int, now: float, latency: float) -> None:
+    def _retreat(self, now: float) -> None:
+        is_lost = self._before is None  # the knee: nothing has been learnt since the last time
+        self._settle(self.size // 2)
+        self._seeks = 1 if is_lost else 0
+        self._resize(self.size // 2, now)
+        self._begin(now)
+
+    def _resize(self, size: int, now: float) -> None:
         size = min(self.most, max(1, size))
-        # Until the requests beside those of the old size are through, latency tells about that one.
-        self._begin(now if size == self.size else now + 1.5 * latency)
-        self.size = size
+        if size != self.size:
+            self.size, self._resized = size, now
+
+    # --- far from the knee
+
+    def _seek(self, this: _Round) -> int:
+        """Double while latency stays, or halve while it falls."""
+        before, up = self._before, self._seeks > 0
+        slope = self._slope(before, this)
+        if before is not None and slope is not None and (slope >= self._QUEUES) is up:
+            return self._bracket(*sorted((before, this)))
+        at_end = self.size == (self.most if up else 1)
+        if (up and not self._is_full(this)) or (before is not None and slope is None and not at_end):
+            return self.size  # there is no demand that could tell
+        if at_end:
+            self._settle(self.size)
+            return self._swing()
+        self._first_try, self._before = before is None, this
+        return self.size * 2 if up else self.size // 2
+
+    def _bracket(self, small: _Round, big: _Round) -> int:
+        """Settle on what the service had in hand in *big*, by Little's law: it queued the rest."""
+        if self._seeks > 0 and self._first_try and self.size > 2:
+            self._seeks, self._before = -1, small
+            return self.size // 4
+        self._usual = small.latency
+        self._settle(max(small.in_flight, big.in_flight * exp(small.latency - big.latency)))
+        return self._swing()
+
+    def _settle(self, estimate: float) -> None:
+        self._seeks, self._before, self._rises, self._estimate = 0, None, None, float(estimate)
+
+    # --- about the knee
+
+    def _steer(self, this: _Round) -> int:
+        """Move the estimate by what this round shows beside the one before."""
+        before, self._before = self._before, this
+        if before is not None:
+            if min(before.latency, this.latency) > self._usual + self._ROSE:
+                self._seeks = -1
+                return self.size // 2
+            slope = self._slope(before, this)
+            if slope is not None:
+                self._learn(slope, wanted=self._is_full(max(before, this)))
+        usual = this.latency if self._usual == inf else self._usual
+        self._usual = usual + self._RECENT * (this.latency - usual)
+        return self._swing()
+
+    def _learn(self, slope: float, *, wanted: bool) -> None:
+        push = max(-self._QUEUES, min(self._QUEUES, self._QUEUES - slope))
+        rises = push > 0
+        if rises and not wanted:
+            return
+        self._streak = min(self._streak + 1, self._LONGEST) if rises is self._rises else 0
+        self._rises = rises
+        self._estimate *= exp(self._STEP * push * (1 + self._STREAK * self._streak))
+
+    def _swing(self) -> int:
+        """Give the next size: the estimate or a fifth more, whichever is farther from this one."""
+        self._estimate = min(float(self.most), max(1.0, self._estimate))
+        low = int(self._estimate)
+        if low == self.most:
+            self._swings += 1
+            return low if self._swings % self._LOOK else low - max(1, low // 6)
+        return max(low, low + max(1, round(low / 5)), key=lambda size: abs(size - self.size))
+
+    def _slope(self, before: _Round | None, this: _Round) -> float | None:
+        """Tell how much latency grew for what grew in flight, 0 to 1; ``None``: there was no telling."""
+        if before is None or min(before.in_flight, this.in_flight) <= 0:
+            return None
+        growth = log(this.in_flight / before.in_flight)
+        return (this.latency - before.latency) / growth if abs(growth) >= self._APART else None
+
+    def _is_full(self, a_round: _Round) -> bool:
+        return a_round.in_flight >= self._FULL * self.size

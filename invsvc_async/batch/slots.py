@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from math import inf
 from typing import TYPE_CHECKING
 
 from invsvc_async.limits import Knee
@@ -21,9 +20,6 @@ if TYPE_CHECKING:
 __all__ = ["Slots"]
 
 _AT_FIRST = 4  # places to begin with: fewer than most services take, so that the quickest answer is seen
-_PASSES = 4  # of the loop, until the answer that has come is read
-_BUSY = 0.25  # of a request's time: a loop that adds so much is itself the limit
-_TICK = 0.025  # s between looks at how busy the loop is
 _BURST = 0.05  # s of pace that may be made up for: timers are not exact
 
 
@@ -36,17 +32,13 @@ class Slots:
     """
 
     def __init__(self, most: int, rate: float | None, on_room: Callable[[], None]) -> None:
-        self._knee = Knee(most=most)
-        self._knee.size = min(most, _AT_FIRST)
+        self._knee = Knee(most=most, first=_AT_FIRST)
         self._gap = self._whole_gap = 1 / rate if rate else 0.0
         self._on_room = on_room
         self._loop = asyncio.get_running_loop()
         self._due = 0.0  # when the next send may begin, loop time
         self._again: deque[asyncio.Future[None]] = deque()
         self._timer: asyncio.TimerHandle | None = None
-        self._quickest = inf  # s, of any request
-        self._late = self._tick_due = 0.0  # s by which the loop is late, and when it is next looked at
-        self._tick()
         self.in_use = 0
 
     def take(self) -> bool:
@@ -78,30 +70,12 @@ class Slots:
         refused = exchange.status == 429
         if refused and retry_after is not None:
             self._due = max(self._due, self._loop.time() + retry_after)
-        if exchange.end is End.ANSWERED or (exchange.end is End.LOST and exchange.timed_out):
-            refused = refused or exchange.timed_out
-            ended = exchange.ended if refused else exchange.started + self._of_the_service(exchange)
-            self._knee.note(exchange.started, ended, refused=refused, in_flight=self.in_use)
-
-    def _of_the_service(self, exchange: Exchange) -> float:
-        """
-        Take from the time of a request what this busy loop may have added.
-
-        Fewer places would not make this process faster, so its own slowness must not count as the service's.
-        """
-        took = exchange.ended - exchange.started
-        quickest = min(took, self._quickest)
-        self._quickest = max(quickest, 0.0001)
-        own = _PASSES * self._late
-        return self._quickest if own > _BUSY * took else max(took - own, self._quickest)
-
-    def _tick(self) -> None:
-        """Learn how late the loop calls back."""
-        now = self._loop.time()
-        if self._tick_due:
-            self._late += 0.3 * (max(now - self._tick_due, 0.0) - self._late)
-        self._tick_due = now + _TICK
-        self._ticking = self._loop.call_at(self._tick_due, self._tick)
+        # An answer 5xx is quick in an outage and slow at a gateway: it tells nothing of how much is at work.
+        answered = exchange.end is End.ANSWERED and (exchange.status or 0) < 500
+        timed_out = exchange.end is End.LOST and exchange.timed_out
+        if answered or timed_out:
+            refused = refused or timed_out
+            self._knee.note(exchange.started, exchange.ended, refused=refused, in_flight=self.in_use)
 
     @property
     def free(self) -> int:
@@ -113,8 +87,7 @@ class Slots:
         self._gap = self._whole_gap / part if part else self._whole_gap
 
     def close(self) -> None:
-        """Forget the timers."""
-        self._ticking.cancel()
+        """Forget the timer."""
         if self._timer is not None:
             self._timer.cancel()
 

@@ -5,10 +5,15 @@ from __future__ import annotations
 import asyncio
 import heapq
 import random
+from math import log
 
 import pytest
+from yarl import URL
 
+from invsvc_async.batch.slots import Slots
+from invsvc_async.exchange import Exchange
 from invsvc_async.limits import Knee, Limiter
+from invsvc_async.reconcile.ends import End
 
 
 async def turn(limiter, lane="call"):
@@ -194,190 +199,349 @@ async def test_any_order_of_events():
     assert limiter.enter("call")
 
 
-def flat(_):
-    """Every request takes the same time."""
-    return 1.0
-
-
-def uneven(dice):
-    """Most take about as long."""
-    return dice.lognormvariate(-0.03, 0.25)
+def spread(share):
+    """Give times that scatter by *share* of their mean, and are never negative."""
+    return (lambda dice: dice.lognormvariate(-(share**2) / 2, share)) if share else (lambda _: 1.0)
 
 
 def wild(dice):
-    """Half of the time is exponential."""
-    return 0.5 + dice.expovariate(2)
+    """Four fifths of the time are exponential."""
+    return 0.2 + dice.expovariate(1.25)
 
 
 class Service:
-    """Works on *places* requests at once, *seconds* each, and queues the rest; callers fill what the knee allows."""
+    """
+    A service that works on *places* requests at once, *seconds* each, and queues the rest, in virtual time.
 
-    def __init__(self, places, *, seconds=0.05, shape=uneven, callers=500, seed=1):
-        self.places, self.seconds, self.shape, self.callers = places, seconds, shape, callers
-        self.knee, self.now, self.answered, self.area = Knee(), 0.0, 0, 0.0
-        self._dice = random.Random(seed)  # noqa: S311 - not for secrets
-        self._ending, self._queue, self._in_flight = [], [], 0
+    Callers fill what the knee allows.  ``refuses_over``: answers 429 at once beyond so many in flight.  Of the
+    client, *cost* is the time that each answer takes, one after another; *pauses* a second it stands still.
+    """
 
-    def run(self, until):
-        """Let time pass; return the mean in flight and the rate as a share of the best, over the second half."""
-        half, area, answered = (self.now + until) / 2, 0.0, 0
+    def __init__(
+        self, places, *, seconds=0.05, shape=wild, callers=2000, first=1, seed=1, cost=0.0, pauses=0.0
+    ):
+        self.knee, self.places, self.seconds, self.shape, self.callers = (
+            Knee(first=first), places, seconds, shape, callers,
+        )  # fmt: skip
+        self.refuses_over, self.now, self.refused = 10**9, 0.0, 0
+        self._dice, self._cost, self._pauses = random.Random(seed), cost, pauses  # noqa: S311 - not for secrets
+        self._free, self._ending, self._in_flight = [0.0] * places, [], 0
+        self._idle_since, self._pause = 0.0, self._dice.expovariate(pauses) if pauses else float("inf")
+
+    def resize(self, places):
+        """Work on *places* at once from now on."""
+        free = sorted(self._free)
+        self._free = free[-places:] + [self.now] * (places - len(free))
+        self.places = places
+
+    def run(self, since, until):
+        """Let time pass until *until*; return the mean in flight from *since* on, and the share of the best rate."""
+        area = answered = 0
+        began = max(since, self.now)
         while self.now < until:
-            self._fill()
-            ended, started = heapq.heappop(self._ending)
-            if ended > half:
-                area += self._in_flight * (ended - max(half, self.now))
-                answered += 1
+            while self._in_flight < min(self.knee.size, self.callers):
+                self._begin()
+            ended, started, refused = heapq.heappop(self._ending)
+            ended = self._seen(ended)
+            if ended > since:
+                area += self._in_flight * (ended - max(since, self.now))
+                answered += not refused
+            self.refused += refused
             self.now = ended
+            self.knee.note(started, ended, refused=refused, in_flight=min(self.knee.size, self.callers))
             self._in_flight -= 1
-            self.knee.note(started, ended, refused=False, in_flight=min(self.knee.size, self.callers))
-        return area / (until - half), answered / (until - half) / (self.places / self.seconds)
+        return area / (self.now - began), answered / (self.now - began) / (self.places / self.seconds)
 
-    def _fill(self):
-        while self._in_flight < min(self.knee.size, self.callers):
-            self._in_flight += 1
-            self._queue.append(self.now)
-        while self._queue and len(self._ending) < self.places:
-            took = self.seconds * self.shape(self._dice)
-            heapq.heappush(self._ending, (self.now + took, self._queue.pop(0)))
+    def _begin(self):
+        self._in_flight += 1
+        if self._in_flight > self.refuses_over:
+            heapq.heappush(self._ending, (self.now + 0.002, self.now, True))
+            return
+        ended = max(self.now, self._free[0]) + self.seconds * self.shape(self._dice)
+        heapq.heapreplace(self._free, ended)
+        heapq.heappush(self._ending, (ended, self.now, False))
+
+    def _seen(self, ended):
+        """Tell when the client takes in what ended then."""
+        at = max(ended, self._idle_since)
+        while at >= self._pause:
+            at = max(at, self._pause + self._dice.uniform(0.01, 0.06))
+            self._pause += self._dice.expovariate(self._pauses)
+        self._idle_since = at + self._cost
+        return self._idle_since
 
 
-@pytest.mark.parametrize("shape", [flat, uneven])
+def near(places, in_flight, *, by=0.25):
+    """Whether so many in flight are within *by*; one place cannot be told without sometimes trying two."""
+    return abs(in_flight - places) <= max(by * places, 0.75)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.3])
+@pytest.mark.parametrize("seconds", [0.005, 0.05, 0.5])
+@pytest.mark.parametrize("places", [1, 5, 20, 80, 200])
+def test_knee_of_a_service(places, seconds, share):
+    """After 400 times its latency about as many are in flight as it works on at once, and it is kept busy."""
+    settled_at = max(400 * seconds, 2.0)
+    service = Service(places, seconds=seconds, shape=spread(share))
+
+    in_flight, rate = service.run(settled_at, settled_at + max(100 * seconds, 1.0))
+
+    assert near(places, in_flight)
+    assert rate >= 0.9
+
+
+@pytest.mark.parametrize("places", [1, 5, 20, 80])
+def test_knee_that_begins_with_more(places):
+    """Where the first size is beyond the knee already, it goes down."""
+    in_flight, rate = Service(places, shape=spread(0.1), first=4).run(20, 25)
+
+    assert near(places, in_flight)
+    assert rate >= 0.9
+
+
 @pytest.mark.parametrize("places", [5, 20, 80])
-def test_knee_of_a_service(places, shape):
-    """Within 20 s about as many are in flight as the service works on at once, and it is kept busy."""
-    for seed in range(3):
-        in_flight, rate = Service(places, shape=shape, seed=seed).run(20)
-
-        assert 0.75 * places <= in_flight <= 1.25 * places
-        assert rate >= 0.9
-
-
-@pytest.mark.parametrize("places", [20, 80])
 def test_knee_of_a_service_of_wild_latency(places):
-    """Noise does not make it collapse."""
-    for seed in range(5):
-        in_flight, rate = Service(places, shape=wild, seed=seed).run(20)
+    """Noise does not make it collapse, nor run away."""
+    for seed in range(3):
+        in_flight, rate = Service(places, seed=seed).run(20, 40)
 
-        assert 0.7 * places <= in_flight <= 1.25 * places
+        assert near(places, in_flight, by=0.3)
         assert rate >= 0.8
 
 
+@pytest.mark.parametrize("places", [5, 20, 80])
+def test_knee_in_a_busy_client(places):
+    """Its own slowness, and pauses of 10 to 60 ms twice a second, are not taken for the service's."""
+    in_flight, rate = Service(places, shape=spread(0.1), cost=0.0003, pauses=2).run(20, 40)
+
+    assert near(places, in_flight)
+    assert rate >= 0.9
+
+
 def test_knee_of_a_service_with_few_callers():
-    """Where fewer are in flight than it allows, it is cut by what there was."""
-    service = Service(150, shape=flat, callers=200)
+    """Where fewer are in flight than it allows, it settles on what there was."""
+    in_flight, rate = Service(150, shape=spread(0.1), callers=200).run(20, 25)
 
-    assert service.run(20)[0] <= 1.25 * 150
-
-
-def test_knee_after_one_slow_round():
-    """It is halved at most, however slow."""
-    knee = Knee()
-    knee.size, knee._doubling, knee._quickest = 40, False, 0.05
-    for _ in range(40):
-        knee.note(1.0, 2.0, refused=False, in_flight=40)
-
-    assert knee.size == 20
+    assert near(150, in_flight)
+    assert rate >= 0.9
 
 
-def round_of(knee, latency, at):
-    """Let *knee* note a whole round of answers, all used and equally slow, at a time of its own; return its size."""
-    size = knee.size
-    for _ in range(max(size, 20)):
-        knee.note(at, at + latency, refused=False, in_flight=size)
+def test_knee_of_a_service_that_shrinks_and_recovers():
+    """It follows from 80 places to 20 and back, each within five seconds."""
+    service = Service(80, shape=spread(0.1))
+    service.run(0, 15)
+    for places in (20, 80):
+        service.resize(places)
+        in_flight, rate = service.run(service.now + 5, service.now + 10)
+
+        assert near(places, in_flight)
+        assert rate >= 0.9
+
+
+@pytest.mark.parametrize("after", [0.1, 0.025])
+def test_knee_of_a_service_that_changes_its_pace(after):
+    """Twice or half the latency is no queue: as many stay in flight."""
+    service = Service(20, shape=spread(0.1))
+    service.run(0, 10)
+    service.seconds = after
+
+    in_flight, rate = service.run(15, 20)
+
+    assert near(20, in_flight)
+    assert rate >= 0.9
+
+
+def test_knee_after_an_outage():
+    """Refused for 10 s, it goes down to one; 4 s after it the service is as busy as before."""
+    service = Service(80, shape=spread(0.1))
+    service.run(0, 10)
+    service.refuses_over = 0
+    service.run(10, 20)
+    assert service.knee.size == 1
+
+    service.refuses_over = 10**9
+    in_flight, rate = service.run(24, 29)
+
+    assert near(80, in_flight)
+    assert rate >= 0.9
+
+
+def test_knee_of_a_service_that_refuses_before_it_queues():
+    """Where 429 begins at half of the places, it stays near that, and one request in fifty is refused at most."""
+    service = Service(80, shape=spread(0.1))
+    service.refuses_over = 40
+    service.run(0, 5)
+    service.refused = 0
+
+    in_flight, rate = service.run(5, 25)
+
+    assert 20 <= in_flight <= 42
+    assert service.refused <= 0.02 * rate * 20 * 80 / 0.05
+
+
+def round_of(knee, latency, at, *, in_flight=None):
+    """Let *knee* note a round of equally slow answers that begins at *at*; return its size after it."""
+    used = knee.size if in_flight is None else in_flight
+    for _ in range(max(knee.size, 20)):
+        knee.note(at, at + latency, refused=False, in_flight=used)
+    knee.note(at + latency + 0.1, at + 2 * latency + 0.1, refused=False, in_flight=used)
     return knee.size
 
 
+def rounds_of(knee, *latencies, at=0.0):
+    """Let *knee* note rounds one after another, far apart; return its sizes after each."""
+    return [round_of(knee, latency, at + 100 * i) for i, latency in enumerate(latencies)]
+
+
+def steering(size=20, *, most=1000):
+    """Make a knee that has found *size*, of a service that answers in 1 s, before time 0."""
+    knee = Knee(most=most, first=size)
+    knee._settle(size)
+    round_of(knee, 1.0, -100.0)
+    return knee
+
+
 def test_knee_of_a_service_that_keeps_up():
-    """It doubles round by round."""
-    knee = Knee()
+    """It doubles round by round, up to the most allowed, of which it then tries fewer every eighth round."""
+    knee = Knee(most=30)
 
-    assert [round_of(knee, 0.5, at) for at in (0.0, 10.0, 20.0)] == [2, 4, 8]
+    assert rounds_of(knee, *[0.5] * 6) == [2, 4, 8, 16, 30, 30]
+    assert rounds_of(knee, *[0.5] * 16, at=1000.0) == ([30] * 6 + [25] + [30]) * 2
 
 
-def test_knee_after_a_cut_that_did_not_help():
-    """The latency is the service's own: from there it grows again, by a little, whatever it is in seconds."""
-    knee = Knee()
-    knee.size, knee._doubling, knee._quickest = 41, False, 1.0
+def test_knee_of_a_service_that_queues():
+    """From the first size that costs latency it goes to what the service had in hand, by Little's law."""
+    assert rounds_of(Knee(), 1.0, 1.0, 1.0, 1.0, 1.59) == [2, 4, 8, 16, 10]
 
-    assert [round_of(knee, 2.0, at) for at in (0.0, 10.0, 20.0)] == [20, 21, 22]
+
+def test_knee_that_begins_in_a_queue():
+    """If the very first doubling costs latency, it halves for as long as that brings the latency down."""
+    assert rounds_of(Knee(first=16), 4.0, 8.0, 2.0, 1.0, 1.0) == [32, 8, 4, 2, 5]
+
+
+def test_knee_that_steers():
+    """It swings by a fifth about its estimate, which goes up where that costs no latency and down where it does."""
+    knee = steering()
+    assert knee.size == 24
+    assert rounds_of(knee, 1.0) == [22]
+    assert knee._estimate == pytest.approx(20 * 1.1, rel=0.01)
+
+    knee = steering()
+    assert rounds_of(knee, 1.2) == [18]
+    assert knee._estimate == pytest.approx(20 * 0.95, rel=0.01)
+
+
+def test_knee_that_steers_the_same_way():
+    """Each step of the same direction is longer than the one before, up to three times."""
+    knee, steps = steering(10), []
+    for at in range(12):
+        estimate = knee._estimate
+        round_of(knee, 1.0, 10.0 * at)
+        steps.append(log(knee._estimate / estimate) / (0.15 * 0.65))
+
+    assert steps == pytest.approx([1, 1.25, 1.5, 1.75, 2, 2.25, 2.5, 2.75, 3, 3, 3, 3])
+
+
+def test_knee_after_latency_that_rose():
+    """It halves while that brings the latency down, and comes back where it did not help."""
+    assert rounds_of(steering(), 3.0, 3.0, 1.5, 1.0) == [18, 9, 4, 7]
+
+    knee = steering()
+    sizes = rounds_of(knee, 3.0, 3.0, 3.0)
+    assert sizes[1] == sizes[0] // 2
+    assert knee._estimate == sizes[0]
+
+
+def test_knee_after_one_slow_round():
+    """A single one may be a pause of this process: it costs a sixth, and nothing is halved."""
+    knee = steering()
+    rounds_of(knee, 3.0, 1.0)
+
+    assert 16 < knee._estimate < 17
 
 
 def test_knee_of_a_lone_caller():
     """One that sends its requests one after another asks for no more places."""
     knee = Knee()
-    for _ in range(40):
-        knee.note(0.0, 0.5, refused=False, in_flight=0)
+    for at in range(40):
+        knee.note(at, at + 0.5, refused=False, in_flight=0)
 
     assert knee.size == 1
-
-
-def test_knee_that_no_longer_doubles():
-    """It grows by a sixteenth, at least by one; a refusal ends the doubling."""
-    knee = Knee()
-    knee.size, knee._doubling, knee._quickest = 32, False, 1.0
-    assert round_of(knee, 1.0, 0.0) == 34
-
-    knee = Knee()
-    knee.size, knee._quickest = 8, 1.0
-    knee.note(0.0, 1.0, refused=True, in_flight=8)
-    assert round_of(knee, 1.0, 10.0) == 5
-
-
-def test_knee_and_requests_of_another_size():
-    """After a change, those that began within one and a half latencies tell nothing; without one, all do."""
-    knee = Knee()
-    assert round_of(knee, 0.5, 0.0) == 2
-    for started, answers in ((1.249, 0), (1.25, 1)):
-        knee.note(started, started + 0.5, refused=False, in_flight=1)
-        assert knee._answers == answers
-
-    unchanged = Knee(most=1)
-    assert round_of(unchanged, 0.5, 0.0) == 1
-    unchanged.note(0.5, 1.0, refused=False, in_flight=1)
-    assert unchanged._answers == 1
-
-
-def test_knee_of_a_service_that_takes_one():
-    """It hardly queues there, and never stops."""
-    in_flight, rate = Service(1).run(20)
-
-    assert in_flight <= 2
-    assert rate >= 0.9
-
-
-@pytest.mark.parametrize(
-    ("before", "after"), [((20, 0.05), (20, 0.1)), ((40, 0.05), (10, 0.05)), ((10, 0.05), (60, 0.05))],
-    ids=["slower", "smaller", "larger"],
-)  # fmt: skip
-def test_knee_of_a_service_that_changes(before, after):
-    """It follows: a service that became slower is not taken for a queue."""
-    service = Service(before[0], seconds=before[1])
-    service.run(10)
-    service.places, service.seconds = after
-
-    in_flight, rate = service.run(40)
-
-    assert 0.75 * after[0] <= in_flight <= 1.25 * after[0]
-    assert rate >= 0.9
 
 
 def test_knee_without_demand():
     """Callers that want less than it allows do not make it grow."""
     service = Service(80, callers=10)
-    service.run(20)
+    service.run(20, 20)
 
     assert service.knee.size <= 16
 
 
+def test_knee_whose_demand_falls():
+    """What was learnt stays: fewer in flight, however quick, say nothing of the knee."""
+    knee = steering()
+    for at in range(9):
+        round_of(knee, 1.0, 10.0 * at, in_flight=3 + at % 2)
+
+    assert knee._estimate == 20
+
+
+def test_knee_and_requests_of_another_size():
+    """After a change, those that began within half a latency tell nothing."""
+    knee = Knee()
+    assert round_of(knee, 0.5, 0.0) == 2  # at 1.1
+    for started, answers in ((1.34, 0), (1.36, 1)):
+        knee.note(started, started + 0.5, refused=False, in_flight=1)
+        assert knee._answers == answers
+
+
 def test_knee_when_it_is_refused():
     """A 429 or a timeout halves it, once for all that were in flight, and never below one."""
-    knee, sizes = Knee(), []
-    knee.size = 40
+    knee, sizes = Knee(first=40), []
     for started in (0.0, 0.0, 0.1, 2.0, 4.0, 6.0, 8.0, 10.0, 12.0, 14.0):
         knee.note(started, started + 0.5, refused=True, in_flight=40)
         sizes.append(knee.size)
 
     assert sizes == [20, 20, 20, 10, 5, 2, 1, 1, 1, 1]
+
+
+def test_knee_that_is_refused_again():
+    """After one refusal it goes on from half; after two with nothing learnt between, it seeks anew."""
+    knee = steering()
+    knee.note(10.0, 10.1, refused=True, in_flight=20)
+    assert (knee.size, knee._seeks) == (12, 0)
+
+    knee.note(11.0, 11.1, refused=True, in_flight=12)
+    assert rounds_of(knee, 1.0, 1.0, at=20.0) == [12, 24]
+
+
+def sent(status=200, *, end=End.ANSWERED, timed_out=False):
+    """Make a request that took half a second."""
+    exchange = Exchange("POST", URL("http://127.0.0.1/"), {}, status=status, end=end, timed_out=timed_out)
+    exchange.started, exchange.ended = 100.0, 100.5
+    return exchange
+
+
+@pytest.mark.parametrize(
+    ("exchange", "answers", "size"),
+    [
+        (sent(), 1, 4),
+        (sent(404), 1, 4),
+        (sent(429), 0, 2),
+        (sent(500), 0, 4),
+        (sent(503), 0, 4),
+        (sent(None, end=End.LOST), 0, 4),
+        (sent(None, end=End.LOST, timed_out=True), 0, 2),
+        (sent(None, end=End.NOT_SENT, timed_out=True), 0, 4),
+    ],
+)
+async def test_what_a_batch_learns_from(exchange, answers, size):
+    """Answers tell, a 429 and a timeout after sending halve; errors of the service and its ways tell nothing."""
+    slots = Slots(100, None, lambda: None)
+    slots.learn(exchange, None)
+
+    assert (slots._knee._answers, slots.free) == (answers, size)
+    slots.close()
 
 
 @pytest.mark.parametrize("places", [1, 2, 9, 17, 18, 26, 27, 80, 100, 1000])
