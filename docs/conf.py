@@ -47,12 +47,16 @@ INNER = (
     r"invsvc_async\.(.*\.)?"
     r"(\w*Event|Book|Body|Clock|Credential|Delivering|End|H|Record|Request|Resource|Seeding|T|T_co|View)"
 )
+TOLD_BY_PAGES = {f"invsvc_async.{name}" for name in ("errors", "models", "settings")}
+MADE_FOR_USERS = {f"invsvc_async.{name}" for name in ("Batch", "Pages", "Write")}
 nitpick_ignore = [("py:class", name) for name in ALIASES.split()] + [("py:exc", "says.")]  # a folded line
 nitpick_ignore_regex = [("py:.*", OUTSIDE), ("py:.*", INNER)]
 suppress_warnings = [
     "ref.python",
     "toc.empty_glob",
 ]  # `Entry` is a class of two rooms; figures may be missing
+
+smartquotes = False  # what can be typed stands as it is typed
 
 html_theme = "furo"
 html_title = f"invsvc_async {release}"
@@ -68,6 +72,14 @@ def keep_colons(
         lines[0] = f": {lines[0]}"
 
 
+def leave_out_rooms(
+    _app: object, what: str, name: str, _thing: object, _options: object, lines: list[str]
+) -> None:
+    """Leave out what a module is for among modules, where its page says it to users."""
+    if what == "module" and name in TOLD_BY_PAGES:
+        lines.clear()
+
+
 def mend_signature(
     _app: object,
     what: str,
@@ -77,8 +89,8 @@ def mend_signature(
     arguments: str | None,
     result: str | None,
 ) -> tuple[str | None, str | None]:
-    """Leave out how resources are made, which is the client's affair; tell `date` from a model's field."""
-    if what == "class" and name.startswith("invsvc_async.resources."):
+    """Leave out how a thing is made that users never make; tell `date` from a model's field."""
+    if what == "class" and (name in MADE_FOR_USERS or name.startswith("invsvc_async.resources.")):
         return "", None
     if arguments is not None:
         arguments = arguments.replace("datetime | date ", "datetime.datetime | datetime.date ")
@@ -88,4 +100,5 @@ def mend_signature(
 def setup(app: Sphinx) -> None:
     """Tell Sphinx what to do before napoleon does."""
     app.connect("autodoc-process-docstring", keep_colons, priority=100)
+    app.connect("autodoc-process-docstring", leave_out_rooms)
     app.connect("autodoc-process-signature", mend_signature)

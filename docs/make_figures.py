@@ -1,26 +1,97 @@
-"""Keep what a long command prints as a fragment of the pages: ``python docs/make_figures.py exhaustive``."""
+"""
+Keep what a long command prints for the pages: ``python docs/make_figures.py chaos [ARGUMENT …]``.
+
+JSON and columns become tables, other lines a list.  A command that fails keeps nothing.
+"""
 
 from __future__ import annotations
 
+import json
+import os
+import platform
+import re
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).parent
-COMMANDS = {"exhaustive": ("-m", "tests.exhaustive")}
+COMMANDS = {
+    "exhaustive": "tests.exhaustive",
+    "mutants": "tests.mutants",
+    "load": "tests.hardening.load",
+    "chaos": "tests.hardening.chaos",
+    "leaks": "tests.hardening.leaks",
+    "kills": "tests.hardening.kills",
+    "audit": "tests.hardening.audit",
+}
+WORDS = {
+    "at_once": "in flight at once", "cancelled_in_doubt": "cancelled with bytes sent",
+    "duplicates": "duplicate effects", "resident": "growth of the process, bytes",
+    "sends": "requests that arrived", "traced": "growth of Python objects, bytes",
+    "unasked": "effects that nobody asked for", "unknown_reasons": "unknown, and why",
+    "unknown_with_reader": "unknown, with a reader", "with_reader": "writes with a reader",
+    "wrong": "wrong verdicts",
+}  # fmt: skip
+LEFT_OUT = {"grown"}  # where memory grew: for whoever mends it
 
 
 def fragment(printed: str) -> str:
-    """Show what was printed as it is."""
-    return f"```text\n{printed.rstrip()}\n```\n"
+    """Make a table or a list of what was printed; each figure stays as it is."""
+    if printed.startswith("{"):
+        figures, end = json.JSONDecoder().raw_decode(printed)
+        return _table(["What", "Count"], _rows(figures)) + _list(printed[end:].splitlines())
+    lines = printed.splitlines()
+    head, *rows = [cells for line in lines if len(cells := re.split(r"\s{2,}", line.strip())) > 1] or [[]]
+    filled = [[row[0], *[""] * (len(head) - len(row)), *row[1:]] for row in rows]
+    rest = [line for line in lines if len(re.split(r"\s{2,}", line.strip())) == 1]
+    return (_table(head, filled) if head else "") + _list(rest)
+
+
+def _rows(figures: dict[str, Any]) -> list[list[str]]:
+    return [
+        [WORDS.get(name, name.replace("_", " ")), _shown(value)]
+        for name, value in figures.items()
+        if name not in LEFT_OUT
+    ]
+
+
+def _shown(value: Any) -> str:
+    match value:
+        case dict():
+            return "; ".join(f"{name}: {_shown(each)}" for name, each in value.items()) or "none"
+        case list():
+            return "; ".join(map(str, value)) or "none"
+        case float():
+            return f"{value:,.1f}"
+        case int():
+            return f"{value:,}"
+    return str(value)
+
+
+def _table(head: list[str], rows: list[list[str]]) -> str:
+    lines = [head, ["---"] + ["--:"] * (len(head) - 1), *rows]
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines) + "\n"
+
+
+def _list(lines: list[str]) -> str:
+    return "".join(f"- {line.strip()}\n" for line in lines if line.strip())
+
+
+def _where(arguments: list[str]) -> str:
+    given = f"`{' '.join(arguments)}`, " if arguments else ""
+    versions = f"Python {platform.python_version()}, aiohttp {version('aiohttp')}"
+    return f"\nMeasured with {given}{versions}, {platform.machine()}, {os.cpu_count()} cores.\n"
 
 
 def main() -> None:
-    """Run those that were asked for, or all."""
-    for name in sys.argv[1:] or COMMANDS:
-        command = [sys.executable, *COMMANDS[name]]
-        ran = subprocess.run(command, cwd=HERE.parent, capture_output=True, text=True, check=True)  # noqa: S603
-        (HERE / "_generated" / f"{name}.md").write_text(fragment(ran.stdout), encoding="utf-8")
+    """Run the one that was asked for, with the arguments behind it."""
+    name, *arguments = sys.argv[1:]
+    command = [sys.executable, "-m", COMMANDS[name], *arguments]
+    ran = subprocess.run(command, cwd=HERE.parent, stdout=subprocess.PIPE, text=True, check=True)  # noqa: S603
+    kept = fragment(ran.stdout) + _where(arguments)
+    (HERE / "_generated" / f"{name}.md").write_text(kept, encoding="utf-8")
 
 
 if __name__ == "__main__":

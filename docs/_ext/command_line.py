@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import typer.main
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from sphinx.application import Sphinx
+
+CODE = re.compile(r"(`[^`]+`|(?<!\S)--[a-z-]+)")
 
 
 def commands() -> Iterator[tuple[str, Any]]:
@@ -51,10 +54,12 @@ def options_of(command: Any) -> Iterator[tuple[str, str]]:
 
 
 def told(words: str) -> nodes.paragraph:
-    """Give a paragraph, with what stands between backticks as code."""
-    plain = " ".join(words.split()).split("`")
-    kinds = (nodes.Text if number % 2 == 0 else _code for number in range(len(plain)))
-    return nodes.paragraph("", "", *(kind(part) for kind, part in zip(kinds, plain, strict=True) if part))
+    """Give a paragraph, with options and what stands between backticks as code."""
+    parts = CODE.split(" ".join(words.split()))
+    kinds = (nodes.Text if number % 2 == 0 else _code for number in range(len(parts)))
+    return nodes.paragraph(
+        "", "", *(kind(part.strip("`")) for kind, part in zip(kinds, parts, strict=True) if part)
+    )
 
 
 def _code(text: str) -> nodes.literal:

@@ -31,6 +31,8 @@ class OperationsTable(SphinxDirective):
         lines.insert(1, "|" + "---|" * len(rows[0]))
         place = nodes.Element()
         self.state.nested_parse(StringList(lines, source="operations"), self.content_offset, place)
+        for table in place.findall(nodes.table):
+            table["classes"].append(f"operations-{self.arguments[0]}")
         return place.children
 
 

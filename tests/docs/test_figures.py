@@ -1,0 +1,60 @@
+"""Figures of the pages: each has a command that makes it, and none is changed on the way."""
+
+from __future__ import annotations
+
+import re
+from importlib.util import find_spec
+
+import pytest
+
+from docs.make_figures import COMMANDS, fragment
+from tests.docs.pages import ROOT
+from tests.docs.test_facts import PAGES
+
+SHOWN = re.compile(r"^```\{figures\} (\w+) python (.+)$", re.MULTILINE)
+WANTED = sorted({found for page in PAGES for found in SHOWN.findall(page.read_text())})
+
+
+@pytest.mark.parametrize(("name", "command"), WANTED, ids=[name for name, _ in WANTED])
+def test_command_of_figures(name, command) -> None:
+    """It is there: a module or a file, and of the maker of figures one of its names."""
+    first, *rest = command.split()
+
+    assert find_spec(rest[0]) if first == "-m" else (ROOT / first).is_file()
+    if first == "docs/make_figures.py":
+        assert rest == [name]
+        assert find_spec(COMMANDS[name])
+
+
+def test_figures_of_every_command_are_shown() -> None:
+    """What the maker of figures can make has its place on a page."""
+    assert set(COMMANDS) <= {name for name, _ in WANTED}
+
+
+def test_fragment_of_json() -> None:
+    """It is a table, with what was said after it; lists of where memory grew are left out."""
+    told = fragment(
+        '{"writes": 1000, "verdicts": {"applied": 999}, "leaks": [], "grown": ["x"], "seconds": 1.26}\nPASS\n'
+    )
+
+    assert told.splitlines() == [
+        "| What | Count |", "| --- | --: |", "| writes | 1,000 |", "| verdicts | applied: 999 |",
+        "| leaks | none |", "| seconds | 1.3 |", "", "- PASS",
+    ]  # fmt: skip
+
+
+def test_fragment_of_columns() -> None:
+    """Each line of them is a row, a short one filled before its last figures; any other line follows below."""
+    told = fragment(
+        "distinct histories   applied    all\nteams.create         1,200   1,300\nall   1,300\n9 in 2 s\n"
+    )
+
+    assert told.splitlines() == [
+        "| distinct histories | applied | all |", "| --- | --: | --: |", "| teams.create | 1,200 | 1,300 |",
+        "| all |  | 1,300 |", "", "- 9 in 2 s",
+    ]  # fmt: skip
+
+
+def test_fragment_of_sentences() -> None:
+    """They are a list."""
+    assert fragment("outage of 2 s\nPASS\n") == "- outage of 2 s\n- PASS\n"
