@@ -1,0 +1,83 @@
+"""The programs on the page about webhooks, run as a reader would: in an empty folder, and on a real socket."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from docs.blocks import blocks_of
+from tests.events.bodies import encoded, v2
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs/how-to/receive-webhooks.md"
+UVICORN = ("uvicorn", "--uds", "socket")
+
+
+def program_of(*marks: str) -> str:
+    """Put the blocks with these words in them together, in the order of the page."""
+    found = [block.code for block in blocks_of(PAGE, "python") if any(mark in block.code for mark in marks)]
+    assert len(found) == len(marks)
+    return "\n".join(found)
+
+
+async def exchange(folder: Path, request: bytes) -> bytes:
+    """Send one request, as soon as somebody listens."""
+    async with asyncio.timeout(30):
+        while True:
+            with suppress(OSError):
+                reader, writer = await asyncio.open_unix_connection(folder / "socket")
+                break
+            await asyncio.sleep(0.02)
+        writer.write(request)
+        answer = await reader.read()
+        writer.close()
+        return answer
+
+
+@pytest.mark.parametrize(
+    ("marks", "command"),
+    [
+        (["@receiver.on_test"], [*UVICORN, "receive:receiver.asgi_app"]),
+        (["@receiver.on_test", "FastAPI("], [*UVICORN, "receive:app"]),
+        (
+            ["@receiver.on_test", "web.Application("],
+            ["aiohttp.web", "-U", "socket", "receive:create_app"],
+        ),
+    ],
+    ids=["alone", "FastAPI", "aiohttp"],
+)
+async def test_program_of_the_page(tmp_path: Path, marks: list[str], command: list[str]) -> None:
+    """It starts, takes a delivery, handles it, and ends in order."""
+    (tmp_path / "receive.py").write_text(program_of(*marks))
+    body = encoded(v2("invoice.created"))
+    head = [
+        "POST /events HTTP/1.1", "Host: here", "Connection: close", "Content-Type: application/json",
+        "X-Events-Key: the value set in the dashboard", f"Content-Length: {len(body)}", "", "",
+    ]  # fmt: skip
+    child = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", *command, cwd=tmp_path, stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+        env={**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{tmp_path}", "PYTHONUNBUFFERED": "1"},
+    )  # fmt: skip
+    assert child.stdout is not None
+
+    try:
+        answer = await exchange(tmp_path, "\r\n".join(head).encode() + body)
+        said: list[bytes] = []
+        async with asyncio.timeout(10):
+            while b"invoice.created dlv_1\n" not in said:
+                said.append(await child.stdout.readline())
+                assert said[-1], said
+    finally:
+        child.send_signal(signal.SIGINT)
+        rest, _ = await child.communicate()
+
+    assert answer.startswith(b"HTTP/1.1 200 ")
+    assert answer.endswith(b"stored")
+    assert b"Traceback" not in b"".join(said) + rest
