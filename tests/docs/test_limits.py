@@ -7,7 +7,9 @@ import re
 import pytest
 
 from docs.tables import assumed
+from invsvc_async.doctor.names import CANDIDATES, IMPORTS
 from invsvc_async.operations import BY_NAME
+from invsvc_async.settings import ParameterNames
 from tests.docs.pages import ROOT
 
 PAGE = (ROOT / "docs/limits.md").read_text()
@@ -76,6 +78,11 @@ def test_rows_of_what_is_shown() -> None:
 
     assert [row[0] for row in ROWS if not any(row[0].startswith(each) for each in words)] == []
     assert {row[2] for row in rows_of("What it does not mention")} <= WAYS | {"asked, settable"}
+
+
+def test_names_that_doctor_asks() -> None:
+    """It asks for every name that is assumed."""
+    assert {*CANDIDATES, *IMPORTS} == set(ParameterNames.__annotations__)
 
 
 def test_names_that_a_row_tells_are_those_of_the_table() -> None:
