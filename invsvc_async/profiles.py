@@ -50,16 +50,17 @@ def _from_file(environment: Mapping[str, str], profile: str | None) -> dict[str,
         return {}
     try:
         whole = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
+    except (ValueError, RecursionError, OSError) as error:  # numbers without end and deep nesting among them
         raise ConfigurationError(f"{path} cannot be read: {error}") from None
     profiles = whole.get("profiles", {})
     name = profile or whole.get("default_profile")
     if name is None:
         return {}
-    if not isinstance(profiles, dict) or not isinstance(profiles.get(name), dict):
+    found = profiles.get(name) if isinstance(profiles, dict) and isinstance(name, str) else None
+    if not isinstance(found, dict):
         known = ", ".join(profiles) if isinstance(profiles, dict) and profiles else "none"
         raise ConfigurationError(f"{path} has no profile {name!r}; it has {known}")
-    return _checked(profiles[name], f"{path}, profile {name!r}")
+    return _checked(found, f"{path}, profile {name!r}")
 
 
 def _checked(found: dict[str, Any], place: str) -> dict[str, Any]:

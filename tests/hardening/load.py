@@ -1,7 +1,7 @@
 """
 Load one client against the service in a box: a thousand calls in flight, an outage, and services that queue.
 
-    python -m tests.hardening.load [calls | outage | adaptive] … [--quick]
+    python -m tests.hardening.load [calls | outage | adaptive | batches] … [--quick]
 
 Must never share a process with the service.
 """
@@ -13,18 +13,28 @@ import asyncio
 import gc
 import statistics
 import sys
+import tempfile
 import time
 import tracemalloc
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import attrs
 
 from invsvc_async import ApiKey, Client, InvsvcError, Timeouts
+from invsvc_async.batch import Batch
 from tests.hardening.leaks import resident
 from tests.hardening.served import served
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Iterator, Sequence
+    from contextlib import AbstractAsyncContextManager
+
+    from invsvc_async.models import Webhook
+    from invsvc_async.writes import Write
+    from tests.hardening.served import Served
+
+    Run = Callable[[int, int | None, float, float], Awaitable[tuple[float, float]]]
 
 IN_FLIGHT = 1000
 MOST_SENDS = 1.2  # times the calls made in an outage
@@ -34,6 +44,7 @@ LOOK = 3.0  # s, over which the usual throughput is measured
 PLACES = (5, 20, 80)  # of the services that queue
 WORK = 0.05  # s that such a service works on a request
 NEAR = 0.25  # of its places, that the mean in flight may be away
+FIXED = (1.0, 1.25, 1.5)  # times the places: the settings that it is compared with
 OF_BEST = 0.9  # of the best fixed setting's throughput
 PATIENT = Timeouts(attempt=60.0, connect=60.0, call=120.0)
 
@@ -165,61 +176,103 @@ def _rate(calls: Sequence[Call], since: float, until: float) -> float:
 
 async def adaptive(*, quick: bool) -> list[str]:
     """Find how much a service takes at once: near its places, and near the best fixed setting's throughput."""
+    return await _compare("client", _client_rate, quick=quick)
+
+
+async def batches(*, quick: bool) -> list[str]:
+    """Find the same in a batch, whose writes are journaled; its fixed settings are the most it is allowed."""
+    return await _compare("batch", _batch_rate, quick=quick)
+
+
+async def _compare(name: str, run: Run, *, quick: bool) -> list[str]:
+    settle, stretch = (8.0, 4.0) if quick else (20.0, 10.0)
     found = []
     for places in PLACES:
-        mean, rate = await _run_adaptive(
-            places, settle=5.0 if quick else 20.0, measure=3.0 if quick else 10.0
-        )
-        best = 0.0
-        for fixed in (places, round(1.5 * places)):
-            best = max(best, await _run_fixed(places, fixed, 2.0 if quick else 5.0))
+        in_flight, rate = await run(places, None, settle, stretch)
+        fixed = {
+            round(part * places): (await run(places, round(part * places), 2.0, stretch))[1] for part in FIXED
+        }
+        best = max(fixed.values())
         _say(
-            f"{places} places of {WORK * 1000:.0f} ms: {mean:.1f} in flight ({mean / places:.0%}), "
-            f"{rate:.0f}/s against {best:.0f}/s of the best fixed setting ({rate / best:.0%})"
+            f"{name}, {places} places of {WORK * 1000:.0f} ms: {in_flight:.1f} in flight after {settle:g} s "
+            f"({in_flight / places:.0%}), {rate:.0f}/s, "
+            f"{rate / best:.0%} of the best of " + ", ".join(f"{fixed[n]:.0f}/s with {n}" for n in fixed)
         )
-        if abs(mean - places) > NEAR * places:
-            found.append(f"{mean:.1f} in flight where there are {places} places")
+        if abs(in_flight - places) > NEAR * places:
+            found.append(f"{name}: {in_flight:.1f} in flight where there are {places} places")
         if rate < OF_BEST * best:
-            found.append(f"{rate / best:.0%} of the best throughput at {places} places")
+            found.append(f"{name}: {rate / best:.0%} of the best throughput at {places} places")
     return found
 
 
-async def _run_adaptive(places: int, *, settle: float, measure: float) -> tuple[float, float]:
+async def _client_rate(places: int, fixed: int | None, settle: float, stretch: float) -> tuple[float, float]:
+    """Read from a service; give the mean in flight and the rate, both over *stretch* seconds after *settle*."""
     async with (
-        served("--latency", str(WORK), "--at-once", str(places)) as service,
+        _queueing(places) as service,
         Client(
-            service.base_url, ApiKey(service.api_key), timeout=PATIENT, max_concurrency="adaptive"
+            service.base_url,
+            ApiKey(service.api_key),
+            timeout=PATIENT,
+            max_concurrency="adaptive" if fixed is None else 2 * fixed,
         ) as client,
     ):
         begin = time.monotonic() + settle
-        end = begin + measure
         running = asyncio.create_task(
             keep_going(
-                lambda: client.users.get("usr_1"), at_once=4 * places, until=lambda _: time.monotonic() > end
+                lambda: client.users.get("usr_1"),
+                at_once=fixed or 4 * places,
+                until=lambda _: time.monotonic() > begin + stretch,
             )
         )
-        limiter, seen = client._view.session.transport._limiter, []
-        while time.monotonic() < end:
-            if time.monotonic() > begin:
-                seen.append(limiter.calls)
-            await asyncio.sleep(0.02)
-        calls = await running
-    return statistics.mean(seen), _rate(calls, begin, end)
+        in_flight = await _mean_in_flight(client, begin, begin + stretch)
+        return in_flight, _rate(await running, begin, begin + stretch)
 
 
-async def _run_fixed(places: int, fixed: int, measure: float) -> float:
-    async with (
-        served("--latency", str(WORK), "--at-once", str(places)) as service,
-        Client(
-            service.base_url, ApiKey(service.api_key), timeout=PATIENT, max_concurrency=2 * fixed
-        ) as client,
-    ):
-        begin = time.monotonic() + 1.0
-        end = begin + measure
-        calls = await keep_going(
-            lambda: client.users.get("usr_1"), at_once=fixed, until=lambda _: time.monotonic() > end
-        )
-    return _rate(calls, begin, end)
+async def _batch_rate(places: int, fixed: int | None, settle: float, stretch: float) -> tuple[float, float]:
+    """Write to a service by a batch; give the same as :func:`_client_rate`."""
+    begin = time.monotonic() + settle
+    ended: list[float] = []
+    with tempfile.TemporaryDirectory() as folder:
+        async with (
+            _queueing(places) as service,
+            Client(
+                service.base_url, ApiKey(service.api_key), timeout=PATIENT, max_concurrency=IN_FLIGHT
+            ) as client,
+            Batch.open(
+                Path(folder) / "load.db", client, concurrency=fixed or 4 * places, on_secret=_forget
+            ) as batch,
+        ):
+            begin = time.monotonic() + settle
+            look = asyncio.create_task(_mean_in_flight(client, begin, begin + stretch))
+            async for result in batch.run(_writes(client, until=begin + stretch)):
+                assert result.applied
+                ended.append(time.monotonic())
+            in_flight = await look
+    return in_flight, sum(begin <= each < begin + stretch for each in ended) / stretch
+
+
+def _writes(client: Client, *, until: float) -> Iterator[Write[Webhook]]:
+    number = 0
+    while time.monotonic() < until:
+        number += 1
+        yield client.webhooks.create(url=f"https://me.example/{number}", events=["invoice.created"])
+
+
+def _forget(key: str, hook: Webhook) -> None:
+    """Keep no secret."""
+
+
+def _queueing(places: int) -> AbstractAsyncContextManager[Served]:
+    return served("--latency", str(WORK), "--at-once", str(places))
+
+
+async def _mean_in_flight(client: Client, begin: float, end: float) -> float:
+    limiter, seen = client._view.session.transport._limiter, []
+    await asyncio.sleep(begin - time.monotonic())
+    while time.monotonic() < end:
+        seen.append(limiter.calls)
+        await asyncio.sleep(0.02)
+    return statistics.mean(seen)
 
 
 def _say(line: str) -> None:
@@ -227,7 +280,7 @@ def _say(line: str) -> None:
     sys.stdout.flush()
 
 
-PARTS = {"calls": many_calls, "outage": outage, "adaptive": adaptive}
+PARTS = {"calls": many_calls, "outage": outage, "adaptive": adaptive, "batches": batches}
 
 
 def main() -> None:

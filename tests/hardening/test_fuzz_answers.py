@@ -1,0 +1,91 @@
+"""Answers of any bytes: read, or refused in our own words."""
+
+from __future__ import annotations
+
+import pickle
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from invsvc_async import FieldError, InvsvcError, UnreadableResponseError, convert, models, wire
+from invsvc_async.convert.plan import fields_of
+from invsvc_async.operations import Shape
+from invsvc_async.wire import exact
+from tests.hardening.fuzzing import fuzzed, spoilt
+from tests.wire.recorded import SAMPLES
+
+STANDARD = {"success": True, "data": {"id": "a", "n": 1.5}, "message": "m", "timestamp": 1_750_000_000_000}
+LISTED = {**STANDARD, "data": [{"id": "a"}, {"id": "b"}], "next": "c", "has_more": True, "total_results": 2}
+ERROR = {
+    "success": False,
+    "error": {"code": "validation_failed", "message": "no", "details": ["a: b"]},
+    "timestamp": 1_750_000_000_000,
+}
+RAW_ERROR = {
+    "message": "Invalid",
+    "error": "token_expired",
+    "error_description": "Invalid",
+    "details": {"a": 1},
+}
+headers = st.dictionaries(
+    st.sampled_from(["Retry-After", "Date", "X-Request-Id", "Content-Type"]),
+    st.text(max_size=12) | st.sampled_from(["1e999", "-1", "9" * 400, "Wed, 21 Oct 2015 07:28:00 GMT"]),
+)
+
+
+@pytest.mark.parametrize("shape", list(Shape))
+@fuzzed
+@given(content=spoilt(STANDARD) | spoilt(LISTED), headers=headers)
+def test_success_of_any_bytes(shape, content, headers):
+    """An envelope is read, or it is an UnreadableResponseError; so is each of its parts."""
+    with suppress(InvsvcError):
+        envelope = wire.read_success(content, status=200, headers=headers, shape=shape, operation="x")
+        repr(envelope)
+        _ = envelope.timestamp
+        with suppress(InvsvcError):
+            _ = envelope.data
+        with suppress(InvsvcError):
+            _ = envelope.extra
+
+
+@fuzzed
+@given(content=spoilt(ERROR) | spoilt(RAW_ERROR), headers=headers, status=st.integers(300, 999))
+def test_error_of_any_bytes(content, headers, status):
+    """An error body of any kind gives a ServiceError that prints and pickles, and nothing is raised."""
+    error = wire.read_error(content, status=status, headers=headers, operation="x")
+    again = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own
+
+    assert (str(again), again.code, again.raw) == (str(error), error.code, error.raw)
+    assert error.retry_after is None or error.retry_after >= 0
+    assert error.__class__.__name__ in repr(error)
+
+
+def test_name_beside_a_list_that_is_no_utf8():
+    """It does not keep the list from being read; only what stands beside it cannot be."""
+    content = b'{"success":true,"data":[{"id":"a"}],"\x80":1}'
+    envelope = wire.read_success(content, status=200, headers={}, shape=Shape.LIST, operation="x")
+
+    assert envelope.data == [{"id": "a"}]
+    with pytest.raises(UnreadableResponseError):
+        _ = envelope.extra
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+@fuzzed
+@given(seen=st.data())
+def test_model_of_any_bytes(name, seen):
+    """A damaged resource is a model that gives all of it back, or it is unreadable."""
+    content = seen.draw(spoilt(wire.loads(SAMPLES[name].encode())))
+    try:
+        model = convert.decode(getattr(models, name), content)
+    except UnreadableResponseError:
+        return
+    for field in fields_of(type(model)):
+        with suppress(FieldError):
+            getattr(model, field.name)
+    assert repr(pickle.loads(pickle.dumps(model))) == repr(model)  # noqa: S301 - our own
+    assert exact.salvage(exact.dumps(convert.unstructure(model))) == exact.salvage(
+        exact.without_halves(content)
+    )

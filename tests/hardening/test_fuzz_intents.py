@@ -1,0 +1,52 @@
+"""Intents and rows of journals, whole and damaged: there and back, or refused in our own words."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from invsvc_async import Intent, InvalidRequestError, JournalError
+from invsvc_async.batch.pack import Commons, Packed, pack, unpack
+from tests.hardening.fuzzing import as_wire, fuzzed, intents, spoilt
+
+
+@fuzzed
+@given(intent=intents())
+def test_intent_there_and_back(intent):
+    """No field of an intent is lost in its JSON, nor in the short form of journals."""
+    again = Intent.from_json(intent.to_json())
+    commons = Commons()
+    unpacked = unpack(intent.key, pack(intent, commons), commons)
+
+    assert as_wire(again) == as_wire(unpacked) == as_wire(intent)
+
+
+@fuzzed
+@given(seen=st.data())
+def test_intent_of_any_bytes(seen):
+    """A damaged or foreign intent is an InvalidRequestError, or an intent that can be kept again."""
+    content = seen.draw(spoilt(json.loads(seen.draw(intents()).to_json())))
+    with suppress(InvalidRequestError):
+        intent = Intent.from_json(content)
+        as_wire(Intent.from_json(intent.to_json()))
+
+
+@fuzzed
+@given(seen=st.data())
+def test_row_of_a_journal_of_any_bytes(seen):
+    """A damaged row is a JournalError, or an intent."""
+    commons = Commons()
+    packed = pack(seen.draw(intents()), commons)
+    whose = seen.draw(st.sampled_from(["row", "common"]))
+    if whose == "row":
+        text = seen.draw(spoilt(json.loads(packed.text))).decode(errors="replace")
+        packed = Packed(common=seen.draw(st.sampled_from([packed.common, 99])), text=text)
+    else:
+        commons.texts[packed.common] = seen.draw(spoilt(json.loads(commons.texts[packed.common]))).decode(
+            errors="replace"
+        )
+    with suppress(JournalError):
+        as_wire(unpack("row-1", packed, commons))
