@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
-__all__ = ["SIGNATURE", "TEST", "Headers", "value_of"]
+__all__ = ["SIGNATURE", "TEST", "Headers", "kept", "value_of"]
 
 SIGNATURE: Final = "x-service-signature"
 TEST: Final = "x-service-test"
@@ -18,6 +18,11 @@ TEST: Final = "x-service-test"
 Text: TypeAlias = str | bytes
 Headers: TypeAlias = Mapping[str, str] | Iterable[tuple[Text, Text]]
 """A mapping with names of any case, or pairs as ASGI gives them."""
+
+
+def kept(headers: Headers | None) -> Headers | None:
+    """Keep headers that can be walked only once, for they are looked at several times."""
+    return list(cast("Iterable[tuple[Text, Text]]", headers)) if hasattr(headers, "__next__") else headers
 
 
 def value_of(headers: Headers | None, name: str) -> str | None:

@@ -13,6 +13,7 @@ import attrs
 
 from invsvc_async.errors import EventError, MalformedEventError, SignatureMismatchError
 from invsvc_async.events.event import Event, ResourceEvent
+from invsvc_async.events.headers import kept
 from invsvc_async.events.parse import parse, says_test
 from invsvc_async.events.receipt import Receipt
 from invsvc_async.events.verify import SharedHeader, admit, prove
@@ -50,9 +51,9 @@ class Trust:
     shared_header: SharedHeader | None
     accept_unsigned: bool
 
-    def judge(self, body: bytes, headers: Headers) -> Admitted | Unreadable | Receipt:
+    def judge(self, body: bytes, headers: Headers | None) -> Admitted | Unreadable | Receipt:
         """Say what a delivery is; a ``Receipt`` refuses it."""
-        unsigned = self.accept_unsigned
+        unsigned, headers = self.accept_unsigned, kept(headers)
         try:
             proof = prove(body, headers, self.keys, self.shared_header, accept_unsigned=unsigned)
         except SignatureMismatchError as error:

@@ -83,7 +83,7 @@ def parse(body: bytes, headers: Headers | None = None) -> Event:
     return family(raw, is_test, content)
 
 
-def says_test(headers: Headers) -> bool:
+def says_test(headers: Headers | None) -> bool:
     """Whether the headers bear the dashboard's test mark."""
     return value_of(headers, TEST) == "true"
 

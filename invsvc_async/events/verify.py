@@ -19,7 +19,7 @@ from invsvc_async.errors import (
     UnauthenticatedEventError,
 )
 from invsvc_async.events.event import Event, ResourceEvent
-from invsvc_async.events.headers import SIGNATURE, value_of
+from invsvc_async.events.headers import SIGNATURE, kept, value_of
 from invsvc_async.events.parse import parse
 
 if TYPE_CHECKING:
@@ -113,6 +113,7 @@ def read(
 
     Spec: Events.
     """
+    headers = kept(headers)
     proof = prove(body, headers, keys_of(secrets), shared_header, accept_unsigned=accept_unsigned)
     event = parse(body, headers)
     admit(event, proof, shared_header, accept_unsigned=accept_unsigned)
@@ -167,7 +168,7 @@ def admit(
         SignatureMissingError: This event must be signed.
         UnauthenticatedEventError: A resource event without the shared header.
     """
-    if proof == "signature":
+    if proof == "signature":  # though no resource event is signed: a family that is new may well be
         return
     if not isinstance(event, ResourceEvent):
         if not accept_unsigned:

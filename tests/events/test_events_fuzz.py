@@ -40,6 +40,8 @@ fields = st.fixed_dictionaries(
             {},
             optional={
                 "object": values,
+                "payload": values | st.fixed_dictionaries({}, optional={"id": values}),
+                "customer": values,
                 "uuid": values,
                 "total": values,
                 "issue_date": values,

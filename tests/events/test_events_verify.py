@@ -77,6 +77,18 @@ def test_signature_in_headers_of_any_framework(headers) -> None:
     events.verify(BODY, headers, SECRET)
 
 
+async def test_headers_that_can_be_walked_once() -> None:
+    """An iterator serves every look that is taken at the headers."""
+    body = encoded(v2("invoice.created", test=True))
+    pairs = [(b"x-shared", SHARED[1].encode()), (b"x-service-test", b"true")]
+
+    event = events.read(body, iter(pairs), secrets=SECRET, shared_header=HEADER)
+    receipt = await events.Receiver(secrets=SECRET, shared_header=HEADER).receive(body, iter(pairs))
+
+    assert event.is_test
+    assert (receipt.status, receipt.outcome) == (200, "test")
+
+
 @pytest.mark.parametrize(
     "value",
     [
