@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from invsvc_async.reconcile.evidence import History
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.session import View
+    from invsvc_async.writes import Write
 
 __all__ = ["Engine"]
 
@@ -47,6 +48,7 @@ class Engine:
         self._slots = Slots(concurrency, rate, self._fill)
         self._ready: deque[Item] = deque()
         self._lines: dict[str, deque[Item]] = {}  # of one thing; the first is ready or under way
+        self._waiting: dict[str, Item] = {}  # for their readers
         self._tasks: set[asyncio.Task[None]] = set()
         self._finished: deque[Item] = deque()
         self._changed = asyncio.Event()
@@ -61,24 +63,47 @@ class Engine:
 
     async def room(self) -> None:
         """Wait until an item may be added."""
-        while len(self.held) >= self._most and not self._stopped:
+        while self._is_full and not self._stopped:
             await self._wait()
+
+    @property
+    def _is_full(self) -> bool:
+        """Whether as much is held as may be; what waits for the input must not keep the input out."""
+        return len(self.held) - len(self._waiting) >= self._most
 
     def add(self, item: Item) -> None:
         """Take *item*; it begins when there is a place and all before it that touch its thing have ended."""
         item.slots = self._slots
         self.held[item.key] = item
-        if item.thing is None:
-            self._ready.append(item)
-        else:
-            line = self._lines.setdefault(item.thing, deque())
-            line.append(item)
-            if len(line) == 1:
-                self._ready.append(item)
+        if item.waits:
+            self._waiting[item.key] = item
+        if item.thing is not None:
+            self._lines.setdefault(item.thing, deque()).append(item)
+        self._make_ready(item)
         self._fill()
 
+    def meet(self, key: str, write: Write[Any]) -> None:  # Any: of any operation
+        """Take the readers of *write*, which the input holds, for the item of *key* that waits for them."""
+        item = self._waiting.pop(key, None)
+        if item is not None:
+            item.take_readers(write)
+            self._end_waiting(item)
+
+    def _end_waiting(self, item: Item) -> None:
+        item.waits = False
+        self._make_ready(item)
+        self._fill()
+
+    def _make_ready(self, item: Item) -> None:
+        """Let *item* begin, if all before it in its line have ended and it waits for nothing."""
+        if not item.waits and (item.thing is None or self._lines[item.thing][0] is item):
+            self._ready.append(item)
+
     def finish(self) -> None:
-        """Say that nothing more comes."""
+        """Say that nothing more comes: no reader either."""
+        waiting, self._waiting = self._waiting, {}
+        for item in waiting.values():
+            self._end_waiting(item)
         self.complete = True
         self._changed.set()
 
@@ -119,7 +144,7 @@ class Engine:
     def _tell_hunger(self) -> None:
         """Tell whether less is ready than there are places, so that more comes before one is idle."""
         places = self._slots.free + self._slots.in_use
-        if len(self._ready) < places and len(self.held) < self._most and not self._stopped:
+        if len(self._ready) < places and not self._is_full and not self._stopped:
             self.hungry.set()
         else:
             self.hungry.clear()
@@ -202,7 +227,8 @@ class Engine:
         check_scope(self._view, item.intent, same_mode=self._same_mode)
         intent, history = self._taken_up(item.intent, in_doubt=item.in_doubt, sender_gone=item.sender_gone)
         request, view = request_of(intent), view_for(item, self._view)
-        driver: Driver[Any] = Driver(view, request, intent, result_of(request.operation), history=history)
+        result = result_of(request.operation)
+        driver: Driver[Any] = Driver(view, request, intent, result, reader=item.reader, history=history)
         return await driver.run()
 
     def _taken_up(self, intent: Intent, *, in_doubt: bool, sender_gone: bool) -> tuple[Intent, History]:
@@ -223,7 +249,7 @@ class Engine:
         line = self._lines[item.thing]
         line.popleft()
         if line:
-            self._ready.append(line[0])
+            self._make_ready(line[0])
             self._fill()
         else:
             del self._lines[item.thing]

@@ -131,7 +131,8 @@ class Intake:
     """
     What becomes of an input's writes in one run.
 
-    *store* is where the entries of new items go; *held* are the items that are under way, by key.
+    *store* is where the entries of new items go; *held* are the items that are under way, by key; *on_met* is
+    told of each write that the journal has and that is not done.
     """
 
     def __init__(
@@ -144,10 +145,11 @@ class Intake:
         *,
         tag: bool,
         on_secret: Callable[..., Any] | None,
+        on_met: Callable[[str, Write[Any]], None],
     ) -> None:
         self._entries, self._store, self._session = entries, store, session
         self._held, self._run = held, run
-        self._tag, self._on_secret = tag, on_secret
+        self._tag, self._on_secret, self._on_met = tag, on_secret, on_met
         self._repeats: OrderedDict[bytes, int] = OrderedDict()
         self._policies: dict[int, tuple[ReconcilePolicy, ReconcilePolicy]] = {}
         self.skipped = 0  # done by an earlier run
@@ -232,8 +234,10 @@ class Intake:
             )
         if item is not None:
             item.fed, item.run = True, self._run
-        elif mark is not None and mark.state is State.DONE:
+        if item is None and mark is not None and mark.state is State.DONE:
             self.skipped += 1
+        else:
+            self._on_met(asked.key, asked.write)
         return None
 
     def _item(self, asked: _Asked) -> Item:

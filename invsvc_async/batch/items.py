@@ -15,6 +15,7 @@ from invsvc_async.batch.entries import Entry, State
 from invsvc_async.batch.pack import pack
 from invsvc_async.batch.results import Result, encoded, record_of
 from invsvc_async.operations import Kind
+from invsvc_async.reconcile.decide import JOURNEY_READER
 from invsvc_async.reconcile.evidence import Verdict
 from invsvc_async.session import View
 from invsvc_async.wire import _retry_after
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from invsvc_async.batch.pack import Commons
     from invsvc_async.batch.slots import Slots
     from invsvc_async.outcome import Outcome
+    from invsvc_async.reconcile.evidence import Reader
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.session import Request
     from invsvc_async.transport import Exchange
@@ -83,6 +85,8 @@ class Item:
     slots: Slots | None = None
     in_slot: bool = False
     sender_gone: bool = True  # whoever may have sent it before is provably dead
+    reader: Reader | None = None  # the caller's own: an entry has but its name
+    waits: bool = False  # for the input to bring it
     lease: Lease | None = None  # how long the right to send it lasts, where others may take it over
     on_end: Callable[[], None] | None = None
 
@@ -91,6 +95,22 @@ class Item:
         """Whether it may have been sent before, so that it is to be settled first."""
         sent = () if self.intent is None else self.intent.sent
         return any(each.end is None or each.end.kind != "not applied" for each in sent)
+
+    @property
+    def names_reader(self) -> bool:
+        """Whether a reader of the caller's own is to settle it, of which the journal has but the name."""
+        intent = self.intent
+        return intent is not None and (
+            intent.reader is not None or intent.policy.journey_reader == JOURNEY_READER
+        )
+
+    def take_readers(self, write: Write[Any]) -> None:  # Any: of any operation
+        """Take the readers of *write*, which is this one, come again with the input."""
+        own, policy = write._reader, write._policy  # noqa: SLF001 - one package
+        self.reader = own or self.reader
+        if self.names_reader and self.intent is not None and callable(policy.journey_reader):
+            changed = attrs.evolve(self.intent.policy, journey_reader=policy.journey_reader)
+            self.intent = attrs.evolve(self.intent, policy=changed)
 
     @property
     def creates_webhook(self) -> bool:

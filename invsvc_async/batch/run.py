@@ -154,12 +154,15 @@ class Run:
         while page := await entries.not_done(after, _PAGE):
             for entry in page:
                 await engine.room()
-                engine.add(self._item(entry, entries))
+                item = self._item(entry, entries)
+                item.waits = item.names_reader
+                engine.add(item)
             after = page[-1].seq
         session = batch.client._view.session  # noqa: SLF001 - one package
         intake = self._intake = Intake(
-            entries, entries, session, engine.held, run, tag=batch.tag, on_secret=batch.on_secret
-        )
+            entries, entries, session, engine.held, run, tag=batch.tag, on_secret=batch.on_secret,
+            on_met=engine.meet,
+        )  # fmt: skip
         async with aclosing(chunks(self._writes, batch.client)) as source:
             async for writes in source:
                 for item in await intake.take(writes):

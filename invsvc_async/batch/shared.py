@@ -8,10 +8,11 @@ Must never send what belongs to a chunk that another worker has taken over.
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from contextlib import aclosing, suppress
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 from uuid import uuid4
 
 import attrs
@@ -30,12 +31,14 @@ if TYPE_CHECKING:
     from invsvc_async.batch.intake import Writes
     from invsvc_async.batch.items import Item
     from invsvc_async.batch.postgres import PostgresBatch
+    from invsvc_async.writes import Write
 
 __all__ = ["SharedRun"]
 
 MOST, LEAST = 200, 20  # writes handed out together
 ROUNDS = 8  # writes for each place in a chunk, between those bounds: the last chunk is one worker's alone
 AHEAD = 40  # chunks that may wait in the queue before the input is held up
+_KEPT = 10_000  # writes with readers, at most: what is handed to others is never asked for
 _POLL = 0.2  # s between looks for work
 _BEATS = 4  # signs of life in the time after which a silent worker counts as dead
 _LEASE = 0.8  # of that time: what a worker trusts since its last sign of life
@@ -70,6 +73,7 @@ class SharedRun(Run):
         self._work: dict[str, _Work] = {}  # by token
         self._given = asyncio.Event()  # the input is handed out, or a chunk more of it
         self._giving = True
+        self._with_readers: OrderedDict[str, Write[Any]] = OrderedDict()  # Any: of any operation
         self._beating: asyncio.Task[None] | None = None
 
     async def stop(self, grace: float) -> None:
@@ -106,7 +110,9 @@ class SharedRun(Run):
         session = batch.client._view.session  # noqa: SLF001 - one package
         # The items made here only become entries; they are run as what is handed back.
         nowhere = ChunkStore(entries, 0, "", 0.0, self._clock)
-        intake = self._intake = Intake(entries, nowhere, session, held, run, tag=batch.tag, on_secret=None)
+        intake = self._intake = Intake(
+            entries, nowhere, session, held, run, tag=batch.tag, on_secret=None, on_met=self._keep_readers
+        )
         size = min(MOST, max(LEAST, ROUNDS * batch.concurrency))
         async with aclosing(chunks(self._writes, batch.client, at_once=size)) as source:
             async for writes in source:
@@ -122,11 +128,20 @@ class SharedRun(Run):
     def _entry(self, item: Item) -> Entry:
         assert item.write is not None
         self._look_for_secrets(item)
+        self._keep_readers(item.key, item.write)
         packed = pack(item.write.intent, self._entries.commons)
         return Entry(
             key=item.key, content=item.content, state=State.TO_DO, run=item.run,
             operation=item.write.intent.operation, common=packed.common, intent=packed.text,
         )  # fmt: skip
+
+    def _keep_readers(self, key: str, write: Write[Any]) -> None:  # Any: of any operation
+        """Keep a write with a reader of the caller's own for when it is handed to this very worker."""
+        policy = write._policy  # noqa: SLF001 - one package
+        if write._reader is not None or callable(policy.journey_reader):  # noqa: SLF001 - one package
+            self._with_readers[key] = write
+            if len(self._with_readers) > _KEPT:
+                self._with_readers.popitem(last=False)
 
     # --- working
 
@@ -182,6 +197,8 @@ class SharedRun(Run):
         for entry in await self._entries.of_chunk(work.store.chunk):
             item = self._item(entry, work.store)
             item.lease, item.sender_gone = work.store, work.sender_gone
+            if item.names_reader and (write := self._with_readers.pop(item.key, None)) is not None:
+                item.take_readers(write)
             item.on_end = partial(self._ended, work)
             await engine.room()
             work.open += 1

@@ -7,11 +7,12 @@ import gc
 import json
 import os
 import sqlite3
+from collections import Counter
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from invsvc_async import ConfigurationError, InvalidRequestError, JournalError, Verdict
+from invsvc_async import Absent, Applied, ConfigurationError, InvalidRequestError, JournalError, Verdict
 from invsvc_async.batch import Batch
 from invsvc_async.batch.intake import AT_ONCE
 from tests.batch.conftest import HOOK, client_of
@@ -126,6 +127,45 @@ async def test_write_in_flight_is_settled_without_its_input(service, client, tmp
     async with client_of(service) as other, Batch.open(path, other) as batch:
         [result] = await all_of(batch)
     assert (result.verdict, service.arrivals("webhooks.update")) == (Verdict.APPLIED, 2)
+
+
+async def looked_for(client, intent):
+    """Find the webhook of an unlisted write by its URL: a reader of the caller's own."""
+    found = [hook for hook in await client.webhooks.list() if hook.url == intent.body["url"]]
+    return Applied(found[0]) if found else Absent()
+
+
+def unlisted(client, reader=looked_for):
+    """Make a write that nothing but the caller's reader can settle."""
+    body = {**HOOK, "url": "https://own.example/"}
+    return client.write("POST", "/webhooks", json=body, reader=reader).keyed("own")
+
+
+@pytest.mark.parametrize("step", ["apply, then hang", "hang"])
+async def test_write_in_flight_is_settled_with_the_reader_of_its_input(service, client, tmp_path, step):
+    """An own reader, which no journal can hold, comes again with the input and settles what was in flight."""
+    path = tmp_path / "run.db"
+    service.script("webhooks.create", step)
+    await shelve_one(service, client, path, unlisted(client), "webhooks.create")
+
+    async with client_of(service) as other, Batch.open(path, other, concurrency=1) as batch:
+        results = await all_of(batch, [*creates(other, 3), unlisted(other)])
+    assert {result.key: result.verdict for result in results}["own"] is Verdict.APPLIED
+    assert Counter(entry.body["url"] for entry in service.ledger.effects())["https://own.example/"] == 1
+    assert len(results) == 4
+
+
+async def test_write_in_flight_whose_reader_does_not_come(service, client, tmp_path):
+    """Without the input, or with one that brings no reader, its fate stays unknown and is not sent again."""
+    path = tmp_path / "run.db"
+    service.script("webhooks.create", "apply, then hang")
+    write = unlisted(client).with_policy(deadline=0.5)
+    await shelve_one(service, client, path, write, "webhooks.create")
+
+    async with client_of(service) as other, Batch.open(path, other) as batch:
+        results = await all_of(batch, [*creates(other, 2), unlisted(other, None)])
+    assert {result.key: result.verdict for result in results}["own"] is Verdict.UNKNOWN
+    assert service.arrivals("webhooks.create") == 3
 
 
 async def test_write_of_the_same_thing_waits_for_the_one_in_flight(service, client, tmp_path):
