@@ -32,6 +32,13 @@ TITLES = (
 )  # fmt: skip
 
 
+BASELINES = """\
+An update of a webhook is judged by what stood there before it. Where the one read before the write fails (one
+in ten does here), and the write fails as well, nothing tells, and the rules of `invsvc_async` say `unknown`
+rather than guess. Pass the webhook that you have read, as in `webhooks.update(hook, …)`, and what stood there
+before is always known."""
+
+
 async def judged(writes: int, seed: int) -> dict[str, dict[str, Any]]:
     """Run each client in turn."""
     found: dict[str, dict[str, Any]] = {}
@@ -43,13 +50,20 @@ async def judged(writes: int, seed: int) -> dict[str, dict[str, Any]]:
     return found
 
 
+def _reasons(counts: dict[str, Any]) -> str:
+    """Tell in the client's own words what is unknown to it."""
+    told = counts["unknown_reasons"]
+    return "; ".join(f"{count} unknown: {why}" for why, count in told.items()) or "nothing is unknown"
+
+
 def markdown(found: dict[str, dict[str, Any]], facts: dict[str, Any]) -> str:
     """Write the table, with what it was made with."""
     head = ["client", *TITLES]
     rows = [[CLIENTS[name], *(str(counts[column]) for column in COLUMNS)] for name, counts in found.items()]
     lines = [f"| {' | '.join(row)} |" for row in (head, ["---"] + ["--:"] * len(COLUMNS), *rows)]
+    lines += ["", *(f"- {CLIENTS[name]}: {_reasons(counts)}" for name, counts in found.items())]
     made = ", ".join(f"{name} {value}" for name, value in facts.items())
-    return "\n".join(lines) + f"\n\nMade by `examples/conformance/table.py`: {made}.\n"
+    return "\n".join(lines) + f"\n\n{BASELINES}\n\nMade by `examples/conformance/table.py`: {made}.\n"
 
 
 def main() -> None:

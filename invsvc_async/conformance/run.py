@@ -64,6 +64,7 @@ class Conformance:
             "unknown": judged.verdicts.get(Verdict.UNKNOWN, 0), "unreported": self.unreported,
             "webhooks_left": self.left, "sends": judged.sends, "reads": self.reads,
             "seconds": round(self.seconds, 1), "exit_code": self.exit_code, "holds": self.holds,
+            "unknown_reasons": dict(judged.unknown_reasons),
             "verdicts": {verdict.value: judged.verdicts.get(verdict, 0) for verdict in Verdict},
         }  # fmt: skip
 
