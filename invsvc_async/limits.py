@@ -121,7 +121,7 @@ class Knee:
     _ROSE = log(1.5)  # so much more is latency that has risen
     _RECENT = 0.2  # weight of the newest round in the usual latency
     _FEWEST = 20  # answers in a round
-    _SHORTEST = 0.1  # s of a round that steers: a pause of this process must not fill it
+    _SHORTEST = 0.2  # s of a round that steers: a pause of this process must not fill it
     _SETTLING = 0.5  # latencies, until requests tell about a new size
     _APART = 0.08  # logarithm between what was in flight in two rounds that can be compared
     _FULL = 0.9  # of the places used: there is demand for more
@@ -134,6 +134,7 @@ class Knee:
         self._seeks = 1  # 1: doubles; -1: halves; 0: swings about the estimate
         self._first_try = True  # nothing shows yet that there was no queue before it doubled
         self._before: _Round | None = None
+        self._least = inf  # latency of the rounds it seeks by
         self._usual = inf  # latency, as in a round
         self._swings = self._streak = 0
         self._rises: bool | None = None  # whether the estimate did, the last time
@@ -192,6 +193,7 @@ class Knee:
     def _seek(self, this: _Round) -> int:
         """Double while latency stays, or halve while it falls."""
         before, up = self._before, self._seeks > 0
+        self._least = this.latency if before is None else min(self._least, this.latency)
         slope = self._slope(before, this)
         if before is not None and slope is not None and (slope >= self._QUEUES) is up:
             return self._bracket(*sorted((before, this)))
@@ -210,7 +212,7 @@ class Knee:
             self._seeks, self._before = -1, small
             return self.size // 4
         self._usual = small.latency
-        self._settle(max(small.in_flight, big.in_flight * exp(small.latency - big.latency)))
+        self._settle(big.in_flight * exp(self._least - big.latency))
         return self._swing()
 
     def _settle(self, estimate: float) -> None:
@@ -223,7 +225,7 @@ class Knee:
         before, self._before = self._before, this
         if before is not None:
             if min(before.latency, this.latency) > self._usual + self._ROSE:
-                self._seeks = -1
+                self._seeks, self._least = -1, this.latency
                 return self.size // 2
             slope = self._slope(before, this)
             if slope is not None:

@@ -412,6 +412,7 @@ def test_knee_of_a_service_that_keeps_up():
 def test_knee_of_a_service_that_queues():
     """From the first size that costs latency it goes to what the service had in hand, by Little's law."""
     assert rounds_of(Knee(), 1.0, 1.0, 1.0, 1.0, 1.59) == [2, 4, 8, 16, 10]
+    assert rounds_of(Knee(), 1.0, 1.0, 1.0, 1.0, 1.2, 2.4)[-1] == 13
 
 
 def test_knee_that_begins_in_a_queue():
