@@ -273,8 +273,11 @@ class Client:
         team: str | None = None,
     ) -> Envelope:
         """
-        Read anything else (GET), retried as reads are, and give the envelope, its ``data`` plain with exact
+        Read anything else, retried as reads are, and give the envelope, its ``data`` plain with exact
         numbers.
+
+        *method* is GET: what may change something goes through ``write``.  *path* is relative to the base
+        URL.
 
         Raises:
             InvalidRequestError: The method is not GET, or the path leaves the base URL; nothing was sent.
@@ -283,7 +286,7 @@ class Client:
         Spec: Endpoints.
 
         """
-        return await self._unlisted.request(method, path, params=params, json=json, team=team)
+        return await self._unlisted.read(method, path, params, json, team)
 
     def write(
         self,
@@ -298,6 +301,7 @@ class Client:
         """
         Send any other write under the rules of all writes, and give its payload as plain data.
 
+        *method* is POST, PUT, PATCH or DELETE; *path* is relative to the base URL.
         When the answer is lost, *reader* (an async callable of the client and the intent that returns a
         finding) finds out what became of it; without one the verdict is UNKNOWN at once.
 
@@ -310,13 +314,17 @@ class Client:
         Spec: Endpoints.
 
         """
-        return self._unlisted.write(method, path, params=params, json=json, reader=reader, team=team)
+        return self._unlisted.write(method, path, params, json, reader, team)
 
     def download(
         self, path: str, *, params: Mapping[str, Any] | None = None, team: str | None = None
     ) -> ByteStream:
         """
-        Stream bytes that have no envelope; iterate over it, or ``await .read()``.
+        Stream bytes that have no envelope, such as a package of the tax authority; iterate over it, or
+        ``await .read()``.
+
+        It is sent once, when it is iterated over; ``Timeouts.attempt`` bounds the wait for the answer, and
+        then for each next part.
 
         Raises:
             InvalidRequestError: The path leaves the base URL; nothing was sent.
@@ -325,7 +333,7 @@ class Client:
         Spec: Endpoints, Invoices.
 
         """
-        return self._unlisted.download(path, params=params, team=team)
+        return self._unlisted.download(path, params, team)
 
     @cached_property
     def _unlisted(self) -> Unlisted:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import quote, unquote, urlsplit
 
 import attrs
@@ -30,126 +30,67 @@ if TYPE_CHECKING:
 
 __all__ = ["ByteStream", "Unlisted"]
 
+Params: TypeAlias = "Mapping[str, Any] | None"  # Any: texts, whole numbers, booleans
+
 _SAFE = "/%:@!$&'()*+,;=~"  # as they are in a path; an escape that is there already stays
 _READS = ("GET",)
 _WRITES = ("DELETE", "PATCH", "POST", "PUT")
 
 
 class Unlisted(Resource):
-    """
-    Operations outside the table, under the same rules.
+    """Operations outside the table, under the same rules; ``Client`` tells what each takes and raises."""
 
-    Spec: Endpoints (those that are "referenced by other operations only").
-    """
-
-    async def request(
-        self,
-        method: str,
-        path: str,
-        *,
-        params: Mapping[str, Any] | None = None,  # Any: texts, whole numbers, booleans
-        json: Wire = UNSET,
-        team: str | None = None,
-    ) -> Envelope:
-        """
-        Read anything else, retried as reads are, and give the envelope, its ``data`` plain with exact
-        numbers.
-
-        *method* is GET: what may change something goes through ``client.write``.  *path* is relative to the
-        base URL.
-
-        Raises:
-            InvalidRequestError: The method is not GET, or the path leaves the base URL; nothing was sent.
-            ServiceError, TransportError, DeadlineExceededError: As of any read.
-
-        Spec: Endpoints.
-
-        """
-        request = self._unlisted(operations.CLIENT_REQUEST, method, _READS, path, params, json, team)
+    async def read(self, method: str, path: str, params: Params, json: Wire, team: str | None) -> Envelope:
+        """Read, as ``Client.request`` tells."""
+        request = _asked(operations.CLIENT_REQUEST, method, _READS, path, params, json, team)
         return await reads.read(self._view, request)
 
     def write(
-        self,
-        method: str,
-        path: str,
-        *,
-        params: Mapping[str, Any] | None = None,  # Any: texts, whole numbers, booleans
-        json: Wire = UNSET,
-        reader: Reader | None = None,
-        team: str | None = None,
+        self, method: str, path: str, params: Params, json: Wire, reader: Reader | None, team: str | None
     ) -> Write[Any]:  # Any: the payload, plain
-        """
-        Send any other write once, and give its payload as plain data.
-
-        *method* is POST, PUT, PATCH or DELETE.  When the answer is lost, *reader* finds out what became of
-        it, and without one the verdict is UNKNOWN at once.
-
-        Raises:
-            InvalidRequestError: The method reads, or the path leaves the base URL; nothing was sent.
-            ServiceError: The service said no.
-            WriteNotAppliedError: It provably did not happen.
-            AmbiguousWriteError: The answer was lost, and nothing that was read tells.
-
-        Spec: Endpoints.
-
-        """
-        request = self._unlisted(operations.CLIENT_WRITE, method, _WRITES, path, params, json, team)
+        """Make the write, as ``Client.write`` tells."""
+        request = _asked(operations.CLIENT_WRITE, method, _WRITES, path, params, json, team)
         return self._write(request, reader=reader)
 
-    def download(
-        self, path: str, *, params: Mapping[str, Any] | None = None, team: str | None = None
-    ) -> ByteStream:
-        """
-        Stream bytes that have no envelope, such as a package of the tax authority; iterate over it, or
-        ``await .read()``.
-
-        It is sent once, when it is iterated over; ``Timeouts.attempt`` bounds the wait for the answer, and
-        then for each next part.
-
-        Raises:
-            InvalidRequestError: The path leaves the base URL; nothing was sent.
-            ServiceError, NotSentError, ResponseLostError: While it is read.
-
-        Spec: Endpoints, Invoices.
-
-        """
-        request = self._unlisted(operations.CLIENT_DOWNLOAD, "GET", _READS, path, params, UNSET, team)
+    def download(self, path: str, params: Params, team: str | None) -> ByteStream:
+        """Stream, as ``Client.download`` tells."""
+        request = _asked(operations.CLIENT_DOWNLOAD, "GET", _READS, path, params, UNSET, team)
         return ByteStream(self._view, request)
 
-    def _unlisted(
-        self,
-        operation: Operation,
-        method: str,
-        methods: tuple[str, ...],
-        path: str,
-        params: Mapping[str, Any] | None,
-        json: Wire,
-        team: str | None,
-    ) -> Request:
-        problems: Problems = []
-        if method not in methods:
-            other = "client.request" if operation is operations.CLIENT_WRITE else "client.write"
-            problems.append(
-                f"method: {quoted(str(method))} is none of {', '.join(methods)}; others may go with {other}"
-            )
-        _check_path(path, problems)
-        if team is not None:
-            check_team(team, problems)
-        query = texts_of("params", params or {}, problems)
-        if "team" in query:
-            problems.append("params.team: use the argument team")
-        body = None if json is UNSET else to_wire(json, "json", problems)
-        if problems:
-            raise InvalidRequestError(problems, operation=operation.name)
-        return Request(
-            operation=operation,
-            query=query,
-            body=body,
-            has_body=json is not UNSET,
-            team=team,
-            method=method,
-            raw_path="/" + quote(path.removeprefix("/"), safe=_SAFE),
+
+def _asked(
+    operation: Operation,
+    method: str,
+    methods: tuple[str, ...],
+    path: str,
+    params: Params,
+    json: Wire,
+    team: str | None,
+) -> Request:
+    problems: Problems = []
+    if method not in methods:
+        other = "client.request" if operation is operations.CLIENT_WRITE else "client.write"
+        problems.append(
+            f"method: {quoted(str(method))} is none of {', '.join(methods)}; others may go with {other}"
         )
+    _check_path(path, problems)
+    if team is not None:
+        check_team(team, problems)
+    query = texts_of("params", params or {}, problems)
+    if "team" in query:
+        problems.append("params.team: use the argument team")
+    body = None if json is UNSET else to_wire(json, "json", problems)
+    if problems:
+        raise InvalidRequestError(problems, operation=operation.name)
+    return Request(
+        operation=operation,
+        query=query,
+        body=body,
+        has_body=json is not UNSET,
+        team=team,
+        method=method,
+        raw_path="/" + quote(path.removeprefix("/"), safe=_SAFE),
+    )
 
 
 def _check_path(path: object, problems: Problems) -> None:
