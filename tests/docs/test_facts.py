@@ -57,6 +57,7 @@ def test_times_of_the_promises() -> None:
         f"`deadline` ({policy.deadline:g} s)", f"`clock_slack` ({policy.clock_slack:g} s)", f"at most {PROOF_LASTS:g} seconds old",
     ):  # fmt: skip
         assert words in PROMISES
+    assert f"{Timeouts().attempt + policy.settle_after_loss:g} s by default" in PROMISES
     assert policy.absence_within == 600.0
     assert "(10 minutes)" in PROMISES
 
