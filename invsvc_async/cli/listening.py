@@ -117,7 +117,8 @@ async def listening(desk: Desk, *, host: str, port: int, accept_unsigned: bool) 
 
     def tell(request: web.Request, response: web.Response) -> None:
         if response.status >= 300:
-            note(f"answered {response.status} ({response.text}) to {request.method} {request.path}")
+            asked = f"{request.method} {request.rel_url.raw_path}"  # raw: it is for a terminal
+            note(f"answered {response.status} ({response.text}) to {asked}")
 
     async with serving(receiver, host=host, port=port, tell=tell) as chosen:
         yield f"http://{f'[{host}]' if ':' in host else host}:{chosen}/"

@@ -12,7 +12,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from aiohttp import web
+from aiohttp import ClientSession, web
+from yarl import URL
 
 from invsvc_async import ConfigurationError, events
 from invsvc_async.cli.app import run
@@ -186,6 +187,16 @@ async def test_replay_of_stored_events(service, tmp_path, capsys):
     assert (failed, nobody) == (1, 3)
     assert taken == ["invoice.created", "invoice_batch.completed"]
     assert f"{store}, line 3" in capsys.readouterr().err
+
+
+async def test_request_that_would_paint_the_terminal(tmp_path, capsys):
+    """What a stranger asks for is shown as it came, and moves no cursor."""
+    async with at(desk_of(tmp_path)) as here, ClientSession() as session:
+        await session.get(URL(f"{here}%1b%5b31m", encoded=True))
+
+    said = capsys.readouterr().err
+    assert "answered 405 (refused) to GET /%1b%5b31m" in said
+    assert "\x1b" not in said
 
 
 async def test_listening_without_any_authentication(tmp_path):

@@ -44,7 +44,7 @@ _SCHEMA: Final = (
     f"PRAGMA user_version = {_VERSION}",
 )
 _FREE: Final = (
-    "UPDATE delivery SET due = ?1, since = ?1 WHERE state = 'open' AND body IS NOT NULL AND since > ?1"
+    "UPDATE delivery SET due = ?, since = ? WHERE state = 'open' AND body IS NOT NULL AND since > ?"
 )
 
 
@@ -63,7 +63,7 @@ def connect(path: str, wait: float, steady: Callable[[], float]) -> sqlite3.Conn
     db = sqlite3.connect(path, timeout=wait, isolation_level=None)
     try:
         _prepare(db, path, wait)
-        db.execute(_FREE, (steady(),))  # the steady clock began anew with the machine: their holders are gone
+        db.execute(_FREE, (steady(),) * 3)  # the clock began anew with the machine: who held them is gone
     except BaseException:
         db.close()
         raise

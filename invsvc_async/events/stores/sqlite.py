@@ -216,8 +216,8 @@ def _insert(
     """Add a delivery and give its number, or ``None`` if its key is known."""
     made = db.execute(
         "INSERT INTO delivery (key, type, body, state, due, since, reason, received)"
-        " VALUES (?1, ?2, ?3, ?4, ?5, ?5, ?6, ?7) ON CONFLICT (key) DO NOTHING",
-        (delivery.key, delivery.type, delivery.body, state, due, reason, received),
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (key) DO NOTHING",
+        (delivery.key, delivery.type, delivery.body, state, due, due, reason, received),
     )
     return made.lastrowid if made.rowcount == 1 else None
 
