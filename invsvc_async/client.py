@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Client"]
 
-_LOOPBACK = re.compile(r"localhost|127(\.\d{1,3}){3}|::1")
+LOOPBACK = re.compile(r"localhost|127(\.\d{1,3}){3}|::1")
 _VERSION = re.compile(r"/v\d+$")
 _OURS_TO_SET = (
     "authorization",
@@ -450,7 +450,7 @@ def _checked_url(text: object, *, allow_insecure_http: bool) -> str:
         ),
         (not _VERSION.search(path), "must end in the version segment, such as https://host.example/v2"),
         (
-            parts.scheme == "http" and not _LOOPBACK.fullmatch(host or "") and not allow_insecure_http,
+            parts.scheme == "http" and not LOOPBACK.fullmatch(host or "") and not allow_insecure_http,
             "is plain http to a host that is not this machine: use https, or say allow_insecure_http=True",
         ),
         (any(ord(char) <= 32 or ord(char) == 127 for char in text), "holds a space or control character"),

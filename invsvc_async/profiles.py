@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["FILE", "from_environment"]
 
 FILE = "invsvc.toml"
+_WORDS = {str: "a text", bool: "true or false", dict: "a table"}
 _KEYS = {"base_url": str, "team": str, "allow_insecure_http": bool, "names": dict, "reconcile": dict}
 
 
@@ -67,12 +68,14 @@ def _checked(found: dict[str, Any], place: str) -> dict[str, Any]:
     """Take what a profile may hold, in words where it holds anything else: a token among others."""
     from invsvc_async.settings import ReconcilePolicy
 
-    wrong = [key for key, value in found.items() if not isinstance(value, _KEYS.get(key, ()))]
-    if wrong:
+    if strange := [key for key in found if key not in _KEYS]:
         raise ConfigurationError(
-            f"{place}: {', '.join(wrong)} cannot stand there; it takes {', '.join(_KEYS)} "
+            f"{place}: {', '.join(strange)} cannot stand there; it takes {', '.join(_KEYS)} "
             "(tokens belong in the environment)"
         )
+    for key, value in found.items():
+        if not isinstance(value, _KEYS[key]):
+            raise ConfigurationError(f"{place}: {key} must be {_WORDS[_KEYS[key]]}")
     settings = dict(found)
     for key, cls in (("names", ParameterNames), ("reconcile", ReconcilePolicy)):
         if key in settings:
@@ -87,5 +90,5 @@ def _made(cls: type[Any], values: dict[str, Any], place: str) -> Any:  # Any: on
         raise ConfigurationError(f"{place}: unknown {', '.join(unknown)}")
     try:  # TOML has no null: an empty text switches a name off
         return cls(**{name: None if value == "" else value for name, value in values.items()})
-    except (TypeError, ValueError) as error:
+    except ConfigurationError as error:
         raise ConfigurationError(f"{place}: {error}") from None

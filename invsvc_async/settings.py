@@ -44,6 +44,19 @@ def _resend(_settings: object, _field: object, value: object) -> None:
         raise ConfigurationError(f"resend must be 'proven' or 'never', not {value!r}")
 
 
+def _flag(_settings: object, field: attrs.Attribute[bool], value: object) -> None:
+    if not isinstance(value, bool):
+        raise ConfigurationError(f"{field.name} must be true or false, not {value!r}")
+
+
+def _journey_reader(_settings: object, _field: object, value: object) -> None:
+    stored = "journey_reader"  # by this name an intent remembers that there was a callable
+    if value not in (None, "journeys.get", stored) and not callable(value):
+        raise ConfigurationError(
+            f"journey_reader must be 'journeys.get', None or an async callable, not {value!r}"
+        )
+
+
 @attrs.frozen(kw_only=True)
 class Timeouts:
     """
@@ -95,12 +108,14 @@ class ReconcilePolicy:
     deadline: float = attrs.field(default=90.0, validator=_not_negative)
     resend: Literal["proven", "never"] = attrs.field(default="proven", validator=_resend)
     max_resends: int = attrs.field(default=1, validator=_count(0))
-    wait_when_limited: bool = False
+    wait_when_limited: bool = attrs.field(default=False, validator=_flag)
     clock_slack: float = attrs.field(default=0.25, validator=_not_negative)
     clock_band: float = attrs.field(default=1.0, validator=_not_negative)
     absence_within: float = attrs.field(default=600.0, validator=_not_negative)
-    journey_reader: Reader | Literal["journeys.get"] | None = "journeys.get"
-    journey_reads_show_drafts: bool = False
+    journey_reader: Reader | Literal["journeys.get"] | None = attrs.field(
+        default="journeys.get", validator=_journey_reader
+    )
+    journey_reads_show_drafts: bool = attrs.field(default=False, validator=_flag)
 
 
 @attrs.frozen(kw_only=True)
@@ -125,3 +140,9 @@ class ParameterNames:
     page: str | None = "page"
     dbtable_limit: str | None = "limit"
     dbtable_state: str | None = "state"
+
+    def __attrs_post_init__(self) -> None:
+        for field in attrs.fields(type(self)):
+            value: object = getattr(self, field.name)
+            if value is not None and (not isinstance(value, str) or not value):
+                raise ConfigurationError(f"{field.name} must be a parameter's name or None, not {value!r}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import urlsplit
 
 import attrs
 import typer
@@ -111,11 +112,20 @@ def _toml(found: Checkup, base_url: str, team: str | None, name: str) -> str:
         f"base_url = {quoted(base_url)}",
     ]
     lines += [f"team = {quoted(team)}"] if team else []
+    lines += ["allow_insecure_http = true"] if _is_insecure(base_url) else []
     for part, settings in (("names", _names(found)), ("reconcile", _policy(found))):
         if settings:
             lines += ["", f"[profiles.{quoted(name)}.{part}]"]
             lines += [f"{key} = {quoted(value or '')}" for key, value in settings.items()]
     return "\n".join(lines) + "\n"
+
+
+def _is_insecure(base_url: str) -> bool:
+    """Tell whether the profile that was asked with had to allow it."""
+    from invsvc_async.client import LOOPBACK
+
+    parts = urlsplit(base_url)
+    return parts.scheme == "http" and not LOOPBACK.fullmatch(parts.hostname or "")
 
 
 def _transport(*, json_: bool) -> int:

@@ -9,7 +9,8 @@ import pytest
 
 from invsvc_async import Client, OAuthToken, PersonToken
 from invsvc_async.cli.app import run
-from invsvc_async.doctor import examine
+from invsvc_async.cli.doctor import _toml
+from invsvc_async.doctor import Checkup, examine
 from invsvc_async.doctor.asking import Answer
 from invsvc_async.doctor.names import find_names
 from invsvc_async.doctor.transport import METHODS, Closing, Proof, Trial, closings, prove
@@ -284,3 +285,19 @@ def test_transport_that_repeats():
     trial = Trial("PUT", Closing(None, 0, reset=False, warm=False), 2)
 
     assert not Proof(aiohttp="3.0", trials=[trial]).holds
+
+
+@pytest.mark.parametrize(
+    ("url", "allowed"),
+    [
+        ("http://127.0.0.1:1/v2", False),
+        ("http://staging.example/v2", True),
+        ("https://live.example/v2", False),
+    ],
+)
+def test_toml_of_a_plain_address(url, allowed):
+    """What the profile had to allow stands in the one that is printed."""
+    found = Checkup(findings=[], names=[], journey_reads=None, reads=0)
+    profile = tomllib.loads(_toml(found, url, None, "staging"))["profiles"]["staging"]
+
+    assert profile == {"base_url": url} | ({"allow_insecure_http": True} if allowed else {})

@@ -1,0 +1,132 @@
+"""Where a client's settings come from: the environment first, then a profile of the file."""
+
+from __future__ import annotations
+
+import pytest
+
+from invsvc_async import Client, ConfigurationError, ParameterNames, ReconcilePolicy
+from invsvc_async.profiles import from_environment
+
+FILE = """
+default_profile = "live"
+
+[profiles.live]
+base_url = "https://live.example/v2"
+
+[profiles.staging]
+base_url = "http://staging.example/v2"
+team = "team_7"
+allow_insecure_http = true
+
+[profiles.staging.names]
+limit = "page_size"
+page = ""
+
+[profiles.staging.reconcile]
+deadline = 20.0
+journey_reader = ""
+"""
+STAGING = {
+    "base_url": "http://staging.example/v2",
+    "team": "team_7",
+    "allow_insecure_http": True,
+    "names": ParameterNames(limit="page_size", page=None),
+    "reconcile": ReconcilePolicy(deadline=20.0, journey_reader=None),
+}
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "invsvc.toml").write_text(FILE)
+    return tmp_path
+
+
+def test_profile_by_default():
+    """Without a word the file's own choice is taken."""
+    assert from_environment({}, None) == {"base_url": "https://live.example/v2"}
+
+
+@pytest.mark.parametrize(("environment", "profile"), [({}, "staging"), ({"INVSVC_PROFILE": "staging"}, None)])
+def test_profile_that_is_asked_for(environment, profile):
+    """A profile is chosen by argument or environment; an empty text in it switches a name off."""
+    assert from_environment(environment, profile) == STAGING
+
+
+def test_argument_and_environment():
+    """The argument's profile goes before the environment's."""
+    assert from_environment({"INVSVC_PROFILE": "nowhere"}, "staging") == STAGING
+
+
+def test_environment_and_file():
+    """The environment goes before the file, value by value."""
+    found = from_environment(
+        {"INVSVC_BASE_URL": "https://other.example/v2", "INVSVC_TEAM": "team_1"}, "staging"
+    )
+
+    assert found == STAGING | {"base_url": "https://other.example/v2", "team": "team_1"}
+
+
+def test_file_elsewhere(here):
+    """The file may stand anywhere."""
+    (here / "invsvc.toml").rename(here / "mine.toml")
+
+    assert from_environment({"INVSVC_CONFIG": "mine.toml"}, "staging") == STAGING
+
+
+def test_no_file(here):
+    """Without a file the environment is enough, but not where a profile is asked for."""
+    (here / "invsvc.toml").unlink()
+
+    assert from_environment({"INVSVC_BASE_URL": "https://x.example/v2"}, None) == {
+        "base_url": "https://x.example/v2"
+    }
+    with pytest.raises(ConfigurationError, match="'live' is asked for, and there is no file"):
+        from_environment({}, "live")
+    with pytest.raises(ConfigurationError, match="set INVSVC_BASE_URL"):
+        from_environment({}, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[profiles", "cannot be read"),
+        ("[profiles.other]", "has no profile 'live'; it has other"),
+        ("profiles = 3", "has no profile 'live'; it has none"),
+        ('[profiles.live]\napi_key = "x"', "api_key cannot stand there.*tokens belong in the environment"),
+        ("[profiles.live]\nbase_url = 3", "base_url must be a text"),
+        ('[profiles.live]\nallow_insecure_http = "yes"', "allow_insecure_http must be true or false"),
+        ('[profiles.live]\nnames = "x"', "names must be a table"),
+        ('[profiles.live.names]\nlimitt = "x"', "names: unknown limitt"),
+        ("[profiles.live.reconcile]\ndeadline = -1", "reconcile: .*deadline"),
+    ],
+)
+def test_file_that_is_wrong(here, text, said):
+    """What cannot stand in the file is named, with the profile."""
+    (here / "invsvc.toml").write_text(text)
+
+    with pytest.raises(ConfigurationError, match=said):
+        from_environment({}, "live")
+
+
+async def test_client_from_the_environment(monkeypatch):
+    """A client takes profile, credential and what else it is told."""
+    for name in ("BASE_URL", "TEAM", "PROFILE", "OAUTH_TOKEN", "PERSON_TOKEN"):
+        monkeypatch.delenv(f"INVSVC_{name}", raising=False)
+    monkeypatch.setenv("INVSVC_API_KEY", "a-key")
+    async with Client.from_env(profile="staging", max_concurrency=7) as client:
+        assert repr(client) == "Client('http://staging.example/v2', ApiKey(***), team='team_7')"
+
+
+@pytest.mark.parametrize(
+    ("tokens", "said"), [({}, "none is set"), ({"API_KEY": "a", "OAUTH_TOKEN": "b"}, "2 is set")]
+)
+def test_credential_of_the_environment(monkeypatch, tokens, said):
+    """One credential must be set, and not two."""
+    for name in ("API_KEY", "OAUTH_TOKEN", "PERSON_TOKEN"):
+        monkeypatch.delenv(f"INVSVC_{name}", raising=False)
+    for name, text in tokens.items():
+        monkeypatch.setenv(f"INVSVC_{name}", text)
+
+    with pytest.raises(ConfigurationError, match=said):
+        Client.from_env(profile="live")
