@@ -15,9 +15,10 @@ import attrs
 import msgspec
 
 from invsvc_async import wire
-from invsvc_async.errors import InvsvcError, JournalError
-from invsvc_async.reconcile.codec import intent_from_json
+from invsvc_async.errors import InvalidRequestError, InvsvcError, JournalError
+from invsvc_async.reconcile import codec
 from invsvc_async.reconcile.intent import Intent
+from invsvc_async.settings import ReconcilePolicy, Timeouts
 
 __all__ = ["Commons", "Packed", "pack", "unpack"]
 
@@ -54,6 +55,7 @@ class Commons:
         self._numbers: dict[str, int] = {}
         # By the ids of its parts; the intent beside the number keeps those ids from being used anew.
         self._known: dict[tuple[object, ...], tuple[int, Intent]] = {}
+        self._parts: dict[int, tuple[dict[str, Any], ReconcilePolicy, Timeouts]] = {}
 
     def load(self, number: int, text: str) -> None:
         """Take one over from the journal."""
@@ -62,16 +64,34 @@ class Commons:
 
     def number_of(self, intent: Intent) -> int:
         """Tell the number of *intent*'s common part; a new one gets the next."""
-        scope = intent.scope
-        short = (id(intent.policy), id(intent.timeouts), scope.base_url, scope.team, scope.livemode)
-        known = self._known.get(short)
-        if known is not None:
-            return known[0]
-        if len(self._known) >= _KEPT:
-            self._known.clear()
-        number = self._number(_common_text(intent))
-        self._known[short] = number, intent
+        known = self._known.get(_short(intent))
+        return self.note(intent, self._number(_common_text(intent))) if known is None else known[0]
+
+    def note(self, intent: Intent, number: int) -> int:
+        """Remember that *number* is that of *intent*'s common part."""
+        short = _short(intent)
+        if short not in self._known:
+            if len(self._known) >= _KEPT:
+                self._known.clear()
+            self._known[short] = number, intent
         return number
+
+    def parts_of(self, number: int) -> tuple[dict[str, Any], ReconcilePolicy, Timeouts]:
+        """
+        Give the scope, as plain data, the policy and the timeouts of a common part; read once, then shared.
+
+        Raises:
+            InvalidRequestError: It is damaged, or of a newer version.
+            KeyError: There is none.
+
+        """
+        parts = self._parts.get(number)
+        if parts is None:
+            common = codec.parsed(self.texts[number], "an intent")
+            policy = codec._structured(common["policy"], ReconcilePolicy, "a policy")  # noqa: SLF001 - one package
+            timeouts = codec._structured(common["timeouts"], Timeouts, "timeouts")  # noqa: SLF001 - the same
+            parts = self._parts[number] = common["scope"], policy, timeouts
+        return parts
 
     def _number(self, text: str) -> int:
         number = self._numbers.get(text)
@@ -79,6 +99,12 @@ class Commons:
             number = _digest(text) if self._shared else len(self.texts) + 1
             self.load(number, text)
         return number
+
+
+def _short(intent: Intent) -> tuple[object, ...]:
+    """Identify the common part of *intent* without writing it out."""
+    scope = intent.scope
+    return id(intent.policy), id(intent.timeouts), scope.base_url, scope.team, scope.livemode
 
 
 def _digest(text: str) -> int:
@@ -103,6 +129,14 @@ def pack(intent: Intent, commons: Commons) -> Packed:
     return Packed(common=commons.number_of(intent), text=_encode(parts).decode())
 
 
+def _strictly(plain: dict[str, Any]) -> Intent:  # Any: parsed JSON
+    """Make an intent of plain data, by the reader of ``Intent.from_json``."""
+    intent = codec._structured(plain, Intent, "an intent")  # noqa: SLF001 - one package
+    if problem := codec._misfit(intent):  # noqa: SLF001 - the same
+        raise InvalidRequestError(problem)
+    return intent
+
+
 def unpack(key: str, packed: Packed, commons: Commons) -> Intent:
     """
     Take an intent back.
@@ -112,9 +146,12 @@ def unpack(key: str, packed: Packed, commons: Commons) -> Intent:
 
     """
     try:
-        common = wire.loads(commons.texts[packed.common].encode())
+        scope, policy, timeouts = commons.parts_of(packed.common)
         own = wire.loads(packed.text.encode())
-        scope = {**common.pop("scope"), "credential": own.pop("credential", None)}
-        return intent_from_json(wire.dumps({**common, **own, "scope": scope, "key": key}))
+        own["scope"] = {**scope, "credential": own.pop("credential", None)}
+        own["key"] = key
+        intent = attrs.evolve(_strictly(own), policy=policy, timeouts=timeouts)
     except (InvsvcError, KeyError, AttributeError, TypeError) as error:
         raise JournalError(f"entry {key!r} of the journal cannot be read: {error}") from error
+    commons.note(intent, packed.common)
+    return intent
