@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from typing import Any
 
 import pytest
@@ -387,6 +388,25 @@ async def test_inline_handler_that_fails_on_a_signed_event(name: str) -> None:
     assert receipt.status == 500
     assert [event.type for event in service.seen] == [name, name]
     assert await service.receiver.store.counts() == {"open": 0, "handled": 1, "dead": 0}
+
+
+@pytest.mark.parametrize("name", SIGNED_TYPES)
+async def test_inline_handler_of_a_signed_event_whose_process_dies(tmp_path, name: str) -> None:
+    """The event is on the disk before its handler begins, and the next process finds it when the lease ran out."""
+    receiver = events.Receiver(secrets=SECRET, store=str(tmp_path / "events.db"))
+    later = events.SqliteStore(tmp_path / "events.db", steady=lambda: time.monotonic() + 60)
+    body = encoded(signed_body(name))
+    found: list[events.Entry] = []
+
+    @receiver.on(name)
+    async def look(_: events.Event) -> None:
+        found.extend(await later.take(limit=9, lease=60))
+
+    await receiver.receive(body, signature(body))
+
+    assert [entry.body for entry in found] == [body]
+    await later.close()
+    await receiver.store.close()
 
 
 async def test_inline_event_of_an_unknown_type_that_is_signed() -> None:
