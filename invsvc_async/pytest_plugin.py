@@ -122,8 +122,10 @@ def _name(request: pytest.FixtureRequest, what: str) -> str:
     if not _is_async(request):
         return f"_invsvc_{what}_on_a_thread"
     item: pytest.Item = request.node
-    marker = item.get_closest_marker("asyncio")
-    if marker is None or item.get_closest_marker("anyio") is not None:
+    marker, by_anyio = item.get_closest_marker("asyncio"), item.get_closest_marker("anyio")
+    if by_anyio and (backend := request.getfixturevalue("anyio_backend_name")) != "asyncio":
+        pytest.fail(f"invsvc_{what} runs on asyncio, not {backend}: override anyio_backend", pytrace=False)
+    if marker is None or by_anyio:
         return f"_invsvc_{what}"
     default = request.config.getini("asyncio_default_test_loop_scope")
     scope = marker.kwargs.get("loop_scope") or marker.kwargs.get("scope") or default

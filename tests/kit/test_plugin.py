@@ -133,6 +133,18 @@ def test_client(invsvc_client):
     assert "invsvc_client needs an async test" in ran.stdout
 
 
+def test_fixtures_on_trio(tmp_path):
+    """On anyio's other backend, which the client does not run on, the words say what to do."""
+    source = BODY.format(
+        mark="pytestmark = pytest.mark.anyio" + ANYIO_BACKEND.replace("asyncio", "trio"), mark_each=""
+    )
+
+    ran = run(tmp_path, source, "-p", "no:asyncio")
+
+    assert "2 errors" in ran.stdout
+    assert "runs on asyncio, not trio: override anyio_backend" in ran.stdout
+
+
 def test_service_that_cannot_start_on_a_thread():
     """What is wrong with the options is raised where the block begins."""
     from invsvc_async.testing import serving
