@@ -1,166 +1,113 @@
 """
 Search what the package says, keeps and shows for the credentials and webhook secrets of a test's services.
 
-    python -m pytest -p tests.hardening.marked tests/faults tests/batch tests/cli tests/events
+    python -m pytest -p tests.hardening.marked
 
 As a plugin it looks after each test: a hit fails it.  Must never change what it watches.
 """
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import logging
-import pickle
-import traceback
-from collections import deque
-from contextlib import contextmanager, suppress
+import subprocess
+from contextlib import ExitStack, contextmanager, suppress
 from functools import wraps
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-import attrs
 import pytest
 
 from invsvc_async import Intent, InvsvcError, Outcome, Page
 from invsvc_async.client import Client
-from invsvc_async.credentials import Credential
+from invsvc_async.credentials import Credential, TokenProvider
+from invsvc_async.events import Receipt, Receiver, SharedHeader
+from invsvc_async.events.judge import Trust
 from invsvc_async.exchange import Exchange
 from invsvc_async.models import Webhook
 from invsvc_async.session import AttemptReport, DecisionReport, Request, View
 from invsvc_async.simulator.auth import Keyring
 from invsvc_async.simulator.state import State
 from invsvc_async.wire import Envelope
+from tests.hardening.marks import Marks
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
+    from collections.abc import Callable, Iterator
+    from typing import TypeAlias
 
-KEPT = 500  # of the newest things of each test that are looked at
+    _See: TypeAlias = Callable[[tuple[Any, ...], Any], object]  # the arguments of a call, and its result
+    _Seen: TypeAlias = tuple[Any, str, _See]
+
 SHOWN = (
     AttemptReport, Client, Credential, DecisionReport, Envelope, Exchange, Intent, InvsvcError, Outcome, Page,
-    Request, View, Webhook,
+    Receipt, Receiver, Request, SharedHeader, Trust, View, Webhook,
 )  # fmt: skip
-FILES = (".db", ".db-wal", ".db-journal", ".sqlite", ".jsonl", ".csv", ".html", ".parquet")
 
 
-class Marks(logging.Handler):
-    """Remembers every secret that a service of this process gave out, and all that could show one."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.DEBUG)
-        self.secrets: set[str] = set()
-        self.things: deque[Any] = deque(maxlen=KEPT)
-        self.said: deque[str] = deque(maxlen=20_000)
-
-    def clear(self) -> None:
-        """Forget all."""
-        self.secrets.clear()
-        self.things.clear()
-        self.said.clear()
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Keep a log record as text, arguments and exception included."""
-        told = "".join(traceback.format_exception(record.exc_info[1])) if record.exc_info else ""
-        self.said.append(f"log: {record.getMessage()} {record.args!r} {vars(record)!r} {told}")
-
-    def issue(self, secret: str) -> str:
-        """Remember *secret*."""
-        self.secrets.add(secret)
-        return secret
-
-    def hits(self) -> list[str]:
-        """Name everything that shows a secret."""
-        texts = [*self.said]
-        for thing in tuple(self.things):  # to show one can make others
-            texts += shown(thing)
-        return [self._named(text) for text in texts if self.finds(text)]
-
-    def finds(self, text: str | bytes) -> bool:
-        """Tell whether *text* holds a secret, or the signature of a token."""
-        plain = text if isinstance(text, str) else text.decode("latin-1")
-        return any(secret in plain or _tail(secret) in plain for secret in self.secrets)
-
-    def _named(self, text: str) -> str:
-        for secret in self.secrets:
-            text = text.replace(secret, "<<SECRET>>").replace(_tail(secret), "<<SECRET>>")
-        at = max(0, text.find("<<SECRET>>") - 200)
-        return text[at : at + 400]
+def _secrets(marks: Marks) -> Iterator[_Seen]:
+    """Name where secrets are given out or taken, and which part of the call is one."""
+    yield Keyring, "issue", lambda _given, made: marks.issue(made)
+    yield State, "new_id", lambda _given, made: made.startswith("whsec_") and marks.issue(made)
+    yield Credential, "__init__", lambda given, _made: marks.issue(given[1])
+    yield TokenProvider, "_fetched", lambda _given, made: marks.issue(made.removeprefix("Bearer "))
+    yield SharedHeader, "__init__", lambda given, _made: marks.issue(given[0].value)
+    yield import_module("invsvc_async.events.verify"), "_key", lambda _given, made: marks.issue(made)
 
 
-def _tail(secret: str) -> str:
-    """Give the part of a token that must not be shown alone either."""
-    return secret.rpartition(".")[2]
-
-
-def shown(thing: Any) -> list[str]:
-    """Give every text that can be made of *thing*: repr, str, pickle, JSON, story, traceback."""
-    texts = [f"repr: {thing!r}", f"str: {thing}"]
-    if isinstance(thing, Outcome):
-        texts += [f"story: {thing.explain()}", f"story as JSON: {thing.to_json()}"] if thing.history else []
-        thing = attrs.evolve(thing, value=None)  # a webhook's secret is the caller's, who was given it
-    if isinstance(thing, Intent):
-        with suppress(InvsvcError):
-            texts.append(f"intent: {thing.to_json()}")
-    if isinstance(thing, InvsvcError):
-        texts.append("traceback: " + "".join(traceback.format_exception(thing)))
-    if isinstance(thing, (Intent, Outcome, InvsvcError, AttemptReport, DecisionReport)):
-        with suppress(TypeError, AttributeError, pickle.PicklingError):
-            texts.append(f"pickle of {type(thing).__name__}: {pickle.dumps(thing).decode('latin-1')}")
-    return texts
-
-
-def files_with_secrets(marks: Marks, folder: Path) -> list[str]:
-    """Name the journals, stores and reports below *folder* that hold one of *marks*."""
-    return [
-        f"file: {path}"
-        for path in folder.rglob("*")
-        if path.is_file() and path.name.endswith(FILES) and marks.finds(path.read_bytes())
-    ]
+def _shown(marks: Marks) -> Iterator[_Seen]:
+    """Name where things are made that can be shown, where programs speak, and where databases are told."""
+    for cls in SHOWN:
+        yield cls, "__init__", lambda given, _made: marks.things.append(given[0])
+    yield pytest.CaptureFixture, "readouterr", lambda _given, made: marks.say("output", *made)
+    yield subprocess.Popen, "communicate", lambda _given, made: marks.say("output", *made)
+    yield asyncio.subprocess.Process, "communicate", lambda _given, made: marks.say("output", *made)
+    with suppress(ImportError):
+        yield (
+            import_module("opentelemetry.sdk.trace").Span,
+            "end",
+            lambda given, _: marks.things.append(given[0]),
+        )
+    with suppress(ImportError):
+        connection = import_module("asyncpg").Connection
+        yield connection, "_execute", lambda given, _made: marks.say("database", *map(repr, given[1:]))
+        yield connection, "_executemany", lambda given, _made: marks.say("database", *map(repr, given[1:]))
 
 
 @contextmanager
 def marking() -> Iterator[Marks]:
-    """Watch what the simulator gives out and what the package makes, until the block ends."""
+    """Watch what gives secrets out and what may show them, until the block ends."""
     marks = Marks()
-    root, level = logging.getLogger(), logging.getLogger().level
-    root.addHandler(marks)
-    undo = [_watch(cls, marks.things.append) for cls in SHOWN]
-    undo.append(_wrap(Keyring, "issue", marks.issue))
-    undo.append(_wrap(State, "new_id", lambda made: made.startswith("whsec_") and marks.issue(made)))
     loud = logging.getLogger("invsvc_async")
     was = loud.level
-    loud.setLevel(logging.DEBUG)
-    try:
+    with ExitStack() as stack:
+        for owner, name, see in (*_secrets(marks), *_shown(marks)):
+            stack.callback(_wrapped(owner, name, see))
+        logging.getLogger().addHandler(marks)
+        stack.callback(logging.getLogger().removeHandler, marks)
+        loud.setLevel(logging.DEBUG)
+        stack.callback(loud.setLevel, was)
         yield marks
-    finally:
-        loud.setLevel(was)
-        for each in undo:
-            each()
-        root.removeHandler(marks)
-        root.setLevel(level)
 
 
-def _watch(cls: type, note: Any) -> Any:
-    original = cls.__init__
+def _wrapped(owner: Any, name: str, see: _See) -> Callable[[], None]:
+    """Have *see* called with the arguments and the result of each call; give what undoes it."""
+    original = getattr(owner, name)
 
     @wraps(original)
-    def watched(self, *arguments, **named):
-        original(self, *arguments, **named)
-        note(self)
-
-    cls.__init__ = watched
-    return lambda: setattr(cls, "__init__", original)
-
-
-def _wrap(cls: type, name: str, note: Any) -> Any:
-    original = getattr(cls, name)
-
-    @wraps(original)
-    def noting(*arguments, **named):
-        made = original(*arguments, **named)
-        note(made)
+    def seeing(*given, **named):
+        made = original(*given, **named)
+        see(given, made)
         return made
 
-    setattr(cls, name, noting)
-    return lambda: setattr(cls, name, original)
+    @wraps(original)
+    async def seeing_later(*given, **named):
+        made = await original(*given, **named)
+        see(given, made)
+        return made
+
+    setattr(owner, name, seeing_later if inspect.iscoroutinefunction(original) else seeing)
+    return lambda: setattr(owner, name, original)
 
 
 # --- as a plugin
@@ -177,12 +124,23 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
     """Look, once a test has passed, at all that it made, said and wrote."""
     result = yield
-    marks = item.config.stash[_MARKS]
-    found = marks.hits()
-    if "tmp_path" in getattr(item, "funcargs", {}):
-        found += files_with_secrets(marks, item.funcargs["tmp_path"])
+    marks, given = item.config.stash[_MARKS], getattr(item, "funcargs", {})
+    for each in given.values():
+        if isinstance(each, pytest.CaptureFixture):
+            each.readouterr()  # which is seen
+    found = marks.hits() + (marks.files(given["tmp_path"]) if "tmp_path" in given else [])
     assert not found, "\n".join(found[:10])
     return result
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[pytest.TestReport]:
+    """Look at what was printed and nobody read."""
+    report = yield
+    marks = item.config.stash[_MARKS]
+    if report.passed and marks.finds("".join(text for _, text in report.sections)):
+        report.outcome, report.longrepr = "failed", "a secret was printed, or logged"
+    return report
 
 
 @pytest.hookimpl(wrapper=True)
@@ -191,8 +149,7 @@ def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
     try:
         return (yield)
     finally:
-        item.config.stash[_MARKS].things.clear()
-        item.config.stash[_MARKS].said.clear()
+        item.config.stash[_MARKS].clear()
 
 
 _MARKS = pytest.StashKey[Marks]()

@@ -1,0 +1,122 @@
+"""
+Remember every secret that is given out, and all that could show one; find the one in the other.
+
+Must never change what it watches.
+"""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import traceback
+from collections import deque
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from invsvc_async import Intent, InvsvcError, Outcome
+from invsvc_async.session import AttemptReport, DecisionReport
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+KEPT = 3_000  # of the newest things of each test that are looked at
+SHORTEST = 10  # characters: a shorter text is a test's stand-in, and found in anything
+PICKLED = (Intent, Outcome, InvsvcError, AttemptReport, DecisionReport)
+
+
+class Marks(logging.Handler):
+    """The secrets of this process, and what may show them: things, texts, and what was logged."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.DEBUG)
+        self.secrets: set[str] = set()
+        self.things: deque[Any] = deque(maxlen=KEPT)
+        self.said: deque[str] = deque(maxlen=20_000)
+
+    def clear(self) -> None:
+        """Forget what may show a secret."""
+        self.things.clear()
+        self.said.clear()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep a log record as text, arguments and exception included."""
+        told = _said(record.exc_info[1]) if record.exc_info else ""
+        self.said.append(f"log: {record.getMessage()} {record.args!r} {vars(record)!r} {told}")
+
+    def say(self, place: str, *texts: object) -> None:
+        """Keep *texts* that were shown or stored at *place*."""
+        self.said.extend(f"{place}: {text}" for text in texts if text)
+
+    def issue(self, secret: str | bytes) -> str:
+        """Remember *secret*, unless it is a stand-in."""
+        text = secret if isinstance(secret, str) else secret.decode("latin-1")
+        if len(text) >= SHORTEST:
+            self.secrets.add(text)
+        return text
+
+    def hits(self) -> list[str]:
+        """Name everything that shows a secret."""
+        texts = [*self.said]
+        for thing in tuple(self.things):  # to show one can make others
+            texts += shown(thing)
+        return [self._named(text) for text in texts if self.finds(text)]
+
+    def finds(self, text: str | bytes) -> bool:
+        """Tell whether *text* holds a secret, or the signature of a token."""
+        plain = text if isinstance(text, str) else text.decode("latin-1")
+        return any(secret in plain or _tail(secret) in plain for secret in self.secrets)
+
+    def files(self, folder: Path) -> list[str]:
+        """Name the files below *folder*, journals, stores and reports, that hold a secret."""
+        found = (path for path in folder.rglob("*") if path.is_file())
+        return [f"file: {path}" for path in found if self.finds(_content(path))]
+
+    def _named(self, text: str) -> str:
+        for secret in self.secrets:
+            text = text.replace(secret, "<<SECRET>>").replace(_tail(secret), "<<SECRET>>")
+        at = max(0, text.find("<<SECRET>>") - 200)
+        return f"{text.partition(':')[0]}: {text[at : at + 400]}"
+
+
+def _tail(secret: str) -> str:
+    """Give the part of a token that must not be shown alone either."""
+    tail = secret.rpartition(".")[2]
+    return tail if len(tail) >= SHORTEST else secret
+
+
+def _content(path: Path) -> str | bytes:
+    """Give what a file holds; what a table of columns has packed is unpacked."""
+    if path.suffix != ".parquet":
+        return path.read_bytes()
+    from pyarrow import parquet
+
+    return str(parquet.read_table(path).to_pylist())
+
+
+def _said(error: BaseException | None) -> str:
+    """Give what a traceback says, without the lines of source: a test's own may hold its secret."""
+    if error is None:
+        return ""
+    return f"{''.join(traceback.format_exception_only(error))}{_said(error.__cause__ or error.__context__)}"
+
+
+def shown(thing: Any) -> list[str]:
+    """Give every text that can be made of *thing*: repr, str, pickle, JSON, story, traceback."""
+    texts = [f"repr: {thing!r}", f"str: {thing}"]
+    if isinstance(thing, Outcome):
+        texts += [f"story: {thing.explain()}", f"story as JSON: {thing.to_json()}"] if thing.history else []
+        texts += [f"repr of what was written: {thing.value!r}"]
+        thing = attrs.evolve(thing, value=None)  # a webhook's secret is the caller's, who was given it
+    if isinstance(thing, Intent):
+        with suppress(InvsvcError):
+            texts.append(f"intent: {thing.to_json()}")
+    if isinstance(thing, InvsvcError):
+        texts.append(f"traceback: {_said(thing)}")
+    if isinstance(thing, PICKLED):
+        with suppress(TypeError, AttributeError, pickle.PicklingError):
+            texts.append(f"pickle of {type(thing).__name__}: {pickle.dumps(thing).decode('latin-1')}")
+    if hasattr(thing, "to_json") and hasattr(thing, "end_time"):
+        texts.append(f"span: {thing.to_json()}")
+    return texts
