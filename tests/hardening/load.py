@@ -16,8 +16,10 @@ import sys
 import tempfile
 import time
 import tracemalloc
+from contextlib import AsyncExitStack, asynccontextmanager
+from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import attrs
 
@@ -27,20 +29,20 @@ from tests.hardening.leaks import resident
 from tests.hardening.served import served
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
     from contextlib import AbstractAsyncContextManager
 
     from invsvc_async.models import Webhook
     from invsvc_async.writes import Write
     from tests.hardening.served import Served
 
-    Run = Callable[[int, int | None, float, float], Awaitable[tuple[float, float]]]
+    Kind = Callable[[int, int | None], AbstractAsyncContextManager["Work"]]
 
 IN_FLIGHT = 1000
 MOST_SENDS = 1.2  # times the calls made in an outage
 RECOVERED = 0.9  # of the throughput before it
 WITHIN = 2.0  # s after it
-LOOK = 3.0  # s, over which the usual throughput is measured
+LOOK = 4.0  # s, over which throughput is measured from then on
 PLACES = (5, 20, 80)  # of the services that queue
 WORK = 0.05  # s that such a service works on a request
 NEAR = 0.25  # of its places, that the mean in flight may be away
@@ -148,16 +150,17 @@ async def outage(*, quick: bool) -> list[str]:
         sent = await service.arrivals() - arrived
         await service.ask("faults", "none")
         over = time.monotonic()
-        await asyncio.sleep(WITHIN + 1.5)
+        await asyncio.sleep(WITHIN + LOOK)
         ended.set()
         calls = await running
-    made = sum(began <= each.ended < over for each in calls)
-    usual = _rate(calls, began - min(LOOK, before / 2), began)
-    back = max(_rate(calls, over + step * WITHIN / 8, over + step * WITHIN / 8 + 1) for step in range(9))
+    made = sum(began <= each.ended - each.seconds < over for each in calls)
+    usual = _rate(calls, began - before + 1, began)
+    back = _rate(calls, over + WITHIN, over + WITHIN + LOOK)
     _say(
-        f"outage of {over - began:.1f} s: {made:,} calls ended in it and {sent:,} requests arrived "
-        f"({sent / made:.3f} for each; at most {MOST_SENDS}); throughput {usual:,.0f}/s before and {back:,.0f}/s "
-        f"in the best second that began within {WITHIN:g} s of its end ({back / usual:.0%}; at least {RECOVERED:.0%})"
+        f"outage of {over - began:.1f} s among {len(calls):,} calls at {IN_FLIGHT:,} in flight: {made:,} calls "
+        f"began in it and {sent:,} requests arrived ({sent / made:.3f} for each; at most {MOST_SENDS}); "
+        f"{usual:,.0f}/s before and {back:,.0f}/s from {WITHIN:g} to {WITHIN + LOOK:g} s after it "
+        f"({back / usual:.0%}; at least {RECOVERED:.0%})"
     )
     found = []
     if sent > MOST_SENDS * made:
@@ -174,88 +177,80 @@ def _rate(calls: Sequence[Call], since: float, until: float) -> float:
 # --- services that queue
 
 
-async def adaptive(*, quick: bool) -> list[str]:
-    """Find how much a service takes at once: near its places, and near the best fixed setting's throughput."""
-    return await _compare("client", _client_rate, quick=quick)
+@attrs.define
+class Work:
+    """Calls upon one service that go on while ``go`` is set, until it is set and ``is_over``."""
+
+    client: Client
+    go: asyncio.Event = attrs.field(factory=asyncio.Event)
+    is_over: bool = False
+    ended: int = 0
+
+    async def stretch(self, seconds: float, *, lead: float) -> tuple[float, float]:
+        """Let them go for *lead* and then *seconds*; give the mean in flight and the rate in the latter."""
+        limiter, seen = self.client._view.session.transport._limiter, []
+        self.go.set()
+        await asyncio.sleep(lead)
+        begun, ended = time.monotonic(), self.ended
+        while time.monotonic() < begun + seconds:
+            seen.append(limiter.calls)
+            await asyncio.sleep(0.02)
+        rate = (self.ended - ended) / (time.monotonic() - begun)
+        self.go.clear()
+        while limiter.calls:  # noqa: ASYNC110 - until the next one has the machine to itself; nothing tells when
+            await asyncio.sleep(0.05)
+        return statistics.mean(seen), rate
 
 
-async def batches(*, quick: bool) -> list[str]:
-    """Find the same in a batch, whose writes are journaled; its fixed settings are the most it is allowed."""
-    return await _compare("batch", _batch_rate, quick=quick)
+@asynccontextmanager
+async def reads(places: int, fixed: int | None) -> AsyncIterator[Work]:
+    """Read from a service of *places*, *fixed* at a time or as many as the client finds."""
+    at_once: int | Literal["adaptive"] = "adaptive" if fixed is None else 2 * fixed
+    async with _queueing(places) as service, _client(service, at_once) as client:
+        work = Work(client)
+
+        async def read() -> None:
+            while await work.go.wait() and not work.is_over:
+                await client.users.get("usr_1")
+                work.ended += 1
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(fixed or 4 * places):
+                group.create_task(read())
+            yield work
+            work.is_over = True
+            work.go.set()
 
 
-async def _compare(name: str, run: Run, *, quick: bool) -> list[str]:
-    settle, stretch = (8.0, 4.0) if quick else (20.0, 10.0)
-    found = []
-    for places in PLACES:
-        in_flight, rate = await run(places, None, settle, stretch)
-        fixed = {
-            round(part * places): (await run(places, round(part * places), 2.0, stretch))[1] for part in FIXED
-        }
-        best = max(fixed.values())
-        _say(
-            f"{name}, {places} places of {WORK * 1000:.0f} ms: {in_flight:.1f} in flight after {settle:g} s "
-            f"({in_flight / places:.0%}), {rate:.0f}/s, "
-            f"{rate / best:.0%} of the best of " + ", ".join(f"{fixed[n]:.0f}/s with {n}" for n in fixed)
-        )
-        if abs(in_flight - places) > NEAR * places:
-            found.append(f"{name}: {in_flight:.1f} in flight where there are {places} places")
-        if rate < OF_BEST * best:
-            found.append(f"{name}: {rate / best:.0%} of the best throughput at {places} places")
-    return found
-
-
-async def _client_rate(places: int, fixed: int | None, settle: float, stretch: float) -> tuple[float, float]:
-    """Read from a service; give the mean in flight and the rate, both over *stretch* seconds after *settle*."""
-    async with (
-        _queueing(places) as service,
-        Client(
-            service.base_url,
-            ApiKey(service.api_key),
-            timeout=PATIENT,
-            max_concurrency="adaptive" if fixed is None else 2 * fixed,
-        ) as client,
-    ):
-        begin = time.monotonic() + settle
-        running = asyncio.create_task(
-            keep_going(
-                lambda: client.users.get("usr_1"),
-                at_once=fixed or 4 * places,
-                until=lambda _: time.monotonic() > begin + stretch,
-            )
-        )
-        in_flight = await _mean_in_flight(client, begin, begin + stretch)
-        return in_flight, _rate(await running, begin, begin + stretch)
-
-
-async def _batch_rate(places: int, fixed: int | None, settle: float, stretch: float) -> tuple[float, float]:
-    """Write to a service by a batch; give the same as :func:`_client_rate`."""
-    begin = time.monotonic() + settle
-    ended: list[float] = []
+@asynccontextmanager
+async def writes(places: int, fixed: int | None) -> AsyncIterator[Work]:
+    """Write by a batch to a service of *places*, *fixed* at a time at most or as many as the batch finds."""
     with tempfile.TemporaryDirectory() as folder:
-        async with (
-            _queueing(places) as service,
-            Client(
-                service.base_url, ApiKey(service.api_key), timeout=PATIENT, max_concurrency=IN_FLIGHT
-            ) as client,
-            Batch.open(
-                Path(folder) / "load.db", client, concurrency=fixed or 4 * places, on_secret=_forget
-            ) as batch,
-        ):
-            begin = time.monotonic() + settle
-            look = asyncio.create_task(_mean_in_flight(client, begin, begin + stretch))
-            async for result in batch.run(_writes(client, until=begin + stretch)):
-                assert result.applied
-                ended.append(time.monotonic())
-            in_flight = await look
-    return in_flight, sum(begin <= each < begin + stretch for each in ended) / stretch
+        async with _queueing(places) as service, _client(service, IN_FLIGHT) as client:
+            work, most = Work(client), fixed or 4 * places
 
+            async def source() -> AsyncIterator[Write[Webhook]]:
+                for number in count():
+                    await work.go.wait()
+                    if work.is_over:
+                        return
+                    yield client.webhooks.create(
+                        url=f"https://me.example/{number}", events=["invoice.created"]
+                    )
 
-def _writes(client: Client, *, until: float) -> Iterator[Write[Webhook]]:
-    number = 0
-    while time.monotonic() < until:
-        number += 1
-        yield client.webhooks.create(url=f"https://me.example/{number}", events=["invoice.created"])
+            async def write() -> None:
+                async for result in batch.run(source()):
+                    assert result.applied
+                    work.ended += 1
+
+            async with (
+                Batch.open(Path(folder) / "load.db", client, concurrency=most, on_secret=_forget) as batch,
+                asyncio.TaskGroup() as group,
+            ):
+                group.create_task(write())
+                yield work
+                work.is_over = True
+                work.go.set()
 
 
 def _forget(key: str, hook: Webhook) -> None:
@@ -266,13 +261,45 @@ def _queueing(places: int) -> AbstractAsyncContextManager[Served]:
     return served("--latency", str(WORK), "--at-once", str(places))
 
 
-async def _mean_in_flight(client: Client, begin: float, end: float) -> float:
-    limiter, seen = client._view.session.transport._limiter, []
-    await asyncio.sleep(begin - time.monotonic())
-    while time.monotonic() < end:
-        seen.append(limiter.calls)
-        await asyncio.sleep(0.02)
-    return statistics.mean(seen)
+def _client(service: Served, at_once: int | Literal["adaptive"]) -> Client:
+    return Client(service.base_url, ApiKey(service.api_key), timeout=PATIENT, max_concurrency=at_once)
+
+
+async def adaptive(*, quick: bool) -> list[str]:
+    """Find how much a service takes at once: near its places, and near the best fixed setting's throughput."""
+    return [failure for places in PLACES for failure in await _compare("client", reads, places, quick=quick)]
+
+
+async def batches(*, quick: bool) -> list[str]:
+    """Find the same in a batch, whose writes are journaled; its fixed settings are the most it is allowed."""
+    return [failure for places in PLACES for failure in await _compare("batch", writes, places, quick=quick)]
+
+
+async def _compare(name: str, kind: Kind, places: int, *, quick: bool) -> list[str]:
+    """Let the adaptive one settle; then measure it and the fixed ones by turns, so that all see one machine."""
+    settle, turns = (8.0, 2) if quick else (20.0, 5)
+    async with AsyncExitStack() as stack:
+        settings = [None, *(round(part * places) for part in FIXED)]
+        works = {each: await stack.enter_async_context(kind(places, each)) for each in settings}
+        await works[None].stretch(settle, lead=0.0)
+        seen: dict[int | None, list[tuple[float, float]]] = {each: [] for each in settings}
+        for _ in range(turns):
+            for each in settings:
+                seen[each].append(await works[each].stretch(2.0, lead=0.5))
+    in_flight = statistics.mean(mean for mean, _ in seen[None])
+    rates = {each: statistics.mean(rate for _, rate in seen[each]) for each in settings}
+    share = rates[None] / max(rates[each] for each in settings[1:])
+    _say(
+        f"{name}, {places} places of {WORK * 1000:.0f} ms: {in_flight:.1f} in flight after {settle:g} s "
+        f"({in_flight / places:.0%}), {rates[None]:.0f}/s, {share:.0%} of the best of "
+        + ", ".join(f"{rates[each]:.0f}/s with {each}" for each in settings[1:])
+    )
+    found = []
+    if abs(in_flight - places) > NEAR * places:
+        found.append(f"{name}: {in_flight:.1f} in flight where there are {places} places")
+    if share < OF_BEST:
+        found.append(f"{name}: {share:.0%} of the best throughput at {places} places")
+    return found
 
 
 def _say(line: str) -> None:
