@@ -31,7 +31,7 @@ class Figures(SphinxDirective):
         self.env.note_dependency(str(made))
         if made.is_file():
             told = NEAR.sub(r"](/_generated/", made.read_text(encoding="utf-8"))
-            lines = [*told.splitlines(), "", f"Made by `{command}`."]
+            lines = told.splitlines() + ([] if "Made by " in told else ["", f"Made by `{command}`."])
         else:
             lines = [f"No figures are kept here yet. `{command}` makes them, on your machine."]
         place = nodes.Element()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from math import inf
 
 import pytest
 
@@ -15,7 +16,9 @@ from invsvc_async.reconcile.evidence import Attempt, Bounds, Done, End, Read, Ve
 from invsvc_async.reconcile.intent import Intent, Scope
 from invsvc_async.settings import ParameterNames, ReadRetries, ReconcilePolicy, Timeouts
 from tests.docs.pages import ROOT
-from tests.exhaustive.setups import BASES
+from tests.exhaustive.setups import BASES, SMALL
+from tests.exhaustive.steps import Subject
+from tests.exhaustive.walk import Walk, shipped
 
 PAGES = [page for page in (ROOT / "docs").rglob("*.md") if not {"_build", "_generated"} & set(page.parts)]
 PROMISES = (ROOT / "docs/explanation/promises.md").read_text()
@@ -46,6 +49,26 @@ def test_table_of_writes_is_walked() -> None:
     assert {row.name for row in WRITES if row.reader} < walked
     assert {BY_NAME[name].reader for name in walked} >= {None}
     assert len(settling()) - 1 == len(WRITES)
+
+
+def test_table_of_writes_is_what_the_walker_meets() -> None:
+    """In the walked histories each write is settled by the read of its row, and by none where the row has none."""
+    met = {row.name: set() for row in WRITES}
+
+    def asked(operation, intent, history):
+        decision = decide(operation, intent, history)
+        if isinstance(decision, Read):
+            met[operation.name].add((decision.reader, intent.reader))
+        return decision
+
+    for setup in SMALL:
+        Walk(setup, Subject(asked, shipped().stored)).cut(1, until=inf, most=20)
+
+    for row in WRITES:
+        given = {own for _, own in met[row.name]} - {None}  # the caller's word for a reader
+        assert {reader for reader, _ in met[row.name]} <= ({row.reader} if row.reader else given)
+        assert met[row.name] or not row.reader
+    assert met["teams.create"]
 
 
 def test_times_of_the_promises() -> None:
