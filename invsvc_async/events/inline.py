@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from invsvc_async.errors import MalformedEventError
 from invsvc_async.events.receipt import Receipt, unavailable
 from invsvc_async.events.stores import Delivery, Entry, Standing
-from invsvc_async.events.worker import reason_of, report_failure
+from invsvc_async.events.worker import ended, reason_of, report_failure
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
@@ -61,10 +61,9 @@ class Inline:
             return Receipt(429, "busy", event, headers={"Retry-After": "5"})
         return Receipt(200, "duplicate", event)
 
-    async def ended(self) -> None:
-        """Wait until all that ended is recorded."""
-        if self._records:
-            await asyncio.wait(self._records)
+    async def stop(self, *, grace: float) -> None:
+        """Let all that ended be recorded within *grace* seconds."""
+        await ended(self._records, grace)
 
     async def _attempt(self, until: float, event: Event, entry: Entry | None) -> Receipt:
         try:
@@ -109,7 +108,7 @@ class Inline:
         await asyncio.wait({self._later(record)}, timeout=_RECORD_WITHIN)
 
     def _later(self, record: Coroutine[Any, Any, object]) -> asyncio.Task[object]:
-        task = asyncio.create_task(record)
+        task = asyncio.create_task(record, name="invsvc events record")
         self._records.add(task)
         task.add_done_callback(self._records.discard)
         task.add_done_callback(report_failure)

@@ -196,7 +196,7 @@ class Receiver:
     ) -> None:
         """Let running handlers end within the deadline, give back what is not handled, close the store."""
         await self._worker.stop(grace=self.deadline)
-        await self._inline.ended()
+        await self._inline.stop(grace=self.deadline)
         await self._store.close()
 
     async def _receive(self, until: float, body: bytes, headers: Headers) -> Receipt:

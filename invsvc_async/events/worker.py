@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from invsvc_async.events.event import Event
     from invsvc_async.events.stores import Entry, Store
 
-__all__ = ["InboxPolicy", "Worker", "called", "reason_of", "report_failure"]
+__all__ = ["InboxPolicy", "Worker", "called", "ended", "reason_of", "report_failure"]
 
 _log: Final = logging.getLogger("invsvc_async.events")
 _MARGIN: Final = 5.0  # seconds by which a lease outlasts its handler: time to record the end
@@ -113,8 +113,8 @@ class Worker:
         if (
             self._loop is not None
         ):  # let it end by itself: events that it is just taking would wait out their lease
-            await _end({self._loop}, grace)
-        await _end(self._running, grace)
+            await ended({self._loop}, grace)
+        await ended(self._running, grace)
 
     async def _work(self) -> None:
         while not self._stopping:
@@ -136,7 +136,8 @@ class Worker:
             _log.error("The store of events fails; looking again in %s s: %s", self._policy.poll, error)
             return False
         for entry in entries:
-            task = asyncio.create_task(self._run(entry))
+            name = f"{entry.type} {entry.key or ''}".rstrip()
+            task = asyncio.create_task(self._run(entry), name=name)
             self._running.add(task)
             task.add_done_callback(self._ended)
             task.add_done_callback(report_failure)
@@ -194,14 +195,14 @@ class Worker:
         await self._store.bury(entry, reason=reason)
 
 
-async def _end(tasks: Collection[asyncio.Task[None]], grace: float) -> None:
-    """Wait for tasks, and cancel those that are late."""
-    if tasks:
-        _, late = await asyncio.wait(tasks, timeout=grace)
-        for task in late:
+async def ended(tasks: Collection[asyncio.Task[Any]], grace: float) -> None:  # Any: whatever they give
+    """Wait *grace* seconds for tasks, cancel those that are late, and wait as long again for their end."""
+    for _ in range(2):
+        if tasks:
+            _, tasks = await asyncio.wait(tasks, timeout=grace)
+        for task in tasks:
+            _log.warning("%s did not end within %s s and is cancelled", task.get_name(), grace)
             task.cancel()
-        if late:
-            await asyncio.wait(late)
 
 
 async def called(handler: Callable[[Event], Awaitable[object]], event: Event) -> None:

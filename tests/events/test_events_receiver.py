@@ -369,7 +369,7 @@ async def test_inline_handler_of_a_sender_that_went_away(make) -> None:
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    await service.receiver._inline.ended()
+    await service.receiver._inline.stop(grace=1.0)
 
     (entry,) = await service.receiver.store.take(limit=1, lease=1)
     assert entry.body == body
@@ -686,6 +686,37 @@ async def test_receiver_that_stops_while_its_store_hangs() -> None:
     service = Service(mode="inbox", store=Hanging(), deadline=0.02)
     async with asyncio.timeout(5), service.receiver:
         await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("mode", ["inline", "inbox"])
+@pytest.mark.parametrize("how", ["done", "hangs"])
+async def test_receiver_that_stops_while_its_store_records_nothing(
+    mode: str, how: str, caplog, monkeypatch
+) -> None:
+    """Ends that cannot be recorded hold the stop up for a few deadlines at most, and the log says so."""
+    monkeypatch.setattr("invsvc_async.events.inline._RECORD_WITHIN", 0.01)
+
+    class Hanging(events.MemoryStore):
+        async def handled(self, *_: object, **__: object) -> bool:
+            await asyncio.sleep(60)
+            return True
+
+        release = handled  # type: ignore[assignment]
+
+    service = Service(mode=mode, store=Hanging(), deadline=0.05)
+    started = asyncio.Event()
+
+    @service.receiver.on("payment.created")
+    async def work(_: events.Event) -> None:
+        started.set()
+        await asyncio.sleep(0 if how == "done" else 60)
+
+    async with asyncio.timeout(5):
+        async with service.receiver:
+            await service.deliver(v2("payment.created"), shared=True)
+            await started.wait()
+
+    assert "did not end" in caplog.text
 
 
 async def test_inbox_without_a_worker(caplog) -> None:

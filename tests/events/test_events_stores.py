@@ -601,6 +601,21 @@ async def test_postgres_connection_that_breaks(postgres: str) -> None:
     await store.close()
 
 
+async def test_postgres_store_that_is_closed_in_use(postgres: str, monkeypatch) -> None:
+    """A connection that is never given back holds the end up no longer than a statement may take."""
+    monkeypatch.setattr("invsvc_async.events.stores.postgres._TIMEOUT", 0.2)
+    store = events.PostgresStore(postgres, table="closing")
+
+    async with asyncio.timeout(5):
+        with pytest.raises(JournalError):
+            async with store._connection() as connection:
+                await store.close()
+                await connection.fetch("SELECT 1")
+
+    assert (await store.counts())["open"] == 0
+    await store.close()
+
+
 @pytest.mark.parametrize("mark", ["'invsvc_async events, version 99'", "NULL"])
 async def test_postgres_table_of_another_version(postgres: str, mark: str) -> None:
     """A table of a newer version, or of somebody else, is left alone."""

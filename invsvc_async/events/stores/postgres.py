@@ -122,7 +122,11 @@ class PostgresStore:
         """Close the connections; the next use opens them again."""
         pool, self._pool, self._ready = self._pool, None, False
         if pool is not None:
-            await pool.close()
+            try:
+                async with asyncio.timeout(_TIMEOUT):
+                    await pool.close()
+            except TimeoutError:  # a connection is in use, or the server no longer answers
+                pool.terminate()
 
     async def put(self, delivery: Delivery) -> bool:
         """Keep a delivery to be handled; ``False`` if its key is known."""
