@@ -23,7 +23,9 @@ PACKAGE = "invsvc_async"
 LEAST = 90.0  # % of the mutants of each part that must be noticed
 
 PARTS = {
-    "rules": tuple(f"reconcile/{name}.py" for name in ("decide", "verdicts", "find", "known", "clock", "same", "revise")),
+    "rules": tuple(
+        f"reconcile/{name}.py" for name in ("decide", "verdicts", "find", "known", "clock", "same", "revise")
+    ),
     "transport": ("gate.py", "answers.py", "exchange.py", "transport.py", "limits.py", "clock.py"),
 }
 FILES = [file for part in PARTS.values() for file in part]
