@@ -133,36 +133,45 @@ async def _traced(client: Client) -> float:
 async def outage(*, quick: bool) -> list[str]:
     """Answer every read 503 for 10 s in the middle: sends stay near the calls, and throughput comes back."""
     before, down = (3.0, 3.0) if quick else (10.0, 10.0)
-    ended = asyncio.Event()
+    ended, sends = asyncio.Event(), list[float]()
     async with (
         served() as service,
         Client(
-            service.base_url, ApiKey(service.api_key), timeout=PATIENT, max_concurrency=IN_FLIGHT
+            service.base_url,
+            ApiKey(service.api_key),
+            timeout=PATIENT,
+            max_concurrency=2 * IN_FLIGHT,
+            on_attempt=lambda _: sends.append(time.monotonic()),
         ) as client,
     ):
         running = asyncio.create_task(
             keep_going(lambda: client.users.get("usr_1"), at_once=IN_FLIGHT, until=lambda _: ended.is_set())
         )
         await asyncio.sleep(before)
+        failing = time.monotonic()
         await service.ask("faults", "rate=0,reads=1,kinds=503")
-        began, arrived = time.monotonic(), await service.arrivals()
+        began = time.monotonic()
         await asyncio.sleep(down)
-        sent = await service.arrivals() - arrived
-        await service.ask("faults", "none")
         over = time.monotonic()
+        await service.ask("faults", "none")
+        mended = time.monotonic()
         await asyncio.sleep(WITHIN + LOOK)
         ended.set()
         calls = await running
-    made = sum(began <= each.ended - each.seconds < over for each in calls)
-    usual = _rate(calls, began - before + 1, began)
-    back = _rate(calls, over + WITHIN, over + WITHIN + LOOK)
+        arrived = await service.arrivals()
+    made = sum(began <= each.ended < over for each in calls)
+    sent = sum(began <= each < over for each in sends)
+    usual = _rate(calls, failing - before + 1, failing)
+    back = _rate(calls, mended + WITHIN, mended + WITHIN + LOOK)
     _say(
         f"outage of {over - began:.1f} s among {len(calls):,} calls at {IN_FLIGHT:,} in flight: {made:,} calls "
-        f"began in it and {sent:,} requests arrived ({sent / made:.3f} for each; at most {MOST_SENDS}); "
-        f"{usual:,.0f}/s before and {back:,.0f}/s from {WITHIN:g} to {WITHIN + LOOK:g} s after it "
-        f"({back / usual:.0%}; at least {RECOVERED:.0%})"
+        f"and {sent:,} requests ended in it ({sent / made:.3f} for each; at most {MOST_SENDS}; {arrived:,} "
+        f"requests arrived in all, {len(sends):,} were sent); {usual:,.0f}/s before and {back:,.0f}/s from "
+        f"{WITHIN:g} to {WITHIN + LOOK:g} s after it ({back / usual:.0%}; at least {RECOVERED:.0%})"
     )
     found = []
+    if arrived != len(sends):
+        found.append(f"{arrived} requests arrived and {len(sends)} were told of")
     if sent > MOST_SENDS * made:
         found.append(f"{sent} sends for {made} calls in the outage")
     if back < RECOVERED * usual:
