@@ -13,6 +13,7 @@ import sys
 import pytest
 
 from invsvc_async.cli.app import run
+from tests.batch.database import database
 
 CONFIG = """
 default_profile = "short"
@@ -158,3 +159,47 @@ async def test_prune_empties_what_is_done(invsvc, here):
     code, _, err = await invsvc("prune", "--journal", "none.db", "--days", "0")
     assert code == 1
     assert "there is none" in err
+
+
+async def test_retry_makes_writes_to_do_again(service, invsvc, here):
+    """Refused writes made to do again are written by the next run; what is applied is not taken back."""
+    service.script("webhooks.create", "403", "403")
+    file = write_file(here / "writes.jsonl", *map(line, range(3)))
+    assert (await invsvc(file, "--journal", "run.db"))[0] == 1
+    code, out, _ = await invsvc("retry", "--journal", "run.db", "--verdict", "refused")
+    assert (code, out) == (0, "2 writes are to do again: run the batch\n")
+    assert (await invsvc(file, "--journal", "run.db"))[0] == 0
+    assert service.arrivals("webhooks.create") == 5
+    for wrong, words in (("applied", "would make a second effect"), ("late", "one of applied")):
+        code, _, err = await invsvc("retry", "--journal", "run.db", "--verdict", wrong)
+        assert (code, words in err) == (2, True)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+async def test_worker_takes_part_until_interrupted(service, here, number):
+    """A worker does its part of a shared batch, keeps the secrets it sees, and leaves when interrupted."""
+    journal = database().journal(f"worker{int(number)}", silence=1)
+    service._app.latency = 0.02
+    file = write_file(here / "writes.jsonl", *map(line, range(150)))
+    options = ("--journal", journal, "--concurrency", "3")
+    helping = await child("worker", *options, "--secrets-to", "theirs.jsonl")
+    assert b"waiting for work" in await helping.stderr.readline()
+    running = await child(file, *options, "--secrets-to", "ours.jsonl", "--json")
+    out, _ = await running.communicate()
+    helping.send_signal(number)
+    _, err = await helping.communicate()
+
+    secrets = [(here / name).read_text().splitlines() for name in ("ours.jsonl", "theirs.jsonl")]
+    told = json.loads(out)
+    assert (running.returncode, helping.returncode) == (0, 0)
+    assert (told["total"], told["done_now"]) == (150, len(secrets[0]))
+    assert min(map(len, secrets)) > 0
+    assert sum(map(len, secrets)) == service.arrivals("webhooks.create") == 150
+    assert b"Traceback" not in err
+
+
+async def test_worker_of_a_file(invsvc, here):
+    """A journal in a file has no workers: the words say what to give instead."""
+    code, _, err = await invsvc("worker", "--journal", "run.db")
+    assert code == 2
+    assert "a journal in a file has no workers" in err

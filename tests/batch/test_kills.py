@@ -10,6 +10,7 @@ import pytest
 from invsvc_async import Verdict
 from invsvc_async.simulator import Simulator
 from tests.batch.child import TRANSITIONS
+from tests.batch.database import database
 from tests.batch.killing import FAULTS, begin, kill_often, seed, verdicts_of, violations
 
 
@@ -24,10 +25,13 @@ async def test_batch_killed_at_random_moments(tmp_path):
     assert Counter(verdicts.values())[Verdict.UNKNOWN] <= 5
 
 
+@pytest.mark.parametrize("where", ["file", "database"])
 @pytest.mark.parametrize("transition", TRANSITIONS)
-async def test_batch_killed_at_a_transition(tmp_path, transition):
+async def test_batch_killed_at_a_transition(tmp_path, transition, where):
     """Killed right before or after an item's step, the batch ends with each write applied once."""
     journal, file = tmp_path / "run.db", tmp_path / "writes.jsonl"
+    if where == "database":
+        journal = database().journal(f"k{list(TRANSITIONS).index(transition)}", silence=1)
     async with Simulator(latency=0.002) as service:
         asked = seed(service, 40, file)
         child = await begin(service, journal, file, transition, "7")

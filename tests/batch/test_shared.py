@@ -1,0 +1,208 @@
+"""Batches in PostgreSQL within one process: what comes out, limits of all workers together, clocks, readers."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import asynccontextmanager
+from itertools import count
+from types import SimpleNamespace
+
+import pytest
+
+from invsvc_async import InvalidRequestError, JournalError, Verdict
+from invsvc_async.batch import Batch
+from tests.batch.conftest import HOOK, client_of
+from tests.batch.database import database
+from tests.batch.test_batch import all_of, creates, unlisted
+
+
+@pytest.fixture
+def journal(request):
+    """Give the address of a journal of the test's own, in which a silent worker counts as dead after 1 s."""
+    return database().journal(f"s{abs(hash(request.node.name))}", silence=1)
+
+
+@asynccontextmanager
+async def worker(service, journal, **settings):
+    """Open the batch with a client of its own, as another machine would."""
+    async with client_of(service) as client, Batch.open(journal, client, **settings) as batch:
+        yield client, batch
+
+
+async def work(batch):
+    """Work until stopped; gives the results."""
+    return [result async for result in batch.work()]
+
+
+def grow_old(batch):
+    """Let every sign of life be an hour old: the database's clock has stepped forward."""
+    return batch.entries.fetch("UPDATE pgqueuer SET heartbeat = heartbeat - interval '1 hour'")
+
+
+async def test_errors_of_a_shared_batch_come_alone(service, client, journal):
+    """What ends a shared run comes out as itself, not in a group: of the source's own, and of this package."""
+
+    async def source():
+        for write in creates(client, 2):
+            yield write
+        raise LookupError("no more") from OSError("unplugged")
+
+    async with Batch.open(journal, client) as batch:
+        with pytest.raises(LookupError, match="no more") as failure:
+            await all_of(batch, source())
+        assert isinstance(failure.value.__cause__, OSError)
+        await all_of(batch, creates(client, 2))
+        changed = client.webhooks.create(**HOOK).keyed("row-1")
+        with pytest.raises(InvalidRequestError, match="'row-1': this is another write"):
+            await all_of(batch, [changed])
+        await batch.entries.fetch("ALTER TABLE entries RENAME TO gone")
+        with pytest.raises(JournalError, match="refused"):
+            await all_of(batch, creates(client, 3))
+        await batch.entries.fetch("ALTER TABLE gone RENAME TO entries")
+
+
+async def test_worker_that_cannot_say_that_it_is_alive(service, client, journal, monkeypatch):
+    """When signs of life fail for good the run ends with the reason: without them nothing could be sent."""
+    service._app.latency = 0.05
+    async with Batch.open(journal, client, concurrency=1) as batch:
+        monkeypatch.setattr(batch.entries.chunks, "_queries", None)
+        monkeypatch.setattr(batch.entries.chunks, "take", stuck)
+        run = batch.run()
+        run._start()
+        run._work["token"] = None
+        with pytest.raises(AttributeError):
+            await anext(run)
+        run._work.clear()
+
+
+async def stuck():
+    await asyncio.sleep(60)
+
+
+async def test_signs_of_life_that_came_late(service, client, journal):
+    """A worker whose own chunk is handed to it once more, for it was late, goes on with it."""
+    service._app.latency = 0.02
+    async with Batch.open(journal, client, concurrency=4) as batch:
+        running = asyncio.create_task(all_of(batch, creates(client, 100)))
+        for n in (10, 30, 50):
+            await service.arrived("webhooks.create", n)
+            await grow_old(batch)
+        results = await running
+    assert (len(results), service.arrivals("webhooks.create")) == (100, 100)
+
+
+async def test_clock_of_the_database_that_steps(service, journal):
+    """When it steps forward, living workers' chunks are taken over: nothing happens twice, nothing is lost."""
+    service._app.latency = 0.02
+    async with worker(service, journal, concurrency=4) as (client, one), worker(service, journal) as (_, two):
+        running = asyncio.create_task(all_of(one, creates(client, 200)))
+        other = asyncio.create_task(work(two))
+        for n in (20, 50, 80, 110):
+            await service.arrived("webhooks.create", n)
+            await grow_old(one)
+        await running
+        summary = await one.summary()
+        await two.stop()
+        await other
+    urls = [entry.body["url"] for entry in service.ledger.effects()]
+    assert (len(urls), len(set(urls))) == (200, 200)
+    assert summary.verdicts == {Verdict.APPLIED: 200}
+
+
+@pytest.mark.parametrize("where", ["file", "database"])
+async def test_clock_of_this_machine_that_steps(service, client, journal, tmp_path, monkeypatch, where):
+    """The time of day may step by hours while a batch runs, and before it is resumed: no verdict changes."""
+    real, steps = SimpleNamespace(**vars(time)), count()
+    monkeypatch.setattr("invsvc_async.simulator.state.time", real)  # the service's own clock is right
+
+    def stepping():
+        return real.time() + (-7200, 0, 7200)[next(steps) % 3]
+
+    monkeypatch.setattr(time, "time", stepping)
+    monkeypatch.setattr(time, "time_ns", lambda: round(stepping() * 1e9))
+    service.script("webhooks.create", "pass", "apply, then reset", "500", "reset")
+    async with Batch.open(tmp_path / "run.db" if where == "file" else journal, client) as batch:
+        running = asyncio.create_task(all_of(batch, creates(client, 30)))
+        await service.arrived("webhooks.create", 10)
+        running.cancel()
+        await asyncio.wait([running])
+        await all_of(batch, creates(client, 30))
+        assert (await batch.summary()).verdicts == {Verdict.APPLIED: 30}
+    urls = [entry.body["url"] for entry in service.ledger.effects()]
+    assert len(urls) == len(set(urls)) == 30
+    assert next(steps) > 10
+
+
+async def test_slots_of_all_workers_together(service):
+    """With one slot, two workers never have more in flight than one may, though both have work all the time."""
+    journal = database().journal("slots", silence=1, slots=1)
+    service._app.latency = 0.02
+    async with (
+        worker(service, journal, concurrency=3) as (client, one),
+        worker(service, journal, concurrency=3) as (_, two),
+    ):
+        other = asyncio.create_task(work(two))
+        results = await all_of(one, creates(client, 120))
+        await two.stop()
+        shared = await other
+    assert len(results) + len(shared) == 120
+    assert most_at_once(service) <= 3
+
+
+def most_at_once(service):
+    """Tell how many writes were at the service at the same time."""
+    entries = [entry for entry in service.ledger.entries if entry.operation == "webhooks.create"]
+    ends = [(entry.applied_at, -1) for entry in entries]
+    begins = [(entry.received_at, 1) for entry in entries]
+    now = most = 0
+    for _, step in sorted(begins + ends):
+        now += step
+        most = max(most, now)
+    return most
+
+
+async def test_pace_of_all_workers_together(service, journal):
+    """Two workers of a pace of 60 a second keep to it together, the second one joining in the middle."""
+    async with (
+        worker(service, journal, rate=60, concurrency=4) as (client, one),
+        worker(service, journal, rate=60, concurrency=4) as (_, two),
+    ):
+        running = asyncio.create_task(all_of(one, creates(client, 150)))
+        await service.arrived("webhooks.create", 30)
+        other = asyncio.create_task(work(two))
+        first = await running
+        await two.stop()
+        second = await other
+    times = sorted(
+        entry.received_at for entry in service.ledger.entries if entry.operation == "webhooks.create"
+    )
+    assert len(first) + len(second) == 150
+    assert second
+    assert (
+        fastest(times, within=0.5) <= 60 * 0.5 + 8
+    )  # each worker may make up for 0.05 s, and starts with one
+    assert times[-1] - times[0] < 150 / 60 * 2.5
+
+
+def fastest(times, *, within):
+    """Tell the most of *times* that lie in a stretch of *within* seconds."""
+    return max(sum(start <= each < start + within for each in times) for start in times)
+
+
+async def test_same_input_on_two_machines(service, journal):
+    """Two processes that are given the same input at once share it: each write happens once."""
+    async with worker(service, journal) as (client, one), worker(service, journal) as (other, two):
+        results = await asyncio.gather(all_of(one, creates(client, 300)), all_of(two, creates(other, 300)))
+    assert sum(map(len, results)) == 300
+    assert service.arrivals("webhooks.create") == 300
+
+
+@pytest.mark.parametrize("step", ["apply, then reset", "reset"])
+async def test_reader_of_a_write_of_a_shared_batch(service, client, journal, step):
+    """In the process that hands a write out, it is settled with the reader that it came with."""
+    service.script("webhooks.create", step)
+    async with Batch.open(journal, client) as batch:
+        [result] = await all_of(batch, [unlisted(client)])
+    assert result.verdict is Verdict.APPLIED
+    assert len(service.ledger.effects()) == 1
