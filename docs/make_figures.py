@@ -89,7 +89,9 @@ def main() -> None:
     """Run the one that was asked for, with the arguments behind it."""
     name, *arguments = sys.argv[1:]
     command = [sys.executable, "-m", COMMANDS[name], *arguments]
-    ran = subprocess.run(command, cwd=HERE.parent, stdout=subprocess.PIPE, text=True, check=True)  # noqa: S603
+    ran = subprocess.run(command, cwd=HERE.parent, stdout=subprocess.PIPE, text=True, check=False)  # noqa: S603
+    if ran.returncode:
+        sys.exit(f"{ran.stdout}nothing was kept: {' '.join(command[1:])} ended with {ran.returncode}")
     kept = fragment(ran.stdout) + _where(arguments)
     (HERE / "_generated" / f"{name}.md").write_text(kept, encoding="utf-8")
 
