@@ -1,7 +1,7 @@
 """
-Kill processes in the middle of their journals, again and again, and hold what they say against the ledger.
+Kill processes in the middle of their journals and stores, again and again, and hold them against the ledger.
 
-    python -m tests.hardening.kills [KILLS_OF_OUTBOXES [KILLS_OF_BATCHES]]
+    python -m tests.hardening.kills [KILLS_OF_OUTBOXES [KILLS_OF_BATCHES [KILLS_OF_STORES]]]
 
 Must never judge by what the client saw.
 """
@@ -22,10 +22,12 @@ import attrs
 from invsvc_async import Verdict
 from invsvc_async.simulator import Faults, Simulator
 from tests.batch.killing import kill_often, seed, verdicts_of, violations
+from tests.events.test_events_kill import IN_FLIGHT, Receiving, deliver_all, requests_of
 
 FAULTS = Faults(rate=0.06, reads=0.02, late_up_to=0.2, hang=0.3)
 EACH = 400  # writes that one process begins at most
 BATCHED = 20_000  # writes of the batch
+DELIVERED = 1_500  # deliveries between two kills, about
 
 
 @attrs.frozen(kw_only=True)
@@ -33,7 +35,7 @@ class Survived:
     """What came of one journal after its kills."""
 
     kills: int
-    writes: int  # that arrived
+    writes: int  # that arrived; of a store, events
     verdicts: dict[str, int]
     wrong: list[str]
 
@@ -110,13 +112,37 @@ async def batches(kills: int, folder: Path, *, seed_of: int = 7, items: int = BA
     return Survived(kills=done, writes=len(asked), verdicts=dict(Counter(verdicts.values())), wrong=wrong)
 
 
-async def main(of_outboxes: int = 100, of_batches: int = 110) -> None:
+async def stores(kills: int, folder: Path, *, seed_of: int = 7) -> Survived:
+    """Kill a receiver *kills* times under deliveries: each event that it has acknowledged is handled."""
+    chance, log = random.Random(seed_of), folder / "handled"  # noqa: S311 - moments
+    receiving, deliveries = Receiving(str(folder / "events.db"), log), kills * DELIVERED
+    events = deliveries * 7 // 10
+    requests = requests_of(chance, events=events, deliveries=deliveries)
+    answers = await deliver_all(requests, [receiving], kills, chance)
+    until = asyncio.get_running_loop().time() + 60
+    while len(handled := Counter(log.read_text().split())) < events:
+        if asyncio.get_running_loop().time() > until:
+            break
+        await asyncio.sleep(0.2)
+    felt = receiving.kills
+    await receiving.kill()
+    wrong = [f"dlv_{number}: never handled" for number in range(events) if f"dlv_{number}" not in handled]
+    if (again := handled.total() - len(handled)) > felt * IN_FLIGHT:
+        wrong.append(f"{again} were handled again: more than were in hand at {felt} kills")
+    if answers[200] != deliveries:
+        wrong.append(f"{deliveries - answers[200]} deliveries were not acknowledged")
+    return Survived(
+        kills=felt, writes=events, verdicts={"handled": len(handled), "again": again}, wrong=wrong
+    )
+
+
+async def main(of_outboxes: int = 100, of_batches: int = 110, of_stores: int = 100) -> None:
     failed = False
-    for kind, kills in ((outboxes, of_outboxes), (batches, of_batches)):
+    for kind, kills in ((outboxes, of_outboxes), (batches, of_batches), (stores, of_stores)):
         with tempfile.TemporaryDirectory() as folder:
             survived = await kind(kills, Path(folder))
         sys.stdout.write(
-            f"{kind.__name__}: {survived.kills} kills, {survived.writes:,} writes, {survived.verdicts}; "
+            f"{kind.__name__}: {survived.kills} kills, {survived.writes:,} {'events' if kind is stores else 'writes'}, {survived.verdicts}; "
             f"{len(survived.wrong)} wrong\n" + "".join(f"  {each}\n" for each in survived.wrong[:20])
         )
         failed |= bool(survived.wrong) or survived.kills < kills
