@@ -55,11 +55,14 @@ class Batch:
         on_progress: Callable[[Progress], None] | None,
         same_mode: bool,
     ) -> None:
-        self.entries = entries
-        self.client = client
-        self.concurrency, self.rate, self.tag = concurrency, rate, tag
-        self.on_secret, self.on_progress = on_secret, on_progress
-        self.same_mode = same_mode
+        self.entries: Entries = entries
+        self.client: Client = client
+        self.concurrency: int = concurrency
+        self.rate: float | None = rate
+        self.tag: bool = tag
+        self.on_secret: Callable[[str, Any], Awaitable[None] | None] | None = on_secret  # Any: a Webhook
+        self.on_progress: Callable[[Progress], None] | None = on_progress
+        self.same_mode: bool = same_mode
         self._run: Run | None = None
         self._warned = False
 

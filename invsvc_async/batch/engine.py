@@ -57,7 +57,7 @@ class Engine:
         self._stopped = False
         self.held: dict[str, Item] = {}
         self._failure: BaseException | None = None
-        self.complete = False  # nothing more will be added
+        self.complete: bool = False  # nothing more will be added
 
     # --- in
 

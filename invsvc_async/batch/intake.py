@@ -152,7 +152,7 @@ class Intake:
         self._tag, self._on_secret, self._on_met = tag, on_secret, on_met
         self._repeats: OrderedDict[bytes, int] = OrderedDict()
         self._policies: dict[int, tuple[ReconcilePolicy, ReconcilePolicy]] = {}
-        self.skipped = 0  # done by an earlier run
+        self.skipped: int = 0  # done by an earlier run
 
     async def take(self, writes: list[Write[Any]]) -> list[Item]:
         """

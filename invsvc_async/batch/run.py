@@ -52,7 +52,7 @@ class Run:
         self._ticking: asyncio.TimerHandle | None = None
         self._began = self._over = 0.0
         self._verdicts: Counter[Verdict] = Counter()
-        self.ended = False  # nothing is under way and nothing will be; results may wait to be taken
+        self.ended: bool = False  # nothing is under way and nothing will be; results may wait to be taken
 
     def __aiter__(self) -> Run:
         return self

@@ -39,7 +39,7 @@ class Slots:
         self._due = 0.0  # when the next send may begin, loop time
         self._again: deque[asyncio.Future[None]] = deque()
         self._timer: asyncio.TimerHandle | None = None
-        self.in_use = 0
+        self.in_use: int = 0
 
     def take(self) -> bool:
         """Take a place for a write that has not begun, if there is one and it is time."""

@@ -61,10 +61,10 @@ class SqliteEntries:
     """
 
     def __init__(self, path: str | Path, kind: str, *, reading: bool = False) -> None:
-        self.path = Path(path)
-        self.kind = kind
+        self.path: Path = Path(path)
+        self.kind: str = kind
         self._reading = reading
-        self.commons = Commons()
+        self.commons: Commons = Commons()
         self._owner = Owner(self.path)
         self._writer: Writer | None = None
 

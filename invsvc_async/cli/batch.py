@@ -36,7 +36,7 @@ class _Group(TyperGroup):
         return list(super().parse_args(ctx, args))
 
 
-app = typer.Typer(
+app: typer.Typer = typer.Typer(
     cls=_Group, add_completion=False, rich_markup_mode="markdown", no_args_is_help=True,
     help="Write what a file holds, one write a line, so that a kill at any moment loses and repeats nothing.",
 )  # fmt: skip
