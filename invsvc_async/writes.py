@@ -23,6 +23,7 @@ from invsvc_async.reconcile.intent import Intent, Scope
 from invsvc_async.results import result_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import TracebackType
 
     from invsvc_async.models.common import Unset
@@ -273,47 +274,77 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
             has_baseline=self._baseline is not None,
             knows_clock=bounds is not None,
         )
-        make = partial(self._new_intent, bounds)
+        make = partial(self._intents(), bounds)
         if self._intent is not None:
             make = partial(attrs.evolve, self._intent, bounds=bounds)
         return Driver(self._view, request, make, result, reader=self._reader, first=first)
 
     def _new_intent(self, bounds: Bounds | None) -> Intent:
-        view, request, session = self._view, self._request, self._view.session
-        key = self._key or token_hex(8)
-        operation = request.operation
-        path = dict(request.path)
-        if request.raw_path is not None:
-            path = {"method": request.method or operation.method, "path": request.raw_path}
-        scope = Scope(
-            base_url=session.base_url,
-            team=view.team_of(request),
-            livemode=session.livemode,
-            credential=session.credential.fingerprint(key),
-        )
-        return Intent(
-            key=key,
-            operation=operation.name,
-            path=path,
-            query=dict(request.query),
-            body=self._body(),
-            has_body=request.has_body,
-            scope=scope,
+        return self._intents()(bounds)
+
+    def _intents(self) -> Callable[[Bounds | None], Intent]:
+        """Give what makes its intent, and knows nothing of this write: it is held by what the write holds."""
+        return partial(
+            _intent_of,
+            self._view,
+            self._request,
+            self._policy,
+            key=self._key,
             tag=self._tag,
-            baseline=_without_secret(self._baseline),
-            bounds=bounds,
-            policy=self._policy,
-            timeouts=view.timeouts,
-            reader=None if self._reader is None else reader_name(self._reader),
+            baseline=self._baseline,
+            reader=self._reader,
         )
 
     def _body(self) -> Wire:
-        """Put the tag, where there is one, at the end of the description."""
-        body = self._request.body
-        if self._tag is None:
-            return body
-        text = body.get("description")
-        return {**body, "description": f"{text} {self._tag}" if text else self._tag}
+        return _tagged_body(self._request, self._tag)
+
+
+def _intent_of(
+    view: View,
+    request: Request,
+    policy: ReconcilePolicy,
+    bounds: Bounds | None,
+    *,
+    key: str | None,
+    tag: str | None,
+    baseline: Model | Wire,
+    reader: Reader | None,
+) -> Intent:
+    session, operation = view.session, request.operation
+    key = key or token_hex(8)
+    path = dict(request.path)
+    if request.raw_path is not None:
+        path = {"method": request.method or operation.method, "path": request.raw_path}
+    scope = Scope(
+        base_url=session.base_url,
+        team=view.team_of(request),
+        livemode=session.livemode,
+        credential=session.credential.fingerprint(key),
+    )
+    return Intent(
+        key=key,
+        operation=operation.name,
+        path=path,
+        query=dict(request.query),
+        body=_tagged_body(request, tag),
+        has_body=request.has_body,
+        scope=scope,
+        tag=tag,
+        baseline=_without_secret(baseline),
+        bounds=bounds,
+        policy=policy,
+        timeouts=view.timeouts,
+        reader=None if reader is None else reader_name(reader),
+    )
+
+
+def _tagged_body(request: Request, tag: str | None) -> Wire:
+    """Put the tag, where there is one, at the end of the description."""
+    body = request.body
+    if tag is None:
+        return body
+    text = body.get("description")
+    return {**body, "description": f"{text} {tag}" if text else tag}
 
 
 def _without_secret(state: Model | Wire) -> Wire:
