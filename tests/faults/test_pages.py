@@ -244,7 +244,7 @@ async def test_prefetch_broken_off_leaves_nothing(lists):
     await anext(walk)
     await walk.aclose()
 
-    assert {task for task in asyncio.all_tasks() - before if "_page" in repr(task)} == set()
+    assert {task for task in asyncio.all_tasks() - before if "Pages." in repr(task)} == set()
 
 
 @pytest.mark.parametrize("more", [True, False])
