@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import attrs
 
-
-@attrs.define(eq=False)
 class RetryQuota:
     """A token bucket that retries empty and successes fill; ``spent`` is what is missing from it."""
 
-    spent: float = 0.0
+    def __init__(self) -> None:
+        self.spent = 0.0
 
     def take(self, cost: float, *, of: float) -> bool:
         """Take *cost* for one retry from a bucket that holds *of*; ``False`` where that much is not left."""

@@ -6,9 +6,8 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
+from math import inf
 from typing import TYPE_CHECKING, Any
-
-import attrs
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable
@@ -18,13 +17,13 @@ if TYPE_CHECKING:
 __all__ = ["Listings", "Turn", "Turns"]
 
 
-@attrs.define(eq=False)
 class Turn:
     """One place in line.  ``free_at``: local s before which the next one may not send."""
 
-    free_at: float = float("-inf")
-    waiting: int = 0
-    lock: asyncio.Lock = attrs.field(factory=asyncio.Lock)
+    def __init__(self) -> None:
+        self.free_at = -inf
+        self.waiting = 0
+        self.lock = asyncio.Lock()
 
 
 class Turns:
@@ -57,10 +56,10 @@ class Turns:
                 del self._lines[each]
 
 
-@attrs.define(eq=False)
 class _Listing:
-    task: asyncio.Task[Any]  # Any: whatever is fetched
-    waiting: int = 0
+    def __init__(self, task: asyncio.Task[Any]) -> None:  # Any: whatever is fetched
+        self.task = task
+        self.waiting = 0
 
 
 class Listings:
