@@ -98,8 +98,9 @@ class Transport:
         limiter, lane = self._limiter, exchange.lane
         try:
             with gate.bounded(inf) as gate.scope:
-                gate.until = exchange.deadline
-                self._watch(gate.until)
+                gate.until = deadline = exchange.deadline
+                if deadline < self._rings:
+                    self._watch(deadline)
                 if not limiter.enter(lane):
                     await limiter.wait(lane)
                 try:
@@ -223,7 +224,8 @@ class Transport:
 
     def _gate(self, exchange: Exchange) -> Gate:
         exchange.started = self._clock.now()
-        gate = Gate(exchange, self._clock, asyncio.get_running_loop())
+        assert self._loop is not None
+        gate = Gate(exchange, self._clock, self._loop)
         self._in_flight.add(gate)
         return gate
 

@@ -74,6 +74,7 @@ _DECODE: Mapping[Shape, Callable[[bytes], Any]] = {
     Shape.OPEN: msgspec.json.Decoder(_Open).decode,
 }
 _NOTHING = Raw()
+_moment = datetime.fromtimestamp
 _LIST, _BARE = (
     Shape.LIST,
     Shape.BARE,
@@ -111,7 +112,9 @@ class Envelope:
     def timestamp(self) -> datetime | None:
         """The service's time when it answered, aware, in UTC."""
         stamp = self.stamp
-        return None if stamp is None else utc(stamp) if 0 <= stamp < EXACT_UNTIL else _utc_or_none(stamp)
+        if stamp is not None and 0 <= stamp < EXACT_UNTIL:
+            return _moment(stamp / 1000, UTC)  # as utc does
+        return _utc_or_none(stamp)
 
     @property
     def data(self) -> Any:  # Any: JSON as Python values
@@ -295,7 +298,7 @@ def _text(value: object) -> str | None:
 
 def _whole(value: object) -> int | None:
     """Give a number that is whole as an ``int`` (``1.0`` is; the encoder of the service may write so)."""
-    if type(value) is int:
+    if value is None or type(value) is int:
         return value
     if isinstance(value, float):
         return int(value) if value.is_integer() else None
