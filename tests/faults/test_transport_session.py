@@ -265,8 +265,9 @@ async def test_adaptive_concurrency():
     async with RawServer(script) as server, transport_for(server, max_concurrency="adaptive") as transport:
         await asyncio.gather(*(transport.send(request_to(server, "GET")) for _ in range(20)))
         assert most == 1
-        await asyncio.gather(*(transport.send(request_to(server, "GET")) for _ in range(200)))
-        assert most > 2
+        async with asyncio.timeout(30):
+            while most <= 2:  # on a busy machine answers come late, as from a queue, and it grows later
+                await asyncio.gather(*(transport.send(request_to(server, "GET")) for _ in range(200)))
         size = transport._knee.size
         limited = True
         await asyncio.sleep(0.05)  # past the time in which answers still tell about the size before

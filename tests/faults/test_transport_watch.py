@@ -18,7 +18,8 @@ async def test_deadlines_of_many_calls():
     async def ended(within):
         begun = loop.time()
         await transport.send(exchange := request_to(server, "GET", within=within))
-        assert (exchange.end, exchange.timed_out) == (End.LOST, True)
+        assert exchange.timed_out
+        assert exchange.end in (End.LOST, End.NOT_SENT)  # a busy machine may not connect by then
         return loop.time() - begun - within
 
     loop = asyncio.get_running_loop()
