@@ -118,7 +118,7 @@ def shown(thing: Any) -> list[str]:
     if isinstance(thing, InvsvcError):
         texts.append(f"traceback: {_said(thing)}")
     if isinstance(thing, PICKLED):
-        with suppress(TypeError, AttributeError, pickle.PicklingError):
+        with suppress(TypeError, AttributeError, RecursionError, pickle.PicklingError):
             texts.append(f"pickle of {type(thing).__name__}: {pickle.dumps(thing).decode('latin-1')}")
     if hasattr(thing, "to_json") and hasattr(thing, "end_time"):
         texts.append(f"span: {thing.to_json()}")
