@@ -204,7 +204,8 @@ class Engine:
             self._finished.append(item)
             if outcome.verdict is Verdict.UNKNOWN:
                 wait = (outcome.evidence.window_until or 0.0) - self._clock.now()
-        except LostChunkError:  # another worker does it now
+        except LostChunkError:  # another worker does it now, and settles it
+            self._view.session.unsettled.pop(item.key, None)
             self._let_go(item)
         except Exception as error:  # noqa: BLE001 - whatever it is, who waits is told
             self.fail(error)

@@ -95,7 +95,10 @@ async def test_signs_of_life_that_came_late(service, client, journal):
 async def test_clock_of_the_database_that_steps(service, journal):
     """When it steps forward, living workers' chunks are taken over: nothing happens twice, nothing is lost."""
     service._app.latency = 0.02
-    async with worker(service, journal, concurrency=4) as (client, one), worker(service, journal) as (_, two):
+    async with (
+        worker(service, journal, concurrency=4) as (client, one),
+        worker(service, journal) as (its, two),
+    ):
         running = asyncio.create_task(all_of(one, creates(client, 200)))
         other = asyncio.create_task(work(two))
         for n in (20, 50, 80, 110):
@@ -105,6 +108,7 @@ async def test_clock_of_the_database_that_steps(service, journal):
         summary = await one.summary()
         await two.stop()
         await other
+        assert [*client.unsettled, *its.unsettled] == []  # what was taken over is settled there
     urls = [entry.body["url"] for entry in service.ledger.effects()]
     assert (len(urls), len(set(urls))) == (200, 200)
     assert summary.verdicts == {Verdict.APPLIED: 200}
