@@ -86,6 +86,7 @@ async def kill_often(
             await asyncio.sleep(0.005)
         await asyncio.wait([ending], timeout=chance.uniform(0.0, 0.5))
         if ending.done():
+            assert child.returncode == 0, "the batch failed by itself"
             break
         with suppress(ProcessLookupError):
             child.kill()
