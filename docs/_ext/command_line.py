@@ -42,15 +42,16 @@ def options_of(command: Any) -> Iterator[tuple[str, str]]:
             if each.param_type_name == "option"
             else each.metavar or each.name.upper()
         )
-        default = (
-            each.default
-            if isinstance(each.default, (int, float, str)) and not isinstance(each.default, bool)
-            else None
-        )
-        yield (
-            names,
-            f"{getattr(each, 'help', None) or ''}{'' if default is None else f' Default: {default}.'}",
-        )
+        yield names, " ".join(_said(each))
+
+
+def _said(each: Any) -> Iterator[str]:
+    if getattr(each, "help", None):
+        yield each.help
+    if isinstance(each.default, (int, float, str)) and not isinstance(each.default, bool):
+        yield f"Default: {each.default}."
+    if each.envvar:
+        yield f"Or from `{each.envvar}`."
 
 
 def told(words: str) -> nodes.paragraph:

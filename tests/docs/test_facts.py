@@ -15,6 +15,7 @@ from invsvc_async.reconcile.decide import NOT_SENT_TRIES, PROOF_LASTS, decide
 from invsvc_async.reconcile.evidence import Attempt, Bounds, Done, End, Read, Verdict
 from invsvc_async.reconcile.intent import Intent, Scope
 from invsvc_async.settings import ParameterNames, ReadRetries, ReconcilePolicy, Timeouts
+from invsvc_async.simulator import Simulator
 from tests.docs.pages import ROOT
 from tests.exhaustive.setups import BASES, SMALL
 from tests.exhaustive.steps import Subject
@@ -23,6 +24,7 @@ from tests.exhaustive.walk import Walk, shipped
 PAGES = [page for page in (ROOT / "docs").rglob("*.md") if not {"_build", "_generated"} & set(page.parts)]
 PROMISES = (ROOT / "docs/explanation/promises.md").read_text()
 WRITES = [row for row in TABLE if row.kind is Kind.WRITE]
+VARIABLE = re.compile(r"\bINVSVC_[A-Z_]+\b")
 COMMAND = re.compile(r"(?:^|`)invsvc (?:--debug )?([a-z]+)", re.MULTILINE)
 
 
@@ -126,3 +128,26 @@ def test_diagram_is_what_the_rules_say() -> None:
 def test_commands_that_a_page_names(page) -> None:
     """Each is a command of the command line."""
     assert set(COMMAND.findall(page.read_text())) <= set(COMMANDS)
+
+
+def test_steps_of_the_test_kit() -> None:
+    """Each step that the page tells can be scripted."""
+    page = (ROOT / "docs/how-to/test-your-code.md").read_text()
+    table = page[page.index("| Step |") : page.index("Faults by chance")]
+    steps = [step for line in table.splitlines() for step in re.findall(r'`"([^"]+)"`', line.split(" | ")[0])]
+
+    assert len(steps) > 10
+    Simulator().script("webhooks.create", *(step for step in steps if not step.startswith("stale")))
+    Simulator().script("webhooks.list", *(step for step in steps if step.startswith("stale")))
+
+
+def test_variables_of_the_environment() -> None:
+    """The page tells every one that the package reads, and no other."""
+    source = "".join(path.read_text() for path in (ROOT / "invsvc_async").glob("*.py"))
+    page = (ROOT / "docs/reference/settings.md").read_text()
+
+    told = (ROOT / "docs/how-to/conformance.md").read_text()
+    given = (ROOT / "invsvc_async/conformance/run.py").read_text()
+
+    assert set(VARIABLE.findall(page)) == set(VARIABLE.findall(source))
+    assert set(VARIABLE.findall(told)) == set(VARIABLE.findall(given))
