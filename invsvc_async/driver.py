@@ -35,7 +35,7 @@ from invsvc_async.reconcile.same import normal_url
 from invsvc_async.session import DecisionReport, stamp_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from invsvc_async.reconcile.evidence import Decision, Event, History, Reader
     from invsvc_async.reconcile.intent import Intent
@@ -97,8 +97,11 @@ class Driver(Generic[T]):
         await self.drive()
         return self.outcome()
 
-    async def drive(self) -> None:
+    def drive(self) -> Awaitable[None]:
         """Drive to a verdict; cancelled, leave the intent where it can be settled later."""
+        return self.session.around(self.request, self._drive())
+
+    async def _drive(self) -> None:
         line = self._line()
         if self.history:  # taken up again: time has passed since
             self._add(Tick(self.session.clock.now()))

@@ -39,7 +39,7 @@ _MOST_DOUBLINGS = 32
 _ANSWERED = End.ANSWERED  # on 3.11, to reach an enum's member through its class takes as long as a call
 
 
-async def read(view: View, request: Request, *, deadline: float | None = None) -> Envelope:
+def read(view: View, request: Request, *, deadline: float | None = None) -> Awaitable[Envelope]:
     """
     Send *request* until it is answered or lost for good, by *deadline* (``loop.time()``; default:
     ``Timeouts.call`` from now).
@@ -52,6 +52,10 @@ async def read(view: View, request: Request, *, deadline: float | None = None) -
     Spec: Errors, Status codes.
 
     """
+    return view.session.around(request, _read(view, request, deadline))
+
+
+async def _read(view: View, request: Request, deadline: float | None) -> Envelope:
     now = asyncio.get_running_loop().time()
     if deadline is None:
         deadline = now + view.timeouts.call

@@ -11,7 +11,7 @@ import logging
 import random
 import re
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 from urllib.parse import quote, urlencode
 
 import attrs
@@ -98,6 +98,14 @@ class DecisionReport:
     verdict: str | None = None
 
 
+class Around(Protocol):
+    """What is put around each call of the caller's: a read with its retries, a write until its verdict."""
+
+    def __call__(self, request: Request, running: Awaitable[T], /) -> Awaitable[T]:
+        """Give what runs the call and ends as it does; *running* is awaited once, in the caller's task."""
+        ...
+
+
 @attrs.define(kw_only=True, eq=False, repr=False)
 class Session:
     """What all views of one client share: connections, credential, clocks, claims, open intents."""
@@ -111,6 +119,7 @@ class Session:
     on_attempt: Callable[[AttemptReport], None] | None = None
     on_decision: Callable[[DecisionReport], None] | None = None
     on_unsettled: Callable[[Intent], None] | None = None
+    on_call: Around | None = None
     random: Callable[[], float] = random.random
     journal: Journal | None = None
     server_clock: ServerClock = attrs.field(factory=ServerClock)
@@ -177,6 +186,10 @@ class Session:
             key, _ = self.unsettled.popitem(last=False)
             log.error("more than %d unsettled writes: intent %s is no longer kept here", UNSETTLED_KEPT, key)
         self.tell(self.on_unsettled, intent)
+
+    def around(self, request: Request, running: Awaitable[T]) -> Awaitable[T]:
+        """Put the hook, if there is one, around a call that is about to run."""
+        return running if self.on_call is None else self.on_call(request, running)
 
     def tell(self, hook: Callable[[T], None] | None, report: T) -> None:
         """Call a hook of the caller's; its failure is logged and changes nothing."""
