@@ -208,7 +208,7 @@ class Knee:
 
     def _bracket(self, small: _Round, big: _Round) -> int:
         """Settle on what the service had in hand in *big*, by Little's law: it queued the rest."""
-        if self._seeks > 0 and self._first_try and self.size > 2:
+        if self._seeks > 0 and self._first_try:
             self._seeks, self._before = -1, small
             return self.size // 4
         self._usual = small.latency

@@ -407,6 +407,7 @@ def test_knee_of_a_service_that_keeps_up():
 
     assert rounds_of(knee, *[0.5] * 6) == [2, 4, 8, 16, 30, 30]
     assert rounds_of(knee, *[0.5] * 16, at=1000.0) == ([30] * 6 + [25] + [30]) * 2
+    assert min(rounds_of(Knee(most=17), *[0.5] * 20)[4:]) == 15
 
 
 def test_knee_of_a_service_that_queues():
@@ -451,6 +452,16 @@ def test_knee_after_latency_that_rose():
     sizes = rounds_of(knee, 3.0, 3.0, 3.0)
     assert sizes[1] == sizes[0] // 2
     assert knee._estimate == sizes[0]
+    assert min(rounds_of(knee, 3.0, 3.0, 3.0, at=1000.0)) >= sizes[0]  # it is the usual one from now on
+
+
+def test_knee_after_latency_that_rose_with_few_in_flight():
+    """It halves once: where that changes nothing of what is in flight, more of it would tell nothing."""
+    knee = steering(40)
+    for at in range(6):
+        round_of(knee, 3.0 if at else 1.0, 100.0 * at, in_flight=10)
+
+    assert 20 <= knee.size <= 24
 
 
 def test_knee_after_one_slow_round():
@@ -483,6 +494,35 @@ def test_knee_whose_demand_falls():
     knee = steering()
     for at in range(9):
         round_of(knee, 1.0, 10.0 * at, in_flight=3 + at % 2)
+
+    assert knee._estimate == 20
+
+
+def test_round_of_a_knee():
+    """It takes 20 answers and, once it steers, 0.2 s; it ends with a request that began after the first ended."""
+    knee = Knee()
+    for started in range(20):
+        knee.note(started, started + 0.5, refused=False, in_flight=1)
+    assert (knee.size, knee._answers) == (1, 20)
+    knee.note(19.0, 29.0, refused=False, in_flight=1)  # a slow one, beside the last
+    assert (knee.size, knee._answers) == (1, 21)
+    knee.note(20.0, 20.5, refused=False, in_flight=1)
+    assert knee.size == 2
+
+    knee = steering()
+    since = knee._since
+    for turn in range(30):
+        knee.note(since + turn / 200, since + (turn + 1) / 200, refused=False, in_flight=24)
+    assert knee._answers == 30
+    knee.note(since + 0.2, since + 0.21, refused=False, in_flight=24)
+    assert knee._answers == 0
+
+
+def test_knee_whose_demand_hardly_changes():
+    """Two rounds with nearly as many in flight tell nothing, however their latencies differ."""
+    knee = steering()
+    for at, latency in enumerate((1.0, 1.2, 1.0, 1.2)):
+        round_of(knee, latency, 100.0 * at, in_flight=20 + at % 2)
 
     assert knee._estimate == 20
 
