@@ -60,31 +60,11 @@ if TYPE_CHECKING:
     from invsvc_async.wire import Envelope
     from invsvc_async.writes import Write
 
-_HOMES = {
-    "batch": ("Batch",),
-    "client": ("Client",),
-    "convert": ("unstructure",),
-    "credentials": ("ApiKey", "OAuthToken", "PersonToken", "TokenProvider"),
-    "errors": (
-        "AmbiguousWriteError", "AuthenticationError", "ConfigurationError", "ConflictError",
-        "CursorStalledError", "DeadlineExceededError", "EventError", "FieldError", "FileEncodingError",
-        "FilterNotHonouredError", "InvalidRequestError", "InvsvcError", "JournalError",
-        "MalformedEventError", "NotFoundError", "NotSentError", "PagingError", "PermissionDeniedError",
-        "RateLimitedError", "ResponseLostError", "SecretLostError", "ServerError", "ServiceError",
-        "SignatureMismatchError", "SignatureMissingError", "TransportError", "UnauthenticatedEventError",
-        "UnreadableResponseError", "ValidationFailedError", "WriteError", "WriteNotAppliedError",
-        "WriteSupersededError",
-    ),
-    "models.common": ("UNSET", "Page"),
-    "outcome": ("Outcome",),
-    "pages": ("Pages",),
-    "reconcile.evidence": ("Absent", "Applied", "CannotTell", "Holds", "Superseded", "Verdict"),
-    "reconcile.intent": ("Intent",),
-    "settings": ("ParameterNames", "ReadRetries", "ReconcilePolicy", "Timeouts"),
-    "wire": ("Envelope",),
-    "writes": ("Write",),
-}  # fmt: skip
-_HOME = {name: home for home, names in _HOMES.items() for name in names}
+# Where the names are at run time, in the order in which they are looked for: what loads least goes first.
+_HOMES = (
+    "errors", "settings", "models.common", "credentials", "client", "wire", "convert", "pages", "writes",
+    "outcome", "reconcile.evidence", "reconcile.intent", "batch",
+)  # fmt: skip
 _ROOMS = ("errors", "events", "models", "readers", "simulator", "testing")
 
 __all__ = [
@@ -155,14 +135,17 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    if name in _HOME:
-        value = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
-    elif name in _ROOMS:
-        value = import_module(f"{__name__}.{name}")
-    else:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    globals()[name] = value
-    return value
+    found = globals()[name] = _found(name)
+    return found
+
+
+def _found(name: str) -> object:
+    if name in _ROOMS:
+        return import_module(f"{__name__}.{name}")
+    homes = (import_module(f"{__name__}.{home}") for home in _HOMES)
+    return next(getattr(home, name) for home in homes if hasattr(home, name))
 
 
 def __dir__() -> list[str]:
