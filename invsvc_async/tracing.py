@@ -2,12 +2,13 @@
 Tell OpenTelemetry of a client's calls, when asked to; never of a body, a credential, an id or a query.
 
 Off, it costs nothing: nothing on the way of a request knows of this module.  A write's span is drawn by the
-client's hooks; a read has none that tells of its end, so the first client that is traced has ``reads.read``
-look for a tracer of its session.
+client's hooks; a read and a download have none that tells of their end, so the first client that is traced
+has ``reads.read`` and ``ByteStream`` look for a tracer of their session.
 """
 
 from __future__ import annotations
 
+from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from functools import wraps
 from time import time_ns
@@ -21,6 +22,7 @@ from invsvc_async import reads
 from invsvc_async._version import __version__
 from invsvc_async.errors import ConfigurationError, ServiceError
 from invsvc_async.operations import BY_NAME
+from invsvc_async.resources.unlisted import ByteStream
 
 try:
     from opentelemetry import metrics, trace
@@ -30,15 +32,20 @@ except ModuleNotFoundError:
     ) from None
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+    from contextlib import AbstractAsyncContextManager
 
     from opentelemetry.metrics import Counter, Histogram, MeterProvider
     from opentelemetry.trace import Span, Tracer, TracerProvider
 
     from invsvc_async.client import Client
+    from invsvc_async.clock import Clock
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.session import AttemptReport, DecisionReport, Request, Session, View
+    from invsvc_async.transport import Download
     from invsvc_async.wire import Envelope
+
+    Opening = AbstractAsyncContextManager[Download]
 
 __all__ = ["instrument"]
 
@@ -102,6 +109,7 @@ def instrument(
     _TRACERS[session] = tracing
     if not hasattr(reads.read, "__wrapped__"):
         reads.read = _traced(reads.read)
+        setattr(ByteStream, "_opened", _traced_stream(ByteStream._opened))  # noqa: B010, SLF001 - a method
 
 
 @attrs.define(eq=False)
@@ -189,15 +197,27 @@ class _Tracing:
         call = self.begin(request.operation.name, method=request.method)
         outer = _CALL.set(call)
         try:
-            return await reading
-        except BaseException as error:
-            kind = str(error.status) if isinstance(error, ServiceError) else type(error).__name__
-            call.span.set_attribute("error.type", kind)
-            call.span.set_status(trace.StatusCode.ERROR, kind)  # the message could hold an id
-            raise
+            with _ended(call):
+                return await reading
         finally:
             _CALL.reset(outer)
-            _end(call)
+
+    @asynccontextmanager
+    async def stream(self, request: Request, opening: Opening, clock: Clock) -> AsyncGenerator[Download]:
+        """Span one download, until its last byte; it is told of no attempt, so it is measured here."""
+        call, begun = self.begin(request.operation.name, method=request.method), clock.now()
+        facts: dict[str, str | int] = {"http.request.method": "GET"}
+        try:
+            with _ended(call):
+                async with opening as body:
+                    facts["http.response.status_code"] = body.status
+                    call.span.set_attributes(facts)
+                    yield body
+        except ServiceError as error:
+            facts |= {"http.response.status_code": error.status, "error.type": str(error.status)}
+            raise
+        finally:
+            self.seconds.record(clock.now() - begun, {**facts, **self.server})
 
 
 _TRACERS: WeakKeyDictionary[Session, _Tracing] = WeakKeyDictionary()
@@ -211,6 +231,36 @@ def _traced(read: Callable[..., Awaitable[Envelope]]) -> Any:  # Any: a function
         return reading if tracing is None else tracing.read(request, reading)
 
     return traced
+
+
+def _traced_stream(opened: Callable[[ByteStream], Opening]) -> Callable[[ByteStream], Opening]:
+    @wraps(opened)
+    def traced(stream: ByteStream) -> Opening:
+        session, request = stream._view.session, stream._request  # noqa: SLF001 - a room of the same house
+        tracing = _TRACERS.get(session)
+        opening = opened(stream)
+        return opening if tracing is None else tracing.stream(request, opening, session.clock)
+
+    return traced
+
+
+@contextmanager
+def _ended(call: _Call) -> Generator[None]:
+    """End the span with the block, as failed where that fails; one who stops reading is no failure."""
+    try:
+        yield
+    except GeneratorExit:
+        raise
+    except BaseException as error:
+        kind = type(error).__name__
+        if isinstance(error, ServiceError):
+            kind = str(error.status)
+            call.span.set_attribute("http.response.status_code", error.status)
+        call.span.set_attribute("error.type", kind)
+        call.span.set_status(trace.StatusCode.ERROR, kind)  # the message could hold an id
+        raise
+    finally:
+        _end(call)
 
 
 def _end(call: _Call) -> None:

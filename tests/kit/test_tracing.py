@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import subprocess
 import sys
 
@@ -155,6 +156,25 @@ async def test_many_writes_at_once(client, seen, service):
 
     assert len(seen.spans) == 20
     assert all(events_of(span).count(("attempt", 200)) == 1 for span in seen.spans)
+
+
+async def test_download(client, seen, service):
+    """A download is one span and one measurement, however it is read, and one that is refused has failed."""
+    request_id = service.seed_download()["request_id"]
+    package = (await client.invoices.download_status(request_id)).packages[0].id
+    seen.exporter.clear()
+    path = f"/invoices/download/package/{package}"
+    await client.download(path).read()
+    async with contextlib.aclosing(aiter(client.download(path))) as parts:
+        async for _ in parts:
+            break
+    with pytest.raises(NotFoundError):
+        await client.download("/invoices/download/package/none").read()
+
+    assert [span.status.is_ok for span in seen.spans] == [True, True, False]
+    assert [span.attributes.get("http.response.status_code") for span in seen.spans] == [200, 200, 404]
+    measured = seen.metric("http.client.request.duration")
+    assert sum(point.count for point in measured) == 4
 
 
 async def test_pages_are_reads(client, seen):
