@@ -1,7 +1,9 @@
 """
 Kill a batch again and again and hold its verdicts against the service's ledger.
 
-    python -m tests.batch.killing [ITEMS [KILLS [SEED [sqlite | postgres]]]]
+    python -m tests.batch.killing [ITEMS [KILLS [SEED [sqlite | postgres | workers]]]]
+
+With "workers", one worker runs to the end while others join it, are stopped past their silence, woken and killed.
 
 Must never judge by what the client saw.
 """
@@ -11,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import signal
 import sys
 import tempfile
 from collections import Counter
@@ -98,6 +101,27 @@ async def kill_often(
     return killed
 
 
+async def kill_others(service: Simulator, journal: str, file: Path, kills: int, chance: random.Random) -> int:
+    """Run the batch to its end, and beside it up to *kills* workers that are stopped, woken or killed."""
+    killed = 0
+    async with running(service, journal, file) as child:
+        ending = asyncio.create_task(child.wait())
+        while killed < kills and not ending.done():
+            async with running(service, journal, "-") as other:
+                await asyncio.wait([ending], timeout=chance.uniform(0.8, 2.5))
+                if chance.random() < 0.5:
+                    other.send_signal(signal.SIGSTOP)
+                    await asyncio.wait(
+                        [ending], timeout=chance.uniform(0.8, 2.0)
+                    )  # it is silent for 1 s or so
+                    other.send_signal(signal.SIGCONT)
+                    await asyncio.wait([ending], timeout=chance.uniform(0.0, 0.5))
+            killed += 1
+        assert await ending == 0, "the batch failed"
+    await service.settled()
+    return killed
+
+
 async def verdicts_of(journal: Path | str) -> dict[str, str]:
     """Read what the journal says of each key."""
     entries = entries_of(journal)
@@ -153,13 +177,14 @@ async def main(items: int = 20_000, kills: int = 100, seed_of: int = 7, where: s
     chance = random.Random(seed_of)  # noqa: S311 - moments, not secrets
     with tempfile.TemporaryDirectory() as folder:
         journal, file = str(Path(folder) / "run.db"), Path(folder) / "writes.jsonl"
-        if where == "postgres":
+        if where != "sqlite":
             from tests.batch.database import database
 
             journal = database().journal("kills", silence=1)
         async with Simulator(seed=seed_of, faults=FAULTS, latency=0.005) as service:
             asked = seed(service, items, file)
-            killed = await kill_often(service, journal, file, kills, chance)
+            kill = kill_others if where == "workers" else kill_often
+            killed = await kill(service, journal, file, kills, chance)
             verdicts = await verdicts_of(journal)
             found = violations(service, asked, verdicts)
     print(f"{len(asked)} writes, {killed} kills: {dict(Counter(verdicts.values()))}")  # noqa: T201 - a session's output

@@ -15,7 +15,7 @@ from invsvc_async.batch import Batch
 from invsvc_async.batch.database import Settings
 from invsvc_async.simulator import Simulator
 from tests.batch.database import database
-from tests.batch.killing import FAULTS, kill_often, running, seed, verdicts_of, violations
+from tests.batch.killing import FAULTS, kill_often, kill_others, running, seed, verdicts_of, violations
 
 
 @pytest.fixture
@@ -75,6 +75,17 @@ async def test_worker_that_was_stopped_and_wakes_sends_nothing(tmp_path, journal
         verdicts, found = await ended(service, journal, asked)
     assert found == []
     assert verdicts[Verdict.UNKNOWN] == 0
+
+
+async def test_workers_stopped_and_killed_under_faults(tmp_path, journal):
+    """Workers join, are stopped and woken or killed, under faults: nothing happens twice, every verdict is true."""
+    file, chance = tmp_path / "writes.jsonl", random.Random(3)  # noqa: S311 - moments, not secrets
+    async with Simulator(seed=3, faults=FAULTS, latency=0.01) as service:
+        asked = seed(service, 800, file)
+        assert await kill_others(service, journal, file, 3, chance) > 0
+        verdicts, found = await ended(service, journal, asked)
+    assert found == []
+    assert verdicts[Verdict.UNKNOWN] <= 8
 
 
 async def test_database_restarted_in_the_middle(tmp_path, journal):
