@@ -64,7 +64,7 @@ async def test_extra_that_is_missing(monkeypatch, use, module, extra):
     for name in [name for name in sys.modules if name.partition(".")[0] == module]:
         monkeypatch.setitem(sys.modules, name, None)
     monkeypatch.setitem(sys.modules, module, None)
-    for room in ("batch.postgres", "tracing"):
+    for room in ("batch.postgres", "export.columns", "export.parquet", "tracing"):
         monkeypatch.delitem(sys.modules, f"invsvc_async.{room}", raising=False)
     async with Client("https://host.example/v2", OAuthToken("x")) as client:
         with pytest.raises(ConfigurationError, match=rf"install .*invsvc-async\[{extra}\]"):
