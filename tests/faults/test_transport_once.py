@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 
 import aiohttp
 import pytest
@@ -19,6 +20,8 @@ from tests.faults.raw_server import (
     transport_for,
 )
 
+# Before 3.14.4, aiohttp connects anew for a PUT or DELETE that was lost; the gate lets nothing out there.
+CONNECTS_ANEW = tuple(map(int, re.findall(r"\d+", aiohttp.__version__)[:3])) < (3, 14, 4)
 HALF_HEAD = b"HTTP/1.1 200 OK\r\nContent-Le"
 CALLS = {
     "GET": ("GET", b""),
@@ -78,7 +81,7 @@ async def test_request_whose_connection_ends(call, timing, manner):
             assert exchange.end is End.LOST
             assert exchange.error is not None
             assert len(server.arrivals) == 1 + warm
-            assert server.connections <= 1 + warm  # aiohttp before 3.14.4 opens one more, on which nothing leaves
+            assert server.connections <= 1 + CONNECTS_ANEW
 
 
 @pytest.mark.parametrize("timing", TIMINGS)
