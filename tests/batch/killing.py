@@ -112,7 +112,7 @@ async def kill_others(service: Simulator, journal: str, file: Path, kills: int, 
                 if chance.random() < 0.5:
                     other.send_signal(signal.SIGSTOP)
                     await asyncio.wait(
-                        [ending], timeout=chance.uniform(0.8, 2.0)
+                        [ending], timeout=chance.uniform(1.2, 2.2)
                     )  # it is silent for 1 s or so
                     other.send_signal(signal.SIGCONT)
                     await asyncio.wait([ending], timeout=chance.uniform(0.0, 0.5))

@@ -80,8 +80,8 @@ async def test_worker_that_was_stopped_and_wakes_sends_nothing(tmp_path, journal
 async def test_workers_stopped_and_killed_under_faults(tmp_path, journal):
     """Workers join, are stopped and woken or killed, under faults: nothing happens twice, every verdict is true."""
     file, chance = tmp_path / "writes.jsonl", random.Random(3)  # noqa: S311 - moments, not secrets
-    async with Simulator(seed=3, faults=FAULTS, latency=0.01) as service:
-        asked = seed(service, 800, file)
+    async with Simulator(seed=3, faults=FAULTS, latency=0.05) as service:
+        asked = seed(service, 1000, file)
         assert await kill_others(service, journal, file, 3, chance) > 0
         verdicts, found = await ended(service, journal, asked)
     assert found == []
