@@ -11,7 +11,7 @@ import logging
 import random
 import re
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 from urllib.parse import quote, urlencode
 
 import attrs
@@ -29,6 +29,7 @@ from invsvc_async.turns import Listings, Turns
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
+    from typing import Protocol
 
     from invsvc_async.clock import Clock
     from invsvc_async.credentials import Credential
@@ -59,7 +60,7 @@ _UNRESERVED = re.compile(
 ).fullmatch  # what quoting leaves as it is, and most ids are made of
 
 
-@attrs.frozen(kw_only=True, eq=False, slots=False)  # with slots, a frozen class is filled three times slower
+@attrs.frozen(kw_only=True, eq=False, repr=False, slots=False)  # with slots it is filled three times slower
 class Request:
     """What is asked of the service: an operation with its values, before any header."""
 
@@ -98,12 +99,14 @@ class DecisionReport:
     verdict: str | None = None
 
 
-class Around(Protocol):
-    """What is put around each call of the caller's: a read with its retries, a write until its verdict."""
+if TYPE_CHECKING:
 
-    def __call__(self, request: Request, running: Awaitable[T], /) -> Awaitable[T]:
-        """Give what runs the call and ends as it does; *running* is awaited once, in the caller's task."""
-        ...
+    class Around(Protocol):
+        """What is put around each call: a read with its retries, a write until its verdict."""
+
+        def __call__(self, request: Request, running: Awaitable[T], /) -> Awaitable[T]:
+            """Give what ends as *running* does, which is awaited once, in the task of the caller."""
+            ...
 
 
 @attrs.define(kw_only=True, eq=False, repr=False)
@@ -218,7 +221,7 @@ _AUTHORITY_WORDS = {
 }
 
 
-@attrs.frozen(kw_only=True, eq=False)
+@attrs.frozen(kw_only=True, eq=False, repr=False)
 class View:
     """A session with the options of one view of the client."""
 

@@ -39,9 +39,9 @@ exact: Final = Context(
 _ENCODER = msgspec.json.Encoder(decimal_format="number")
 _PLAIN = msgspec.json.Decoder(float_hook=exact)
 _SEARCHED: Final = 4 * 2**20  # bytes: half a second, at worst, for a body that is nothing but escapes
-_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+_SURROGATE: Final = rb"\\u[dD][89a-fA-F]"  # compiled, and kept by `re`, when a body cannot be read
 # Any escape, so that none is begun in the middle of another; whole pairs go before halves, rows in one piece.
-_ESCAPE = re.compile(
+_ESCAPE: Final = (
     rb"(?:\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})+"
     rb"|(?P<half>\\u[dD][89a-fA-F][0-9a-fA-F]{2})|(?:\\[^u])+|\\u"
 )
@@ -88,9 +88,9 @@ def without_halves(content: bytes) -> bytes:
     A service that cuts texts by UTF-16 units writes one wherever it cuts an emoji in two.  What is too long
     to be searched in a moment is given back as it is.
     """
-    if len(content) > _SEARCHED or not _SURROGATE.search(content):
+    if len(content) > _SEARCHED or not re.search(_SURROGATE, content):
         return content
-    return _ESCAPE.sub(lambda found: b"\\ufffd" if found["half"] else found[0], content)
+    return re.sub(_ESCAPE, lambda found: b"\\ufffd" if found["half"] else found[0], content)
 
 
 def holds_broken(plain: object) -> bool:
