@@ -214,7 +214,7 @@ class Work:
 @asynccontextmanager
 async def reads(places: int, fixed: int | None) -> AsyncIterator[Work]:
     """Read from a service of *places*, *fixed* at a time or as many as the client finds."""
-    at_once: int | Literal["adaptive"] = "adaptive" if fixed is None else 2 * fixed
+    at_once: int | Literal["adaptive"] = "adaptive" if fixed is None else fixed + max(1, fixed // 9)
     async with _queueing(places) as service, _client(service, at_once) as client:
         work = Work(client)
 
@@ -224,7 +224,7 @@ async def reads(places: int, fixed: int | None) -> AsyncIterator[Work]:
                 work.ended += 1
 
         async with asyncio.TaskGroup() as group:
-            for _ in range(fixed or 4 * places):
+            for _ in range(4 * places):
                 group.create_task(read())
             yield work
             work.is_over = True
