@@ -1,9 +1,9 @@
 """
 Tell OpenTelemetry of a client's calls, when asked to; never of a body, a credential, an id or a query.
 
-Off, it costs nothing: nothing on the way of a request knows of this module.  A write's span is drawn by the
-client's hooks; a read and a download have none that tells of their end, so the first client that is traced
-has ``reads.read`` and ``ByteStream`` look for a tracer of their session.
+Off, it costs nothing: nothing on the way of a request knows of this module.  Spans are drawn by the hooks of
+the client's session; a download has none, so the first client that is traced has ``ByteStream`` look for a
+tracer of its session.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from weakref import WeakKeyDictionary
 
 import attrs
 
-from invsvc_async import reads
 from invsvc_async._version import __version__
 from invsvc_async.errors import ConfigurationError, ServiceError
 from invsvc_async.operations import BY_NAME
@@ -41,9 +40,8 @@ if TYPE_CHECKING:
     from invsvc_async.client import Client
     from invsvc_async.clock import Clock
     from invsvc_async.reconcile.intent import Intent
-    from invsvc_async.session import AttemptReport, DecisionReport, Request, Session, View
+    from invsvc_async.session import AttemptReport, DecisionReport, Request, Session
     from invsvc_async.transport import Download
-    from invsvc_async.wire import Envelope
 
     Opening = AbstractAsyncContextManager[Download]
 
@@ -51,6 +49,7 @@ __all__ = ["instrument"]
 
 R = TypeVar("R")
 
+_OPENED: Final = ByteStream._opened  # noqa: SLF001 - a room of the same house
 _UNSETTLED: Final = "unsettled"  # the verdict of a write that was cancelled in flight
 _BUCKETS: Final = (
     0.005,
@@ -106,20 +105,19 @@ def instrument(
     session.on_attempt = _both(tracing.on_attempt, session.on_attempt)
     session.on_decision = _both(tracing.on_decision, session.on_decision)
     session.on_unsettled = _both(tracing.on_unsettled, session.on_unsettled)
+    session.on_call = tracing.on_call
     _TRACERS[session] = tracing
-    if not hasattr(reads.read, "__wrapped__"):
-        reads.read = _traced(reads.read)
-        setattr(ByteStream, "_opened", _traced_stream(ByteStream._opened))  # noqa: B010, SLF001 - a method
+    setattr(ByteStream, "_opened", _traced_stream(_OPENED))  # noqa: B010 - a method
 
 
 @attrs.define(eq=False)
 class _Call:
-    """A call under way in this task: a write by its key, or a read."""
+    """A call under way in this task; ``own`` is its operation: others in it are reads that settle."""
 
     span: Span
-    key: str | None = None
+    own: str
     requests: int = 0
-    own: str = ""  # the operation's name: other operations of the call are reads that settle
+    verdict: str | None = None
 
 
 _CALL: ContextVar[_Call | None] = ContextVar("invsvc_call", default=None)
@@ -134,7 +132,7 @@ class _Tracing:
     writes: Counter
     server: dict[str, str | int]
 
-    def begin(self, operation: str, *, method: str | None = None, key: str | None = None) -> _Call:
+    def begin(self, operation: str, *, method: str | None = None) -> _Call:
         """Open the span of a call."""
         row = BY_NAME[operation]
         method = method or row.method
@@ -145,7 +143,7 @@ class _Tracing:
         within = None if outer is None else trace.set_span_in_context(outer.span)
         name = f"{method} {row.path}".rstrip()
         span = self.tracer.start_span(name, within, trace.SpanKind.CLIENT, attributes)
-        return _Call(span, key, own=operation)
+        return _Call(span, operation)
 
     def on_attempt(self, report: AttemptReport) -> None:
         """Note one request: in the span of its call, and in the histogram."""
@@ -166,39 +164,33 @@ class _Tracing:
             call.span.set_attributes(facts)
 
     def on_decision(self, report: DecisionReport) -> None:
-        """Open a write's span at its first decision, and end it at its last."""
-        call = _CALL.get()
-        if call is not None and call.key not in (None, report.key):  # cancelled before a byte had left
-            _CALL.set(None)
-            _end(call)
-            call = None
-        if call is None or call.key is None:
-            call = self.begin(report.operation, key=report.key)
-            _CALL.set(call)
+        """Note the verdict of a write."""
         if report.verdict is not None:
-            self._end_write(call, report.operation, report.verdict)
+            self._judge(report.operation, report.verdict)
 
     def on_unsettled(self, intent: Intent) -> None:
-        """End the span of a write that was cancelled in flight."""
+        """Note that a write was cancelled in flight; one whose verdict is unknown has had that noted."""
         call = _CALL.get()
-        if call is not None and call.key == intent.key:
-            self._end_write(call, intent.operation, _UNSETTLED)
+        if call is not None and call.verdict is None:
+            self._judge(intent.operation, _UNSETTLED)
 
-    def _end_write(self, call: _Call, operation: str, verdict: str) -> None:
-        _CALL.set(None)
+    def _judge(self, operation: str, verdict: str) -> None:
         self.writes.add(1, {"invsvc.operation": operation, "invsvc.verdict": verdict})
+        call = _CALL.get()
+        if call is None:
+            return
+        call.verdict = verdict
         call.span.set_attribute("invsvc.verdict", verdict)
         if verdict != "applied":
             call.span.set_status(trace.StatusCode.ERROR, verdict)
-        _end(call)
 
-    async def read(self, request: Request, reading: Awaitable[R]) -> R:
-        """Span one read with its retries."""
+    async def on_call(self, request: Request, running: Awaitable[R]) -> R:
+        """Span one call: a read with its retries, a write until its verdict."""
         call = self.begin(request.operation.name, method=request.method)
         outer = _CALL.set(call)
         try:
             with _ended(call):
-                return await reading
+                return await running
         finally:
             _CALL.reset(outer)
 
@@ -221,16 +213,6 @@ class _Tracing:
 
 
 _TRACERS: WeakKeyDictionary[Session, _Tracing] = WeakKeyDictionary()
-
-
-def _traced(read: Callable[..., Awaitable[Envelope]]) -> Any:  # Any: a function of the same form
-    @wraps(read)
-    def traced(view: View, request: Request, **settings: Any) -> Awaitable[Envelope]:
-        tracing = _TRACERS.get(view.session)
-        reading = read(view, request, **settings)
-        return reading if tracing is None else tracing.read(request, reading)
-
-    return traced
 
 
 def _traced_stream(opened: Callable[[ByteStream], Opening]) -> Callable[[ByteStream], Opening]:
@@ -257,16 +239,12 @@ def _ended(call: _Call) -> Generator[None]:
             kind = str(error.status)
             call.span.set_attribute("http.response.status_code", error.status)
         call.span.set_attribute("error.type", kind)
-        call.span.set_status(trace.StatusCode.ERROR, kind)  # the message could hold an id
+        call.span.set_status(trace.StatusCode.ERROR, call.verdict or kind)  # the message could hold an id
         raise
     finally:
-        _end(call)
-
-
-def _end(call: _Call) -> None:
-    if call.requests > 1:
-        call.span.set_attribute("http.request.resend_count", call.requests - 1)
-    call.span.end(time_ns())
+        if call.requests > 1:
+            call.span.set_attribute("http.request.resend_count", call.requests - 1)
+        call.span.end(time_ns())
 
 
 def _failure(report: AttemptReport) -> str | None:
