@@ -44,6 +44,7 @@ _USUAL: dict[Any, str] = {
     int: "if type(v) is int: {0} = v",
     Decimal: "if type(v) is Decimal: {0} = v\n elif type(v) is int: {0} = Decimal(v)",
     datetime: f"if type(v) is int and 0 <= v < {EXACT_UNTIL}: {{0}} = moment(v / 1000, utc)",
+    tuple[str, ...]: "if type(v) is list and {{*map(type, v)}} <= texts: {0} = tuple(v)",
 }
 
 
@@ -246,19 +247,29 @@ def _filler_of(cls: type[Model]) -> Callable[[Model, Callable[..., Any]], None]:
     """Write and compile the filling of a blank of *cls*: hooks are for what comes in no usual form."""
     names: dict[str, Any] = {
         "unset": UNSET, "fill": _fill, "Decimal": Decimal, "moment": datetime.fromtimestamp, "utc": UTC,
+        "texts": {str},
     }  # fmt: skip
     lines = ["def filler(o, get):", " pass"]
     for field in fields_of(cls):
         names[f"f_{field.name}"] = field
         names[f"h_{field.name}"] = converter().get_structure_hook(field.type)
-        usual = _USUAL.get(field.type, "if False: pass")
         lines += [
             f" v = get({field.wire!r}, unset)",
-            f" {usual.format(f'o.{field.name}')}",
+            f" {_usual(field, names).format(f'o.{field.name}')}",
             f" elif v is not unset: fill(o, f_{field.name}, h_{field.name}, v)",
         ]
     exec("\n".join(lines), names)  # noqa: S102 - made of our own field names alone
     return names["filler"]  # type: ignore[no-any-return]
+
+
+def _usual(field: Field, names: dict[str, Any]) -> str:
+    """Write how a value of *field* that comes in its usual form is set."""
+    if (known := enum_in(field.type)) is not None:
+        names[f"known_{field.name}"] = known.get
+        return f"if type(v) is str: {{0}} = known_{field.name}(v, v)"
+    if _is_model(field.type):
+        return f"if type(v) is dict: {{0}} = h_{field.name}(v, unset)"
+    return _USUAL.get(field.type, "if False: pass")
 
 
 def _fill(made: Any, field: Field, hook: Hook, value: object) -> None:

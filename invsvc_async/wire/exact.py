@@ -95,9 +95,12 @@ def without_halves(content: bytes) -> bytes:
 
 def holds_broken(plain: object) -> bool:
     """Tell whether ``salvage`` left a part of *plain* undecoded."""
+    kind = type(plain)
+    if kind is str:  # most are
+        return False
     if is_object(plain):
         return any(map(holds_broken, plain.values()))
-    return any(map(holds_broken, plain)) if is_array(plain) else isinstance(plain, Raw)
+    return any(map(holds_broken, plain)) if is_array(plain) else kind is Raw
 
 
 def is_object(plain: object) -> TypeGuard[dict[str, Any]]:
