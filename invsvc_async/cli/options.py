@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -35,9 +35,9 @@ Story = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, in the service's own form.")]
 
 
-def client_of(profile: str | None, team: str | None) -> Client:
+def client_of(profile: str | None, team: str | None, **settings: Any) -> Client:  # Any: those of Client
     """
-    Make the client of the environment, or of a profile.
+    Make the client of the environment, or of a profile, with *settings* of the command's own.
 
     Raises:
         ConfigurationError: Something is missing; it says what to set.
@@ -45,5 +45,5 @@ def client_of(profile: str | None, team: str | None) -> Client:
     """
     from invsvc_async.client import Client
 
-    client = Client.from_env(profile=profile)
+    client = Client.from_env(profile=profile, **settings)
     return client if team is None else client.for_team(team)

@@ -11,10 +11,13 @@ from invsvc_async.convert import unstructure
 from invsvc_async.reconcile.evidence import Verdict
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from invsvc_async.client import Client
     from invsvc_async.outcome import Outcome
+    from invsvc_async.session import DecisionReport
 
-__all__ = ["code_of", "keep_open", "tell"]
+__all__ = ["code_of", "in_doubt", "keep_open", "tell"]
 
 _COLOURS = {Verdict.APPLIED: "green", Verdict.UNKNOWN: "yellow"}
 
@@ -66,6 +69,22 @@ def _plain(outcome: Outcome[Any]) -> dict[str, Any]:
         "story": outcome.explain().splitlines(),
         "intent": wire.loads(outcome.intent.to_json().encode()),
     }
+
+
+def in_doubt() -> Callable[[DecisionReport], None] | None:
+    """Give what tells, on a terminal and once, why a write takes its time."""
+    if not console(stderr=True).is_terminal:
+        return None
+    sent = told = False
+
+    def say(report: DecisionReport) -> None:
+        nonlocal sent, told
+        if sent and not told and report.decision in ("read", "wait"):
+            told = True
+            note("no answer to trust: reading what became of it (Ctrl-C keeps what is needed to ask later)")
+        sent = sent or report.decision == "send"
+
+    return say
 
 
 def keep_open(client: Client) -> None:

@@ -56,10 +56,10 @@ def command(
 async def _send(
     what: str | None, words: Sequence[str], file: BinaryIO | None, profile: str | None, team: str | None
 ) -> Outcome[Any]:
-    from invsvc_async.cli.outcomes import keep_open
+    from invsvc_async.cli.outcomes import in_doubt, keep_open
     from invsvc_async.cli.output import note
 
-    async with client_of(profile, team) as client:
+    async with client_of(profile, team, on_decision=in_doubt()) as client:
         write = _from_file(client, file) if file is not None else _from_words(client, what or "", words)
         try:
             return await write.outcome()

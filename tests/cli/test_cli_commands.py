@@ -346,6 +346,15 @@ def test_list_on_a_terminal(invsvc, screen):
     assert "\t" not in text
 
 
+def test_write_that_takes_its_time(invsvc, screen, served):
+    """On a terminal it is said, once, that an answer was lost and is being looked for; not where all is well."""
+    served.script("journeys.update", "apply, then 500")
+    lost, well = (screen("write", "journeys.update", "jrn_1", f"name={name}") for name in ("lost", "well"))
+
+    assert (lost.count("reading what became of it"), well.count("reading what became of it")) == (1, 0)
+    assert "APPLIED" in lost
+
+
 def test_get_of_what_looks_like_markup(invsvc, screen):
     """Text of the service is shown as it is, whatever it looks like."""
     text = screen("write", "journeys.update", "jrn_1", "name=[bold]not bold[/]")
