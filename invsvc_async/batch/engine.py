@@ -35,7 +35,7 @@ class Engine:
     """
     What is under way in one run.
 
-    ``add`` takes an item, ``next_result`` gives what became of one; between them at most *most* are held,
+    ``add`` takes an item, ``next_result`` gives what became of one; between them so many are held at most,
     so a slow consumer holds the input up.  A write in doubt gives its place to the next one while it waits
     to be found out about.
     """
@@ -43,6 +43,7 @@ class Engine:
     def __init__(self, view: View, *, concurrency: int, rate: float | None, same_mode: bool) -> None:
         self._view, self._same_mode = view, same_mode
         self._most = 8 * concurrency + 64
+        self._ahead = concurrency
         self._clock = view.session.clock
         self._loop = asyncio.get_running_loop()
         self._slots = Slots(concurrency, rate, self._fill)
@@ -68,8 +69,11 @@ class Engine:
 
     @property
     def _is_full(self) -> bool:
-        """Whether as much is held as may be; what waits for the input must not keep the input out."""
-        return len(self.held) - len(self._waiting) >= self._most
+        """
+        Whether as much is held as may be, or enough is ready: more only makes collecting garbage slower (a
+        twentieth of a write's time).  What waits for the input must not keep it out.
+        """
+        return len(self._ready) >= self._ahead or len(self.held) - len(self._waiting) >= self._most
 
     def add(self, item: Item) -> None:
         """Take *item*; it begins when there is a place and all before it that touch its thing have ended."""
@@ -210,6 +214,7 @@ class Engine:
         except Exception as error:  # noqa: BLE001 - whatever it is, who waits is told
             self.fail(error)
         finally:
+            item.write = None  # it refers to its item: freed at once, not by a collection of garbage
             item.leave()
             if item.on_end is not None:
                 item.on_end()

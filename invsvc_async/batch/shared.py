@@ -129,10 +129,12 @@ class SharedRun(Run):
         assert item.write is not None
         self._look_for_secrets(item)
         self._keep_readers(item.key, item.write)
-        packed = pack(item.write.intent, self._entries.commons)
+        intent = item.write.intent
+        item.write = None  # they refer to each other: freed at once, not by a collection of garbage
+        packed = pack(intent, self._entries.commons)
         return Entry(
             key=item.key, content=item.content, state=State.TO_DO, run=item.run,
-            operation=item.write.intent.operation, common=packed.common, intent=packed.text,
+            operation=intent.operation, common=packed.common, intent=packed.text,
         )  # fmt: skip
 
     def _keep_readers(self, key: str, write: Write[Any]) -> None:  # Any: of any operation

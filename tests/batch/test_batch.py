@@ -9,6 +9,7 @@ import os
 import sqlite3
 from collections import Counter
 from datetime import UTC, datetime, timedelta
+from weakref import WeakSet
 
 import pytest
 
@@ -16,6 +17,7 @@ from invsvc_async import Absent, Applied, ConfigurationError, InvalidRequestErro
 from invsvc_async.batch import Batch
 from invsvc_async.batch.intake import AT_ONCE
 from tests.batch.conftest import HOOK, client_of
+from tests.batch.database import database
 
 
 def creates(client, n, start=0):
@@ -533,6 +535,33 @@ async def test_run_that_is_dropped_leaves_nothing_behind(service, client, tmp_pa
     gc.collect()
     left = [task for task in asyncio.all_tasks() if "/batch/" in task.get_coro().cr_code.co_filename]
     assert [task for task in left if task is not asyncio.current_task()] == []
+
+
+@pytest.mark.parametrize("where", ["file", "database"])
+async def test_what_is_done_is_freed_at_once(service, client, tmp_path, where):
+    """Nothing of a write that is done waits for a collection of garbage."""
+    written, path = (
+        WeakSet(),
+        tmp_path / "run.db" if where == "file" else database().journal("freed", silence=1),
+    )
+
+    def source():
+        for write in creates(client, 50):
+            written.add(write._request)
+            yield write
+
+    async with Batch.open(path, client) as batch:
+        gc.collect()
+        gc.disable()
+        try:
+            results = await all_of(batch, source())
+            count = len(results)
+            del results
+            await asyncio.sleep(0)
+            left = len(written)
+        finally:
+            gc.enable()
+    assert (count, left) == (50, 0)
 
 
 @pytest.mark.parametrize("settings", [{"concurrency": 0}, {"rate": 0}, {"rate": -1.0}])
