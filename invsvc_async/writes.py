@@ -6,20 +6,17 @@ from __future__ import annotations
 
 import asyncio
 import warnings
-from base64 import b32encode
 from collections.abc import Coroutine, Generator
 from functools import partial
-from secrets import token_bytes, token_hex
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import attrs
 
-from invsvc_async.convert import unstructure
 from invsvc_async.driver import Driver
+from invsvc_async.intents import intent_of, new_tag, tagged_body
 from invsvc_async.models.common import UNSET, Model
 from invsvc_async.reconcile.evidence import Resumed, Verdict
 from invsvc_async.reconcile.first import sent_at_once
-from invsvc_async.reconcile.intent import Intent, Scope
 from invsvc_async.results import result_of
 
 if TYPE_CHECKING:
@@ -29,6 +26,7 @@ if TYPE_CHECKING:
     from invsvc_async.models.common import Unset
     from invsvc_async.outcome import Outcome
     from invsvc_async.reconcile.evidence import Bounds, Reader, Wire
+    from invsvc_async.reconcile.intent import Intent
     from invsvc_async.session import Request, View
     from invsvc_async.settings import ReconcilePolicy
 
@@ -71,7 +69,7 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
         self._baseline = baseline
         self._reader = reader
         self._keep_lost = on_lost_secret == "keep"  # noqa: S105 - a policy, no password
-        self._tag = f"[iv-{b32encode(token_bytes(10)).decode().lower()}]" if tag is True else tag or None
+        self._tag = new_tag() if tag is True else tag or None
         self._resumes = resumes
         self._policy = resumes.policy if resumes else view.reconcile
         self._key: str | None = None
@@ -182,7 +180,7 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
         """
         if self._request.operation.finder != "created_webhook" or self._tag is not None:
             return self
-        return self._but(tag=f"[iv-{b32encode(token_bytes(10)).decode().lower()}]")
+        return self._but(tag=new_tag())
 
     # --- the coroutine
 
@@ -267,7 +265,7 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
             )
         bounds = session.server_clock.bounds(now, policy.clock_slack)
         if self._tag is not None:
-            request = attrs.evolve(request, body=self._body())
+            request = attrs.evolve(request, body=tagged_body(request, self._tag))
         first = sent_at_once(
             request.operation,
             self._view.timeouts,
@@ -285,7 +283,7 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
     def _intents(self) -> Callable[[Bounds | None], Intent]:
         """Give what makes its intent, and knows nothing of this write: it is held by what the write holds."""
         return partial(
-            _intent_of,
+            intent_of,
             self._view,
             self._request,
             self._policy,
@@ -294,68 +292,3 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
             baseline=self._baseline,
             reader=self._reader,
         )
-
-    def _body(self) -> Wire:
-        return _tagged_body(self._request, self._tag)
-
-
-def _intent_of(
-    view: View,
-    request: Request,
-    policy: ReconcilePolicy,
-    bounds: Bounds | None,
-    *,
-    key: str | None,
-    tag: str | None,
-    baseline: Model | Wire,
-    reader: Reader | None,
-) -> Intent:
-    session, operation = view.session, request.operation
-    key = key or token_hex(8)
-    path = dict(request.path)
-    if request.raw_path is not None:
-        path = {"method": request.method or operation.method, "path": request.raw_path}
-    scope = Scope(
-        base_url=session.base_url,
-        team=view.team_of(request),
-        livemode=session.livemode,
-        credential=session.credential.fingerprint(key),
-    )
-    return Intent(
-        key=key,
-        operation=operation.name,
-        path=path,
-        query=dict(request.query),
-        body=_tagged_body(request, tag),
-        has_body=request.has_body,
-        scope=scope,
-        tag=tag,
-        baseline=_without_secret(baseline),
-        bounds=bounds,
-        policy=policy,
-        timeouts=view.timeouts,
-        reader=None if reader is None else reader_name(reader),
-    )
-
-
-def _tagged_body(request: Request, tag: str | None) -> Wire:
-    """Put the tag, where there is one, at the end of the description."""
-    body = request.body
-    if tag is None:
-        return body
-    text = body.get("description")
-    return {**body, "description": f"{text} {tag}" if text else tag}
-
-
-def _without_secret(state: Model | Wire) -> Wire:
-    """Keep a webhook's secret out of what is stored of it."""
-    if isinstance(state, Model):
-        state = unstructure(state)
-    if isinstance(state, dict) and "secret" in state:
-        return {name: value for name, value in state.items() if name != "secret"}
-    return state
-
-
-def reader_name(reader: Reader) -> str:
-    """Name a reader of the caller's: what an intent can hold of it."""
-    return str(getattr(reader, "name", None) or getattr(reader, "__qualname__", type(reader).__qualname__))
