@@ -7,6 +7,7 @@ A bare ``nox`` runs the tests, the linters and the type checkers.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -31,6 +32,8 @@ ONCE = (
     "tests/simulator",
     "tests/types",
 )
+EXTRAS = ("cli", "otel", "parquet", "postgres", "uvloop")  # those that users install
+NOBODY_TO_ASK = 75  # how tests.hardening.audit ends then
 FLOOR = 95  # % of branches of the package that the tests run
 
 nox.options.default_venv_backend = "uv|virtualenv"
@@ -150,19 +153,39 @@ def leaks(session: nox.Session) -> None:
 
 @nox.session
 def kills(session: nox.Session) -> None:
-    """Kill a batch of 20,000 writes a hundred times, on each journal."""
+    """Kill batches a hundred times on each journal; then clients, batches and receivers, likewise."""
     session.install(".[dev]")
     session.run("python", "-m", "tests.batch.killing", *session.posargs)
+    session.run("python", "-m", "tests.hardening.kills")
+
+
+@nox.session
+def secrets(session: nox.Session) -> None:
+    """Run the tests, and search all that they make, say and write for tokens and webhook secrets."""
+    session.install(".[dev]")
+    apart = ("tests/exhaustive", "tests/types", "tests/hardening/test_leaks.py")  # no traffic, or its memory
+    wanted = session.posargs or [f"--ignore={path}" for path in apart]
+    session.run("python", "-m", "pytest", "-q", "-n", "3", "-p", "tests.hardening.marked", *wanted)
+
+
+@nox.session
+def fuzz(session: nox.Session) -> None:
+    """Try 400 examples in each of the fuzz tests: ``nox -s fuzz -- 5000``."""
+    session.install(".[dev]")
+    fuzzed = [str(path.relative_to(HERE)) for path in sorted(HERE.glob("tests/hardening/test_fuzz_*.py"))]
+    wanted = (*fuzzed, "tests/events/test_events_fuzz.py", "tests/unit/test_convert_properties.py")
+    examples = (session.posargs or ["400"])[0]
+    session.run("python", "-m", "pytest", "-q", "-n", "2", *wanted, env={"FUZZ_EXAMPLES": examples})
 
 
 @nox.session
 def audit(session: nox.Session) -> None:
-    """Ask for known faults of what the package needs; says so where there is no network for it."""
-    session.install(".[cli,postgres,parquet,otel,uvloop]", "pip-audit")
-    output = session.run("pip-audit", "--skip-editable", silent=True, success_codes=[0, 1])
-    if output and "ConnectionError" in str(output):
-        session.skip("no network to ask: nothing was audited")
-    session.log(str(output))
+    """Ask for known faults of what the package needs; skipped, in words, where nobody could be asked."""
+    session.install(f".[{','.join(EXTRAS)}]", "pip-audit")
+    said = session.run("python", "-m", "tests.hardening.audit", silent=True, success_codes=[0, NOBODY_TO_ASK])
+    session.log(str(said))
+    if "SKIPPED" in str(said):
+        session.skip("nothing was audited")
 
 
 @nox.session
@@ -176,12 +199,17 @@ def mutants(session: nox.Session) -> None:
 
 @nox.session(python=PYTHONS[0])
 def lowest(session: nox.Session) -> None:
-    """Run the tests with the lowest versions of what the package cannot do without."""
-    wanted = tomllib.loads((HERE / "pyproject.toml").read_text())["project"]["dependencies"]
+    """Run the tests with the lowest versions of what the package and its extras say that they take."""
+    project = tomllib.loads((HERE / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = project["optional-dependencies"]
+    floors = [*project["dependencies"], *(each for name in EXTRAS for each in extras[name])]
     constraints = Path(session.create_tmp()) / "lowest.txt"
-    constraints.write_text("\n".join(each.replace(">=", "==") for each in wanted))
+    lowest = [re.sub(r">=([\w.]+)[^;]*", r"==\1 ", each) for each in floors]
+    lowest.append("click<8.3")  # newer ones warn of what the lowest typer names
+    constraints.write_text("\n".join(lowest))
     session.install(".[dev]", "-c", str(constraints))
-    session.run("python", "-m", "pytest", "-q", "-n", "2", *session.posargs)
+    wanted = session.posargs or ["--ignore=tests/exhaustive"]
+    session.run("python", "-m", "pytest", "-q", "-n", "3", *wanted)
 
 
 @nox.session
