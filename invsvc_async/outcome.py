@@ -38,6 +38,11 @@ _ERRORS: dict[Verdict, type[WriteError]] = {
 }
 
 
+def _shown(value: object) -> str:
+    """Show a model, and of plain data its kind alone: a webhook's secret may be in it."""
+    return f"<{type(value).__name__}>" if isinstance(value, (dict, list, str, bytes)) else repr(value)
+
+
 @attrs.frozen(kw_only=True)
 class Outcome(Generic[T_co]):
     """
@@ -53,7 +58,7 @@ class Outcome(Generic[T_co]):
     message: str
     intent: Intent = attrs.field(repr=False)
     evidence: Evidence
-    value: T_co | None = None
+    value: T_co | None = attrs.field(default=None, repr=_shown)
     error: InvsvcError | None = None
     attempts: int = 0
     resends: int = 0

@@ -128,6 +128,15 @@ async def test_answered_create_has_its_secret(service, client):
     assert outcome.value.secret not in outcome.intent.to_json()
 
 
+async def test_secret_in_plain_data_stays_out_of_the_outcomes_repr(service, client):
+    """The answer to an unlisted create is plain data: the caller has it whole, and no repr shows it."""
+    body = {"url": "https://me.example/plain", "events": ["invoice.created"]}
+    outcome = await client.write("POST", "/webhooks", json=body).outcome()
+
+    assert outcome.value["secret"]
+    assert outcome.value["secret"] not in repr(outcome)
+
+
 async def test_effect_beyond_the_window_is_told_as_a_duplicate(service, client):
     """A commit that lands after our proof, against the promise's limits, is reported, never hidden."""
     service.script("webhooks.create", "late 0.6, then reset", "slow 0.2")
