@@ -135,6 +135,7 @@ async def test_secret_in_plain_data_stays_out_of_the_outcomes_repr(service, clie
 
     assert outcome.value["secret"]
     assert outcome.value["secret"] not in repr(outcome)
+    assert outcome.value["secret"] not in outcome.to_json()
 
 
 async def test_effect_beyond_the_window_is_told_as_a_duplicate(service, client):
