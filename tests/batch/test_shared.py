@@ -14,7 +14,7 @@ from invsvc_async import InvalidRequestError, JournalError, Verdict
 from invsvc_async.batch import Batch
 from tests.batch.conftest import HOOK, client_of
 from tests.batch.database import database
-from tests.batch.test_batch import all_of, creates, unlisted
+from tests.batch.writing import all_of, creates, unlisted
 
 
 @pytest.fixture

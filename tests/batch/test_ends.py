@@ -1,0 +1,188 @@
+"""How a run of a batch ends: stopped, cancelled, dropped, failed; and what it leaves behind."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from weakref import WeakSet
+
+import pytest
+
+from invsvc_async import (
+    ConfigurationError,
+    InvalidRequestError,
+    JournalError,
+    Verdict,
+)
+from invsvc_async.batch import Batch
+from tests.batch.conftest import HOOK, client_of
+from tests.batch.database import database
+from tests.batch.writing import all_of, creates
+
+
+async def test_what_is_no_write_is_refused(service, client, tmp_path):
+    """A value that is no write, one of another client, or one under way is refused in words."""
+    async with client_of(service) as other, Batch.open(tmp_path / "run.db", client) as batch:
+        done = client.webhooks.create(**HOOK)
+        await done
+        for wrong, words in (
+            (7, "given a int"),
+            (other.webhooks.create(**HOOK), "another client"),
+            (done, "not begun"),
+        ):
+            with pytest.raises(InvalidRequestError, match=words):
+                await all_of(batch, [wrong])
+
+
+async def test_input_that_fails_ends_the_run(service, client, tmp_path):
+    """An exception of the source's own comes out of the run; what was given before is written."""
+
+    async def source():
+        for write in creates(client, 2):
+            yield write
+        raise LookupError("no more")
+
+    async with Batch.open(tmp_path / "run.db", client) as batch:
+        with pytest.raises(LookupError, match="no more"):
+            await all_of(batch, source())
+
+
+async def test_stopped_run_says_what_it_left(service, client, tmp_path):
+    """Stopped, a run lets what is under way end within the time given, and the next one does the rest."""
+    service._app.latency = 0.05
+    async with Batch.open(tmp_path / "run.db", client, concurrency=2) as batch:
+        first = []
+        async for result in batch.run(creates(client, 20)):
+            first.append(result)
+            if len(first) == 2:
+                stopping = asyncio.create_task(batch.stop(grace=5.0))
+        await stopping
+        rest = await all_of(batch, creates(client, 20))
+    assert 2 <= len(first) <= 6
+    assert (len(first) + len(rest), service.arrivals("webhooks.create")) == (20, 20)
+
+
+async def test_cancelled_run_shelves_at_once(service, client, tmp_path):
+    """A cancelled consumer leaves promptly; what was in flight is in the journal and in `client.unsettled`."""
+    service.script("webhooks.create", *["hang"] * 4)
+    async with Batch.open(tmp_path / "run.db", client, concurrency=4) as batch:
+        running = asyncio.create_task(all_of(batch, creates(client, 4)))
+        await service.arrived("webhooks.create", 4)
+        running.cancel()
+        await asyncio.wait([running], timeout=1.0)
+        assert running.cancelled()
+        summary = await batch.summary()
+    assert (summary.sending, len(client.unsettled)) == (4, 4)
+
+
+async def test_full_disk_ends_the_run_with_nothing_sent_unstored(service, client, tmp_path):
+    """When nothing can be stored any more the run ends in words, and what was not stored was not sent."""
+    path = tmp_path / "run.db"
+    async with Batch.open(path, client) as batch:
+        await all_of(batch, creates(client, 2))
+        pages = await batch.entries.ask(
+            lambda connection: connection.execute("PRAGMA page_count").fetchone()[0]
+        )
+        limit = f"PRAGMA max_page_count = {pages}"
+        await batch.entries.ask(lambda connection: connection.execute(limit).fetchone())
+        with pytest.raises(JournalError, match="disk is full"):
+            await all_of(batch, creates(client, 300, start=2))
+        await batch.entries.ask(
+            lambda connection: connection.execute("PRAGMA max_page_count = 1000000").fetchone()
+        )
+        stored = (await batch.summary()).total
+        arrived = service.arrivals("webhooks.create")
+        assert arrived <= stored
+        await all_of(batch, creates(client, 302))
+        assert (await batch.summary()).verdicts == {Verdict.APPLIED: 302}
+    urls = [entry.body["url"] for entry in service.ledger.effects()]
+    assert len(urls) == len(set(urls)) == 302
+
+
+async def test_run_that_fails_is_over_before_its_error_is_seen(service, client, tmp_path):
+    """What ends while a failed run is being stopped is given before the error; after it the next run may begin."""
+
+    def disk_is_full(key, _hook):
+        if key == "row-0":
+            raise OSError("no room")
+
+    async with Batch.open(tmp_path / "run.db", client, concurrency=4, on_secret=disk_is_full) as batch:
+        run, came = batch.run(creates(client, 3)), []
+        engine = run._start()
+        stop = engine.stop
+
+        async def stop_late(grace):
+            """Let everything that is under way end first: the order that was once seen by chance."""
+            await asyncio.wait(engine._tasks)
+            await stop(grace)
+
+        engine.stop = stop_late
+        with pytest.raises(OSError, match="no room"):
+            async for result in run:
+                came.append(result.key)  # noqa: PERF401 - what came before the error counts
+        again = await all_of(batch, creates(client, 3))
+    assert sorted(came) == ["row-1", "row-2"]
+    assert [result.key for result in again] == ["row-0"]
+
+
+async def test_stopped_run_makes_room_for_the_next(service, client, tmp_path):
+    """A run that was stopped bars no other, though results of it were never taken."""
+    async with Batch.open(tmp_path / "run.db", client) as batch:
+        async for _ in batch.run(creates(client, 20)):
+            break
+        await batch.stop()
+        await all_of(batch, creates(client, 20))
+        assert (await batch.summary()).verdicts == {Verdict.APPLIED: 20}
+
+
+async def test_second_run_at_once_is_refused(service, client, tmp_path):
+    """One batch runs one input at a time."""
+    async with Batch.open(tmp_path / "run.db", client) as batch:
+        async for _ in batch.run(creates(client, 2)):
+            with pytest.raises(ConfigurationError, match="under way"):
+                batch.run()
+            break
+
+
+async def test_run_that_is_dropped_leaves_nothing_behind(service, client, tmp_path):
+    """A run whose results are not taken to the end is ended with the batch, without a warning."""
+    async with Batch.open(tmp_path / "run.db", client, concurrency=2) as batch:
+        async for _ in batch.run(creates(client, 50)):
+            break
+    gc.collect()
+    left = [task for task in asyncio.all_tasks() if "/batch/" in task.get_coro().cr_code.co_filename]
+    assert [task for task in left if task is not asyncio.current_task()] == []
+
+
+@pytest.mark.parametrize("where", ["file", "database"])
+async def test_what_is_done_is_freed_at_once(service, client, tmp_path, where):
+    """Nothing of a write that is done waits for a collection of garbage."""
+    written, path = (
+        WeakSet(),
+        tmp_path / "run.db" if where == "file" else database().journal("freed", silence=1),
+    )
+
+    def source():
+        for write in creates(client, 50):
+            written.add(write._request)
+            yield write
+
+    async with Batch.open(path, client) as batch:
+        gc.collect()
+        gc.disable()
+        try:
+            results = await all_of(batch, source())
+            count = len(results)
+            del results
+            await asyncio.sleep(0)
+            left = len(written)
+        finally:
+            gc.enable()
+    assert (count, left) == (50, 0)
+
+
+@pytest.mark.parametrize("settings", [{"concurrency": 0}, {"rate": 0}, {"rate": -1.0}])
+def test_settings_that_cannot_work(tmp_path, client, settings):
+    """A concurrency below one, or a rate that is not positive, is refused at once."""
+    with pytest.raises(ConfigurationError):
+        Batch.open(tmp_path / "run.db", client, **settings)

@@ -1,0 +1,189 @@
+"""Batches taken up again: what was in flight, what is kept, what is tried again, whose journal it is."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from invsvc_async import (
+    ApiKey,
+    Client,
+    InvalidRequestError,
+    JournalError,
+    Verdict,
+)
+from invsvc_async.batch import Batch
+from invsvc_async.simulator import Simulator
+from tests.batch.conftest import HOOK, client_of
+from tests.batch.writing import all_of, creates, shelve_one, unlisted
+
+
+async def test_write_in_flight_is_settled_before_it_is_sent(service, client, tmp_path):
+    """A create whose answer was never received is found by the next run, and not sent again."""
+    path = tmp_path / "run.db"
+    service.script("webhooks.create", "apply, then hang")
+    [write] = creates(client, 1)
+    await shelve_one(service, client, path, write, "webhooks.create")
+
+    async with client_of(service) as other, Batch.open(path, other) as batch:
+        [result] = await all_of(batch, creates(other, 1))
+    assert (result.verdict, result.secret_lost) == (Verdict.APPLIED, True)
+    assert service.arrivals("webhooks.create") == 1
+
+
+async def test_write_in_flight_is_settled_without_its_input(service, client, tmp_path):
+    """A run without an input does what the journal has left."""
+    path, hook = tmp_path / "run.db", service.seed_webhook()
+    service.script("webhooks.update", "hang")
+    await shelve_one(
+        service, client, path, client.webhooks.update(hook.id, description="a"), "webhooks.update"
+    )
+
+    async with client_of(service) as other, Batch.open(path, other) as batch:
+        [result] = await all_of(batch)
+    assert (result.verdict, service.arrivals("webhooks.update")) == (Verdict.APPLIED, 2)
+
+
+@pytest.mark.parametrize("step", ["apply, then hang", "hang"])
+async def test_write_in_flight_is_settled_with_the_reader_of_its_input(service, client, tmp_path, step):
+    """An own reader, which no journal can hold, comes again with the input and settles what was in flight."""
+    path = tmp_path / "run.db"
+    service.script("webhooks.create", step)
+    await shelve_one(service, client, path, unlisted(client), "webhooks.create")
+
+    async with client_of(service) as other, Batch.open(path, other, concurrency=1) as batch:
+        results = await all_of(batch, [*creates(other, 3), unlisted(other)])
+    assert {result.key: result.verdict for result in results}["own"] is Verdict.APPLIED
+    assert Counter(entry.body["url"] for entry in service.ledger.effects())["https://own.example/"] == 1
+    assert len(results) == 4
+
+
+async def test_write_in_flight_whose_reader_does_not_come(service, client, tmp_path):
+    """Without the input, or with one that brings no reader, its fate stays unknown and is not sent again."""
+    path = tmp_path / "run.db"
+    service.script("webhooks.create", "apply, then hang")
+    write = unlisted(client).with_policy(deadline=0.5)
+    await shelve_one(service, client, path, write, "webhooks.create")
+
+    async with client_of(service) as other, Batch.open(path, other) as batch:
+        results = await all_of(batch, [*creates(other, 2), unlisted(other, None)])
+    assert {result.key: result.verdict for result in results}["own"] is Verdict.UNKNOWN
+    assert service.arrivals("webhooks.create") == 3
+
+
+async def test_write_of_the_same_thing_waits_for_the_one_in_flight(service, client, tmp_path):
+    """What was in flight on a thing is settled before anything else of that thing is sent."""
+    path, hook = tmp_path / "run.db", service.seed_webhook()
+    service.script("webhooks.update", "late 0.15, then hang")
+    await shelve_one(
+        service, client, path, client.webhooks.update(hook.id, description="a"), "webhooks.update"
+    )
+
+    async with client_of(service) as other, Batch.open(path, other) as batch:
+        writes = [other.webhooks.update(hook.id, description=value) for value in ("a", "b")]
+        results = await all_of(batch, writes)
+    assert [result.verdict for result in results] == [Verdict.APPLIED] * 2
+    assert [entry.body["description"] for entry in service.ledger.effects()] == ["a", "b"]
+
+
+async def test_bodies_of_what_is_applied_are_not_kept(service, client, tmp_path):
+    """The body of an applied write is gone from its entry; a refused one keeps it, for it may be tried again."""
+    path, hook = tmp_path / "run.db", service.seed_webhook()
+    async with Batch.open(path, client) as batch:
+        writes = [client.webhooks.update(each, description="personal") for each in (hook.id, "wh_none")]
+        await all_of(batch, writes)
+    with sqlite3.connect(path) as connection:
+        rows = dict(connection.execute("SELECT verdict, intent FROM entries"))
+    connection.close()
+    assert rows["applied"] is None
+    assert "personal" in rows["refused"]
+
+
+async def test_refused_writes_are_tried_again(service, client, tmp_path):
+    """`retry` makes what was refused to do again, and the next run does it without any input."""
+    service.script("webhooks.create", "403", "403")
+    async with Batch.open(tmp_path / "run.db", client) as batch:
+        first = await all_of(batch, creates(client, 3))
+        count = await batch.retry(verdict="refused")
+        second = await all_of(batch)
+        with pytest.raises(InvalidRequestError, match="second effect"):
+            await batch.retry(verdict=Verdict.APPLIED)
+    assert sorted(result.verdict for result in first) == ["applied", "refused", "refused"]
+    assert (count, [result.verdict for result in second]) == (2, [Verdict.APPLIED] * 2)
+    assert service.arrivals("webhooks.create") == 5
+
+
+async def test_unknown_writes_are_settled_when_tried_again(service, client, tmp_path):
+    """An unknown write that is tried again is read about first, and not sent where the state shows it."""
+    service.script("webhooks.create", "apply, then reset")
+    service.script("webhooks.list", "pass", "403")
+    async with Batch.open(tmp_path / "run.db", client) as batch:
+        [first] = await all_of(batch, creates(client, 1))
+        assert await batch.retry(verdict=Verdict.UNKNOWN) == 1
+        [second] = await all_of(batch)
+        kept = [result async for result in batch.results(verdict=Verdict.APPLIED)]
+    assert (first.verdict, second.verdict) == (Verdict.UNKNOWN, Verdict.APPLIED)
+    assert "HTTP 403" in first.message
+    assert (service.arrivals("webhooks.create"), [each.key for each in kept]) == (1, ["row-0"])
+
+
+async def test_results_are_kept(service, client, tmp_path):
+    """The journal tells verdict, reason and evidence of each write after the run, in the input's order."""
+    service.script("webhooks.create", "400", "apply, then reset")
+    async with Batch.open(tmp_path / "run.db", client, concurrency=1) as batch:
+        live = {result.key: result for result in await all_of(batch, creates(client, 3))}
+        kept = [result async for result in batch.results()]
+        refused = [result.key async for result in batch.results(verdict="refused")]
+    assert kept == [live[f"row-{i}"] for i in range(3)]
+    assert (kept[0].status, kept[1].basis, kept[2].basis, refused) == (400, "tag", "answered", ["row-0"])
+
+
+async def test_pruned_entries_still_skip_their_input(service, client, tmp_path):
+    """Pruning empties what is done of all but key, digest and verdict, so the same input is still skipped."""
+    service.script("webhooks.create", "400")
+    path = tmp_path / "run.db"
+    async with Batch.open(path, client) as batch:
+        await all_of(batch, creates(client, 3))
+        assert await batch.prune(done_before=datetime.now(UTC) - timedelta(days=1)) == 0
+        assert await batch.prune(done_before=datetime.now(UTC) + timedelta(days=1)) == 3
+        assert await all_of(batch, creates(client, 3)) == []
+        assert (await batch.summary()).verdicts == {Verdict.APPLIED: 2, Verdict.REFUSED: 1}
+
+
+async def test_claims_survive_restarts(service, tmp_path):
+    """An untagged create in doubt does not take for its own a webhook that an earlier run's create made."""
+    path = tmp_path / "run.db"
+    async with client_of(service) as client, Batch.open(path, client, tag=False) as batch:
+        [made] = await all_of(batch, [client.webhooks.create(**HOOK).keyed("a")])
+    async with client_of(service) as client, Batch.open(path, client, tag=False):
+        assert client._view.session.claims[made.thing] == "a"
+
+
+async def test_second_owner_is_refused(service, client, tmp_path):
+    """A second batch on the same journal is refused in words that name the process."""
+    async with Batch.open(tmp_path / "run.db", client):
+        with pytest.raises(JournalError, match=f"in use by process {os.getpid()} on "):
+            async with Batch.open(tmp_path / "run.db", client):
+                pass
+
+
+async def test_batch_of_another_place_is_refused(service, client, tmp_path):
+    """A journal is not opened for another address, nor for another credential unless its mode is said to be the same."""
+    path = tmp_path / "run.db"
+    async with Batch.open(path, client) as batch:
+        await all_of(batch, creates(client, 1))
+
+    async with Simulator() as elsewhere, client_of(elsewhere) as other:
+        with pytest.raises(InvalidRequestError, match="was begun at"):
+            async with Batch.open(path, other):
+                pass
+    async with Client(service.base_url, ApiKey(service.test_key)) as other:
+        with pytest.raises(InvalidRequestError, match="another credential"):
+            async with Batch.open(path, other):
+                pass
+        async with Batch.open(path, other, same_mode=True) as batch:
+            assert (await batch.summary()).done == 1
