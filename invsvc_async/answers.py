@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     import aiohttp
+    from multidict import CIMultiDictProxy
 
     from invsvc_async.errors import TransportError
     from invsvc_async.gate import Gate
@@ -38,8 +39,8 @@ class Download:
     """
 
     def __init__(self, response: aiohttp.ClientResponse, gate: Gate, *, pause: float, cap: int) -> None:
-        self.status = response.status
-        self.headers = response.headers
+        self.status: int = response.status
+        self.headers: CIMultiDictProxy[str] = response.headers
         self._response = response
         self._gate = gate
         self._pause = pause

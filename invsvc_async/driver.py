@@ -37,10 +37,12 @@ from invsvc_async.session import DecisionReport, stamp_of
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from invsvc_async.journal import Journal
+    from invsvc_async.operations import Operation
     from invsvc_async.reconcile.evidence import Decision, Event, History, Reader
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.results import Result
-    from invsvc_async.session import Request, View
+    from invsvc_async.session import Request, Session, View
     from invsvc_async.transport import Exchange
 
 __all__ = ["Driver"]
@@ -67,14 +69,14 @@ class Driver(Generic[T]):
         first: Send | None = None,  # what ``decide`` would say at the start, where that is known
     ) -> None:
         self.view = view
-        self.session = view.session
-        self.journal = view.journal or view.session.journal
+        self.session: Session = view.session
+        self.journal: Journal | None = view.journal or view.session.journal
         self.request = request
-        self.operation = request.operation
+        self.operation: Operation = request.operation
         self._intent = intent
         self.result = result
         self.reader = reader
-        self.history = history
+        self.history: History = history
         self.may_send = may_send
         self.first = first
         self.error: InvsvcError | None = None  # of the last attempt that failed

@@ -58,7 +58,7 @@ class Gate(aiohttp.Payload):
         self._loop = loop
         self._sealed = False
         self.exchange = exchange
-        self.opened = False
+        self.opened: bool = False
         self.refusal: str | None = None
         self.transport: asyncio.Transport | None = None  # what it let the request out to
         self.until = inf  # when the transport's alarm ends the wait

@@ -7,7 +7,7 @@ class RetryQuota:
     """A token bucket that retries empty and successes fill; ``spent`` is what is missing from it."""
 
     def __init__(self) -> None:
-        self.spent = 0.0
+        self.spent: float = 0.0
 
     def take(self, cost: float, *, of: float) -> bool:
         """Take *cost* for one retry from a bucket that holds *of*; ``False`` where that much is not left."""

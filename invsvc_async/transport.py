@@ -278,7 +278,9 @@ class Transport:
             exchange.error = in_words(error)
 
     def _learn(self, knee: Knee, exchange: Exchange) -> None:
-        if exchange.end is End.ANSWERED or (exchange.end is End.LOST and exchange.timed_out):
+        # An answer 5xx is quick in an outage and slow at a gateway: it tells nothing of how much is at work.
+        answered = exchange.end is End.ANSWERED and (exchange.status or 0) < 500
+        if answered or (exchange.end is End.LOST and exchange.timed_out):
             size, refused = knee.size, exchange.timed_out or exchange.status == 429
             knee.note(exchange.started, exchange.ended, refused=refused, in_flight=self._limiter.calls)
             if knee.size != size:

@@ -21,9 +21,9 @@ class Turn:
     """One place in line.  ``free_at``: local s before which the next one may not send."""
 
     def __init__(self) -> None:
-        self.free_at = -inf
+        self.free_at: float = -inf
         self.waiting = 0
-        self.lock = asyncio.Lock()
+        self.lock: asyncio.Lock = asyncio.Lock()
 
 
 class Turns:

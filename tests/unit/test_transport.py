@@ -132,14 +132,21 @@ async def test_alarm_of_deadlines_close_together():
     await transport.aclose()
 
 
-@pytest.mark.parametrize(("script", "size", "answers"), [(obliging, 8, 1), (dropping, 8, 0), (silent, 4, 0)])
+async def failing(peer):
+    while await peer.arrival():
+        await peer.send(b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n")
+
+
+@pytest.mark.parametrize(
+    ("script", "size", "answers"), [(obliging, 8, 1), (dropping, 8, 0), (failing, 8, 0), (silent, 4, 0)]
+)
 async def test_what_adaptive_concurrency_learns_from(script, size, answers):
-    """An answer tells how quick the service is, a timeout that it is too busy, a dropped connection nothing."""
+    """An answer tells how quick the service is, a timeout that it is too busy; dropped and failing ones nothing."""
     async with RawServer(script) as server, transport_for(server, max_concurrency="adaptive") as transport:
         transport._knee.size = 8
         await transport.send(exchange := request_to(server, within=5.0 if script is not silent else 0.1))
 
-        assert (exchange.end is End.ANSWERED) is bool(answers)
+        assert (exchange.end is End.ANSWERED) is (script in (obliging, failing))
         assert (transport._knee.size, transport._knee._answers) == (size, answers)
 
 
