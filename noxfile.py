@@ -153,9 +153,10 @@ def leaks(session: nox.Session) -> None:
 
 @nox.session
 def kills(session: nox.Session) -> None:
-    """Kill batches a hundred times on each journal; then clients, batches and receivers, likewise."""
+    """Kill batches of 20,000 writes a hundred times on each journal; then clients and receivers, likewise."""
     session.install(".[dev]")
-    session.run("python", "-m", "tests.batch.killing", *session.posargs)
+    for where in ("sqlite", "postgres", "workers"):
+        session.run("python", "-m", "tests.batch.killing", *(session.posargs or ("20000", "100", "7")), where)
     session.run("python", "-m", "tests.hardening.kills")
 
 
