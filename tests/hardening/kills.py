@@ -83,11 +83,16 @@ def _judged(service: Simulator, told: Path, kills: int) -> Survived:
         with suppress(ValueError):  # the last one of a killed process may be cut
             key, verdict = json.loads(line)
             verdicts[key].append(verdict)
-    sent, effects = Counter[str](), Counter[str]()
+    sent, effects, fates = Counter[str](), Counter[str](), defaultdict[str, list[str]](list)
     for entry in service.ledger.entries:
+        fates[entry.body["description"]].append(entry.fault or "none")
         sent[entry.body["description"]] += 1
         effects[entry.body["description"]] += entry.applied
-    wrong = [f"{key}: {times} effects" for key, times in effects.items() if times > 1]
+    wrong = [
+        f"{key}: {times} effects; what its sends met: {', '.join(fates[key])}"
+        for key, times in effects.items()
+        if times > 1
+    ]
     wrong += [f"{key}: arrived, and nothing was ever said of it" for key in sent if key not in verdicts]
     wrong += [
         f"{key}: said to be {verdict}, with {effects[key]} effects"

@@ -19,7 +19,8 @@ from invsvc_async import ApiKey, Client, ReconcilePolicy, Timeouts
 if TYPE_CHECKING:
     from invsvc_async.session import DecisionReport
 
-POLICY = ReconcilePolicy(settle_after_error=0.1, settle_after_loss=0.4, deadline=20.0)
+# No effect of the service comes later than these windows: what did, could rightly happen twice.
+POLICY = ReconcilePolicy(settle_after_error=0.5, settle_after_loss=0.6, deadline=20.0)
 AT_ONCE = 24
 
 
