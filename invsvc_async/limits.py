@@ -26,11 +26,10 @@ class Limiter:
         self._arrivals = count()
         self.calls: int = 0  # places in use by calls
         self.in_use: int = 0  # by both
-        self.total: int = total
         self._set(total)
 
     def _set(self, total: int) -> None:
-        self.total = total
+        self.total: int = total
         self._for_calls = total - min(total - 1, max(1, total // 10))
 
     def resize(self, total: int) -> None:

@@ -338,6 +338,28 @@ def test_knee_of_a_service_that_shrinks_and_recovers():
         assert rate >= 0.9
 
 
+@pytest.mark.parametrize("places", [1, 2])
+def test_knee_of_a_service_that_grows(places):
+    """From one place or two to twenty: it finds them within ten seconds."""
+    service = Service(places, shape=spread(0.1))
+    service.run(0, 10)
+    service.resize(20)
+
+    in_flight, rate = service.run(20, 25)
+
+    assert near(20, in_flight)
+    assert rate >= 0.9
+
+
+def test_knee_that_was_given_nothing_in_flight():
+    """A request that was counted alone, after it had left, is no round to compare with."""
+    knee = steering(4)
+    for at in (0.0, 100.0, 200.0):
+        round_of(knee, 1.0, at, in_flight=0)
+
+    assert 1 <= knee.size <= 6
+
+
 @pytest.mark.parametrize("after", [0.1, 0.025])
 def test_knee_of_a_service_that_changes_its_pace(after):
     """Twice or half the latency is no queue: as many stay in flight."""

@@ -134,7 +134,7 @@ async def test_alarm_of_deadlines_close_together():
 
 async def failing(peer):
     while await peer.arrival():
-        await peer.send(b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n")
+        await peer.send(b"HTTP/1.1 500 Internal Server Error\r\nContent-Length: 0\r\n\r\n")
 
 
 @pytest.mark.parametrize(
