@@ -21,9 +21,11 @@ OWN = f"{sys.version_info.major}.{sys.version_info.minor}"  # always there: cove
 PYTHONS = sorted({"3.11", "3.12", "3.13", OWN}, key=lambda version: int(version.partition(".")[2]))
 ONCE = (
     "tests/exhaustive",
+    "tests/batch/test_cli_batch.py",
     "tests/batch/test_kills.py",
+    "tests/batch/test_ownership.py",
     "tests/batch/test_workers.py",
-    "tests/events/test_events_kill.py",
+    "tests/events",
     "tests/cli",
     "tests/docs",
     "tests/examples",

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
-from importlib import import_module
 
 import pytest
-
-from invsvc_async import Client, ConfigurationError, OAuthToken, export
-from invsvc_async.batch import Batch
-from invsvc_async.events.stores import open_store
 
 LATE = {"aiohttp.web", "asyncpg", "opentelemetry", "pgqueuer", "pyarrow", "rich", "sqlite3", "typer"}
 
@@ -33,39 +29,39 @@ def test_import_of_the_package(code):
     assert not {name for name in loaded if name in LATE or name.partition(".")[0] in LATE}
 
 
-async def batch_of_many_machines(client):
-    async with Batch.open("postgresql://nowhere.example/x", client):
-        pass
+MISSING = """
+import asyncio, sys
+sys.modules[{module!r}] = None  # as if it were not there
+from invsvc_async import Client, ConfigurationError, OAuthToken, export
+from invsvc_async.batch import Batch
+from invsvc_async.events.stores import open_store
 
+async def use(client):
+    {use}
 
-async def store_of_many_machines(_client):
-    await open_store("postgresql://nowhere.example/x").open()
+async def main():
+    async with Client("https://host.example/v2", OAuthToken("x")) as client:
+        await use(client)
 
-
-async def parquet(client):
-    await export.invoices(client.invoices.egress(), "never.parquet")
-
-
-async def traces(client):
-    import_module("invsvc_async.tracing").instrument(client)
+try:
+    asyncio.run(main())
+except ConfigurationError as error:
+    print(error)
+"""
 
 
 @pytest.mark.parametrize(
     ("use", "module", "extra"),
     [
-        (batch_of_many_machines, "pgqueuer", "postgres"),
-        (store_of_many_machines, "asyncpg", "postgres"),
-        (parquet, "pyarrow", "parquet"),
-        (traces, "opentelemetry", "otel"),
+        ("await Batch.open('postgresql://nowhere.example/x', client).__aenter__()", "pgqueuer", "postgres"),
+        ("await open_store('postgresql://nowhere.example/x').open()", "asyncpg", "postgres"),
+        ("await export.invoices(client.invoices.egress(), 'never.parquet')", "pyarrow", "parquet"),
+        ("from invsvc_async.tracing import instrument; instrument(client)", "opentelemetry", "otel"),
     ],
 )
-async def test_extra_that_is_missing(monkeypatch, use, module, extra):
+def test_extra_that_is_missing(use, module, extra):
     """What needs an extra that is not installed names the extra and how to get it."""
-    for name in [name for name in sys.modules if name.partition(".")[0] == module]:
-        monkeypatch.setitem(sys.modules, name, None)
-    monkeypatch.setitem(sys.modules, module, None)
-    for room in ("batch.postgres", "export.columns", "export.parquet", "tracing"):
-        monkeypatch.delitem(sys.modules, f"invsvc_async.{room}", raising=False)
-    async with Client("https://host.example/v2", OAuthToken("x")) as client:
-        with pytest.raises(ConfigurationError, match=rf"install .*invsvc-async\[{extra}\]"):
-            await use(client)
+    command = [sys.executable, "-c", MISSING.format(use=use, module=module)]
+    ran = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)  # noqa: S603
+
+    assert re.search(rf"install .*invsvc-async\[{extra}\]", ran.stdout), ran.stdout
