@@ -33,6 +33,20 @@ ONCE = (
     "tests/kit",
     "tests/simulator",
     "tests/types",
+    "tests/unit/test_bench_harness.py",
+    "tests/unit/test_convert_properties.py",
+    "tests/unit/test_limits.py",
+)
+UNTRACED = (  # what runs for long, mostly in other processes, and covers nothing that the rest does not
+    "tests/exhaustive",
+    "tests/batch/test_kills.py",
+    "tests/batch/test_workers.py",
+    "tests/docs",
+    "tests/events/test_events_kill.py",
+    "tests/examples",
+    "tests/hardening",
+    "tests/kit/test_conformance.py",
+    "tests/kit/test_plugin.py",
 )
 EXTRAS = ("cli", "otel", "parquet", "postgres", "uvloop")  # those that users install
 NOBODY_TO_ASK = 75  # how tests.hardening.audit ends then
@@ -65,14 +79,14 @@ def tests(session: nox.Session) -> None:
     session.install(".[dev]")
     if Path("/dev/shm").is_dir():  # noqa: S108 - journals flush at every step: on a disk, the tests would mostly wait for it
         session.env["TMPDIR"] = "/dev/shm"  # noqa: S108 - the same
-    workers = "3" if session.python == OWN else "4"  # more than cores: much of a test is waiting for a socket
-    pytest = ("python", "-m", "pytest", "-q", "-n", workers, "--dist", "worksteal")
+    # More at once than cores, for much of a test is waiting for a socket.
+    pytest = ("python", "-m", "pytest", "-q", "-n", "4", "--dist", "worksteal")
     if session.posargs:
         session.run(*pytest, *session.posargs)
     elif session.python == OWN:
         cover = ("--cov", "--cov-branch", "--cov-report=term", f"--cov-fail-under={FLOOR}")
-        session.run(*pytest, *cover, "--ignore=tests/exhaustive", "--ignore=tests/types")
-        session.run(*pytest, "tests/exhaustive")
+        session.run(*pytest, *cover, *(f"--ignore={path}" for path in (*UNTRACED, "tests/types")))
+        session.run(*pytest, *UNTRACED)
         session.run(*pytest, "tests/faults/test_write_matrix.py", env={"INVSVC_TEST_LOOP": "uvloop"})
     else:
         session.log(f"left to Python {OWN}, for no interpreter changes them: {', '.join(ONCE)}")
