@@ -53,7 +53,7 @@ async def test_creates_in_doubt_share_their_lists(service, client):
     )
 
     assert {outcome.verdict for outcome in outcomes} == {Verdict.NOT_APPLIED}
-    assert service.arrivals("webhooks.list") - before <= 15
+    assert service.arrivals("webhooks.list") - before < 50  # each for itself: two at least, a hundred in all
 
 
 async def test_webhook_of_another_intent_is_not_taken_for_ours(service, client):
