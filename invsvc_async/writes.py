@@ -163,6 +163,10 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
         """
         Give the same write under a key of the caller's (1 to 200 printable characters), for batches; this one
         is spent.
+
+        Raises:
+            InvalidRequestError: The key is empty, longer than that, or not printable.
+
         """
         if not key or len(key) > 200 or not key.isprintable():
             from invsvc_async.errors import InvalidRequestError

@@ -223,6 +223,10 @@ class Batch:
         were.
 
         Key, digest and verdict stay, so that the same input is still skipped.  What is open is kept whole.
+
+        Raises:
+            InvalidRequestError: *done_before* has no time zone.
+
         """
         if done_before.tzinfo is None:
             raise InvalidRequestError("done_before: a time with its zone")
