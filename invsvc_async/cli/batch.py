@@ -13,7 +13,7 @@ from typer.core import TyperGroup
 
 from invsvc_async.cli.loop import until_done
 from invsvc_async.cli.options import Json, Profile, Team  # noqa: TC001 - typer reads the types
-from invsvc_async.cli.output import DONE, USAGE, console, fail, note
+from invsvc_async.cli.output import DONE, USAGE, console, emit_json, fail, note
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -109,6 +109,7 @@ def prune(
         datetime, typer.Option(help="A time, in UTC; or a number of --days.")
     ] = datetime.max,  # noqa: DTZ901 - it stands for none
     days: Annotated[int | None, typer.Option(min=0, help="Done so many days ago, or earlier.")] = None,
+    json_: Json = False,
 ) -> None:
     """
     Empty what is done of bodies, evidence and stories; keys and verdicts stay, so that the input is still
@@ -117,7 +118,11 @@ def prune(
     if (done_before == datetime.max) == (days is None):  # noqa: DTZ901 - it stands for none
         raise typer.BadParameter("give --done-before or --days")
     before = done_before.replace(tzinfo=UTC) if days is None else datetime.now(UTC) - timedelta(days=days)
-    console().print(f"{until_done(_prune(journal, before)):,} entries emptied")
+    emptied = until_done(_prune(journal, before))
+    if json_:
+        emit_json({"emptied": emptied})
+    else:
+        console().print(f"{emptied:,} entries emptied")
 
 
 async def _prune(journal: str, before: datetime) -> int:
@@ -130,6 +135,7 @@ def retry(
     *,
     journal: Journal,
     verdict: Annotated[str, typer.Option(help="unknown, 'not applied', refused or superseded.")],
+    json_: Json = False,
 ) -> None:
     """
     Make the writes of a verdict to do again, for the next run; unknown ones are settled first.
@@ -137,7 +143,10 @@ def retry(
     from invsvc_async.batch.batch import reopened
 
     count = until_done(_reopen(journal, reopened(verdict)))
-    console().print(f"{count:,} writes are to do again: run the batch")
+    if json_:
+        emit_json({"to_do": count})
+    else:
+        console().print(f"{count:,} writes are to do again: run the batch")
 
 
 async def _reopen(journal: str, reopening: Callable[[Entries], Awaitable[int]]) -> int:

@@ -153,6 +153,8 @@ async def test_prune_empties_what_is_done(invsvc, here):
     await invsvc(file, "--journal", "run.db")
     code, out, _ = await invsvc("prune", "--journal", "run.db", "--days", "0")
     assert (code, out) == (0, "3 entries emptied\n")
+    code, out, _ = await invsvc("prune", "--journal", "run.db", "--days", "0", "--json")
+    assert (code, json.loads(out)) == (0, {"emptied": 0})
     with sqlite3.connect(here / "run.db") as connection:
         assert connection.execute("SELECT count(outcome), count(intent) FROM entries").fetchone() == (0, 0)
     connection.close()
@@ -168,6 +170,8 @@ async def test_retry_makes_writes_to_do_again(service, invsvc, here):
     assert (await invsvc(file, "--journal", "run.db"))[0] == 1
     code, out, _ = await invsvc("retry", "--journal", "run.db", "--verdict", "refused")
     assert (code, out) == (0, "2 writes are to do again: run the batch\n")
+    code, out, _ = await invsvc("retry", "--journal", "run.db", "--verdict", "refused", "--json")
+    assert (code, json.loads(out)) == (0, {"to_do": 0})
     assert (await invsvc(file, "--journal", "run.db"))[0] == 0
     assert service.arrivals("webhooks.create") == 5
     for wrong, words in (("applied", "would make a second effect"), ("late", "one of applied")):
