@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 
-import aiohttp
 import pytest
 
 from invsvc_async.errors import ConfigurationError, ResponseLostError
@@ -188,21 +187,6 @@ async def test_close_during_traffic():
 
 
 METHODS = ("GET", "PUT", "POST", "DELETE", "GET", "PUT")
-
-
-async def test_close_waits_for_each():
-    """When it returns, what was in flight has its end, even where others had come and gone."""
-    async with RawServer(obliging) as quick, RawServer(silent) as server, aiohttp.ClientSession() as session:
-        transport = Transport(session=session)  # whose closing would give the others time to end
-        await transport.send(request_to(quick))
-        exchanges = [request_to(server) for _ in range(3)]
-        sending = [asyncio.create_task(transport.send(each)) for each in exchanges]
-        await server.came(3)
-
-        await transport.aclose()
-
-        assert [each.end for each in exchanges] == [End.LOST] * 3
-        await asyncio.gather(*sending)
 
 
 async def test_close_twice_and_unused():

@@ -214,7 +214,12 @@ async def test_closing_waits_for_what_is_in_flight():
         await peer.send(OK)
         await silent(peer)
 
-    async with RawServer(script) as server, transport_for(server) as transport:
+    # Closing a session of its own would give the others time to end: a borrowed one stays open.
+    async with (
+        RawServer(script) as server,
+        aiohttp.ClientSession() as session,
+        transport_for(server, session=session) as transport,
+    ):
         await transport.send(request_to(server))
         sending = asyncio.create_task(transport.send(exchange := request_to(server)))
         await server.came(2)
