@@ -88,8 +88,8 @@ class Commons:
         parts = self._parts.get(number)
         if parts is None:
             common = codec.parsed(self.texts[number], "an intent")
-            policy = codec._structured(common["policy"], ReconcilePolicy, "a policy")  # noqa: SLF001 - one package
-            timeouts = codec._structured(common["timeouts"], Timeouts, "timeouts")  # noqa: SLF001 - the same
+            policy = codec.structured(common["policy"], ReconcilePolicy, "a policy")
+            timeouts = codec.structured(common["timeouts"], Timeouts, "timeouts")
             parts = self._parts[number] = common["scope"], policy, timeouts
         return parts
 
@@ -131,8 +131,8 @@ def pack(intent: Intent, commons: Commons) -> Packed:
 
 def _strictly(plain: dict[str, Any]) -> Intent:  # Any: parsed JSON
     """Make an intent of plain data, by the reader of ``Intent.from_json``."""
-    intent = codec._structured(plain, Intent, "an intent")  # noqa: SLF001 - one package
-    if problem := codec._misfit(intent):  # noqa: SLF001 - the same
+    intent = codec.structured(plain, Intent, "an intent")
+    if problem := codec.misfit(intent):
         raise InvalidRequestError(problem)
     return intent
 

@@ -21,7 +21,16 @@ if TYPE_CHECKING:
 
     from invsvc_async.reconcile.evidence import Event, Finding, Wire
 
-__all__ = ["SCHEMA", "event_from_wire", "event_to_wire", "intent_from_json", "intent_to_json", "parsed"]
+__all__ = [
+    "SCHEMA",
+    "event_from_wire",
+    "event_to_wire",
+    "intent_from_json",
+    "intent_to_json",
+    "misfit",
+    "parsed",
+    "structured",
+]
 
 T = TypeVar("T")
 
@@ -51,8 +60,8 @@ def intent_from_json(text: str | bytes) -> Intent:
     """Take an intent from its text; InvalidRequestError says what is wrong with it."""
     plain = parsed(text, "an intent")
     plain.pop("schema")
-    intent = _structured(plain, Intent, "an intent")
-    problem = _misfit(intent)
+    intent = structured(plain, Intent, "an intent")
+    problem = misfit(intent)
     if problem:
         raise InvalidRequestError(f"not an intent of this package: {problem}")
     return intent
@@ -77,7 +86,8 @@ def parsed(text: str | bytes, what: str) -> dict[str, Wire]:
     return plain
 
 
-def _structured(plain: Wire, cls: type[T], what: str) -> T:
+def structured(plain: Wire, cls: type[T], what: str) -> T:
+    """Make a *cls* of plain data; what cannot be read is an ``InvalidRequestError`` that names it *what*."""
     from cattrs.errors import BaseValidationError, ForbiddenExtraKeysError
     from cattrs.v import transform_error
 
@@ -89,7 +99,7 @@ def _structured(plain: Wire, cls: type[T], what: str) -> T:
         raise InvalidRequestError(f"not {what}: {error}") from error
 
 
-def _misfit(intent: Intent) -> str | None:
+def misfit(intent: Intent) -> str | None:
     """Tell what makes a well-formed intent one that cannot be settled."""
     operation = BY_NAME.get(intent.operation)
     if operation is None or operation.kind != "write":
@@ -120,7 +130,7 @@ def event_from_wire(plain: Wire) -> Event:
     if not isinstance(name, str) or name not in _EVENTS:
         raise InvalidRequestError("not a story: an event of a kind that this package does not know")
     fields = {name: value for name, value in plain.items() if name != "event"}
-    return _structured(fields, _EVENTS[name], "a story")
+    return structured(fields, _EVENTS[name], "a story")
 
 
 def _without_secrets(value: Wire) -> Wire:
