@@ -19,24 +19,6 @@ import nox
 HERE = Path(__file__).parent
 OWN = f"{sys.version_info.major}.{sys.version_info.minor}"  # always there: coverage is taken on it
 PYTHONS = sorted({"3.11", "3.12", "3.13", OWN}, key=lambda version: int(version.partition(".")[2]))
-ONCE = (
-    "tests/exhaustive",
-    "tests/batch/test_cli_batch.py",
-    "tests/batch/test_kills.py",
-    "tests/batch/test_ownership.py",
-    "tests/batch/test_workers.py",
-    "tests/events",
-    "tests/cli",
-    "tests/docs",
-    "tests/examples",
-    "tests/hardening",
-    "tests/kit",
-    "tests/simulator",
-    "tests/types",
-    "tests/unit/test_bench_harness.py",
-    "tests/unit/test_convert_properties.py",
-    "tests/unit/test_limits.py",
-)
 UNTRACED = (  # what runs for long, mostly in other processes, and covers nothing that the rest does not
     "tests/exhaustive",
     "tests/batch/test_kills.py",
@@ -47,6 +29,19 @@ UNTRACED = (  # what runs for long, mostly in other processes, and covers nothin
     "tests/hardening",
     "tests/kit/test_conformance.py",
     "tests/kit/test_plugin.py",
+)
+ONCE = (
+    *UNTRACED,
+    "tests/batch/test_cli_batch.py",
+    "tests/batch/test_ownership.py",
+    "tests/events",
+    "tests/cli",
+    "tests/kit",
+    "tests/simulator",
+    "tests/types",
+    "tests/unit/test_bench_harness.py",
+    "tests/unit/test_convert_properties.py",
+    "tests/unit/test_limits.py",
 )
 EXTRAS = ("cli", "otel", "parquet", "postgres", "uvloop")  # those that users install
 NOBODY_TO_ASK = 75  # how tests.hardening.audit ends then
