@@ -26,6 +26,18 @@ KEY = {SHARED.name: SHARED.value}
 
 
 @asynccontextmanager
+async def taking(take):
+    """Run an application in which *take* answers; give its address."""
+    app = web.Application()
+    app.router.add_post("/in", take)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    yield f"http://127.0.0.1:{runner.addresses[0][1]}/in"
+    await runner.cleanup()
+
+
+@asynccontextmanager
 async def application(*, fails=0):
     """Run an application that verifies each event, and takes those after the first *fails*."""
     taken, left = [], [fails]
@@ -38,13 +50,8 @@ async def application(*, fails=0):
         taken.append(event.type)
         return web.Response()
 
-    app = web.Application()
-    app.router.add_post("/in", take)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    yield f"http://127.0.0.1:{runner.addresses[0][1]}/in", taken
-    await runner.cleanup()
+    async with taking(take) as address:
+        yield address, taken
 
 
 def desk_of(tmp_path, forward=None, **others):
@@ -157,16 +164,11 @@ async def test_test_event_of_the_dashboard(service, tmp_path):
         told.append((request.headers.get("X-Service-Test"), SHARED.name in request.headers))
         return web.Response()
 
-    app = web.Application()
-    app.router.add_post("/in", take)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    desk = desk_of(tmp_path, f"http://127.0.0.1:{runner.addresses[0][1]}/in")
-    async with at(desk) as here:
-        await service.deliver("invoice.created", url=here, test=True)
-    await replayed(desk, desk.store)
-    await runner.cleanup()
+    async with taking(take) as address:
+        desk = desk_of(tmp_path, address)
+        async with at(desk) as here:
+            await service.deliver("invoice.created", url=here, test=True)
+        await replayed(desk, desk.store)
 
     assert told == [("true", False)] * 2
 
