@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from functools import cache
+from itertools import chain
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -14,12 +16,12 @@ from invsvc_async.batch.entries import Entry
 from invsvc_async.batch.owner import Owner
 from invsvc_async.batch.pack import Commons
 from invsvc_async.batch.words import in_words
-from invsvc_async.batch.writer import Writer
+from invsvc_async.batch.writer import Writer, transaction
 from invsvc_async.errors import JournalError
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
 __all__ = ["SCHEMA", "SqliteEntries"]
 
@@ -49,7 +51,8 @@ _UPSERT = f"INSERT INTO entries ({', '.join(_COLUMNS)}) VALUES "  # noqa: S608 -
 _CONFLICT = f" ON CONFLICT (key) DO UPDATE SET {_CHANGES}"
 _PATIENCE = 2.0  # s for which a lock of another program is waited for
 _row = attrgetter(*_COLUMNS)
-_ROWS_AT_ONCE = 64  # 64 x 11 values: below the 999 that old builds of SQLite take
+_MOST_ROWS = 256  # in one statement
+_STEP = 16  # statements are of so many rows, or twice as many, …: few enough to stay prepared
 
 
 class SqliteEntries:
@@ -67,6 +70,8 @@ class SqliteEntries:
         self.commons: Commons = Commons()
         self._owner = Owner(self.path)
         self._writer: Writer | None = None
+        self._at_once = 0  # rows that one statement takes
+        self._commons_stored = 0  # that no transaction can take back
 
     async def open(self) -> None:
         """
@@ -162,6 +167,8 @@ class SqliteEntries:
         if empty:
             self._create(connection)
         self._load(connection)
+        most = connection.getlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER)  # old builds take but 999 values
+        self._at_once = min(_MOST_ROWS, most // len(_COLUMNS) // _STEP * _STEP)
 
     def _create(self, connection: sqlite3.Connection) -> None:
         marks = f"PRAGMA application_id = {_APPLICATION}; PRAGMA user_version = {SCHEMA};"
@@ -175,39 +182,63 @@ class SqliteEntries:
         for number, text in connection.execute("SELECT number, text FROM commons"):
             self.commons.load(number, text)
 
+    def _store(self, connection: sqlite3.Connection, rows: dict[str, tuple[Any, ...] | None]) -> None:
+        """
+        Write *rows*, in the open transaction or else all of them or none.
+
+        The usual group is one statement, and that its own transaction: each statement more hands the
+        interpreter over some times, and to a busy event loop that costs milliseconds.
+        """
+        if not rows:
+            return
+        kept = [row for row in rows.values() if row is not None]
+        if connection.in_transaction or not self._is_one_statement(connection, kept, rows):
+            with transaction(connection):
+                self._store_commons(connection)
+                for start in range(0, len(kept), self._at_once):
+                    _upsert(connection, kept[start : start + self._at_once])
+                gone = [(key,) for key, row in rows.items() if row is None]
+                connection.executemany("DELETE FROM entries WHERE key = ?", gone)
+        else:
+            _upsert(connection, kept)
+
+    def _is_one_statement(
+        self, connection: sqlite3.Connection, kept: list[tuple[Any, ...]], rows: dict[str, Any]
+    ) -> bool:
+        if self._commons_stored < len(self.commons.texts):
+            self._commons_stored = _commons_in(connection)
+        whole = self._commons_stored == len(self.commons.texts)
+        return whole and len(kept) == len(rows) <= self._at_once
+
     def _store_commons(self, connection: sqlite3.Connection) -> None:
         """Add those that the file lacks; asking it, for a group that failed has been undone."""
-        stored = connection.execute("SELECT coalesce(max(number), 0) FROM commons").fetchone()[0]
-        texts = self.commons.texts
+        texts, stored = self.commons.texts, _commons_in(connection)
         fresh = [(number, texts[number]) for number in range(stored + 1, len(texts) + 1)]
         connection.executemany("INSERT INTO commons VALUES (?, ?)", fresh)
 
-    def _store(self, connection: sqlite3.Connection, rows: dict[str, tuple[Any, ...] | None]) -> None:
-        """Write many rows with few statements: each one hands the interpreter over, which is what costs."""
-        self._store_commons(connection)
-        kept = [row for row in rows.values() if row is not None]
-        for some in _powers_of_two(kept):
-            marks = ", ".join([f"({', '.join('?' * len(_COLUMNS))})"] * len(some))
-            connection.execute(f"{_UPSERT}{marks}{_CONFLICT}", [value for row in some for value in row])
-        if len(kept) < len(rows):
-            gone = [(key,) for key, row in rows.items() if row is None]
-            connection.executemany("DELETE FROM entries WHERE key = ?", gone)
+
+def _commons_in(connection: sqlite3.Connection) -> int:
+    found: int = connection.execute("SELECT coalesce(max(number), 0) FROM commons").fetchone()[0]
+    return found
+
+
+def _upsert(connection: sqlite3.Connection, rows: list[tuple[Any, ...]]) -> None:
+    """Write *rows* with one statement; the last one is written again to fill it up, which changes nothing."""
+    more = -len(rows) % _STEP if len(rows) > _STEP else 0
+    values = chain.from_iterable((*rows, *(rows[-1:] * more)))
+    connection.execute(_statement(len(rows) + more), tuple(values))
+
+
+@cache
+def _statement(rows: int) -> str:
+    marks = f"({', '.join('?' * len(_COLUMNS))})"
+    return _UPSERT + ", ".join([marks] * rows) + _CONFLICT
 
 
 def _next_run(connection: sqlite3.Connection) -> int:
     number = int(fact(connection, "runs") or 0) + 1
     connection.execute("INSERT OR REPLACE INTO facts VALUES ('runs', ?)", (str(number),))
     return number
-
-
-def _powers_of_two(rows: list[T]) -> Iterable[list[T]]:
-    """Cut *rows* into few sizes, so that their statements stay prepared."""
-    start, size = 0, _ROWS_AT_ONCE
-    while start < len(rows):
-        while size > len(rows) - start:
-            size //= 2
-        yield rows[start : start + size]
-        start += size
 
 
 def fact(connection: sqlite3.Connection, name: str) -> str | None:

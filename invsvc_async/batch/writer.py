@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3  # noqa: TC003 - typer reads the types
 import threading
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -21,11 +21,22 @@ from invsvc_async.batch.words import in_words
 from invsvc_async.errors import JournalError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
-__all__ = ["Writer"]
+__all__ = ["Writer", "transaction"]
 
 T = TypeVar("T")
+
+
+@contextmanager
+def transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """Do what is done within together with the open transaction, or in one; who sees it fail undoes it."""
+    if connection.in_transaction:
+        yield
+        return
+    connection.execute("BEGIN")
+    yield
+    connection.execute("COMMIT")
 
 
 @attrs.define(eq=False)
@@ -54,8 +65,8 @@ class Writer:
     """
     The thread.  It belongs to the event loop that started it.
 
-    *connect* opens the connection, *store* writes ``{key: row or None}`` (``None``: take it out); both run
-    on the thread.
+    *connect* opens the connection, *store* writes ``{key: row or None}`` (``None``: take it out), in the open
+    transaction or in one of its own; both run on the thread.
     """
 
     def __init__(
@@ -141,9 +152,7 @@ class Writer:
     def _commit(self, connection: sqlite3.Connection, jobs: list[_Job]) -> None:
         """Commit *jobs* together; if that fails, each by itself, so that none fails for another's sake."""
         try:
-            connection.execute("BEGIN")
             self._run(connection, jobs)
-            connection.execute("COMMIT")
         except BaseException as error:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
@@ -159,14 +168,18 @@ class Writer:
 
     def _run(self, connection: sqlite3.Connection, jobs: list[_Job]) -> None:
         rows: dict[str, tuple[Any, ...] | None] = {}
-        for job in jobs:
-            if job.act is None:
-                rows[job.key] = job.row
-                continue
+        if all(job.act is None for job in jobs):
+            self._store(connection, {job.key: job.row for job in jobs})
+            return
+        with transaction(connection):
+            for job in jobs:
+                if job.act is None:
+                    rows[job.key] = job.row
+                    continue
+                self._store(connection, rows)
+                rows = {}
+                job.result = job.act(connection)
             self._store(connection, rows)
-            rows = {}
-            job.result = job.act(connection)
-        self._store(connection, rows)
 
     def _tell(self, what: Callable[..., None], *arguments: object) -> None:
         with suppress(RuntimeError):  # the loop is closed: nobody waits any more

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import sqlite3
 import tempfile
 from pathlib import Path
 
+import attrs
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from invsvc_async import Verdict
+from invsvc_async import JournalError, Verdict
 from invsvc_async.batch.entries import Entry, State
 from invsvc_async.batch.sqlitebatch import SqliteBatch
 
@@ -160,4 +163,51 @@ async def test_what_is_asked_for_together_is_one_commit(tmp_path):
         await asyncio.gather(*first, *second)
     finally:
         await entries.aclose()
-    assert said.count("COMMIT") == 3  # the first ends the question's own transaction
+    assert [line.partition(" (")[0] for line in said] == ["COMMIT", "INSERT INTO entries", "INSERT INTO entries"]
+
+
+@pytest.mark.parametrize("values_at_most", [32766, 999])  # as builds of SQLite have it, new and old
+async def test_groups_of_every_size(tmp_path, monkeypatch, values_at_most):
+    """However many are asked for together, few statements store them all, and what is taken out is gone."""
+    connect, said = SqliteBatch._connect, []
+
+    def limited(self):
+        connection = connect(self)
+        connection.setlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER, values_at_most)
+        self._prepare(connection)
+        connection.set_trace_callback(lambda text: said.append(text.split(" (")[0]))
+        return connection
+
+    monkeypatch.setattr(SqliteBatch, "_connect", limited)
+    entries = SqliteBatch(tmp_path / "run.db")
+    await entries.open()
+    wanted = {}
+    try:
+        for size in (1, 2, 15, 16, 17, 80, 81, 255, 256, 257, 600):
+            keys = [f"{size}-{i}" for i in range(size)]
+            await asyncio.gather(*(entries.put(entry(key, State.TO_DO)) for key in keys))
+            gone = keys[: size // 3]
+            again = [entries.put(entry(key, State.SENDING)) for key in keys[size // 3 :]]
+            await asyncio.gather(*map(entries.take_out, gone if size % 2 else ()), *again)
+            wanted |= dict.fromkeys(keys if size % 2 == 0 else keys[size // 3 :], State.SENDING)
+            wanted |= dict.fromkeys(gone, State.TO_DO) if size % 2 == 0 else {}
+        found = await entries.not_done(0, 10_000)
+    finally:
+        await entries.aclose()
+    assert {each.key: each.state for each in found} == wanted
+    assert said.count("INSERT INTO entries") < 100
+
+
+async def test_group_that_fails_in_part(tmp_path):
+    """What cannot be stored fails by itself: the others of its group are stored."""
+    entries = SqliteBatch(tmp_path / "run.db")
+    await entries.open()
+    try:
+        bad = attrs.evolve(entry("bad", State.TO_DO), content=None)
+        asked = [entries.put(each) for each in (entry("a", State.TO_DO), bad, entry("b", State.TO_DO))]
+        ends = await asyncio.gather(*asked, return_exceptions=True)
+        found = await entries.not_done(0, 10)
+    finally:
+        await entries.aclose()
+    assert [type(end) for end in ends] == [type(None), JournalError, type(None)]
+    assert [each.key for each in found] == ["a", "b"]
