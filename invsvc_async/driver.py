@@ -77,6 +77,7 @@ class Driver(Generic[T]):
         self.result = result
         self.reader = reader
         self.history: History = history
+        self._gathered: Known | None = None
         self.may_send = may_send
         self.first = first
         self.error: InvsvcError | None = None  # of the last attempt that failed
@@ -145,12 +146,15 @@ class Driver(Generic[T]):
         self.history = (*self.history, event)
 
     def _known(self) -> Known:
-        return Known(self.operation, self.intent, self.history)
+        """Give what is established by now; gathered once for each history."""
+        known = self._gathered
+        if known is None or known.history is not self.history:
+            known = self._gathered = Known(self.operation, self.intent, self.history)
+        return known
 
     def current_intent(self) -> Intent:
         """Give the intent as another process would need it now."""
-        intent = stored(self.operation, self.intent, self.history)
-        return _with_mode(intent, livemode=self.session.livemode)
+        return _with_mode(stored(self._known()), livemode=self.session.livemode)
 
     def _not_sending(self) -> Done:
         """Say what a settle finds where a resume would send."""
@@ -181,7 +185,7 @@ class Driver(Generic[T]):
             self._add(Attempt(started=started, ended=clock.now(), end=End.NOT_SENT, error=facts_of(error)))
             return
         if self.journal is not None:
-            intent = stored(self.operation, self.intent, self.history, send=send, at=started)
+            intent = stored(self._known(), send=send, at=started)
             await self.journal.sending(_with_mode(intent, livemode=self.session.livemode))
         try:
             await self.view.send(self.request, exchange)

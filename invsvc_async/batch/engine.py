@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import attrs
 
@@ -177,6 +177,8 @@ class Engine:
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks)
+        self._tasks.clear()  # of those that had not begun to run
+        self._changed.set()
 
     async def _wait(self) -> None:
         self._changed.clear()
@@ -187,9 +189,7 @@ class Engine:
     def _fill(self) -> None:
         """Begin what there is a place for."""
         while self._ready and not self._stopped and self._has_place(self._ready[0]):
-            task = self._loop.create_task(self._run(self._ready.popleft()))
-            self._tasks.add(task)
-            task.add_done_callback(self._ended)
+            self._tasks.add(self._loop.create_task(self._run(self._ready.popleft())))
         self._tell_hunger()
 
     def _has_place(self, item: Item) -> bool:
@@ -197,14 +197,11 @@ class Engine:
         item.in_slot = not item.in_doubt and self._slots.take()
         return item.in_slot or item.in_doubt
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        self._changed.set()
-
     async def _run(self, item: Item) -> None:
         wait = 0.0
         try:
-            outcome = await self._outcome(item)
+            write = item.write
+            outcome = await (self._take_up(item) if write is None else write.outcome())
             self._finished.append(item)
             if outcome.verdict is Verdict.UNKNOWN:
                 wait = (outcome.evidence.window_until or 0.0) - self._clock.now()
@@ -219,6 +216,8 @@ class Engine:
             if item.on_end is not None:
                 item.on_end()
             self._next_in_line(item, wait)
+            self._tasks.discard(cast("asyncio.Task[None]", asyncio.current_task()))
+            self._changed.set()
 
     def _let_go(self, item: Item) -> None:
         """Forget *item*, which makes room for another."""
@@ -226,9 +225,7 @@ class Engine:
         self._changed.set()
         self._tell_hunger()
 
-    async def _outcome(self, item: Item) -> Outcome[Any]:  # Any: of any operation
-        if item.write is not None:
-            return await item.write.outcome()
+    async def _take_up(self, item: Item) -> Outcome[Any]:  # Any: of any operation
         assert item.intent is not None
         check_scope(self._view, item.intent, same_mode=self._same_mode)
         intent, history = self._taken_up(item.intent, in_doubt=item.in_doubt, sender_gone=item.sender_gone)

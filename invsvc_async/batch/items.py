@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import inspect
 import time
-from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import attrs
@@ -14,7 +13,6 @@ import attrs
 from invsvc_async.batch.entries import Entry, State
 from invsvc_async.batch.pack import pack
 from invsvc_async.batch.results import Result, encoded, record_of
-from invsvc_async.operations import Kind
 from invsvc_async.reconcile.decide import JOURNEY_READER
 from invsvc_async.reconcile.evidence import Verdict
 from invsvc_async.session import View
@@ -93,8 +91,9 @@ class Item:
     @property
     def in_doubt(self) -> bool:
         """Whether it may have been sent before, so that it is to be settled first."""
-        sent = () if self.intent is None else self.intent.sent
-        return any(each.end is None or each.end.kind != "not applied" for each in sent)
+        if self.intent is None:
+            return False
+        return any(each.end is None or each.end.kind != "not applied" for each in self.intent.sent)
 
     @property
     def names_reader(self) -> bool:
@@ -213,16 +212,13 @@ class ItemView(View):
 
     def send(self, request: Request, exchange: Exchange) -> Awaitable[Exchange]:
         """Put *exchange* on the wire, as :class:`View` does; a write's takes a place while it lasts."""
-        sending = super().send
-        if request.operation.kind is not Kind.WRITE:
-            return sending(request, exchange)
-        return self._in_a_place(exchange, partial(sending, request, exchange))
+        return self._in_a_place(request, exchange) if exchange.write else super().send(request, exchange)
 
-    async def _in_a_place(self, exchange: Exchange, send: Callable[[], Awaitable[Exchange]]) -> Exchange:
+    async def _in_a_place(self, request: Request, exchange: Exchange) -> Exchange:
         await self.item.enter()
         try:
             self.item.bound(exchange)
-            await send()
+            await super().send(request, exchange)
             self.item.learn(exchange)
             return exchange
         finally:

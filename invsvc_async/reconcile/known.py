@@ -6,11 +6,11 @@ verdict.
 from __future__ import annotations
 
 from decimal import Decimal
-from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Literal
 
 import attrs
+from propcache.api import cached_property
 
 from invsvc_async.reconcile.clock import agree, bounds_of
 from invsvc_async.reconcile.evidence import Attempt, Bounds, End, Reading, Resumed, Tick, Wire

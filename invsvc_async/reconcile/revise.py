@@ -10,24 +10,21 @@ import attrs
 
 from invsvc_async.reconcile.evidence import Reading
 from invsvc_async.reconcile.intent import Sent, SentEnd
-from invsvc_async.reconcile.known import Known, kind_of
+from invsvc_async.reconcile.known import kind_of
 
 if TYPE_CHECKING:
-    from invsvc_async.operations import Operation
-    from invsvc_async.reconcile.evidence import Attempt, Bounds, History, Send
+    from invsvc_async.reconcile.evidence import Attempt, Bounds, Send
     from invsvc_async.reconcile.intent import Intent
+    from invsvc_async.reconcile.known import Known
 
 
-def stored(
-    operation: Operation, intent: Intent, history: History, *, send: Send | None = None, at: float = 0.0
-) -> Intent:
+def stored(known: Known, *, send: Send | None = None, at: float = 0.0) -> Intent:
     """
-    Give *intent*, as it was when this process took it up, the sends, baseline and clock bounds of *history*.
+    Give the intent, as it was when this process took it up, the sends, baseline and clock bounds of its history.
 
     *send*, about to begin at *at* (local s), is counted in: it is stored before its first byte.
     """
-    known = Known(operation, intent, history)
-    bounds = known.bounds
+    intent, bounds = known.intent, known.bounds
     sent = [_sent(attempt, bounds) for attempt in known.attempts]
     if send is not None:
         sent.append(_about_to(send, at, bounds))

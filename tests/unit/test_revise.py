@@ -8,6 +8,7 @@ import pytest
 from invsvc_async.operations import BY_NAME
 from invsvc_async.reconcile.evidence import Attempt, Bounds, End, Reading, Resumed, Send
 from invsvc_async.reconcile.intent import Intent, Scope, Sent, SentEnd
+from invsvc_async.reconcile.known import Known
 from invsvc_async.reconcile.revise import stored
 
 UPDATE = BY_NAME["webhooks.update"]
@@ -25,7 +26,7 @@ LOST = Attempt(started=1.0, ended=2.0, end=End.LOST, timeout=7.0)
 
 def test_before_the_first_send():
     """The read before it gives baseline and bounds; the send about to begin is counted in, without an end."""
-    known = stored(UPDATE, INTENT, (READ,), send=Send(attempt_timeout=9.0), at=0.75)
+    known = stored(Known(UPDATE, INTENT, (READ,)), send=Send(attempt_timeout=9.0), at=0.75)
     assert known.baseline == HOOK
     assert known.bounds == Bounds(low=999.5, high=pytest.approx(1000.001))
     assert known.sent == (Sent(earliest=1000.25, latest=pytest.approx(1000.751), attempt_timeout=9.0),)
@@ -33,9 +34,9 @@ def test_before_the_first_send():
 
 def test_without_bounds_no_time_is_claimed():
     """Where the service's clock is not known, neither is the time of the send."""
-    known = stored(UPDATE, INTENT, (), send=Send(attempt_timeout=9.0), at=0.75)
+    known = stored(Known(UPDATE, INTENT, ()), send=Send(attempt_timeout=9.0), at=0.75)
     assert known.sent == (Sent(attempt_timeout=9.0),)
-    assert stored(UPDATE, INTENT, (LOST,)).sent == (Sent(attempt_timeout=7.0, end=SentEnd(kind="long")),)
+    assert stored(Known(UPDATE, INTENT, (LOST,))).sent == (Sent(attempt_timeout=7.0, end=SentEnd(kind="long")),)
 
 
 def attempt(**changes):
@@ -68,7 +69,7 @@ def attempt(**changes):
 )
 def test_end_of_a_send(ended, kind):
     """The end is stored as what follows from it, with the latest server time it can have been at."""
-    (sent,) = stored(UPDATE, INTENT, (READ, ended)).sent
+    (sent,) = stored(Known(UPDATE, INTENT, (READ, ended))).sent
     assert sent.end == SentEnd(kind=kind, latest=pytest.approx(1002.001))
     assert sent.attempt_timeout == 7.0
     assert sent.earliest == pytest.approx(1000.5)
@@ -81,7 +82,7 @@ def test_taken_up_again():
     intent = attrs.evolve(
         INTENT, baseline={"id": "wh_1", "description": "older"}, bounds=Bounds(low=0, high=1), sent=(before,)
     )
-    known = stored(UPDATE, intent, (Resumed(at=0.0), READ, LOST))
+    known = stored(Known(UPDATE, intent, (Resumed(at=0.0), READ, LOST)))
     assert known.sent[0] == before
     assert len(known.sent) == 2
     assert known.bounds == Bounds(low=999.5, high=pytest.approx(1000.001))
@@ -100,12 +101,12 @@ def test_webhooks_that_the_proof_showed_are_stored():
         "?",
     ]
     listing = attrs.evolve(READ, seen=shown)
-    assert stored(creates, intent, (listing,), send=Send(attempt_timeout=9.0), at=0.75).strangers == (
+    assert stored(Known(creates, intent, (listing,)), send=Send(attempt_timeout=9.0), at=0.75).strangers == (
         "wh_0",
         "wh_2",
     )
-    assert stored(creates, intent, (listing, LOST)).strangers == ("wh_0", "wh_2")
-    assert stored(creates, intent, (listing,)).strangers == ("wh_0",)
+    assert stored(Known(creates, intent, (listing, LOST))).strangers == ("wh_0", "wh_2")
+    assert stored(Known(creates, intent, (listing,))).strangers == ("wh_0",)
 
 
 def test_published_journey_is_no_baseline():
@@ -114,7 +115,7 @@ def test_published_journey_is_no_baseline():
     intent = attrs.evolve(
         INTENT, operation="journeys.update", body={"name": "x"}, baseline={"status": "published"}
     )
-    assert stored(journeys, intent, ()).baseline is None
-    assert stored(journeys, attrs.evolve(intent, baseline={"status": "draft"}), ()).baseline == {
+    assert stored(Known(journeys, intent, ())).baseline is None
+    assert stored(Known(journeys, attrs.evolve(intent, baseline={"status": "draft"}), ())).baseline == {
         "status": "draft"
     }
