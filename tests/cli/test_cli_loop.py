@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
 import subprocess
 import sys
@@ -42,6 +43,22 @@ def test_loop_without_uvloop(monkeypatch):
     monkeypatch.setitem(sys.modules, "uvloop", None)
 
     assert until_done(kind()) == "asyncio"
+
+
+def test_garbage_is_looked_for_rarely():
+    """While it runs, and as before once it has ended, well or not."""
+    before = gc.get_threshold()
+
+    async def look(failure=None):
+        if failure is not None:
+            raise failure
+        return gc.get_threshold()
+
+    assert until_done(look())[0] > before[0]
+    assert gc.get_threshold() == before
+    with pytest.raises(ZeroDivisionError):
+        until_done(look(ZeroDivisionError()))
+    assert gc.get_threshold() == before
 
 
 def test_interruption():
