@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from invsvc_async import wire
+from invsvc_async.bodies import is_object
 from invsvc_async.cli.output import DONE, FAILED, UNKNOWN, console, emit_json, fail, note
 from invsvc_async.convert import unstructure
 from invsvc_async.reconcile.evidence import Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncGenerator, Awaitable, Callable
 
     from invsvc_async.client import Client
     from invsvc_async.outcome import Outcome
     from invsvc_async.session import DecisionReport
+    from invsvc_async.writes import Write
 
-__all__ = ["code_of", "in_doubt", "keep_open", "tell"]
+__all__ = ["code_of", "in_doubt", "keep_open", "secrets_kept", "tell"]
 
 _COLOURS = {Verdict.APPLIED: "green", Verdict.UNKNOWN: "yellow"}
 
@@ -61,7 +64,7 @@ def _plain(outcome: Outcome[Any]) -> dict[str, Any]:
         "verdict": str(outcome.verdict),
         "applied": outcome.applied,
         "message": outcome.message,
-        "value": None if outcome.value is None else unstructure(outcome.value),
+        "value": _without_secret(unstructure(outcome.value)),
         "error": None if outcome.error is None else str(outcome.error),
         "attempts": outcome.attempts,
         "resends": outcome.resends,
@@ -69,6 +72,41 @@ def _plain(outcome: Outcome[Any]) -> dict[str, Any]:
         "story": outcome.explain().splitlines(),
         "intent": wire.loads(outcome.intent.to_json().encode()),
     }
+
+
+def _without_secret(plain: Any) -> Any:  # Any: wire data
+    if not is_object(plain):
+        return plain
+    return {name: each for name, each in plain.items() if name != "secret"}
+
+
+@asynccontextmanager
+async def secrets_kept(
+    write: Write[Any], path: Path
+) -> AsyncGenerator[Callable[[Outcome[Any]], Awaitable[None]]]:
+    """
+    Give what keeps the secret of a new webhook, which no answer holds again, in a file for its owner alone.
+
+    Nothing may be sent before: a file that cannot be written is known here.
+    """
+    if write.intent.operation != "webhooks.create":
+        yield _ignore
+        return
+    from invsvc_async.batch.secrets import SecretsFile
+
+    async def keep(outcome: Outcome[Any]) -> None:
+        if getattr(outcome.value, "secret", None) is not None:
+            await file.take(outcome.intent.key, outcome.value)
+            note(f"its secret, which is returned once, is in {path}, for you alone")
+
+    async with SecretsFile(path) as file:
+        yield keep
+    if path.stat().st_size == 0:
+        path.unlink()
+
+
+async def _ignore(_outcome: Outcome[Any]) -> None:
+    """Keep nothing: there is no secret."""
 
 
 def in_doubt() -> Callable[[DecisionReport], None] | None:

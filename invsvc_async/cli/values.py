@@ -17,7 +17,7 @@ __all__ = ["cell", "fields_of", "show", "text_of"]
 
 
 def show(value: Any) -> None:  # Any: a model, or plain data
-    """Print one thing as two columns, a field a row."""
+    """Print one thing as two columns, a field a row; never a secret."""
     if isinstance(value, Model):
         rows = [(name, cell(value, name)) for name in fields_of(type(value))]
         rows += [(name, text_of(each)) for name, each in value.extra.items()]
@@ -25,7 +25,7 @@ def show(value: Any) -> None:  # Any: a model, or plain data
         rows = [(name, text_of(each)) for name, each in value.items()]
     else:
         rows = [("value", text_of(value))]
-    table(("field", "value"), [row for row in rows if row[1]])
+    table(("field", "value"), [row for row in rows if row[1] and row[0] != "secret"])
 
 
 def fields_of(model: type[Model]) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -32,6 +33,9 @@ def command(
         typer.FileBinaryRead | None,
         typer.Option(help='One write: {"operation", "arguments", "key"}; - is stdin.'),
     ] = None,
+    secrets_to: Annotated[
+        Path, typer.Option(help="Keep the secret of a new webhook here (0600): it is never printed.")
+    ] = Path("invsvc-secrets.jsonl"),
     story: Story = None,
     json_: Json = False,
     profile: Profile = None,
@@ -48,21 +52,29 @@ def command(
 
     if (what is None) == (file is None):
         raise typer.BadParameter("give the operation and its arguments, or --file")
-    outcome = until_done(_send(what, words or [], file, profile, team))
+    outcome = until_done(_send(what, words or [], file, profile, team, secrets_to))
     tell(outcome, as_json=json_, story=story)
     raise typer.Exit(code_of(outcome))
 
 
 async def _send(
-    what: str | None, words: Sequence[str], file: BinaryIO | None, profile: str | None, team: str | None
+    what: str | None,
+    words: Sequence[str],
+    file: BinaryIO | None,
+    profile: str | None,
+    team: str | None,
+    secrets_to: Path,
 ) -> Outcome[Any]:
-    from invsvc_async.cli.outcomes import in_doubt, keep_open
+    from invsvc_async.cli.outcomes import in_doubt, keep_open, secrets_kept
     from invsvc_async.cli.output import note
 
     async with client_of(profile, team, on_decision=in_doubt()) as client:
         write = _from_file(client, file) if file is not None else _from_words(client, what or "", words)
         try:
-            return await write.outcome()
+            async with secrets_kept(write, secrets_to) as keep:
+                outcome = await write.outcome()
+                await keep(outcome)
+            return outcome
         except asyncio.CancelledError:
             if not client.unsettled:
                 note("interrupted; nothing is left open")

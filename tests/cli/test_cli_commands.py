@@ -6,6 +6,7 @@ import contextlib
 import csv
 import io
 import json
+import stat
 import re
 import signal
 import subprocess
@@ -169,8 +170,8 @@ def test_settings_that_are_missing(offline):
 # --- write, settle, explain
 
 
-def test_write_from_arguments(invsvc):
-    """A write prints its verdict, its story and its value, the secret included: it comes once."""
+def test_write_from_arguments(invsvc, here):
+    """A write prints its verdict, its story and its value; the secret, which comes once, goes to a file."""
     ran = invsvc(
         "write", "webhooks.create", "url=https://w.example/1", "events=invoice.created,invoice.canceled"
     )
@@ -178,7 +179,45 @@ def test_write_from_arguments(invsvc):
     assert ran.code == 0
     assert ran.out.startswith("APPLIED  the service answered so\nwebhooks.create, intent ")
     assert '\nevents\t["invoice.created","invoice.canceled"]\n' in ran.out
-    assert "\nsecret\twhsec_" in ran.out
+    assert "secret" not in ran.out
+    assert "invsvc-secrets.jsonl" in ran.err
+    (kept,) = map(json.loads, (here / "invsvc-secrets.jsonl").read_text().splitlines())
+    assert kept["url"] == "https://w.example/1"
+    assert kept["secret"].startswith("whsec_")
+    assert stat.S_IMODE((here / "invsvc-secrets.jsonl").stat().st_mode) == 0o600
+
+
+def test_secrets_of_writes_where_they_are_wanted(invsvc, here):
+    """Each new webhook's secret is added to the file that is named, and is in no output."""
+    for url in ("https://w.example/3", "https://w.example/4"):
+        words = ("url=" + url, "events=invoice.created")
+        told = json.loads(invsvc("write", "webhooks.create", *words, "--secrets-to", "secrets", "--json").out)
+        assert "secret" not in told["value"]
+
+    kept = [json.loads(line) for line in (here / "secrets").read_text().splitlines()]
+    assert [each["url"] for each in kept] == ["https://w.example/3", "https://w.example/4"]
+    assert not (here / "invsvc-secrets.jsonl").exists()
+
+
+def test_secrets_that_cannot_be_kept(invsvc, served):
+    """Where the file cannot be written nothing is sent; of a write that has no secret there is no file."""
+    words = ("write", "webhooks.create", "url=https://w.example/5", "events=invoice.created")
+
+    ran = invsvc(*words, "--secrets-to", "nowhere/secrets")
+
+    assert ran.code == 1
+    assert "nowhere/secrets: secrets cannot be kept there" in ran.err
+    assert served.arrivals("webhooks.create") == 0
+
+
+def test_no_file_without_a_secret(invsvc, served, here):
+    """A create that is refused leaves no file behind."""
+    served.script("webhooks.create", "422")
+
+    ran = invsvc("write", "webhooks.create", "url=https://w.example/6", "events=invoice.created")
+
+    assert ran.code == 1
+    assert list(here.iterdir()) == []
 
 
 def test_write_from_a_file(invsvc, here):

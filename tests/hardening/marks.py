@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 KEPT = 3_000  # of the newest things of each test that are looked at
 SHORTEST = 10  # characters: a shorter text is a test's stand-in, and found in anything
-ASKED_FOR = "secrets"  # how the files of ``--secrets-to`` are called in tests
+ASKED_FOR = ("secrets", "invsvc-secrets.jsonl")  # how the files of ``--secrets-to`` are called in tests
 PICKLED = (Intent, Outcome, InvsvcError, AttemptReport, DecisionReport)
 
 
