@@ -164,7 +164,7 @@ def leaks(session: nox.Session) -> None:
 
 @nox.session
 def batches(session: nox.Session) -> None:
-    """Write a million through one batch, and compare rates: two workers and one, PostgreSQL and no journal."""
+    """Write a million through one batch; compare two workers with one, and PostgreSQL with no journal."""
     session.install(".[dev]")
     session.run("python", "-m", "tests.batch.million", *session.posargs)
     session.run("python", "-m", "benchmarks.bench_journal", "workers")

@@ -1,5 +1,6 @@
 """
-Run a command as quickly as its process can: on uvloop, where it is installed, and with little looking for garbage.
+Run a command as quickly as its process can: on uvloop, where that is installed, with little looking for
+garbage.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ __all__ = ["until_done"]
 
 T = TypeVar("T")
 
-_GARBAGE = (10_000, 20, 20)  # a batch has tens of thousands of objects under way, hardly any of them in cycles
+_GARBAGE = (10_000, 20, 20)  # a batch has tens of thousands of objects under way, and next to no cycles
 
 
 def until_done(command: Coroutine[Any, Any, T]) -> T:

@@ -101,8 +101,8 @@ async def secrets_kept(
 
     async with SecretsFile(path) as file:
         yield keep
-    if path.stat().st_size == 0:
-        path.unlink()
+    if not path.stat().st_size:  # noqa: ASYNC240 - a local file, at the end of a command
+        path.unlink()  # noqa: ASYNC240 - the same
 
 
 async def _ignore(_outcome: Outcome[Any]) -> None:

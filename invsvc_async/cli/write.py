@@ -74,12 +74,13 @@ async def _send(
             async with secrets_kept(write, secrets_to) as keep:
                 outcome = await write.outcome()
                 await keep(outcome)
-            return outcome
+                return outcome
         except asyncio.CancelledError:
             if not client.unsettled:
                 note("interrupted; nothing is left open")
             raise
         finally:
+            write.close()
             keep_open(client)
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def stored(known: Known, *, send: Send | None = None, at: float = 0.0) -> Intent:
     """
-    Give the intent, as it was when this process took it up, the sends, baseline and clock bounds of its history.
+    Give the intent, as it was when this process took it up, the sends, baseline and clock bounds since.
 
     *send*, about to begin at *at* (local s), is counted in: it is stored before its first byte.
     """

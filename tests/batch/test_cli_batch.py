@@ -193,7 +193,9 @@ async def test_worker_takes_part_until_interrupted(service, here, number):
     helping.send_signal(number)
     _, err = await helping.communicate()
 
-    secrets = [(here / name).read_text().splitlines() for name in ("secrets-ours.jsonl", "secrets-theirs.jsonl")]
+    secrets = [
+        (here / name).read_text().splitlines() for name in ("secrets-ours.jsonl", "secrets-theirs.jsonl")
+    ]
     told = json.loads(out)
     assert (running.returncode, helping.returncode) == (0, 0)
     assert (told["total"], told["done_now"]) == (150, len(secrets[0]))

@@ -163,7 +163,11 @@ async def test_what_is_asked_for_together_is_one_commit(tmp_path):
         await asyncio.gather(*first, *second)
     finally:
         await entries.aclose()
-    assert [line.partition(" (")[0] for line in said] == ["COMMIT", "INSERT INTO entries", "INSERT INTO entries"]
+    assert [line.partition(" (")[0] for line in said] == [
+        "COMMIT",
+        "INSERT INTO entries",
+        "INSERT INTO entries",
+    ]
 
 
 @pytest.mark.parametrize("values_at_most", [32766, 999])  # as builds of SQLite have it, new and old

@@ -273,4 +273,6 @@ async def test_adaptive_concurrency():
         await asyncio.sleep(0.05)  # past the time in which answers still tell about the size before
         await transport.send(request_to(server, "GET"))
         assert transport._knee.size == max(1, size // 2)
-        assert transport._limiter._for_calls == transport._knee.size  # the reserve of settling reads is beside them
+        assert (
+            transport._limiter._for_calls == transport._knee.size
+        )  # the reserve of settling reads is beside them

@@ -36,7 +36,9 @@ def test_without_bounds_no_time_is_claimed():
     """Where the service's clock is not known, neither is the time of the send."""
     known = stored(Known(UPDATE, INTENT, ()), send=Send(attempt_timeout=9.0), at=0.75)
     assert known.sent == (Sent(attempt_timeout=9.0),)
-    assert stored(Known(UPDATE, INTENT, (LOST,))).sent == (Sent(attempt_timeout=7.0, end=SentEnd(kind="long")),)
+    assert stored(Known(UPDATE, INTENT, (LOST,))).sent == (
+        Sent(attempt_timeout=7.0, end=SentEnd(kind="long")),
+    )
 
 
 def attempt(**changes):
