@@ -164,6 +164,7 @@ def worker(
     same_mode: Annotated[
         bool, typer.Option("--same-mode", help="Another credential, same team and mode.")
     ] = False,
+    json_: Json = False,
     profile: Profile = None,
     team: Team = None,
 ) -> None:
@@ -175,14 +176,14 @@ def worker(
     asked = Asked(
         journal=journal, concurrency=concurrency, rate=rate, secrets_to=secrets_to, same_mode=same_mode
     )
-    raise typer.Exit(until_done(_work(asked, profile, team)))
+    raise typer.Exit(until_done(_work(asked, profile, team, as_json=json_)))
 
 
-async def _work(asked: Asked, profile: str | None, team: str | None) -> int:
+async def _work(asked: Asked, profile: str | None, team: str | None, *, as_json: bool) -> int:
     from invsvc_async.cli.batchrun import client_of, work
 
     async with client_of(profile, team, asked.concurrency) as client:
-        return await work(asked, client)
+        return await work(asked, client, as_json=as_json)
 
 
 @app.command()
@@ -193,17 +194,18 @@ def report(
     jsonl: Annotated[
         Path | None, typer.Option(help="Write each outcome as a line of JSON here; - is stdout.")
     ] = None,
+    json_: Json = False,
 ) -> None:
     """
     Tell how a batch went: verdicts, what it took, and what to do about each unknown write.
     """
-    until_done(_report(journal, html, jsonl))
+    until_done(_report(journal, html, jsonl, as_json=json_))
 
 
-async def _report(journal: str, html: Path | None, jsonl: Path | None) -> None:
+async def _report(journal: str, html: Path | None, jsonl: Path | None, *, as_json: bool) -> None:
     from invsvc_async.batch.page import page_of
     from invsvc_async.batch.report import report_of, results_of
-    from invsvc_async.cli.batchreport import line_of, show
+    from invsvc_async.cli.batchreport import line_of, plain, show
 
     async with _opened(journal, reading=True) as entries:
         if jsonl is not None:
@@ -215,7 +217,9 @@ async def _report(journal: str, html: Path | None, jsonl: Path | None) -> None:
     if html is not None:
         html.write_text(page_of(found), encoding="utf-8")  # noqa: ASYNC240 - the same
         note(f"wrote {html}")
-    else:
+    if as_json:
+        emit_json(plain(found))
+    elif html is None:
         show(found)
 
 

@@ -13,6 +13,8 @@ from invsvc_async.cli.output import console, print_facts, table
 from invsvc_async.reconcile.evidence import Verdict
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from invsvc_async.batch.report import Report
 
 __all__ = ["line_of", "show"]
@@ -22,14 +24,43 @@ _SHOWN = 20  # unknown writes on a terminal
 
 def line_of(result: Result) -> bytes:
     """Give *result* as one line of JSON."""
+    return wire.dumps(_told(result)) + b"\n"
+
+
+def _told(result: Result) -> dict[str, Any]:  # Any: JSON as Python values
     names = [field.name for field in attrs.fields(Result) if field.name != "outcome"]
-    told: dict[str, Any] = {name: getattr(result, name) for name in names}  # Any: JSON as Python values
+    told: dict[str, Any] = {name: getattr(result, name) for name in names}
     told |= {
         "verdict": str(result.verdict),
         "candidates": [*result.candidates],
         "duplicates": [*result.duplicates],
     }
-    return wire.dumps({name: value for name, value in told.items() if value not in (None, [])}) + b"\n"
+    return {name: value for name, value in told.items() if value not in (None, [])}
+
+
+def plain(report: Report) -> dict[str, Any]:  # Any: JSON as Python values
+    """Give the report as one object; times in seconds."""
+    summary = report.summary
+    return {
+        "total": summary.total,
+        "to_do": summary.to_do,
+        "sending": summary.sending,
+        "verdicts": _by_verdict(summary.verdicts),
+        "operations": {name: _by_verdict(counts) for name, counts in sorted(report.operations.items())},
+        "seconds": report.seconds,
+        "seconds_to_verdict": {"median": report.quantile(0.5), "p99": report.quantile(0.99)},
+        "attempts": report.attempts,
+        "resends": report.resends,
+        "reads": report.reads,
+        "failures": dict(report.faults.most_common()),
+        "second_effects": report.duplicates,
+        "secrets_lost": summary.secrets_lost,
+        "unknowns": [_told(each) | {"advice": advice_for(each)} for each in report.unknowns],
+    }
+
+
+def _by_verdict(counts: Mapping[Verdict, int]) -> dict[str, int]:
+    return {str(verdict): counts.get(verdict, 0) for verdict in Verdict}
 
 
 def show(report: Report) -> None:

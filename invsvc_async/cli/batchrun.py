@@ -68,8 +68,8 @@ async def write(
     return _code_of(summary)
 
 
-async def work(asked: Asked, client: Client) -> int:
-    """Work on a shared batch until interrupted, and say which writes were not applied."""
+async def work(asked: Asked, client: Client, *, as_json: bool) -> int:
+    """Work on a shared batch until interrupted; say what was not applied, and how the whole stands."""
     async with AsyncExitStack() as stack:
         batch = await _opened(stack, asked, client)
         stack.enter_context(_signals(batch))
@@ -77,6 +77,8 @@ async def work(asked: Asked, client: Client) -> int:
         async for result in batch.work():
             if result.applied is not True:
                 note(f"{result.key}: {result.verdict}: {result.message}")
+        summary, progress = await batch.summary(), batch.progress
+    _tell(summary, progress, as_json=as_json)
     return DONE
 
 

@@ -186,12 +186,12 @@ async def test_worker_takes_part_until_interrupted(service, here, number):
     service._app.latency = 0.02
     file = write_file(here / "writes.jsonl", *map(line, range(150)))
     options = ("--journal", journal, "--concurrency", "3")
-    helping = await child("worker", *options, "--secrets-to", "secrets-theirs.jsonl")
+    helping = await child("worker", *options, "--secrets-to", "secrets-theirs.jsonl", "--json")
     assert b"waiting for work" in await helping.stderr.readline()
     running = await child(file, *options, "--secrets-to", "secrets-ours.jsonl", "--json")
     out, _ = await running.communicate()
     helping.send_signal(number)
-    _, err = await helping.communicate()
+    theirs, err = await helping.communicate()
 
     secrets = [
         (here / name).read_text().splitlines() for name in ("secrets-ours.jsonl", "secrets-theirs.jsonl")
@@ -199,6 +199,7 @@ async def test_worker_takes_part_until_interrupted(service, here, number):
     told = json.loads(out)
     assert (running.returncode, helping.returncode) == (0, 0)
     assert (told["total"], told["done_now"]) == (150, len(secrets[0]))
+    assert json.loads(theirs)["done_now"] == len(secrets[1])
     assert min(map(len, secrets)) > 0
     assert sum(map(len, secrets)) == service.arrivals("webhooks.create") == 150
     assert b"Traceback" not in err

@@ -75,6 +75,27 @@ async def test_outcomes_as_lines(journal, capsys):
     assert "personal" not in out
 
 
+async def test_report_as_json(journal, capsys, tmp_path):
+    """The report is one object: counts, times and the unknown writes; a page can be written beside it."""
+    page = tmp_path / "report.html"
+    assert await invsvc("report", journal, "--json", "--html", page) == 0
+    out = capsys.readouterr().out
+    told = json.loads(out)
+    assert (told["total"], told["to_do"], told["sending"]) == (4, 0, 0)
+    assert {name: count for name, count in told["verdicts"].items() if count} == {
+        "applied": 2,
+        "refused": 1,
+        "unknown": 1,
+    }
+    assert told["operations"]["webhooks.update"]["refused"] == 1
+    assert told["failures"] == {"HTTP 403": 1, "HTTP 500": 1, "ResponseLostError": 2}
+    assert (told["attempts"], told["resends"]) == (4, 0)
+    (unknown,) = told["unknowns"]
+    assert (unknown["key"], "no read" in unknown["advice"]) == ("odd <key>", True)
+    assert "personal" not in out
+    assert page.exists()
+
+
 async def test_report_while_the_batch_runs(journal, client, capsys):
     """A journal can be reported on while its owner works."""
     async with Batch.open(journal, client):
