@@ -212,7 +212,8 @@ async def _report(journal: str, html: Path | None, jsonl: Path | None, *, as_jso
             with nullcontext(sys.stdout.buffer) if str(jsonl) == "-" else jsonl.open("wb") as file:
                 async for result in results_of(entries):
                     file.write(line_of(result))
-            return
+            if html is None and not as_json:
+                return
         found = await report_of(entries, journal.rpartition("@")[2])
     if html is not None:
         html.write_text(page_of(found), encoding="utf-8")  # noqa: ASYNC240 - the same

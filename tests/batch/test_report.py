@@ -76,9 +76,9 @@ async def test_outcomes_as_lines(journal, capsys):
 
 
 async def test_report_as_json(journal, capsys, tmp_path):
-    """The report is one object: counts, times and the unknown writes; a page can be written beside it."""
-    page = tmp_path / "report.html"
-    assert await invsvc("report", journal, "--json", "--html", page) == 0
+    """The report is one object: counts, times and the unknown writes; page and lines can be written beside it."""
+    page, lines = tmp_path / "report.html", tmp_path / "outcomes.jsonl"
+    assert await invsvc("report", journal, "--json", "--html", page, "--jsonl", lines) == 0
     out = capsys.readouterr().out
     told = json.loads(out)
     assert (told["total"], told["to_do"], told["sending"]) == (4, 0, 0)
@@ -94,6 +94,7 @@ async def test_report_as_json(journal, capsys, tmp_path):
     assert (unknown["key"], "no read" in unknown["advice"]) == ("odd <key>", True)
     assert "personal" not in out
     assert page.exists()
+    assert len(lines.read_text().splitlines()) == 4
 
 
 async def test_report_while_the_batch_runs(journal, client, capsys):
