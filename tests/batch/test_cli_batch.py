@@ -151,6 +151,8 @@ async def test_prune_empties_what_is_done(invsvc, here):
     """Pruned, a journal says nothing more of what was written, and skips it still."""
     file = write_file(here / "writes.jsonl", *map(line, range(3)))
     await invsvc(file, "--journal", "run.db")
+    code, out, _ = await invsvc("prune", "--journal", "run.db", "--done-before", "2020-05-01")
+    assert (code, out) == (0, "0 entries emptied\n")
     code, out, _ = await invsvc("prune", "--journal", "run.db", "--days", "0")
     assert (code, out) == (0, "3 entries emptied\n")
     code, out, _ = await invsvc("prune", "--journal", "run.db", "--days", "0", "--json")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from math import inf
 
+import attrs
 import pytest
 
 from docs.diagram import ASKED, draw, ends, findings
@@ -18,7 +19,6 @@ from invsvc_async.settings import ParameterNames, ReadRetries, ReconcilePolicy, 
 from invsvc_async.simulator import Simulator
 from tests.docs.pages import ROOT
 from tests.exhaustive.setups import BASES, SMALL
-from tests.exhaustive.steps import Subject
 from tests.exhaustive.walk import Walk, shipped
 
 PAGES = [page for page in (ROOT / "docs").rglob("*.md") if not {"_build", "_generated"} & set(page.parts)]
@@ -64,7 +64,7 @@ def test_table_of_writes_is_what_the_walker_meets() -> None:
         return decision
 
     for setup in SMALL:
-        Walk(setup, Subject(asked, shipped().stored)).cut(1, until=inf, most=20)
+        Walk(setup, attrs.evolve(shipped(), decide=asked)).cut(1, until=inf, most=20)
 
     for row in WRITES:
         given = {own for _, own in met[row.name]} - {None}  # the caller's word for a reader

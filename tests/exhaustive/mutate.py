@@ -37,7 +37,7 @@ def broken(mutant: Mutant) -> Subject:
     """Load the modules with *mutant* in place of what ships."""
     with _set_aside():
         modules = {name: _load(name, mutant) for name in CHAIN}
-    return Subject(modules["decide"].decide, modules["revise"].stored)
+    return Subject(modules["decide"].decide, modules["known"].Known, modules["revise"].stored)
 
 
 @contextmanager

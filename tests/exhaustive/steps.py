@@ -29,9 +29,10 @@ DIES_AFTER = 0.25  # s from the start of the attempt in which a process is kille
 
 @attrs.frozen
 class Subject:
-    """What is walked: the two functions that ship, or broken ones."""
+    """What is walked: the functions that ship, or broken ones."""
 
     decide: Callable[..., Any]
+    known: Callable[..., Any]
     stored: Callable[..., Any]
 
 
@@ -70,6 +71,9 @@ class Steps:
                 yield from self._send(node, run, decision)
             case _:
                 hold(ENDING, truth=False, words="neither a verdict nor a step")
+
+    def _known(self, run: Run) -> Any:  # Any: as the subject has it
+        return self.subject.known(self.operation, run.intent, run.history)
 
     def _done(self, node: Node, run: Run, done: Done) -> Node:
         judge(self.setup, node, run, done)
@@ -222,7 +226,7 @@ class Steps:
     def _killed_in_flight(self, node: Node, run: Run, send: Send, crash: Crash) -> Node:
         intent = run.intent
         if crash.kept != "nothing":
-            intent = self.subject.stored(self.operation, run.intent, run.history, send=send, at=run.local())
+            intent = self.subject.stored(self._known(run), send=send, at=run.local())
             hold(PROOF, len(intent.sent) > len(run.intent.sent), "the send about to begin is not stored")
         dead = run.now + DIES_AFTER
         over = (dead if crash.gone else run.now + send.attempt_timeout) + WINDOWS["long"]
@@ -240,7 +244,7 @@ class Steps:
         """Give the revision of the intent that outlived the process."""
         if crash.kept == "nothing":
             return run.intent
-        intent: Intent = self.subject.stored(self.operation, run.intent, run.history, at=run.local())
+        intent: Intent = self.subject.stored(self._known(run), at=run.local())
         if crash.kept == "start":
             return attrs.evolve(intent, sent=tuple(attrs.evolve(sent, end=None) for sent in intent.sent))
         return intent

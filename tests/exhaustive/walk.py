@@ -22,9 +22,10 @@ if TYPE_CHECKING:
 def shipped() -> Subject:
     """Give the functions that ship."""
     from invsvc_async.reconcile.decide import decide
+    from invsvc_async.reconcile.known import Known
     from invsvc_async.reconcile.revise import stored
 
-    return Subject(decide, stored)
+    return Subject(decide, Known, stored)
 
 
 @attrs.define

@@ -71,8 +71,9 @@ class Marks(logging.Handler):
         return any(secret in plain or _tail(secret) in plain for secret in self.secrets)
 
     def files(self, folder: Path) -> list[str]:
-        """Name the files below *folder*, journals, stores and reports, that hold a secret."""
-        found = (path for path in folder.rglob("*") if path.is_file() and not path.name.startswith(ASKED_FOR))
+        """Name the journals, stores and reports below *folder* that hold a secret; programs are their readers'."""
+        named = (path for path in folder.rglob("*") if not path.name.startswith(ASKED_FOR))
+        found = (path for path in named if path.is_file() and path.suffix != ".py")
         return [f"file: {path}" for path in found if self.finds(_content(path))]
 
     def _named(self, text: str) -> str:
