@@ -35,7 +35,7 @@ async def _measure(rounds: int) -> Samples:
     return samples
 
 
-def rows(*, rounds: int = 9) -> list[Row]:
+def rows(*, rounds: int = 21) -> list[Row]:
     """Measure this file's row."""
     found = asyncio.run(_measure(rounds))
     ratio = ratio_of(found, "walk", "decode")

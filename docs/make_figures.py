@@ -24,6 +24,12 @@ COMMANDS = {
     "chaos": "tests.hardening.chaos",
     "leaks": "tests.hardening.leaks",
     "kills": "tests.hardening.kills",
+    "killing-sqlite": "tests.batch.killing",
+    "killing-postgres": "tests.batch.killing",
+    "killing-workers": "tests.batch.killing",
+    "million": "tests.batch.million",
+    "workers": "benchmarks.bench_journal",
+    "postgres": "benchmarks.bench_journal",
     "audit": "tests.hardening.audit",
 }
 WORDS = {

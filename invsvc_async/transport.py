@@ -39,6 +39,7 @@ _KEEP_IDLE = 10.0  # s, well below the usual 15 of servers: a write that meets t
 _ANSWERED = End.ANSWERED  # on 3.11, to reach an enum's member through its class takes as long as a call
 _SHORTEST_WATCH = 0.005  # s between two rings of the alarm: how late a deadline may be kept
 _READ_AT_ONCE = 2**19  # bytes: a page of 100 invoices comes without a pause of the socket (a tenth of a walk)
+_LONG_ANSWER = 2**20  # bytes
 _NEVER_BY_DEFAULT = (hdrs.EXPECT, hdrs.CONTENT_LENGTH, hdrs.TRANSFER_ENCODING, hdrs.CONTENT_ENCODING)
 
 
@@ -203,6 +204,9 @@ class Transport:
     def _adopt(self, loop: asyncio.AbstractEventLoop) -> None:
         if self._session is not None:
             _refuse_unfit(self._session, loop)
+        # glibc learns from a block that is freed to keep such blocks: without it, the memory of each long
+        # answer goes back to the system and is reached for anew, page by page.
+        bytes(_LONG_ANSWER)
         self._loop = loop
 
     def _refuse_other_loop(self) -> None:
