@@ -24,12 +24,10 @@ COMMANDS = {
     "chaos": "tests.hardening.chaos",
     "leaks": "tests.hardening.leaks",
     "kills": "tests.hardening.kills",
-    "killing-sqlite": "tests.batch.killing",
-    "killing-postgres": "tests.batch.killing",
-    "killing-workers": "tests.batch.killing",
+    "killing": "tests.batch.killing",
     "million": "tests.batch.million",
-    "workers": "benchmarks.bench_journal",
-    "postgres": "benchmarks.bench_journal",
+    "workers": "benchmarks.bench_journal workers",
+    "postgres": "benchmarks.bench_journal postgres",
     "audit": "tests.hardening.audit",
 }
 WORDS = {
@@ -94,7 +92,7 @@ def _where(arguments: list[str]) -> str:
 def main() -> None:
     """Run the one that was asked for, with the arguments behind it."""
     name, *arguments = sys.argv[1:]
-    command = [sys.executable, "-m", COMMANDS[name], *arguments]
+    command = [sys.executable, "-m", *COMMANDS[name].split(), *arguments]
     ran = subprocess.run(command, cwd=HERE.parent, stdout=subprocess.PIPE, text=True, check=False)  # noqa: S603
     if ran.returncode:
         sys.exit(f"{ran.stdout}nothing was kept: {' '.join(command[1:])} ended with {ran.returncode}")

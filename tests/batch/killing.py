@@ -1,9 +1,9 @@
 """
 Kill a batch again and again and hold its verdicts against the service's ledger.
 
-    python -m tests.batch.killing [ITEMS [KILLS [SEED [sqlite | postgres | workers]]]]
+    python -m tests.batch.killing [ITEMS [KILLS [SEED]]] [sqlite | postgres | workers]
 
-With "workers", one worker runs to the end while others join it, are stopped past their silence, woken and killed.
+Without a journal's name, all three in turn.  With "workers", one worker runs to the end while others join it, are stopped past their silence, woken and killed.
 
 Must never judge by what the client saw.
 """
@@ -187,11 +187,14 @@ async def main(items: int = 20_000, kills: int = 100, seed_of: int = 7, where: s
             killed = await kill(service, journal, file, kills, chance)
             verdicts = await verdicts_of(journal)
             found = violations(service, asked, verdicts)
-    print(f"{len(asked)} writes, {killed} kills: {dict(Counter(verdicts.values()))}")  # noqa: T201 - a session's output
-    print("\n".join(found) or "no duplicate, none lost, every verdict right")  # noqa: T201 - a session's output
+    counts = dict(Counter(verdicts.values()))
+    judged = "\n".join(found) or "no duplicate, none lost, every verdict right"
+    print(f"{where}: {len(asked):,} writes, {killed} kills: {counts}; {judged}", flush=True)  # noqa: T201 - a session's output
     return not found
 
 
 if __name__ == "__main__":
-    numbers = [int(each) if each.isdigit() else each for each in sys.argv[1:]]
-    sys.exit(not asyncio.run(main(*numbers)))
+    numbers = [int(each) for each in sys.argv[1:] if each.isdigit()]
+    places = [each for each in sys.argv[1:] if not each.isdigit()] or ["sqlite", "postgres", "workers"]
+    ends = [asyncio.run(main(*numbers, where=each)) for each in places]
+    sys.exit(not all(ends))
