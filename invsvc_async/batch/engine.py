@@ -189,7 +189,9 @@ class Engine:
     def _fill(self) -> None:
         """Begin what there is a place for."""
         while self._ready and not self._stopped and self._has_place(self._ready[0]):
-            self._tasks.add(self._loop.create_task(self._run(self._ready.popleft())))
+            task = self._loop.create_task(self._run(self._ready.popleft()))
+            if not task.done():  # a loop whose tasks begin at once may have ended it
+                self._tasks.add(task)
         self._tell_hunger()
 
     def _has_place(self, item: Item) -> bool:

@@ -180,7 +180,7 @@ async def main(items: int = 20_000, kills: int = 100, seed_of: int = 7, where: s
         if where != "sqlite":
             from tests.batch.database import database
 
-            journal = database().journal("kills", silence=1)
+            journal = database().journal(f"kills_{where}", silence=1)
         async with Simulator(seed=seed_of, faults=FAULTS, latency=0.005) as service:
             asked = seed(service, items, file)
             kill = kill_others if where == "workers" else kill_often

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import sys
 from weakref import WeakSet
 
 import pytest
@@ -15,6 +16,9 @@ from invsvc_async import (
     Verdict,
 )
 from invsvc_async.batch import Batch
+from invsvc_async.batch.engine import Engine
+from invsvc_async.batch.entries import LostChunkError
+from invsvc_async.batch.items import Item
 from tests.batch.conftest import HOOK, client_of
 from tests.batch.database import database
 from tests.batch.writing import all_of, creates
@@ -186,3 +190,23 @@ def test_settings_that_cannot_work(tmp_path, client, settings):
     """A concurrency below one, or a rate that is not positive, is refused at once."""
     with pytest.raises(ConfigurationError):
         Batch.open(tmp_path / "run.db", client, **settings)
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="tasks that begin at once are new in 3.12")
+async def test_tasks_that_begin_at_once(service, client, tmp_path):
+    """A loop that runs each task as it is made changes nothing, be it over before it is known."""
+    asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)
+
+    class Lost:
+        async def outcome(self):
+            raise LostChunkError("another worker has it")
+
+    engine = Engine(client._view, concurrency=1, rate=None, same_mode=False)
+    engine.add(Item(key="a", content=b"", run=1, thing=None, entries=None, write=Lost()))
+    engine.finish()
+    async with asyncio.timeout(5):
+        assert await engine.next_result() is None
+        async with Batch.open(tmp_path / "run.db", client, concurrency=3) as batch:
+            results = [result async for result in batch.run(creates(client, 20))]
+    assert [result.verdict for result in results] == ["applied"] * 20
+    assert service.arrivals("webhooks.create") == 20
