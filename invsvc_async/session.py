@@ -221,7 +221,7 @@ _AUTHORITY_WORDS = {
 }
 
 
-@attrs.frozen(kw_only=True, eq=False, repr=False)
+@attrs.define(kw_only=True, eq=False, repr=False)
 class View:
     """A session with the options of one view of the client."""
 

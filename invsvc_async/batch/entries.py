@@ -21,7 +21,7 @@ class State(IntEnum):
     DONE = 2  # its verdict is known, or known to be unknown
 
 
-@attrs.frozen(kw_only=True)
+@attrs.define(kw_only=True)  # not frozen: two are made for each write, and that takes thrice as long
 class Entry:
     """
     One row of a journal.

@@ -204,7 +204,7 @@ class Item:
         )
 
 
-@attrs.frozen(kw_only=True)
+@attrs.define(kw_only=True, eq=False, repr=False)
 class ItemView(View):
     """A view whose writes are one item's: each send takes a place, and how it went is learnt from."""
 

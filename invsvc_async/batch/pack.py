@@ -34,7 +34,7 @@ _OWN: tuple[tuple[str, Any], ...] = tuple(  # Any: whatever a field holds
 _KEPT = 1000  # common parts remembered; one for each policy, team and mode that is in use
 
 
-@attrs.frozen(kw_only=True)
+@attrs.define(kw_only=True)
 class Packed:
     """An intent as it is stored: ``common`` is the number of its common part."""
 
