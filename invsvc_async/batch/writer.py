@@ -21,7 +21,7 @@ from invsvc_async.batch.words import in_words
 from invsvc_async.errors import JournalError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Generator
 
 __all__ = ["Writer", "transaction"]
 
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 @contextmanager
-def transaction(connection: sqlite3.Connection) -> Iterator[None]:
+def transaction(connection: sqlite3.Connection) -> Generator[None]:
     """Do what is done within together with the open transaction, or in one; who sees it fail undoes it."""
     if connection.in_transaction:
         yield
