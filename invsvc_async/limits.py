@@ -6,10 +6,7 @@ import asyncio
 from collections import OrderedDict
 from itertools import count
 from math import exp, inf, log
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from typing import Literal, NamedTuple, TypeAlias
 
 __all__ = ["Knee", "Lane", "Limiter"]
 
@@ -113,9 +110,6 @@ class Knee:
     that became slower, or a busy loop of the caller's, is no queue.  A 429 or a timeout halves ``size``; so
     does latency that has risen by half, again and again while that brings it down.  Times are in seconds, of
     the caller's clock.
-
-    With *cpu*, which tells the CPU seconds that the loop's thread has used, latency that rises while the loop
-    has hardly a moment left is the loop's own: ``size`` then goes up, to *most* at most.
     """
 
     # Simulated services of 1 to 200 places, 5 to 500 ms, even to exponential, chose these (see the tests).
@@ -131,11 +125,9 @@ class Knee:
     _APART = 0.08  # logarithm between what was in flight in two rounds that can be compared
     _FULL = 0.9  # of the places used: there is demand for more
     _LOOK = 8  # rounds at the most allowed, of which one tries fewer
-    _BUSY = 0.8  # part of the time that the loop works
 
-    def __init__(self, *, most: int = 1000, first: int = 1, cpu: Callable[[], float] | None = None) -> None:
+    def __init__(self, *, most: int = 1000, first: int = 1) -> None:
         self.most: int = most
-        self._cpu = cpu
         self.size: int = min(first, most)
         self._estimate = float(self.size)
         self._seeks = 1  # 1: doubles; -1: halves; 0: swings about the estimate
@@ -148,8 +140,6 @@ class Knee:
         self._resized = self._since = self._until = -inf  # when
         self._answers = self._used = 0
         self._logs = 0.0
-        self._begun = self._worked = 0.0
-        self._is_busy = False  # in the last round
 
     def note(self, started: float, ended: float, *, refused: bool, in_flight: int) -> None:
         """
@@ -166,8 +156,6 @@ class Knee:
             if self._is_enough(ended):
                 self._judge(ended)
                 return
-            if self._answers == 0 and self._cpu is not None:
-                self._begun, self._worked = ended, self._cpu()
             self._until = ended
         self._answers += 1
         self._logs += log(max(ended - started, 1e-6))
@@ -184,8 +172,6 @@ class Knee:
 
     def _judge(self, now: float) -> None:
         this, size = _Round(self._used / self._answers, self._logs / self._answers), self.size
-        if self._cpu is not None:
-            self._is_busy = self._cpu() - self._worked >= self._BUSY * (now - self._begun)
         self._resize(self._seek(this) if self._seeks else self._steer(this), now)
         self._begin(now if size == self.size else now + self._SETTLING * exp(this.latency))
 
@@ -237,7 +223,7 @@ class Knee:
         """Move the estimate by what this round shows beside the one before."""
         before, self._before = self._before, this
         if before is not None:
-            if not self._is_busy and min(before.latency, this.latency) > self._usual + self._ROSE:
+            if min(before.latency, this.latency) > self._usual + self._ROSE:
                 self._seeks, self._least = -1, this.latency
                 return self.size // 2
             slope = self._slope(before, this)
@@ -270,9 +256,7 @@ class Knee:
         if before is None or min(before.in_flight, this.in_flight) <= 0:
             return None
         growth = log(this.in_flight / before.in_flight)
-        if abs(growth) < self._APART:
-            return None
-        return 0.0 if self._is_busy else (this.latency - before.latency) / growth
+        return (this.latency - before.latency) / growth if abs(growth) >= self._APART else None
 
     def _is_full(self, a_round: _Round) -> bool:
         return a_round.in_flight >= self._FULL * self.size

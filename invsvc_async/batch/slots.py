@@ -6,7 +6,6 @@ never send.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import deque
 from typing import TYPE_CHECKING
 
@@ -33,7 +32,7 @@ class Slots:
     """
 
     def __init__(self, most: int, rate: float | None, on_room: Callable[[], None]) -> None:
-        self._knee = Knee(most=most, first=_AT_FIRST, cpu=time.thread_time)
+        self._knee = Knee(most=most, first=_AT_FIRST)
         self._gap = self._whole_gap = 1 / rate if rate else 0.0
         self._on_room = on_room
         self._loop = asyncio.get_running_loop()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import heapq
 import random
-from itertools import count
 from math import log
 
 import pytest
@@ -416,9 +415,9 @@ def rounds_of(knee, *latencies, at=0.0):
     return [round_of(knee, latency, at + 100 * i) for i, latency in enumerate(latencies)]
 
 
-def steering(size=20, *, most=1000, cpu=None):
+def steering(size=20, *, most=1000):
     """Make a knee that has found *size*, of a service that answers in 1 s, before time 0."""
-    knee = Knee(most=most, first=size, cpu=cpu)
+    knee = Knee(most=most, first=size)
     knee._settle(size)
     round_of(knee, 1.0, -100.0)
     return knee
@@ -442,39 +441,6 @@ def test_knee_of_a_service_that_queues():
 def test_knee_that_begins_in_a_queue():
     """If the very first doubling costs latency, it halves for as long as that brings the latency down."""
     assert rounds_of(Knee(first=16), 4.0, 8.0, 2.0, 1.0, 1.0) == [32, 8, 4, 2, 5]
-
-
-def busy():
-    """Make a clock of CPU time that tells of a loop without a moment left."""
-    return count(0, 10_000).__next__
-
-
-def test_knee_of_a_busy_loop():
-    """Latency that rises while the loop works all the time is the loop's: it grows on, to the most allowed."""
-    queue = (1.0, 1.0, 1.0, 1.0, 1.59)
-
-    assert rounds_of(Knee(cpu=lambda: 0.0), *queue) == rounds_of(Knee(), *queue) == [2, 4, 8, 16, 10]
-    assert rounds_of(Knee(cpu=busy()), *queue) == [2, 4, 8, 16, 32]
-    assert rounds_of(Knee(cpu=busy(), most=20), *queue, 3.0, 9.0)[-3:] == [20, 20, 20]
-
-
-def test_knee_that_steers_in_a_busy_loop():
-    """It goes up where latency rises, and does not halve; a 429 halves it all the same."""
-    knee = steering(cpu=busy())
-    assert rounds_of(knee, 1.5) == [22]
-    assert min(rounds_of(knee, 1.8, 9.0, 9.0, at=100.0)) > 22
-    size = knee.size
-    knee.note(900.0, 900.1, refused=True, in_flight=size)
-    assert knee.size == size // 2
-
-
-@pytest.mark.parametrize(("worked", "size"), [(1.2, 10), (1.6, 32)])
-def test_knee_of_a_loop_with_time_left(worked, size):
-    """A round of 1.7 s in which the loop works for 1.2 s hides no queue; one of 1.6 s does."""
-    spent = count(0)
-    knee = Knee(cpu=lambda: next(spent) * worked)
-
-    assert rounds_of(knee, 1.0, 1.0, 1.0, 1.0, 1.59)[-1] == size
 
 
 def test_knee_that_steers():
