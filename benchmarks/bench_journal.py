@@ -150,7 +150,7 @@ async def ratio(n=10_000, rounds=5, at_once=200, latency=0.02, journal=None):
                     url, n, at_once, journal(number) if journal else Path(folder) / f"{number}.db"
                 )
                 ratios.append(b / a)
-                print(f"plain {a:7.0f}/s   journaled {b:7.0f}/s   ratio {b / a:.2f}")
+                print(f"plain {a:,.0f}/s, journaled {b:,.0f}/s: {b / a:.2f}")
     print(f"median ratio {statistics.median(ratios):.2f}")
     return statistics.median(ratios)
 
