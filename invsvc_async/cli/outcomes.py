@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,14 +12,13 @@ from invsvc_async.convert import unstructure
 from invsvc_async.reconcile.evidence import Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable
+    from collections.abc import Callable
 
     from invsvc_async.client import Client
     from invsvc_async.outcome import Outcome
     from invsvc_async.session import DecisionReport
-    from invsvc_async.writes import Write
 
-__all__ = ["code_of", "in_doubt", "keep_open", "secrets_kept", "tell"]
+__all__ = ["code_of", "in_doubt", "keep_open", "tell"]
 
 _COLOURS = {Verdict.APPLIED: "green", Verdict.UNKNOWN: "yellow"}
 
@@ -78,35 +76,6 @@ def _without_secret(plain: Any) -> Any:  # Any: wire data
     if not is_object(plain):
         return plain
     return {name: each for name, each in plain.items() if name != "secret"}
-
-
-@asynccontextmanager
-async def secrets_kept(
-    write: Write[Any], path: Path
-) -> AsyncGenerator[Callable[[Outcome[Any]], Awaitable[None]]]:
-    """
-    Give what keeps the secret of a new webhook, which no answer holds again, in a file for its owner alone.
-
-    Nothing may be sent before: a file that cannot be written is known here.
-    """
-    if write.intent.operation != "webhooks.create":
-        yield _ignore
-        return
-    from invsvc_async.batch.secrets import SecretsFile
-
-    async def keep(outcome: Outcome[Any]) -> None:
-        if getattr(outcome.value, "secret", None) is not None:
-            await file.take(outcome.intent.key, outcome.value)
-            note(f"its secret, which is returned once, is in {path}, for you alone")
-
-    async with SecretsFile(path) as file:
-        yield keep
-    if not path.stat().st_size:  # noqa: ASYNC240 - a local file, at the end of a command
-        path.unlink()  # noqa: ASYNC240 - the same
-
-
-async def _ignore(_outcome: Outcome[Any]) -> None:
-    """Keep nothing: there is no secret."""
 
 
 def in_doubt() -> Callable[[DecisionReport], None] | None:

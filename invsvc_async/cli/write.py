@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,8 +14,10 @@ from invsvc_async.cli.options import Json, Profile, Story, Team, client_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from contextlib import AbstractAsyncContextManager
     from typing import BinaryIO
 
+    from invsvc_async.batch.secrets import SecretsFile
     from invsvc_async.client import Client
     from invsvc_async.outcome import Outcome
     from invsvc_async.writes import Write
@@ -65,15 +68,17 @@ async def _send(
     team: str | None,
     secrets_to: Path,
 ) -> Outcome[Any]:
-    from invsvc_async.cli.outcomes import in_doubt, keep_open, secrets_kept
+    from invsvc_async.cli.outcomes import in_doubt, keep_open
     from invsvc_async.cli.output import note
 
     async with client_of(profile, team, on_decision=in_doubt()) as client:
         write = _from_file(client, file) if file is not None else _from_words(client, what or "", words)
         try:
-            async with secrets_kept(write, secrets_to) as keep:
+            async with _secrets_file(write, secrets_to) as secrets:
                 outcome = await write.outcome()
-                await keep(outcome)
+                if secrets is not None and getattr(outcome.value, "secret", None) is not None:
+                    await secrets.take(outcome.intent.key, outcome.value)
+                    note(f"its secret, which is returned once, is in {secrets_to}, for you alone")
                 return outcome
         except asyncio.CancelledError:
             if not client.unsettled:
@@ -82,6 +87,15 @@ async def _send(
         finally:
             write.close()
             keep_open(client)
+
+
+def _secrets_file(write: Write[Any], path: Path) -> AbstractAsyncContextManager[SecretsFile | None]:
+    """Give the file for the secret that *write* may bring; opened before it is sent, and never taken away."""
+    if write.intent.operation != "webhooks.create":
+        return nullcontext()
+    from invsvc_async.batch.secrets import SecretsFile
+
+    return SecretsFile(path)
 
 
 def _from_words(client: Client, what: str, words: Sequence[str]) -> Write[Any]:

@@ -211,14 +211,14 @@ def test_secrets_that_cannot_be_kept(invsvc, served):
     assert served.ask("/_simulator/arrivals?operation=webhooks.create") == before
 
 
-def test_no_file_without_a_secret(invsvc, served, here):
-    """A create that is refused leaves no file behind."""
+def test_file_without_a_secret(invsvc, served, here):
+    """A create that is refused adds nothing to the file, and leaves it there: another command may be using it."""
     served.script("webhooks.create", "422")
 
     ran = invsvc("write", "webhooks.create", "url=https://w.example/6", "events=invoice.created")
 
     assert ran.code == 1
-    assert list(here.iterdir()) == []
+    assert [(each.name, each.read_bytes()) for each in here.iterdir()] == [("invsvc-secrets.jsonl", b"")]
 
 
 def test_write_from_a_file(invsvc, here):
