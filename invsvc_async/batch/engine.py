@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
@@ -177,8 +177,6 @@ class Engine:
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks)
-        self._tasks.clear()  # of those that had not begun to run
-        self._changed.set()
 
     async def _wait(self) -> None:
         self._changed.clear()
@@ -190,14 +188,18 @@ class Engine:
         """Begin what there is a place for."""
         while self._ready and not self._stopped and self._has_place(self._ready[0]):
             task = self._loop.create_task(self._run(self._ready.popleft()))
-            if not task.done():  # a loop whose tasks begin at once may have ended it
-                self._tasks.add(task)
+            self._tasks.add(task)
+            task.add_done_callback(self._ended)
         self._tell_hunger()
 
     def _has_place(self, item: Item) -> bool:
         """Take a place for *item*; what was sent before needs none, for it is read about first."""
         item.in_slot = not item.in_doubt and self._slots.take()
         return item.in_slot or item.in_doubt
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self._changed.set()
 
     async def _run(self, item: Item) -> None:
         wait = 0.0
@@ -218,8 +220,6 @@ class Engine:
             if item.on_end is not None:
                 item.on_end()
             self._next_in_line(item, wait)
-            self._tasks.discard(cast("asyncio.Task[None]", asyncio.current_task()))
-            self._changed.set()
 
     def _let_go(self, item: Item) -> None:
         """Forget *item*, which makes room for another."""

@@ -19,7 +19,6 @@ from invsvc_async.batch.identity import content_of, key_of, thing_of
 from invsvc_async.batch.items import Item, ItemView
 from invsvc_async.batch.lines import BadLine, as_write, read_lines
 from invsvc_async.errors import InvalidRequestError
-from invsvc_async.intents import new_tag
 from invsvc_async.writes import Write
 
 if TYPE_CHECKING:
@@ -242,9 +241,7 @@ class Intake:
         return None
 
     def _item(self, asked: _Asked) -> Item:
-        write = asked.write
-        if self._tag and write._tag is None and write._request.operation.finder == "created_webhook":  # noqa: SLF001 - one package
-            write._tag = new_tag()  # noqa: SLF001 - the same
+        write = asked.write.tagged() if self._tag else asked.write
         request, tag = write._request, write._tag  # noqa: SLF001 - one package
         item = Item(
             key=asked.key,

@@ -50,9 +50,6 @@ def record_of(outcome: Outcome[Any]) -> Record:  # Any: of any operation
     took = time_of(history[-1]) - _start(history[0]) if history else 0.0
     value = outcome.value
     plain = outcome.verdict is Verdict.APPLIED
-    at_once = plain and evidence.basis == "answered" and len(history) == 1
-    if at_once and error is None and not outcome.secret_lost:  # as most are
-        return Record(basis="answered", thing=_id_of(value), took=round(took, 4))
     return Record(
         why=outcome.message if evidence.basis != "answered" or not plain else "",
         basis=evidence.basis,

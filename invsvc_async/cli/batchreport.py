@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from invsvc_async.batch.report import Report
+    from invsvc_async.batch.results import Summary
 
-__all__ = ["line_of", "show"]
+__all__ = ["counts_of", "line_of", "plain", "show"]
 
 _SHOWN = 20  # unknown writes on a terminal
 
@@ -40,13 +41,8 @@ def _told(result: Result) -> dict[str, Any]:  # Any: JSON as Python values
 
 def plain(report: Report) -> dict[str, Any]:  # Any: JSON as Python values
     """Give the report as one object; times in seconds."""
-    summary = report.summary
-    return {
-        "total": summary.total,
-        "to_do": summary.to_do,
-        "sending": summary.sending,
-        "verdicts": _by_verdict(summary.verdicts),
-        "operations": {name: _by_verdict(counts) for name, counts in sorted(report.operations.items())},
+    return counts_of(report.summary) | {
+        "operations": {name: _named(counts) for name, counts in sorted(report.operations.items())},
         "seconds": report.seconds,
         "seconds_to_verdict": {"median": report.quantile(0.5), "p99": report.quantile(0.99)},
         "attempts": report.attempts,
@@ -54,13 +50,23 @@ def plain(report: Report) -> dict[str, Any]:  # Any: JSON as Python values
         "reads": report.reads,
         "failures": dict(report.faults.most_common()),
         "second_effects": report.duplicates,
-        "secrets_lost": summary.secrets_lost,
         "unknowns": [_told(each) | {"advice": advice_for(each)} for each in report.unknowns],
     }
 
 
-def _by_verdict(counts: Mapping[Verdict, int]) -> dict[str, int]:
-    return {str(verdict): counts.get(verdict, 0) for verdict in Verdict}
+def counts_of(summary: Summary) -> dict[str, Any]:  # Any: JSON as Python values
+    """Give how a whole batch stands as one object."""
+    return {
+        "total": summary.total,
+        "to_do": summary.to_do,
+        "sending": summary.sending,
+        "verdicts": _named(summary.verdicts),
+        "secrets_lost": summary.secrets_lost,
+    }
+
+
+def _named(counts: Mapping[Verdict, int]) -> dict[str, int]:
+    return {str(verdict): count for verdict, count in counts.items()}
 
 
 def show(report: Report) -> None:

@@ -171,17 +171,10 @@ def _words(progress: Progress) -> str:
 
 def _tell(summary: Summary, progress: Progress | None, *, as_json: bool) -> None:
     if as_json:
-        emit_json(
-            {
-                "total": summary.total,
-                "to_do": summary.to_do,
-                "sending": summary.sending,
-                "verdicts": {str(verdict): count for verdict, count in summary.verdicts.items()},
-                "secrets_lost": summary.secrets_lost,
-                "done_now": progress.done if progress else 0,
-                "skipped": progress.skipped if progress else 0,
-            }
-        )
+        from invsvc_async.cli.batchreport import counts_of
+
+        done, skipped = (progress.done, progress.skipped) if progress else (0, 0)
+        emit_json(counts_of(summary) | {"done_now": done, "skipped": skipped})
         return
     facts = [(str(verdict), f"{count:,}") for verdict, count in sorted(summary.verdicts.items())]
     facts += [("left", f"{left:,}")] if (left := summary.to_do + summary.sending) else []
