@@ -154,7 +154,7 @@ class Driver(Generic[T]):
 
     def current_intent(self) -> Intent:
         """Give the intent as another process would need it now."""
-        return _with_mode(stored(self._known()), livemode=self.session.livemode)
+        return stored(self._known(), livemode=self.session.livemode)
 
     def _not_sending(self) -> Done:
         """Say what a settle finds where a resume would send."""
@@ -185,8 +185,8 @@ class Driver(Generic[T]):
             self._add(Attempt(started=started, ended=clock.now(), end=End.NOT_SENT, error=facts_of(error)))
             return
         if self.journal is not None:
-            intent = stored(self._known(), send=send, at=started)
-            await self.journal.sending(_with_mode(intent, livemode=self.session.livemode))
+            mode = self.session.livemode
+            await self.journal.sending(stored(self._known(), livemode=mode, send=send, at=started))
         try:
             await self.view.send(self.request, exchange)
         finally:
@@ -247,8 +247,8 @@ class Driver(Generic[T]):
         found = self.value if plain else await self._value_of(done)
         self._claim(done)
         if self.journal is not None:
-            outcome = self._outcome = self._outcome_of(done, found)
-            await self.journal.settled(outcome.intent, outcome)
+            self._outcome = self._outcome_of(done, found)
+            await self.journal.settled(self._outcome)
         if done.verdict is _UNKNOWN:
             self.session.leave_unsettled(self.current_intent())
         elif self.session.unsettled:
@@ -272,7 +272,6 @@ class Driver(Generic[T]):
         return Outcome(
             verdict=done.verdict,
             message=done.reason,
-            intent=self.current_intent(),
             evidence=done.evidence,
             value=value,
             error=self.error,
@@ -281,6 +280,7 @@ class Driver(Generic[T]):
             secret_lost=lost,
             history=self.history,
             started_as=self.intent,
+            livemode=self.session.livemode,
         )
 
     async def _value_of(self, done: Done) -> T | None:
@@ -361,10 +361,3 @@ def _words(decision: Decision) -> tuple[Any, str, str | None]:  # Any: one of De
 def _closed() -> Done:
     reason = "the client was closed before it was known: settle its intent with another client"
     return Done(verdict=Verdict.UNKNOWN, reason=reason, evidence=Evidence(basis="none"))
-
-
-def _with_mode(intent: Intent, *, livemode: bool | None) -> Intent:
-    """Note the data mode in the scope of *intent*, once an answer has shown it."""
-    if intent.scope.livemode is not None or livemode is None:
-        return intent
-    return attrs.evolve(intent, scope=attrs.evolve(intent.scope, livemode=livemode))

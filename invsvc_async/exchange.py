@@ -7,7 +7,7 @@ from __future__ import annotations
 from math import inf, nan
 from typing import TYPE_CHECKING
 
-import attrs
+import msgspec
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["Exchange"]
 
 
-@attrs.define(eq=False, slots=True)
-class Exchange:
+class Exchange(msgspec.Struct, eq=False):  # made for every call
     """
     One request, and what became of it.
 
@@ -33,8 +32,8 @@ class Exchange:
 
     method: str
     url: URL  # whole and encoded, with its query
-    headers: Mapping[str, str] = attrs.field(repr=False)  # they hold the credential
-    content: bytes | None = attrs.field(default=None, repr=False)
+    headers: Mapping[str, str]  # they hold the credential
+    content: bytes | None = None
     write: bool = False
     deadline: float = inf
     connect_timeout: float = 10.0
@@ -42,9 +41,12 @@ class Exchange:
     lane: Lane = "call"
     end: End | None = None
     status: int | None = None  # also where only the head arrived: then a hint, not an answer
-    answer_headers: CIMultiDictProxy[str] | None = attrs.field(default=None, repr=False)
-    answer: bytes = attrs.field(default=b"", repr=False)  # that of a create holds the webhook's secret
+    answer_headers: CIMultiDictProxy[str] | None = None
+    answer: bytes = b""  # that of a create holds the webhook's secret
     error: Exception | None = None  # in words: no headers, no frames, nothing of the original
     started: float = nan  # when the first byte may have left, else when `send` began
     ended: float = nan
     timed_out: bool = False
+
+    def __repr__(self) -> str:
+        return f"<Exchange {self.method} {self.url}: {self.end or 'under way'}>"

@@ -35,7 +35,7 @@ class Journal(Protocol):
         """
         ...
 
-    async def settled(self, intent: Intent, outcome: Outcome[object]) -> None:
+    async def settled(self, outcome: Outcome[object]) -> None:
         """Note what became of it; one whose fate is unknown stays open."""
         ...
 

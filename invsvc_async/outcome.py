@@ -16,15 +16,16 @@ from invsvc_async.errors import (
     WriteNotAppliedError,
     WriteSupersededError,
 )
+from invsvc_async.operations import BY_NAME
 from invsvc_async.reconcile.evidence import End, Verdict
-from invsvc_async.reconcile.known import kind_of
+from invsvc_async.reconcile.known import Known, kind_of
+from invsvc_async.reconcile.revise import stored
 from invsvc_async.reconcile.story import tell, to_json
 
 if TYPE_CHECKING:
     from invsvc_async.errors import InvsvcError
     from invsvc_async.reconcile.evidence import Evidence, History
     from invsvc_async.reconcile.intent import Intent
-    from invsvc_async.reconcile.known import Known
 
 __all__ = ["Outcome"]
 
@@ -56,7 +57,6 @@ class Outcome(Generic[T_co]):
 
     verdict: Verdict
     message: str
-    intent: Intent = attrs.field(repr=False)
     evidence: Evidence
     value: T_co | None = attrs.field(default=None, repr=_shown)
     error: InvsvcError | None = None
@@ -64,7 +64,14 @@ class Outcome(Generic[T_co]):
     resends: int = 0
     secret_lost: bool = False
     history: History = attrs.field(default=(), repr=False)
-    started_as: Intent | None = attrs.field(default=None, repr=False, eq=False)  # the intent before *history*
+    started_as: Intent = attrs.field(repr=False)  # the intent before *history*
+    livemode: bool | None = attrs.field(default=None, repr=False)  # the data mode, as answers had shown it
+
+    @property
+    def intent(self) -> Intent:
+        """What was to be written and how far it got, as :meth:`Client.settle` takes it."""
+        started = self.started_as
+        return stored(Known(BY_NAME[started.operation], started, self.history), livemode=self.livemode)
 
     @property
     def applied(self) -> bool | None:
@@ -96,15 +103,15 @@ class Outcome(Generic[T_co]):
         ) from self.error
 
     def _lead(self) -> str:
-        return f"{self.intent.operation} ({self.intent.key})"
+        return f"{self.started_as.operation} ({self.started_as.key})"
 
     def explain(self) -> str:
         """Tell the story in a few plain lines: what was sent, what was read, why the verdict follows."""
-        return tell(self.started_as or self.intent, self.history, self.verdict, self.message)
+        return tell(self.started_as, self.history, self.verdict, self.message)
 
     def to_json(self) -> str:
         """Give the story as JSON, which ``invsvc explain FILE`` replays through the same rules, offline."""
-        return to_json(self.started_as or self.intent, self.history, self.verdict, self.message)
+        return to_json(self.started_as, self.history, self.verdict, self.message)
 
 
 def resends_of(known: Known) -> int:

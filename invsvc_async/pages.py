@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 import attrs
+from msgspec.structs import replace
 
 from invsvc_async import checks, convert, reads
 from invsvc_async.errors import (
@@ -161,7 +162,7 @@ class Pages(Generic[T]):
             problems.append("token: holds arguments that this list does not take")
         if problems:
             raise InvalidRequestError(problems, operation=request.operation.name)
-        return attrs.evolve(self, request=attrs.evolve(request, query=place.query), start=place.position)
+        return attrs.evolve(self, request=replace(request, query=place.query), start=place.position)
 
     async def _page(self, position: Position) -> Page[T]:
         return self._made(await self._answer(position), position)
@@ -202,7 +203,7 @@ class Pages(Generic[T]):
                         "Set ParameterNames.cursor and .page to the deployment's names"
                     )
                 query[name] = str(value)
-        return attrs.evolve(self._request, query=query)
+        return replace(self._request, query=query)
 
     def _following(
         self, page: Page[T], position: Position, walked: set[int]

@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import attrs
+from msgspec.structs import replace
 
 from invsvc_async.driver import Driver
 from invsvc_async.intents import intent_of, new_tag, tagged_body
@@ -269,7 +270,7 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
             )
         bounds = session.server_clock.bounds(now, policy.clock_slack)
         if self._tag is not None:
-            request = attrs.evolve(request, body=tagged_body(request, self._tag))
+            request = replace(request, body=tagged_body(request, self._tag))
         first = sent_at_once(
             request.operation,
             self._view.timeouts,

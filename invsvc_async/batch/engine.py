@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Engine"]
 
+_TO_STORE = 1.0  # s that a journal has, of a run that is stopped, to store what has ended
+
 
 class Engine:
     """
@@ -46,15 +49,16 @@ class Engine:
         self._ahead = concurrency
         self._clock = view.session.clock
         self._loop = asyncio.get_running_loop()
-        self._slots = Slots(concurrency, rate, self._fill)
+        self._slots = Slots(concurrency, rate, self._fill_soon)
+        self._is_filling = False  # in the loop's next round
         self._ready: deque[Item] = deque()
         self._lines: dict[str, deque[Item]] = {}  # of one thing; the first is ready or under way
         self._waiting: dict[str, Item] = {}  # for their readers
         self._tasks: set[asyncio.Task[None]] = set()
+        self._storing: set[asyncio.Future[None]] = set()  # what became of those that have ended
         self._finished: deque[Item] = deque()
         self._changed = asyncio.Event()
-        self.hungry: asyncio.Event = asyncio.Event()  # more could be under way
-        self.hungry.set()
+        self._is_asked = False  # whether it is hungry
         self._stopped = False
         self.held: dict[str, Item] = {}
         self._failure: BaseException | None = None
@@ -143,15 +147,17 @@ class Engine:
     @property
     def is_over(self) -> bool:
         """Whether nothing is under way and nothing will be."""
-        return not self._tasks and (self._stopped or (self.complete and not self.held))
+        idle = not (self._tasks or self._storing)
+        return idle and (self._stopped or (self.complete and not self.held))
 
-    def _tell_hunger(self) -> None:
-        """Tell whether less is ready than there are places, so that more comes before one is idle."""
-        places = self._slots.free + self._slots.in_use
-        if len(self._ready) < places and not self._is_full and not self._stopped:
-            self.hungry.set()
-        else:
-            self.hungry.clear()
+    async def hunger(self) -> None:
+        """Wait until less is ready than there are places: more is to come before one is idle."""
+        self._is_asked = True
+        try:
+            while self._stopped or self._is_full or len(self._ready) >= self._slots.free + self._slots.in_use:
+                await self._wait()
+        finally:
+            self._is_asked = False
 
     def share_pace(self, part: float) -> None:
         """Send at *part* of the pace: others have the rest of it."""
@@ -159,8 +165,8 @@ class Engine:
 
     @property
     def under_way(self) -> int:
-        """How many were begun and have not ended."""
-        return len(self._tasks)
+        """How many were begun and are not stored as done."""
+        return len(self._tasks) + len(self._storing)
 
     @property
     def settling(self) -> int:
@@ -171,12 +177,15 @@ class Engine:
         """Begin nothing more, let what is under way end within *grace* seconds, and shelve the rest."""
         self.halt()
         self._slots.close()
-        if self._tasks and grace > 0:
-            await asyncio.wait(self._tasks, timeout=grace)
+        until = self._loop.time() + grace
+        while (left := {*self._tasks, *self._storing}) and (seconds := until - self._loop.time()) > 0:
+            await asyncio.wait(left, timeout=seconds)
         for task in self._tasks:
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks)
+        if self._storing:
+            await asyncio.wait(self._storing, timeout=_TO_STORE)
 
     async def _wait(self) -> None:
         self._changed.clear()
@@ -184,13 +193,28 @@ class Engine:
 
     # --- running
 
+    def _fill_soon(self) -> None:
+        """Begin what there is a place for, but for what the tasks that end now go on with."""
+        if not self._is_filling:
+            self._is_filling = True
+            self._loop.call_soon(self._fill)
+
     def _fill(self) -> None:
         """Begin what there is a place for."""
-        while self._ready and not self._stopped and self._has_place(self._ready[0]):
-            task = self._loop.create_task(self._run(self._ready.popleft()))
+        self._is_filling = False
+        while (item := self._next()) is not None:
+            task = self._loop.create_task(self._work(item))
             self._tasks.add(task)
             task.add_done_callback(self._ended)
-        self._tell_hunger()
+
+    def _next(self) -> Item | None:
+        """Take the first that is ready, if there is a place for it."""
+        begins = self._ready and not self._stopped and self._has_place(self._ready[0])
+        if not begins:
+            return None
+        if self._is_asked:
+            self._changed.set()
+        return self._ready.popleft()
 
     def _has_place(self, item: Item) -> bool:
         """Take a place for *item*; what was sent before needs none, for it is read about first."""
@@ -201,31 +225,63 @@ class Engine:
         self._tasks.discard(task)
         self._changed.set()
 
+    async def _work(self, item: Item) -> None:
+        """Run *item*, and then others, while there is a place: a task for each would cost more."""
+        following: Item | None = item
+        while following is not None:
+            await self._run(following)
+            following = self._next()
+
     async def _run(self, item: Item) -> None:
-        wait = 0.0
         try:
             write = item.write
             outcome = await (self._take_up(item) if write is None else write.outcome())
-            self._finished.append(item)
+            wait = 0.0
             if outcome.verdict is Verdict.UNKNOWN:
                 wait = (outcome.evidence.window_until or 0.0) - self._clock.now()
-        except LostChunkError:  # another worker does it now, and settles it
-            self._view.session.unsettled.pop(item.key, None)
-            self._let_go(item)
+            assert item.storing is not None
+            self._storing.add(item.storing)
+            item.storing.add_done_callback(partial(self._stored, item, wait))
+        except asyncio.CancelledError:
+            self._end(item, 0.0)
+            raise
         except Exception as error:  # noqa: BLE001 - whatever it is, who waits is told
-            self.fail(error)
+            self._fail_item(item, error)
         finally:
             item.write = None  # it refers to its item: freed at once, not by a collection of garbage
             item.leave()
-            if item.on_end is not None:
-                item.on_end()
-            self._next_in_line(item, wait)
+
+    def _stored(self, item: Item, wait: float, storing: asyncio.Future[None]) -> None:
+        """Give the result of *item*, now that it is stored."""
+        self._storing.discard(storing)
+        error = storing.exception()
+        if error is None:
+            self._finished.append(item)
+            self._changed.set()
+            self._end(item, wait)
+        else:
+            assert item.result is not None
+            assert item.result.outcome is not None
+            self._view.session.leave_unsettled(item.result.outcome.intent)
+            self._fail_item(item, error)
+
+    def _fail_item(self, item: Item, error: BaseException) -> None:
+        if isinstance(error, LostChunkError):  # another worker does it now, and settles it
+            self._view.session.unsettled.pop(item.key, None)
+            self._let_go(item)
+        else:
+            self.fail(error)
+        self._end(item, 0.0)
+
+    def _end(self, item: Item, wait: float) -> None:
+        if item.on_end is not None:
+            item.on_end()
+        self._next_in_line(item, wait)
 
     def _let_go(self, item: Item) -> None:
         """Forget *item*, which makes room for another."""
         del self.held[item.key]
         self._changed.set()
-        self._tell_hunger()
 
     async def _take_up(self, item: Item) -> Outcome[Any]:  # Any: of any operation
         assert item.intent is not None

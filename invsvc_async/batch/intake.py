@@ -19,6 +19,7 @@ from invsvc_async.batch.identity import content_of, key_of, thing_of
 from invsvc_async.batch.items import Item, ItemView
 from invsvc_async.batch.lines import BadLine, as_write, read_lines
 from invsvc_async.errors import InvalidRequestError
+from invsvc_async.intents import new_tag
 from invsvc_async.writes import Write
 
 if TYPE_CHECKING:
@@ -241,13 +242,14 @@ class Intake:
         return None
 
     def _item(self, asked: _Asked) -> Item:
-        write = asked.write.tagged() if self._tag else asked.write
-        request, tag = write._request, write._tag  # noqa: SLF001 - one package
+        write, request = asked.write, asked.write._request  # noqa: SLF001 - one package
+        if self._tag and write._tag is None and request.operation.finder == "created_webhook":  # noqa: SLF001 - one package
+            write._tag = new_tag()  # noqa: SLF001 - one package
         item = Item(
             key=asked.key,
             content=asked.content,
             run=self._run,
-            thing=thing_of(request, asked.team, tag),
+            thing=thing_of(request, asked.team, write._tag),  # noqa: SLF001 - one package
             entries=self._store,
             on_secret=self._on_secret,
             write=write,

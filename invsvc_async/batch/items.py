@@ -9,6 +9,7 @@ import time
 from typing import TYPE_CHECKING, Any, Protocol
 
 import attrs
+import msgspec
 
 from invsvc_async.batch.entries import Entry, State
 from invsvc_async.batch.pack import pack
@@ -61,8 +62,7 @@ class Lease(Protocol):
         ...
 
 
-@attrs.define(eq=False, kw_only=True)
-class Item:
+class Item(msgspec.Struct, eq=False, kw_only=True):
     """
     One write: ``write`` where it is fresh, ``intent`` where the journal had it.
 
@@ -80,6 +80,7 @@ class Item:
     fed: bool = True  # the input of this run held it
     stored: bool = False
     result: Result | None = None
+    storing: Future[None] | None = None  # done once that is stored
     slots: Slots | None = None
     in_slot: bool = False
     sender_gone: bool = True  # whoever may have sent it before is provably dead
@@ -159,26 +160,31 @@ class Item:
         if self.stored:
             self.entries.shelve(self._entry(State.SENDING if sent else State.TO_DO, intent))
 
-    async def settled(self, intent: Intent, outcome: Outcome[Any]) -> None:
-        """Hand the secret over, then store what became of it; of what is applied, no body is kept."""
+    async def settled(self, outcome: Outcome[Any]) -> None:
+        """
+        Hand the secret over, then have what became of it stored; of what is applied, no body is kept.
+
+        ``storing`` tells when it is: nothing of the run that made it need be kept until then.
+        """
         value = outcome.value
         if self.on_secret is not None and getattr(value, "secret", None) is not None:
             handed = self.on_secret(self.key, value)
-            if inspect.isawaitable(handed):
+            if handed is not None and inspect.isawaitable(handed):
                 await handed
         applied = outcome.verdict is Verdict.APPLIED
+        intent = outcome.started_as if applied else outcome.intent
         untagged = applied and intent.operation == "webhooks.create" and intent.tag is None
         record = record_of(outcome)
         entry = self._entry(
             State.DONE,
             intent,
             keep=not applied,
-            verdict=str(outcome.verdict),
+            verdict=outcome.verdict.value,
             outcome=encoded(record),
             claim=record.thing if untagged else None,
             done_at=time.time_ns() // 1_000_000,
         )
-        await self.entries.put(entry)
+        self.storing = self.entries.put(entry)
         self.result = Result.of(entry, record, outcome)
 
     async def aclose(self) -> None:

@@ -79,14 +79,14 @@ class Outbox:
             else:
                 self._entries.take_out(intent.key)
 
-    async def settled(self, intent: Intent, outcome: Outcome[object]) -> None:
+    async def settled(self, outcome: Outcome[object]) -> None:
         """Take the write out, or keep it where its fate is unknown; too late to store that, it stays open."""
         if not self._opened:
             return
         if outcome.verdict is Verdict.UNKNOWN:
-            await self._entries.put(self._entry(intent))
+            await self._entries.put(self._entry(outcome.intent))
         else:
-            await self._entries.take_out(intent.key)
+            await self._entries.take_out(outcome.started_as.key)
 
     async def open_intents(self) -> AsyncIterator[Intent]:
         """Walk what a process before this one left, oldest first."""

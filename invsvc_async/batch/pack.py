@@ -21,15 +21,30 @@ from invsvc_async.reconcile.intent import Intent
 from invsvc_async.settings import ReconcilePolicy, Timeouts
 
 __all__ = ["Commons", "Packed", "pack", "unpack"]
-
 _encode = msgspec.json.Encoder(decimal_format="number").encode
 _COMMON = ("scope", "policy", "timeouts")
-# Every other field is an intent's own, with what stands for "as by default": taken from the class, so that a
-# field that is added to it is kept as well.
-_OWN: tuple[tuple[str, Any], ...] = tuple(  # Any: whatever a field holds
-    (each.name, getattr(each.default, "factory", lambda default=each.default: default)())
-    for each in attrs.fields(Intent)
-    if each.name not in {"key", "operation", *_COMMON}
+
+
+def _default(default: Any) -> Any:  # Any: whatever a field holds
+    factory = getattr(default, "factory", None)
+    return default if factory is None else msgspec.field(default_factory=factory)
+
+
+# Every other field is an intent's own, and left out where it is as by default: taken from the class, so that
+# a field that is added to it is kept as well.
+_Own = msgspec.defstruct(
+    "_Own",
+    [
+        ("operation", str),
+        ("credential", "str | None", None),
+        *(
+            (each.name, Any, _default(each.default))
+            for each in attrs.fields(Intent)
+            if each.name not in {"key", "operation", *_COMMON}
+        ),
+    ],
+    kw_only=True,
+    omit_defaults=True,
 )
 _KEPT = 1000  # common parts remembered; one for each policy, team and mode that is in use
 
@@ -119,14 +134,10 @@ def _common_text(intent: Intent) -> str:
 
 def pack(intent: Intent, commons: Commons) -> Packed:
     """Give the short form of *intent*; what is as by default is left out."""
-    parts: dict[str, Any] = {"operation": intent.operation}  # Any: JSON, or attrs classes, encoded as objects
-    if intent.scope.credential is not None:
-        parts["credential"] = intent.scope.credential
-    for name, default in _OWN:
-        value = getattr(intent, name)
-        if value is not default and value != default:
-            parts[name] = value
-    return Packed(common=commons.number_of(intent), text=_encode(parts).decode())
+    own = {**vars(intent), "credential": intent.scope.credential}
+    for name in ("key", *_COMMON):
+        del own[name]
+    return Packed(common=commons.number_of(intent), text=_encode(_Own(**own)).decode())
 
 
 def _strictly(plain: dict[str, Any]) -> Intent:  # Any: parsed JSON

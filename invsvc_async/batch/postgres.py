@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from invsvc_async.batch.entries import Entry, Mark, State
+from invsvc_async.batch.entries import Mark, State, entry_of
 from invsvc_async.batch.handing import Chunks
 from invsvc_async.batch.ownership import OwnedEntries
 from invsvc_async.batch.results import Summary
@@ -17,10 +17,11 @@ from invsvc_async.reconcile.evidence import Verdict
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from invsvc_async.batch.entries import Entry
+
 __all__ = ["PostgresBatch"]
 
 _ALL = "seq, key, content, state, run, operation, verdict, common, intent, outcome, claim, done_at"
-_NAMES = _ALL.split(", ")
 _HAND_OUT = """
 INSERT INTO entries (key, chunk, thing, content, state, run, operation, common, intent)
 SELECT * FROM unnest($1::text[], $2::bigint[], $3::text[], $4::bytea[], $5::smallint[], $6::int[],
@@ -182,4 +183,4 @@ class PostgresBatch(OwnedEntries):
             for row in await self.fetch("SELECT number, text FROM commons"):
                 self.commons.load(row["number"], row["text"])
                 self._stored_commons.add(row["number"])
-        return [Entry(**{name: row[name] for name in _NAMES}) for row in rows]
+        return [entry_of(row) for row in rows]

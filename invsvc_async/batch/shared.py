@@ -150,7 +150,7 @@ class SharedRun(Run):
     async def _take(self, engine: Engine, group: asyncio.TaskGroup) -> None:
         """Take chunks up, one after the other, as the engine runs out of what it could send."""
         while True:
-            await engine.hungry.wait()
+            await engine.hunger()
             self._given.clear()
             work = await self._next()
             if work is not None:

@@ -8,11 +8,10 @@ import os
 import sqlite3
 from functools import cache
 from itertools import chain
-from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from invsvc_async.batch.entries import Entry
+from invsvc_async.batch.entries import entry_of
 from invsvc_async.batch.owner import Owner
 from invsvc_async.batch.pack import Commons
 from invsvc_async.batch.words import in_words
@@ -22,6 +21,8 @@ from invsvc_async.errors import JournalError
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Sequence
+
+    from invsvc_async.batch.entries import Entry
 
 __all__ = ["SCHEMA", "SqliteEntries"]
 
@@ -47,10 +48,12 @@ _COLUMNS = (
 )  # fmt: skip
 _ALL = f"seq, {', '.join(_COLUMNS)}"
 _CHANGES = ", ".join(f"{name} = excluded.{name}" for name in _COLUMNS if name != "key")
+# sqlite3 asks of each value that is not of these very types (of None, too) how it is to be stored, at length.
+_NULLS = 6  # columns at the end that may be NULL, which is given as an empty text
+_MARKS = ", ".join(["?"] * (len(_COLUMNS) - _NULLS) + ["nullif(?, '')"] * _NULLS)
 _UPSERT = f"INSERT INTO entries ({', '.join(_COLUMNS)}) VALUES "  # noqa: S608 - our own text
 _CONFLICT = f" ON CONFLICT (key) DO UPDATE SET {_CHANGES}"
 _PATIENCE = 2.0  # s for which a lock of another program is waited for
-_row = attrgetter(*_COLUMNS)
 _MOST_ROWS = 256  # in one statement
 _STEP = 16  # statements are of so many rows, or twice as many, …: few enough to stay prepared
 
@@ -103,7 +106,7 @@ class SqliteEntries:
 
     def put(self, entry: Entry) -> asyncio.Future[None]:
         """Store *entry* in place of an earlier one of its key; the future is done once it is on the disk."""
-        return self._open_writer.store(entry.key, _row(entry))
+        return self._open_writer.store(entry.key, _row_of(entry))
 
     def shelve(self, entry: Entry) -> None:
         """Store *entry* without waiting and without fail: closed, it stays as it was."""
@@ -217,6 +220,14 @@ class SqliteEntries:
         connection.executemany("INSERT INTO commons VALUES (?, ?)", fresh)
 
 
+def _row_of(entry: Entry) -> tuple[str | int | bytearray, ...]:
+    return (
+        entry.key, bytearray(entry.content), int(entry.state), entry.run, entry.operation,
+        entry.verdict or "", entry.common or "", entry.intent or "", entry.outcome or "",
+        entry.claim or "", entry.done_at or "",
+    )  # fmt: skip
+
+
 def _commons_in(connection: sqlite3.Connection) -> int:
     found: int = connection.execute("SELECT coalesce(max(number), 0) FROM commons").fetchone()[0]
     return found
@@ -231,8 +242,7 @@ def _upsert(connection: sqlite3.Connection, rows: list[tuple[Any, ...]]) -> None
 
 @cache
 def _statement(rows: int) -> str:
-    marks = f"({', '.join('?' * len(_COLUMNS))})"
-    return _UPSERT + ", ".join([marks] * rows) + _CONFLICT
+    return _UPSERT + ", ".join([f"({_MARKS})"] * rows) + _CONFLICT
 
 
 def _next_run(connection: sqlite3.Connection) -> int:
@@ -251,4 +261,4 @@ def entries(connection: sqlite3.Connection, where: str, values: Sequence[object]
     """Select entries; *where* is this package's own text."""
     found = connection.execute(f"SELECT {_ALL} FROM entries WHERE {where}", values)  # noqa: S608 - our own text
     names = ("seq", *_COLUMNS)
-    return [Entry(**dict(zip(names, row, strict=True))) for row in found]
+    return [entry_of(dict(zip(names, row, strict=True))) for row in found]

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import attrs
+import msgspec
 
 from invsvc_async.batch.words import in_words
 from invsvc_async.errors import JournalError
@@ -39,8 +39,7 @@ def transaction(connection: sqlite3.Connection) -> Generator[None]:
     connection.execute("COMMIT")
 
 
-@attrs.define(eq=False)
-class _Job:
+class _Job(msgspec.Struct, eq=False):
     """One thing asked for: *act* runs in the transaction, *row* is stored with the others of its group."""
 
     done: asyncio.Future[Any]  # Any: what *act* gives

@@ -50,7 +50,7 @@ class Sent:
     end: SentEnd | None = None
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, slots=False)  # with a dict it is copied, with changes, in a tenth of the time
 class Intent:
     """
     What is to be written, as plain data.

@@ -4,37 +4,52 @@ Tell how an intent must be stored at a moment, so that another process can settl
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
 from invsvc_async.reconcile.evidence import Reading
-from invsvc_async.reconcile.intent import Sent, SentEnd
+from invsvc_async.reconcile.intent import Intent, Sent, SentEnd
 from invsvc_async.reconcile.known import kind_of
 
 if TYPE_CHECKING:
     from invsvc_async.reconcile.evidence import Attempt, Bounds, Send
-    from invsvc_async.reconcile.intent import Intent
     from invsvc_async.reconcile.known import Known
 
 
-def stored(known: Known, *, send: Send | None = None, at: float = 0.0) -> Intent:
+def stored(
+    known: Known, *, livemode: bool | None = None, send: Send | None = None, at: float = 0.0
+) -> Intent:
     """
     Give the intent, as it was when this process took it up, the sends, baseline and clock bounds since.
 
-    *send*, about to begin at *at* (local s), is counted in: it is stored before its first byte.
+    *livemode* is the data mode that answers have shown; *send*, about to begin at *at* (local s), is counted
+    in: it is stored before its first byte.
     """
-    intent, bounds = known.intent, known.bounds
+    intent, scope = known.intent, known.intent.scope
+    if livemode is not None and scope.livemode is None:
+        scope = attrs.evolve(scope, livemode=livemode)
+    if send is not None and not known.history and intent.baseline is None:  # nothing has been learnt yet
+        return _but(intent, scope=scope, sent=(*intent.sent, _about_to(send, at, intent.bounds)))
+    bounds = known.bounds
     sent = [_sent(attempt, bounds) for attempt in known.attempts]
     if send is not None:
         sent.append(_about_to(send, at, bounds))
-    return attrs.evolve(
+    return _but(
         intent,
+        scope=scope,
         baseline=known.baseline,
         bounds=bounds,
         sent=(*intent.sent, *sent),
         strangers=_strangers(known, send),
     )
+
+
+def _but(intent: Intent, **changes: Any) -> Intent:  # Any: as the fields
+    """Do what ``attrs.evolve`` does, for a class without converters and validators."""
+    revised: Intent = object.__new__(Intent)
+    vars(revised).update(vars(intent), **changes)
+    return revised
 
 
 def _strangers(known: Known, send: Send | None) -> tuple[str, ...]:

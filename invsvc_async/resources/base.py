@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-import attrs
+from msgspec.structs import replace
 
 from invsvc_async import checks, convert, reads
 from invsvc_async.models.common import Model
@@ -87,7 +87,7 @@ class Resource:
         cursor = query.pop(names.cursor, None) if names.cursor else None
         page = query.pop(names.page, None) if names.page else None
         start = Position(cursor=cursor, page=None if page is None else int(page))
-        return Pages(self._view, attrs.evolve(request, query=query), model, prefetch, start)
+        return Pages(self._view, replace(request, query=query), model, prefetch, start)
 
     def _write(
         self,

@@ -8,7 +8,7 @@ import sqlite3
 import tempfile
 from pathlib import Path
 
-import attrs
+import msgspec
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -207,7 +207,7 @@ async def test_group_that_fails_in_part(tmp_path):
     entries = SqliteBatch(tmp_path / "run.db")
     await entries.open()
     try:
-        bad = attrs.evolve(entry("bad", State.TO_DO), content=None)
+        bad = msgspec.structs.replace(entry("bad", State.TO_DO), key=None)
         asked = [entries.put(each) for each in (entry("a", State.TO_DO), bad, entry("b", State.TO_DO))]
         ends = await asyncio.gather(*asked, return_exceptions=True)
         found = await entries.not_done(0, 10)

@@ -141,7 +141,6 @@ def _never_left(intent: Intent) -> Outcome:
     return Outcome(
         verdict=Verdict.NOT_APPLIED,
         message="cancelled before a byte left",
-        intent=intent,
         evidence=Evidence(basis="never sent"),
         started_as=intent,
     )

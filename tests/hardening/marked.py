@@ -24,12 +24,11 @@ from invsvc_async.client import Client
 from invsvc_async.credentials import Credential, TokenProvider
 from invsvc_async.events import Receipt, Receiver, SharedHeader
 from invsvc_async.events.judge import Trust
-from invsvc_async.exchange import Exchange
 from invsvc_async.models import Webhook
-from invsvc_async.session import AttemptReport, DecisionReport, Request, View
+from invsvc_async.resources.base import Resource
+from invsvc_async.session import AttemptReport, DecisionReport, View
 from invsvc_async.simulator.auth import Keyring
 from invsvc_async.simulator.state import State
-from invsvc_async.wire import Envelope
 from tests.hardening.marks import Marks
 
 if TYPE_CHECKING:
@@ -40,9 +39,15 @@ if TYPE_CHECKING:
     _Seen: TypeAlias = tuple[Any, str, _See]
 
 SHOWN = (
-    AttemptReport, Client, Credential, DecisionReport, Envelope, Exchange, Intent, InvsvcError, Outcome, Page,
-    Receipt, Receiver, Request, SharedHeader, Trust, View, Webhook,
+    AttemptReport, Client, Credential, DecisionReport, Intent, InvsvcError, Outcome, Page, Receipt, Receiver,
+    SharedHeader, Trust, View, Webhook,
 )  # fmt: skip
+MAKERS = (  # of what has no __init__ that could be watched
+    (View, "_record"),  # an Exchange
+    (Resource, "_request"),
+    ("invsvc_async.wire", "read_success"),  # an Envelope
+    ("invsvc_async.reconcile.revise", "_but"),  # an Intent
+)
 PAGES = ("docs", "examples")  # what their blocks print is their readers' own
 
 
@@ -60,6 +65,12 @@ def _shown(marks: Marks) -> Iterator[_Seen]:
     """Name where things are made that can be shown, where programs speak, and where databases are told."""
     for cls in SHOWN:
         yield cls, "__init__", lambda given, _made: marks.things.append(given[0])
+    for owner, name in MAKERS:
+        yield (
+            import_module(owner) if isinstance(owner, str) else owner,
+            name,
+            lambda _, made: marks.things.append(made),
+        )
     yield pytest.CaptureFixture, "readouterr", lambda _given, made: marks.say("output", *made)
     yield subprocess.Popen, "communicate", lambda _given, made: marks.say("output", *made)
     yield asyncio.subprocess.Process, "communicate", lambda _given, made: marks.say("output", *made)

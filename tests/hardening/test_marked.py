@@ -11,12 +11,15 @@ import sys
 
 import pytest
 
-from invsvc_async import ApiKey, Client, Intent, InvsvcError, Outcome, Verdict
+from invsvc_async import ApiKey, Client, Intent, InvsvcError, Outcome, Verdict, wire
 from invsvc_async.batch import Batch
 from invsvc_async.events import Receiver, SharedHeader
 from invsvc_async.models import Webhook
-from invsvc_async.reconcile.evidence import Evidence
+from invsvc_async.operations import BY_NAME, Shape
+from invsvc_async.reconcile.evidence import Evidence, Reading
 from invsvc_async.reconcile.intent import Scope
+from invsvc_async.reconcile.known import Known
+from invsvc_async.reconcile.revise import stored
 from invsvc_async.simulator import Simulator
 from tests.hardening.marked import marking
 
@@ -29,10 +32,9 @@ def intent_of(name):
 
 
 def outcome_of(**facts):
-    intent = intent_of("wh_1")
     facts = {"value": None, "message": "m", **facts}
     return Outcome(
-        verdict=Verdict.APPLIED, intent=intent, evidence=Evidence(basis="b"), started_as=intent, **facts
+        verdict=Verdict.APPLIED, evidence=Evidence(basis="b"), started_as=intent_of("wh_1"), **facts
     )
 
 
@@ -58,6 +60,16 @@ def in_an_attribute_of_an_error(_marks, _folder):
 
 def in_an_intent(_marks, _folder):
     intent_of(TOKEN)
+
+
+def in_an_intent_that_is_revised(_marks, _folder):
+    before = Reading(started=0.0, ended=1.0, status=200, seen={"description": TOKEN})
+    stored(Known(BY_NAME["webhooks.delete"], intent_of("wh_1"), (before,)))
+
+
+def in_an_answer(_marks, _folder):
+    body = json.dumps({"success": True, "data": {}, "message": TOKEN}).encode()
+    wire.read_success(body, status=200, headers={}, shape=Shape.STANDARD, operation="webhooks.get")
 
 
 def in_an_outcome(_marks, _folder):
@@ -109,8 +121,8 @@ def in_a_span(_marks, _folder):
 
 PLACES = [
     half_of_it, in_a_file_of_a_journal, in_a_pickle, in_a_report, in_a_repr, in_a_span, in_a_table_of_columns,
-    in_an_attribute_of_an_error, in_an_error, in_an_intent, in_an_outcome, in_the_cause_of_an_error,
-    in_the_value_of_an_outcome, logged, logged_with_its_error, on_the_output_of_a_program,
+    in_an_answer, in_an_attribute_of_an_error, in_an_error, in_an_intent, in_an_intent_that_is_revised,
+    in_an_outcome, in_the_cause_of_an_error, in_the_value_of_an_outcome, logged, logged_with_its_error, on_the_output_of_a_program,
 ]  # fmt: skip
 
 
