@@ -26,6 +26,7 @@ import attrs
 from invsvc_async import ApiKey, Client, InvsvcError, Timeouts
 from invsvc_async.batch import Batch
 from tests.hardening.leaks import resident
+from tests.hardening.queueing import queueing
 from tests.hardening.served import served
 
 if TYPE_CHECKING:
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 
     from invsvc_async.models import Webhook
     from invsvc_async.writes import Write
-    from tests.hardening.served import Served
 
     Kind = Callable[[int, int | None], AbstractAsyncContextManager["Work"]]
 
@@ -215,7 +215,7 @@ class Work:
 async def reads(places: int, fixed: int | None) -> AsyncIterator[Work]:
     """Read from a service of *places*, *fixed* at a time or as many as the client finds."""
     at_once: int | Literal["adaptive"] = "adaptive" if fixed is None else fixed + max(1, fixed // 9)
-    async with _queueing(places) as service, _client(service, at_once) as client:
+    async with queueing(places, WORK) as url, _client(url, at_once) as client:
         work = Work(client)
 
         async def read() -> None:
@@ -235,7 +235,7 @@ async def reads(places: int, fixed: int | None) -> AsyncIterator[Work]:
 async def writes(places: int, fixed: int | None) -> AsyncIterator[Work]:
     """Write by a batch to a service of *places*, *fixed* at a time at most or as many as the batch finds."""
     with tempfile.TemporaryDirectory() as folder:
-        async with _queueing(places) as service, _client(service, IN_FLIGHT) as client:
+        async with queueing(places, WORK) as url, _client(url, IN_FLIGHT) as client:
             work, most = Work(client), fixed or 4 * places
 
             async def source() -> AsyncIterator[Write[Webhook]]:
@@ -266,12 +266,8 @@ def _forget(key: str, hook: Webhook) -> None:
     """Keep no secret."""
 
 
-def _queueing(places: int) -> AbstractAsyncContextManager[Served]:
-    return served("--latency", str(WORK), "--at-once", str(places))
-
-
-def _client(service: Served, at_once: int | Literal["adaptive"]) -> Client:
-    return Client(service.base_url, ApiKey(service.api_key), timeout=PATIENT, max_concurrency=at_once)
+def _client(url: str, at_once: int | Literal["adaptive"]) -> Client:
+    return Client(url, ApiKey("eyJhbGciOiJIUzI1NiJ9.eyJ0IjoxfQ.x"), timeout=PATIENT, max_concurrency=at_once)
 
 
 async def adaptive(*, quick: bool) -> list[str]:
