@@ -43,6 +43,7 @@ ONCE = (
     "tests/unit/test_convert_properties.py",
     "tests/unit/test_limits.py",
 )
+BETWEEN = ("tests/faults", "tests/batch/test_ends.py")  # on a Python neither the oldest nor the newest
 EXTRAS = ("cli", "otel", "parquet", "postgres", "uvloop")  # those that users install
 NOBODY_TO_ASK = 75  # how tests.hardening.audit ends then
 FLOOR = 95  # % of branches of the package that the tests run
@@ -70,7 +71,10 @@ if index := os.environ.get("PIP_INDEX_URL"):
 
 @nox.session(python=PYTHONS)
 def tests(session: nox.Session) -> None:
-    """Run the tests: all on nox's own Python, with a floor of coverage; on others what they can change."""
+    """
+    Run the tests: all on nox's own Python, with a floor of coverage; on the oldest and the newest what they
+    can change, and on those between what aiohttp and asyncio may do differently there.
+    """
     session.install(".[dev]")
     if Path("/dev/shm").is_dir():  # noqa: S108 - journals flush at every step: on a disk, the tests would mostly wait for it
         session.env["TMPDIR"] = "/dev/shm"  # noqa: S108 - the same
@@ -83,9 +87,12 @@ def tests(session: nox.Session) -> None:
         session.run(*pytest, *cover, *(f"--ignore={path}" for path in (*UNTRACED, "tests/types")))
         session.run(*pytest, *UNTRACED)
         session.run(*pytest, "tests/faults/test_write_matrix.py", env={"INVSVC_TEST_LOOP": "uvloop"})
-    else:
+    elif session.python in {PYTHONS[0], PYTHONS[-1]}:
         session.log(f"left to Python {OWN}, for no interpreter changes them: {', '.join(ONCE)}")
         session.run(*pytest, *(f"--ignore={path}" for path in ONCE))
+    else:
+        session.log("neither the oldest nor the newest: what depends on how aiohttp and asyncio do their work")
+        session.run(*pytest, *BETWEEN)
 
 
 @nox.session
