@@ -91,7 +91,9 @@ def tests(session: nox.Session) -> None:
         session.log(f"left to Python {OWN}, for no interpreter changes them: {', '.join(ONCE)}")
         session.run(*pytest, *(f"--ignore={path}" for path in ONCE))
     else:
-        session.log("neither the oldest nor the newest: what depends on how aiohttp and asyncio do their work")
+        session.log(
+            "neither the oldest nor the newest: what depends on how aiohttp and asyncio do their work"
+        )
         session.run(*pytest, *BETWEEN)
 
 

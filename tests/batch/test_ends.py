@@ -17,7 +17,7 @@ from invsvc_async import (
 )
 from invsvc_async.batch import Batch
 from invsvc_async.batch.engine import Engine
-from invsvc_async.batch.entries import LostChunkError
+from invsvc_async.batch.entries import LostChunkError, State
 from invsvc_async.batch.items import Item
 from tests.batch.conftest import HOOK, client_of
 from tests.batch.database import database
@@ -127,6 +127,74 @@ async def test_run_that_fails_is_over_before_its_error_is_seen(service, client, 
         again = await all_of(batch, creates(client, 3))
     assert sorted(came) == ["row-1", "row-2"]
     assert [result.key for result in again] == ["row-0"]
+
+
+async def test_stop_waits_for_what_is_being_stored(service, client, tmp_path, monkeypatch):
+    """What has ended when a run is stopped is stored as done, though no time was given, and counts as done."""
+    async with Batch.open(tmp_path / "run.db", client) as batch:
+        put, ended = batch.entries.put, asyncio.Event()
+
+        def slow(entry):
+            if entry.state is not State.DONE:
+                return put(entry)
+            ended.set()
+            return asyncio.ensure_future(later(entry))
+
+        async def later(entry):
+            await asyncio.sleep(0.05)
+            await put(entry)
+
+        monkeypatch.setattr(batch.entries, "put", slow)
+        waiting = asyncio.ensure_future(anext(batch.run(creates(client, 1))))
+        await ended.wait()
+        await batch.stop(0)
+        assert (await waiting).applied
+        assert (await batch.summary()).verdicts == {Verdict.APPLIED: 1}
+
+
+async def test_stop_waits_for_no_journal_that_hangs(service, client, tmp_path, monkeypatch):
+    """A run whose journal answers no more ends in bounded time; what it did is settled by the next, not sent again."""
+    monkeypatch.setattr("invsvc_async.batch.engine._TO_STORE", 0.05)
+    async with Batch.open(tmp_path / "run.db", client) as batch:
+        put, ended = batch.entries.put, asyncio.Event()
+
+        def hanging(entry):
+            if entry.state is not State.DONE:
+                return put(entry)
+            ended.set()
+            return asyncio.get_running_loop().create_future()
+
+        with monkeypatch.context() as patch:
+            patch.setattr(batch.entries, "put", hanging)
+            waiting = asyncio.ensure_future(anext(batch.run(creates(client, 1))))
+            await ended.wait()
+            async with asyncio.timeout(5):
+                await batch.stop(0)
+                with pytest.raises(StopAsyncIteration):
+                    await waiting
+        again = await all_of(batch, creates(client, 1))
+    assert [(result.verdict, result.reads) for result in again] == [(Verdict.APPLIED, 1)]
+    assert service.arrivals("webhooks.create") == 1
+
+
+async def test_result_that_cannot_be_stored(service, client, tmp_path, monkeypatch):
+    """The run fails with the journal's error, and the intent of what it did is in the client's hands."""
+    async with Batch.open(tmp_path / "run.db", client) as batch:
+        put = batch.entries.put
+
+        def full(entry):
+            future = (
+                put(entry) if entry.state is not State.DONE else asyncio.get_running_loop().create_future()
+            )
+            if entry.state is State.DONE:
+                future.set_exception(JournalError("the disk is full"))
+            return future
+
+        monkeypatch.setattr(batch.entries, "put", full)
+        with pytest.raises(JournalError, match="full"):
+            await all_of(batch, creates(client, 1))
+        [intent] = client.unsettled
+        assert (await client.settle(intent)).applied
 
 
 async def test_stopped_run_makes_room_for_the_next(service, client, tmp_path):
