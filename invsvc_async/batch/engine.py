@@ -186,7 +186,7 @@ class Engine:
             await asyncio.wait(self._tasks)
         if self._storing:
             await asyncio.wait(self._storing, timeout=_TO_STORE)
-        self._storing.clear()  # a journal that hangs holds nobody up: the next run settles what it did not store
+        self._storing.clear()  # a journal that hangs holds nobody up: the next run settles what is not stored
         self._changed.set()
 
     async def _wait(self) -> None:
