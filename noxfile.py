@@ -108,11 +108,9 @@ def lint(session: nox.Session) -> None:
 
 @nox.session
 def types(session: nox.Session) -> None:
-    """Check the types with mypy and pyright."""
+    """Check the types with mypy and pyright, and what they tell users."""
     session.install(".[dev,types]")
-    session.run("mypy")
-    session.run("pyright")
-    session.run("python", "-m", "pytest", "-q", "tests/types")
+    session.run("python", "-m", "pytest", "-q", "-n", "2", "tests/types")  # each is a program of its own
 
 
 @nox.session

@@ -12,6 +12,7 @@ import pytest
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
+USES = ("uses.py", "names.py")
 
 pytestmark = pytest.mark.skipif(
     not (find_spec("mypy") or find_spec("pyright")), reason="nox -s types has the type checkers"
@@ -30,20 +31,26 @@ def checked(tool, *arguments, cwd):
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ["uses.py", "misuses.py", "names.py"])
-def test_mypy_strict(name, tmp_path):
-    """Under mypy's strict settings types are inferred as they are said to be, and misuses are refused."""
-    cache = ROOT / ".mypy_cache" / "users"  # settings of users, so no cache of ours would do
-    settings = ("--config-file=", "--strict", f"--cache-dir={cache}", "--follow-imports=silent")
-    ran = checked("mypy", *settings, HERE / name, cwd=tmp_path)
+@pytest.mark.parametrize("tool", ["mypy", "pyright"])
+def test_package(tool):
+    """The package is clean by the settings that its project file holds."""
+    ran = checked(tool, cwd=ROOT)
 
     assert ran.returncode == 0, ran.stdout + ran.stderr
 
 
-@pytest.mark.parametrize("name", ["uses.py", "names.py"])
-def test_pyright(name, tmp_path):
+def test_mypy_strict(tmp_path):
+    """Under mypy's strict settings types are inferred as they are said to be, and misuses are refused."""
+    cache = ROOT / ".mypy_cache" / "users"  # settings of users, so no cache of ours would do
+    settings = ("--config-file=", "--strict", f"--cache-dir={cache}", "--follow-imports=silent")
+    ran = checked("mypy", *settings, *(HERE / name for name in (*USES, "misuses.py")), cwd=tmp_path)
+
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+def test_pyright(tmp_path):
     """Pyright infers the same types, and takes every name at the top for an exported one."""
-    ran = checked("pyright", "--pythonpath", sys.executable, HERE / name, cwd=tmp_path)
+    ran = checked("pyright", "--pythonpath", sys.executable, *(HERE / name for name in USES), cwd=tmp_path)
 
     assert ran.returncode == 0, ran.stdout + ran.stderr
 
