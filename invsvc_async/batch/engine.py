@@ -46,7 +46,7 @@ class Engine:
     def __init__(self, view: View, *, concurrency: int, rate: float | None, same_mode: bool) -> None:
         self._view, self._same_mode = view, same_mode
         self._most = 8 * concurrency + 64
-        self._ahead = concurrency
+        self._ahead = max(1, concurrency // 2)
         self._clock = view.session.clock
         self._loop = asyncio.get_running_loop()
         self._slots = Slots(concurrency, rate, self._fill_soon)
@@ -74,8 +74,9 @@ class Engine:
     @property
     def _is_full(self) -> bool:
         """
-        Whether as much is held as may be, or enough is ready: more only makes collecting garbage slower (a
-        twentieth of a write's time).  What waits for the input must not keep it out.
+        Whether as much is held as may be, or enough is ready: more only makes collecting garbage slower.
+
+        What waits for the input must not keep it out.
         """
         return len(self._ready) >= self._ahead or len(self.held) - len(self._waiting) >= self._most
 
