@@ -5,6 +5,7 @@ Keep the secrets of new webhooks in a file of the caller's, for its owner alone;
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 from typing import TYPE_CHECKING, Any, Self
 
@@ -51,7 +52,7 @@ class SecretsFile:
             wire.dumps({"key": key, "id": webhook.id, "url": webhook.url, "secret": webhook.secret}) + b"\n"
         )
         try:
-            os.write(self._number, line)
+            _write_whole(self._number, line)
             self._next = self._next or asyncio.create_task(self._flush())
             await asyncio.shield(self._next)
         except OSError as error:
@@ -61,3 +62,8 @@ class SecretsFile:
         async with self._flushing:
             self._next = None  # what is written from here on waits for the one after
             await asyncio.to_thread(os.fsync, self._number)
+
+
+def _write_whole(number: int, line: bytes) -> None:
+    if os.write(number, line) < len(line):  # the last bytes of the disk
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -50,7 +50,7 @@ def _print(outcome: Outcome[Any]) -> None:
     if outcome.error is not None and outcome.verdict is not Verdict.APPLIED:
         out.print(str(outcome.error), markup=False)
     if outcome.secret_lost:
-        out.print("[yellow]its secret was in the lost answer and cannot be had again[/]")
+        out.print("[yellow]its secret is lost: it was shown once, and cannot be had again[/]")
     if outcome.value is not None:
         from invsvc_async.cli.values import show
 

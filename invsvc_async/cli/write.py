@@ -7,6 +7,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import attrs
 import typer
 
 from invsvc_async.cli.loop import until_done
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from invsvc_async.batch.secrets import SecretsFile
     from invsvc_async.client import Client
+    from invsvc_async.errors import JournalError
     from invsvc_async.outcome import Outcome
     from invsvc_async.writes import Write
 
@@ -47,7 +49,8 @@ def command(
     """
     Send one write: `invsvc write webhooks.create url=https://me.example/in events=invoice.created`.
 
-    Prints the verdict and the story.  Exits with 0 if it was applied, 3 if that cannot be told, else 1.
+    Prints the verdict and the story.  Exits with 0 if it was applied, 3 if that cannot be told, else 1; also
+    with 1 if a webhook's secret could not be kept.
 
     If its fate is open, or you interrupt it, its intent is kept in a file for `invsvc settle`.
     """
@@ -55,8 +58,10 @@ def command(
 
     if (what is None) == (file is None):
         raise typer.BadParameter("give the operation and its arguments, or --file")
-    outcome = until_done(_send(what, words or [], file, profile, team, secrets_to))
+    outcome, lost = until_done(_send(what, words or [], file, profile, team, secrets_to))
     tell(outcome, as_json=json_, story=story)
+    if lost is not None:
+        raise lost
     raise typer.Exit(code_of(outcome))
 
 
@@ -67,9 +72,11 @@ async def _send(
     profile: str | None,
     team: str | None,
     secrets_to: Path,
-) -> Outcome[Any]:
+) -> tuple[Outcome[Any], JournalError | None]:
+    """Send it; gives the error, too, if its secret could not be kept."""
     from invsvc_async.cli.outcomes import in_doubt, keep_open
     from invsvc_async.cli.output import note
+    from invsvc_async.errors import JournalError
 
     async with client_of(profile, team, on_decision=in_doubt()) as client:
         write = _from_file(client, file) if file is not None else _from_words(client, what or "", words)
@@ -77,9 +84,12 @@ async def _send(
             async with _secrets_file(write, secrets_to) as secrets:
                 outcome = await write.outcome()
                 if secrets is not None and getattr(outcome.value, "secret", None) is not None:
-                    await secrets.take(outcome.intent.key, outcome.value)
+                    try:
+                        await secrets.take(outcome.intent.key, outcome.value)
+                    except JournalError as error:
+                        return attrs.evolve(outcome, secret_lost=True), error
                     note(f"its secret, which is returned once, is in {secrets_to}, for you alone")
-                return outcome
+                return outcome, None
         except asyncio.CancelledError:
             if not client.unsettled:
                 note("interrupted; nothing is left open")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import errno
 import io
 import json
+import os
 import re
 import signal
 import stat
@@ -211,6 +213,28 @@ def test_secrets_that_cannot_be_kept(invsvc, served):
     assert served.ask("/_simulator/arrivals?operation=webhooks.create") == before
 
 
+@pytest.mark.parametrize("room", [10, 0])  # bytes: what a disk takes before it is full, or not even that
+def test_secret_on_a_full_disk(invsvc, monkeypatch, room):
+    """The verdict is told all the same, and that the secret is lost; the exit code is that of a failure."""
+    write = os.write
+
+    def full(number, content):
+        if b'"secret"' not in content:
+            return write(number, content)
+        if not room:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write(number, content[:room])
+
+    monkeypatch.setattr(os, "write", full)
+
+    ran = invsvc("write", "webhooks.create", "url=https://w.example/7", "events=invoice.created")
+
+    assert ran.code == 1
+    assert "APPLIED" in ran.out
+    assert "its secret is lost" in ran.out
+    assert "invsvc-secrets.jsonl: secrets cannot be kept (No space left on device)" in ran.err
+
+
 def test_file_without_a_secret(invsvc, served, here):
     """A create that is refused adds nothing to the file, and leaves it there: another command may be using it."""
     served.script("webhooks.create", "422")
@@ -287,7 +311,7 @@ def test_secret_that_was_lost(invsvc, served):
     )
 
     assert ran.code == 0
-    assert "its secret was in the lost answer" in ran.out
+    assert "its secret is lost" in ran.out
 
 
 def test_write_whose_fate_is_open(invsvc, served, here):
