@@ -23,7 +23,6 @@ from invsvc_async.settling import check_scope, request_of
 if TYPE_CHECKING:
     from invsvc_async.batch.items import Item
     from invsvc_async.batch.results import Result
-    from invsvc_async.outcome import Outcome
     from invsvc_async.reconcile.evidence import History
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.session import View
@@ -238,7 +237,9 @@ class Engine:
     async def _run(self, item: Item) -> None:
         try:
             write = item.write
-            outcome = await (self._take_up(item) if write is None else write.outcome())
+            driver = self._taken_up(item) if write is None else write._new_driver()  # noqa: SLF001 - one package
+            await driver.drive()
+            outcome = driver.outcome()
             wait = 0.0
             if outcome.verdict is Verdict.UNKNOWN:
                 wait = (outcome.evidence.window_until or 0.0) - self._clock.now()
@@ -286,16 +287,15 @@ class Engine:
         del self.held[item.key]
         self._changed.set()
 
-    async def _take_up(self, item: Item) -> Outcome[Any]:  # Any: of any operation
+    def _taken_up(self, item: Item) -> Driver[Any]:  # Any: of any operation
         assert item.intent is not None
         check_scope(self._view, item.intent, same_mode=self._same_mode)
-        intent, history = self._taken_up(item.intent, in_doubt=item.in_doubt, sender_gone=item.sender_gone)
+        intent, history = self._begun(item.intent, in_doubt=item.in_doubt, sender_gone=item.sender_gone)
         request, view = request_of(intent), view_for(item, self._view)
         result = result_of(request.operation)
-        driver: Driver[Any] = Driver(view, request, intent, result, reader=item.reader, history=history)
-        return await driver.run()
+        return Driver(view, request, intent, result, reader=item.reader, history=history)
 
-    def _taken_up(self, intent: Intent, *, in_doubt: bool, sender_gone: bool) -> tuple[Intent, History]:
+    def _begun(self, intent: Intent, *, in_doubt: bool, sender_gone: bool) -> tuple[Intent, History]:
         """Settle first what may have been sent; begin anew with what provably was not."""
         now = self._clock.now()
         if in_doubt:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import attrs
+import msgspec
 
 from invsvc_async.batch.entries import State
 from invsvc_async.batch.identity import content_of, key_of, thing_of
@@ -117,8 +118,7 @@ async def _async_chunks(writes: AsyncIterable[Write[Any]], at_once: int) -> Asyn
             _hand_on(queue.get_nowait())
 
 
-@attrs.define(eq=False)
-class _Asked:
+class _Asked(msgspec.Struct, eq=False):
     """One write of the input, its key being looked for."""
 
     write: Write[Any]

@@ -266,7 +266,10 @@ async def test_tasks_that_begin_at_once(service, client, tmp_path):
     asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)
 
     class Lost:
-        async def outcome(self):
+        def _new_driver(self):
+            return self
+
+        async def drive(self):
             raise LostChunkError("another worker has it")
 
     engine = Engine(client._view, concurrency=1, rate=None, same_mode=False)
