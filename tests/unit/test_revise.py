@@ -32,6 +32,30 @@ def test_before_the_first_send():
     assert known.sent == (Sent(earliest=1000.25, latest=pytest.approx(1000.751), attempt_timeout=9.0),)
 
 
+@pytest.mark.parametrize("bounds", [None, Bounds(low=1000.0, high=1000.5)])
+@pytest.mark.parametrize("strangers", [(), ("wh_2", "wh_3")])
+def test_first_send_of_what_has_no_baseline(bounds, strangers):
+    """It is told without looking at what was learnt, and as if that had been looked at."""
+    intent = attrs.evolve(INTENT, bounds=bounds, strangers=strangers, sent=(Sent(attempt_timeout=1.0),))
+    shown = attrs.evolve(intent, baseline=HOOK)
+    told, general = (
+        stored(Known(UPDATE, each, ()), livemode=True, send=Send(attempt_timeout=9.0), at=0.75)
+        for each in (intent, shown)
+    )
+    assert told == attrs.evolve(general, baseline=None)
+    assert (len(told.sent), told.scope.livemode) == (2, True)
+
+
+def test_intent_that_is_revised_leaves_the_one_before():
+    """The intent that was stored before is another, unchanged, and of the same parts."""
+    before = attrs.asdict(INTENT)
+    revised = stored(Known(UPDATE, INTENT, (READ,)), send=Send(attempt_timeout=9.0), at=0.75)
+    assert attrs.asdict(INTENT) == before
+    assert (revised.body, revised.policy, revised.key) == (INTENT.body, INTENT.policy, INTENT.key)
+    with pytest.raises(attrs.exceptions.FrozenInstanceError):
+        revised.key = "other"
+
+
 def test_without_bounds_no_time_is_claimed():
     """Where the service's clock is not known, neither is the time of the send."""
     known = stored(Known(UPDATE, INTENT, ()), send=Send(attempt_timeout=9.0), at=0.75)

@@ -1,0 +1,57 @@
+"""What a journal keeps of an outcome: little of a plain one, the story of any other."""
+
+from __future__ import annotations
+
+import pytest
+
+from invsvc_async import Outcome, Verdict
+from invsvc_async.batch.results import Record, decoded, encoded, record_of
+from invsvc_async.models import Webhook
+from invsvc_async.reconcile.evidence import Attempt, End, Evidence, Reading
+from invsvc_async.reconcile.intent import Intent, Scope
+
+INTENT = Intent(key="k", operation="webhooks.delete", path={"id": "wh_1"}, scope=Scope(base_url="b"))
+ANSWERED = Attempt(started=1.0, ended=1.5, end=End.ANSWERED, status=200, readable=True, own_envelope=True)
+LOST = Attempt(started=0.0, ended=0.5, end=End.LOST)
+READ = Reading(started=0.6, ended=0.7, status=200, own_envelope=True, seen={"id": "wh_1"})
+
+
+def outcome(history, basis="answered", **facts):
+    return Outcome(
+        **{"verdict": Verdict.APPLIED, "message": "m", "value": Webhook(id="wh_1"), "attempts": 1, **facts},
+        evidence=Evidence(basis=basis),
+        history=history,
+        started_as=INTENT,
+    )
+
+
+@pytest.mark.parametrize(
+    ("found", "record"),
+    [
+        (outcome((ANSWERED,)), Record(basis="answered", thing="wh_1", took=0.5)),
+        (
+            outcome((LOST, READ, ANSWERED), attempts=2, resends=1),
+            Record(basis="answered", thing="wh_1", took=1.5, tries=2, again=1, reads=1),
+        ),
+        (
+            outcome((LOST, READ), basis="state", secret_lost=True),
+            Record(why="m", basis="state", thing="wh_1", took=0.7, reads=1, lost=True),
+        ),
+    ],
+    ids=["plain", "sent again", "found"],
+)
+def test_record_there_and_back(found, record):
+    """Its numbers are those of the history, and it comes back from its text as it was."""
+    made = record_of(found)
+
+    assert made == record
+    assert decoded(encoded(made)) == record
+
+
+def test_record_of_a_refusal():
+    """It keeps the story."""
+    made = record_of(outcome((ANSWERED,), verdict=Verdict.REFUSED, value=None))
+
+    assert (made.why, made.thing, made.tries) == ("m", None, 1)
+    assert made.story is not None
+    assert "webhooks.delete" in made.story
