@@ -61,9 +61,7 @@ _UNRESERVED = re.compile(
 ).fullmatch  # what quoting leaves as it is, and most ids are made of
 
 
-class Request(
-    msgspec.Struct, frozen=True, kw_only=True, eq=False, weakref=True
-):  # made for each call: quickly
+class Request(msgspec.Struct, frozen=True, kw_only=True, eq=False, weakref=True):  # made for every call
     """What is asked of the service: an operation with its values, before any header."""
 
     operation: Operation
