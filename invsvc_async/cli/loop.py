@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-__all__ = ["until_done"]
+__all__ = ["GARBAGE", "until_done"]
 
 T = TypeVar("T")
 
-_GARBAGE = (10_000, 20, 20)  # a batch has tens of thousands of objects under way, and next to no cycles
+GARBAGE = (10_000, 20, 20)  # a batch has tens of thousands of objects under way, and next to no cycles
 
 
 def until_done(command: Coroutine[Any, Any, T]) -> T:
     """Run *command* on a loop of its own to its end; Ctrl-C cancels it, as under ``asyncio.run``."""
     before = gc.get_threshold()
-    gc.set_threshold(*_GARBAGE)
+    gc.set_threshold(*GARBAGE)
     try:
         with asyncio.Runner(loop_factory=_quickest()) as runner:
             return runner.run(command)
