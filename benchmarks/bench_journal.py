@@ -2,7 +2,7 @@
 Measure what durability costs: items a second with and without a journal, and a million writes in one run.
 
 Rates are of the last four fifths of a run: a batch begins with few at once, and finds out how many it can.
-With and without, the process collects garbage as seldom as `invsvc batch` has it, and as the how-to page says.
+With a journal and without, the process collects garbage as seldom as the command line has it.
 
     python -m benchmarks.bench_journal ratio      200 at once against a 20 ms service, interleaved, on SQLite
     python -m benchmarks.bench_journal million    1,000,000 writes to a service that answers at once
