@@ -53,6 +53,12 @@ __all__ = ["Client"]
 
 LOOPBACK = re.compile(r"localhost|127(\.\d{1,3}){3}|::1")
 _VERSION = re.compile(r"/v\d+$")
+_SETTINGS: dict[str, type] = {  # by the names of a view
+    "timeouts": Timeouts,
+    "reads": ReadRetries,
+    "reconcile": ReconcilePolicy,
+    "names": ParameterNames,
+}
 _OURS_TO_SET = (
     "authorization",
     "content-type",
@@ -69,11 +75,14 @@ class Client:
     The service, as one application sees it: one credential, one pool of connections, one loop.
 
     Make one for each application and share it: it is safe under thousands of tasks.  ``async with`` it, or
-    call :meth:`aclose`. Times are in seconds.  ``max_response_bytes`` bounds a body as received and as
-    unfolded.  ``session`` is the application's own ``aiohttp.ClientSession``: used, never
-    closed.  ``journal`` names a file that stores each write before its first byte.  The hooks get metadata
-    only: ``on_attempt`` of each request, ``on_decision`` of each decision about a write, ``on_unsettled`` the
-    intent of each write whose fate is open.
+    call :meth:`aclose`. Times are in seconds.  ``max_concurrency`` bounds the requests in flight;
+    ``"adaptive"`` finds the bound by watching the service.  ``max_response_bytes`` bounds a body as received
+    and as unfolded.  ``headers`` and ``user_agent`` go with each request.  ``session`` is the application's
+    own ``aiohttp.ClientSession``: used, never closed; ``ssl`` and ``trust_env`` (proxies of the environment)
+    are for the client's own.  ``allow_insecure_http`` admits plain HTTP to another machine.  ``journal``
+    names a file that stores each write before its first byte.  The hooks get metadata only: ``on_attempt`` of
+    each request, ``on_decision`` of each decision about a write, ``on_unsettled`` the intent of each write
+    whose fate is open.  ``clock`` is for tests.
 
     Raises:
         ConfigurationError: Something given cannot work, in words.
@@ -131,13 +140,8 @@ class Client:
             on_unsettled=on_unsettled,
             journal=_journal(journal),
         )
-        self._view = View(
-            session=shared,
-            timeouts=timeout,
-            reads=reads,
-            reconcile=reconcile,
-            names=names,
-            team=_checked_team(team),
+        self._view = _checked(
+            View(session=shared, timeouts=timeout, reads=reads, reconcile=reconcile, names=names, team=team)
         )
 
     @classmethod
@@ -154,22 +158,27 @@ class Client:
 
         Reads ``INVSVC_BASE_URL``; one of ``INVSVC_API_KEY``, ``INVSVC_OAUTH_TOKEN`` and
         ``INVSVC_PERSON_TOKEN``; ``INVSVC_TEAM``; ``INVSVC_PROFILE`` (or *profile*) names a table
-        ``[profiles.NAME]`` of ``invsvc.toml`` in this directory, with ``base_url``, ``team`` and a table
-        ``names`` of parameter names.  The environment goes before the file; *settings* go before both.
+        ``[profiles.NAME]`` of ``invsvc.toml`` in this directory (``INVSVC_CONFIG`` names another file), with
+        ``base_url``, ``team``, ``allow_insecure_http`` and the tables ``names`` and ``reconcile``; without a
+        name, the file's ``default_profile`` is taken.  The environment goes before the file; *settings* go
+        before both.
 
         Raises:
             ConfigurationError: Something is missing or contradictory; it says what to set.
 
         """
-        from invsvc_async.profiles import from_environment
+        from invsvc_async.profiles import FILE, from_environment
 
-        found: dict[str, Any] = from_environment(os.environ, profile)  # Any: as above
-        found["credential"] = settings.get("credential") or credential_from(
-            api_key=os.environ.get("INVSVC_API_KEY"),
-            oauth_token=os.environ.get("INVSVC_OAUTH_TOKEN"),
-            person_token=os.environ.get("INVSVC_PERSON_TOKEN"),
-        )
-        return cls(**{**found, **settings})
+        found: dict[str, Any] = {**from_environment(os.environ, profile), **settings}  # Any: as above
+        if "base_url" not in found:
+            raise ConfigurationError(f"set INVSVC_BASE_URL, or base_url in a profile of {FILE}")
+        if found.get("credential") is None:
+            found["credential"] = credential_from(
+                api_key=os.environ.get("INVSVC_API_KEY"),
+                oauth_token=os.environ.get("INVSVC_OAUTH_TOKEN"),
+                person_token=os.environ.get("INVSVC_PERSON_TOKEN"),
+            )
+        return cls(**found)
 
     def __repr__(self) -> str:
         view = self._view
@@ -186,13 +195,18 @@ class Client:
         names: ParameterNames | Unset = UNSET,
         team: str | None | Unset = UNSET,
     ) -> Self:
-        """Give a cheap view on the same pool with other options; closing it closes the pool."""
+        """
+        Give a cheap view on the same pool with other options; closing it closes the pool.
+
+        Raises:
+            ConfigurationError: An option is not of its kind.
+
+        """
         asked = {"timeouts": timeout, "reads": reads, "reconcile": reconcile, "names": names, "team": team}
         changed: dict[str, Any] = {  # Any: each has the type of its argument
             name: value for name, value in asked.items() if value is not UNSET
         }
-        _checked_team(changed.get("team"))
-        return self.of(attrs.evolve(self._view, **changed))
+        return self.of(_checked(attrs.evolve(self._view, **changed)))
 
     def for_team(self, team: str) -> Self:
         """
@@ -462,16 +476,24 @@ def _checked_url(text: object, *, allow_insecure_http: bool) -> str:
     return f"{parts.scheme}://{place}{f':{port}' if port else ''}{path}"
 
 
-def _checked_team(team: object) -> str | None:
+def _checked(view: View) -> View:
+    for name, kind in _SETTINGS.items():
+        given: object = getattr(view, name)
+        if not isinstance(given, kind):
+            called = "timeout" if kind is Timeouts else name
+            raise ConfigurationError(f"{called} must be {kind.__name__}(…), not {type(given).__name__}")
+    team: object = view.team
     if team is not None and (not isinstance(team, str) or not team or not team.isprintable()):
         raise ConfigurationError("team must be a team's id, as text")
-    return team
+    return view
 
 
 def _headers(extra: Mapping[str, str] | None, user_agent: str | None) -> dict[str, str]:
     ours = user_agent or f"invsvc-async/{__version__} {BUILT_ON}"
     headers = {"Accept": "application/json", "User-Agent": ours, **(extra or {})}
     for name, value in headers.items():
+        if not isinstance(name, str) or not isinstance(value, str):
+            raise ConfigurationError("headers and user_agent: names and values must be text")
         if name.lower() in _OURS_TO_SET:
             raise ConfigurationError(f"headers: {name} is set by the client itself")
         if not value.isprintable():

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from invsvc_async.errors import ConfigurationError
-from invsvc_async.settings import ParameterNames
+from invsvc_async.settings import ParameterNames, ReconcilePolicy
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,7 +30,7 @@ def from_environment(
     Gather what ``Client`` takes, the environment before the file.
 
     Raises:
-        ConfigurationError: There is no base URL, no such profile, or the file holds what it must not.
+        ConfigurationError: There is no such profile, or the file holds what it must not.
 
     """
     found = _from_file(environment, profile or environment.get("INVSVC_PROFILE"))
@@ -38,8 +38,6 @@ def from_environment(
         found["base_url"] = environment["INVSVC_BASE_URL"]
     if environment.get("INVSVC_TEAM"):
         found["team"] = environment["INVSVC_TEAM"]
-    if "base_url" not in found:
-        raise ConfigurationError(f"set INVSVC_BASE_URL, or base_url in a profile of {FILE}")
     return found
 
 
@@ -66,8 +64,6 @@ def _from_file(environment: Mapping[str, str], profile: str | None) -> dict[str,
 
 def _checked(found: dict[str, Any], place: str) -> dict[str, Any]:
     """Take what a profile may hold, in words where it holds anything else: a token among others."""
-    from invsvc_async.settings import ReconcilePolicy
-
     if strange := [key for key in found if key not in _KEYS]:
         raise ConfigurationError(
             f"{place}: {', '.join(strange)} cannot stand there; it takes {', '.join(_KEYS)} "

@@ -33,10 +33,21 @@ def _not_negative(_settings: object, field: attrs.Attribute[float], value: objec
 
 def _count(least: int) -> Callable[[object, attrs.Attribute[int], object], None]:
     def check(_settings: object, field: attrs.Attribute[int], value: object) -> None:
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise ConfigurationError(f"{field.name} must be a whole number, {least} or above, not {value!r}")
+        check_count(field.name, value, least=least)
 
     return check
+
+
+def check_count(name: str, value: object, *, least: int) -> None:
+    """
+    Check a setting that counts.
+
+    Raises:
+        ConfigurationError: It is no whole number, or below *least*.
+
+    """
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ConfigurationError(f"{name} must be a whole number, {least} or above, not {value!r}")
 
 
 def _resend(_settings: object, _field: object, value: object) -> None:

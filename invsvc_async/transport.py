@@ -1,8 +1,8 @@
 """
 Send one request for each call and tell how it ended; never send it twice, elsewhere, or past its deadline.
 
-The only importer of aiohttp's client.  Whether bytes can have left is told by the gate alone: the class of an
-exception proves nothing.
+With ``gate`` and ``answers``, the only room that speaks to aiohttp's client.  Whether bytes can have left is
+told by the gate alone: the class of an exception proves nothing.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from invsvc_async.exchange import Exchange
 from invsvc_async.gate import Gate, RefusedError
 from invsvc_async.limits import Knee, Limiter
 from invsvc_async.reconcile.ends import End
+from invsvc_async.settings import check_count
 
 if TYPE_CHECKING:
     import ssl as tls
@@ -53,7 +54,8 @@ class Transport:
     ``max_response_bytes`` counts a body as received and as unfolded.
 
     Raises:
-        ConfigurationError: ``ssl`` or ``trust_env`` is given beside a session, which has its own.
+        ConfigurationError: A number is none, or too small; or ``ssl`` or ``trust_env`` is given beside a
+            session, which has its own.
 
     """
 
@@ -67,6 +69,9 @@ class Transport:
         max_response_bytes: int = MAX_RESPONSE_BYTES,
         clock: Clock | None = None,
     ) -> None:
+        check_count("max_response_bytes", max_response_bytes, least=1)
+        if max_concurrency != "adaptive":
+            check_count("max_concurrency", max_concurrency, least=1)
         if session is not None and (ssl is not None or trust_env):
             raise ConfigurationError("`ssl` and `trust_env` are your own session's: set them there.")
         self._knee = Knee() if max_concurrency == "adaptive" else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from invsvc_async import Client, ConfigurationError, ParameterNames, ReconcilePolicy
+from invsvc_async import ApiKey, Client, ConfigurationError, ParameterNames, ReconcilePolicy
 from invsvc_async.profiles import from_environment
 
 FILE = """
@@ -74,7 +74,7 @@ def test_file_elsewhere(here):
     assert from_environment({"INVSVC_CONFIG": "mine.toml"}, "staging") == STAGING
 
 
-def test_no_file(here):
+def test_no_file(here, monkeypatch):
     """Without a file the environment is enough, but not where a profile is asked for."""
     (here / "invsvc.toml").unlink()
 
@@ -83,8 +83,9 @@ def test_no_file(here):
     }
     with pytest.raises(ConfigurationError, match="'live' is asked for, and there is no file"):
         from_environment({}, "live")
+    monkeypatch.delenv("INVSVC_BASE_URL", raising=False)
     with pytest.raises(ConfigurationError, match="set INVSVC_BASE_URL"):
-        from_environment({}, None)
+        Client.from_env(credential=ApiKey("key"))
 
 
 @pytest.mark.parametrize(
@@ -116,6 +117,16 @@ async def test_client_from_the_environment(monkeypatch):
     monkeypatch.setenv("INVSVC_API_KEY", "a-key")
     async with Client.from_env(profile="staging", max_concurrency=7) as client:
         assert repr(client) == "Client('http://staging.example/v2', ApiKey(***), team='team_7')"
+
+
+async def test_settings_go_before_the_environment(here, monkeypatch):
+    """Where address and credential are given, neither environment nor file has to have them."""
+    (here / "invsvc.toml").unlink()
+    for name in ("BASE_URL", "API_KEY", "OAUTH_TOKEN", "PERSON_TOKEN", "TEAM", "PROFILE"):
+        monkeypatch.delenv(f"INVSVC_{name}", raising=False)
+
+    async with Client.from_env(base_url="https://own.example/v2", credential=ApiKey("key")) as client:
+        assert repr(client) == "Client('https://own.example/v2', ApiKey(***), team=None)"
 
 
 @pytest.mark.parametrize(

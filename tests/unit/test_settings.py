@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from invsvc_async import ConfigurationError, ParameterNames, ReadRetries, ReconcilePolicy, Timeouts
+from invsvc_async import (
+    ApiKey,
+    Client,
+    ConfigurationError,
+    ParameterNames,
+    ReadRetries,
+    ReconcilePolicy,
+    Timeouts,
+)
+
+BASE = "http://127.0.0.1:1/v2"
 
 
 @pytest.mark.parametrize(
@@ -37,3 +47,39 @@ def test_reader_of_journeys():
     """A callable, none and the usual name are readers of a journey."""
     for reader in (None, "journeys.get", print):
         assert ReconcilePolicy(journey_reader=reader).journey_reader is reader
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"timeout": 5}, r"timeout must be Timeouts\(…\), not int"),
+        ({"reads": 3}, r"reads must be ReadRetries\(…\), not int"),
+        ({"reconcile": None}, r"reconcile must be ReconcilePolicy\(…\), not NoneType"),
+        ({"names": {"limit": "n"}}, r"names must be ParameterNames\(…\), not dict"),
+        ({"team": 7}, "team must be a team's id"),
+    ],
+)
+async def test_client_with_an_option_of_another_kind(given, said):
+    """It is named when it is given, to a client or to a view, and not when something is sent."""
+    with pytest.raises(ConfigurationError, match=said):
+        Client(BASE, ApiKey("key"), **given)
+    async with Client(BASE, ApiKey("key")) as client:
+        with pytest.raises(ConfigurationError, match=said):
+            client.with_options(**given)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"max_concurrency": 0}, "max_concurrency must be a whole number, 1 or above, not 0"),
+        ({"max_concurrency": "fast"}, "max_concurrency must be a whole number, 1 or above, not 'fast'"),
+        ({"max_concurrency": True}, "max_concurrency must be a whole number"),
+        ({"max_response_bytes": 0}, "max_response_bytes must be a whole number, 1 or above"),
+        ({"headers": {"X-Ours": 5}}, "headers and user_agent: names and values must be text"),
+        ({"user_agent": 5}, "headers and user_agent: names and values must be text"),
+    ],
+)
+def test_client_that_could_not_work(given, said):
+    """What would fail, or wait for ever, at the first request is refused before there is one."""
+    with pytest.raises(ConfigurationError, match=said):
+        Client(BASE, ApiKey("key"), **given)
