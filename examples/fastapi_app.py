@@ -28,12 +28,13 @@ def client_of(request: Request) -> Client:
 Service = Annotated[Client, Depends(client_of)]
 
 
-async def get_journey(journey: str, client: Service) -> dict[str, Any]:
+async def get_journey(journey: str, client: Service, response: Response) -> dict[str, Any]:
     """Read; what the service refuses is passed on with its status."""
     try:
         found = await client.journeys.get(journey)
     except ServiceError as error:
-        return {"error": error.code, "status": error.status}
+        response.status_code = error.status
+        return {"error": error.code}
     return {"id": found.id, "name": found.name, "version": found.version}
 
 

@@ -197,8 +197,14 @@ class Batch:
         return await self.entries.summary()
 
     async def results(self, *, verdict: Verdict | str | None = None) -> AsyncIterator[Result]:
-        """Walk the results in the journal, of one *verdict* or of all, in the order of the input."""
-        after, wanted = 0, None if verdict is None else Verdict(verdict)
+        """
+        Walk the results in the journal, of one *verdict* or of all, in the order of the input.
+
+        Raises:
+            InvalidRequestError: There is no such verdict.
+
+        """
+        after, wanted = 0, None if verdict is None else _verdict(verdict)
         while page := await self.entries.done(wanted, after, _PAGE):
             for entry in page:
                 yield Result.of(entry)
@@ -263,10 +269,14 @@ def reopened(verdict: Verdict | str) -> Callable[[Entries], Awaitable[int]]:
         InvalidRequestError: There is no such verdict, or it is APPLIED, which is done.
 
     """
-    try:
-        wanted = Verdict(verdict)
-    except ValueError:
-        raise InvalidRequestError(f"verdict: one of {', '.join(Verdict)}, not {verdict!r}") from None
+    wanted = _verdict(verdict)
     if wanted is Verdict.APPLIED:
         raise InvalidRequestError("what is applied is done: writing it again would make a second effect")
     return lambda entries: entries.reopen(wanted, keep_sends=wanted not in _CERTAIN)
+
+
+def _verdict(named: Verdict | str) -> Verdict:
+    try:
+        return Verdict(named)
+    except ValueError:
+        raise InvalidRequestError(f"verdict: one of {', '.join(Verdict)}, not {named!r}") from None

@@ -99,12 +99,13 @@ def _timeline(report: Report) -> str:
     tallest = max(1, *(piece.verdicts.total() for piece in report.slices))
     step = (_WIDE - _LEFT) / len(report.slices)
     bars = "".join(_bar(piece, _LEFT + step * n, step, tallest) for n, piece in enumerate(report.slices))
-    most = max(1, *(piece.faults for piece in report.slices))
     faults = " ".join(
         f"{_LEFT + step * (n + 0.5):.1f},{_y(piece.faults / tallest):.1f}"
         for n, piece in enumerate(report.slices)
     )
-    line = f'<polyline points="{faults}" fill="none" stroke="#b3261e" stroke-width="1.5"/>' if most else ""
+    line = ""
+    if any(piece.faults for piece in report.slices):
+        line = f'<polyline points="{faults}" fill="none" stroke="#b3261e" stroke-width="1.5"/>'
     per = report.width / 1000
     marks = "".join(
         f'<text x="4" y="{_y(part) + 4:.0f}">{tallest * part / per:,.0f}/s</text>' for part in (0.5, 1.0)

@@ -108,6 +108,13 @@ async def test_key_that_is_given_twice(service, client, tmp_path):
                 await all_of(batch, writes)
 
 
+async def test_results_of_a_verdict_that_there_is_not(client, tmp_path):
+    """It is refused in words, as `retry` refuses it."""
+    async with Batch.open(tmp_path / "run.db", client) as batch:
+        with pytest.raises(InvalidRequestError, match=r"verdict: one of applied, .* not 'done'"):
+            _ = [each async for each in batch.results(verdict="done")]
+
+
 async def test_input_is_read_as_results_are_taken(service, client, tmp_path):
     """A consumer that stops taking results stops the reading of the input."""
     given = 0

@@ -112,6 +112,16 @@ async def test_page_needs_nothing_else(journal, tmp_path):
     assert "<key>" not in page
 
 
+async def test_page_shows_faults_only_where_there_were_any(journal, service, client, tmp_path):
+    """The line of faults stands over a timeline that has some, and over no other."""
+    assert "polyline" in page_of(await report(journal))
+
+    async with Batch.open(tmp_path / "sound.db", client) as batch:
+        async for _ in batch.run([client.webhooks.update(service.seed_webhook().id, description="sound")]):
+            pass
+    assert "polyline" not in page_of(await report(tmp_path / "sound.db"))
+
+
 @pytest.mark.skipif(CHROMIUM is None, reason="Debian's chromium is not installed")
 async def test_page_in_a_browser(journal, tmp_path):
     """A browser renders the counts, the timeline's bars and the unknown write."""

@@ -44,7 +44,7 @@ LOCAL = {
 }
 QUIET = re.compile(
     r"(simulator\.\w+|testing\.VirtualClock|events\.\w*Store|ApiKey|OAuthToken|PersonToken|TokenProvider)\."
-    r"|Batch\.(stop|summary|results|warn_once)$|batch\.Result\.of$|Client\.(of|with_options|for_team|aclose)$"
+    r"|Batch\.(stop|summary|warn_once)$|batch\.Result\.of$|Client\.(of|for_team|aclose)$"
     r"|Intent\.to_json$|Outcome\.(explain|to_json)$|Pages\.token_after$|Write\.(with_policy|tagged|send|throw|close)$"
     r"|events\.(InboxPolicy\.delay|Receiver\.(receive|receive_until|aiohttp_handler)|SharedHeader\.matches)$"
     r"|readers\.(get|reminder_operation)$|simulator\.routes$"

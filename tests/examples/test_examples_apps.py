@@ -57,6 +57,16 @@ async def test_fastapi_reads_and_writes(fastapi, service):
     assert service.arrivals("journeys.update") == 1
 
 
+async def test_fastapi_passes_a_refusal_on(fastapi, service):
+    """What the service says no to has the same status in the application's own answer."""
+    _, browser = fastapi
+
+    answer = await browser.get("/journeys/jrn_none")
+
+    assert answer.status_code == 404
+    assert answer.json() == {"error": "resource_not_found"}
+
+
 async def test_fastapi_receives_an_event_twice(fastapi):
     """The receiver stores an event, answers 200 and handles it once, however often it comes."""
     app, browser = fastapi
