@@ -51,10 +51,7 @@ TOLD_BY_PAGES = {f"invsvc_async.{name}" for name in ("errors", "models", "settin
 MADE_FOR_USERS = {f"invsvc_async.{name}" for name in ("Batch", "Pages", "Write")}
 nitpick_ignore = [("py:class", name) for name in ALIASES.split()] + [("py:exc", "says.")]  # a folded line
 nitpick_ignore_regex = [("py:.*", OUTSIDE), ("py:.*", INNER)]
-suppress_warnings = [
-    "ref.python",
-    "toc.empty_glob",
-]  # `Entry` is a class of two rooms; figures may be missing
+suppress_warnings = ["ref.python", "toc.empty_glob"]  # `Entry` is of two rooms; figures may be missing
 
 smartquotes = False  # what can be typed stands as it is typed
 

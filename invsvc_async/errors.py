@@ -226,9 +226,8 @@ class WriteError(InvsvcError):
 
     hint: ClassVar[str] = ""
 
-    def __init__(
-        self, message: str, *, outcome: Outcome[Any]
-    ) -> None:  # Any: errors do not carry the type of the value
+    # Any: errors do not carry the type of the value
+    def __init__(self, message: str, *, outcome: Outcome[Any]) -> None:
         self.outcome = outcome
         super().__init__(f"{message}. {self.hint}")
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from invsvc_async.bodies import is_object
 from invsvc_async.checks import wire_name
 from invsvc_async.errors import FieldError
+from invsvc_async.forms import METADATA
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -37,11 +38,10 @@ def filters_of(operation: Operation, query: Mapping[str, str], names: ParameterN
         make = _MADE.get(parameter.name)
         if value is not None and make is not None:
             filters.append((f"{parameter.name}={value}", make(value)))
-    prefix = "metadata."
     filters += [
-        (f"{name}={value}", _metadata(name.removeprefix(prefix), value))
+        (f"{name}={value}", _metadata(name.removeprefix(METADATA), value))
         for name, value in query.items()
-        if name.startswith(prefix)
+        if name.startswith(METADATA)
     ]
     return tuple(filters)
 

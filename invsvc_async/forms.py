@@ -78,9 +78,8 @@ def _text(parameter: Parameter, value: Any, problems: Problems) -> str:
         problems.append(f"{parameter.name}: is {kind_of(value)}, not text")
         return ""
     text = str(to_wire(value, parameter.name, problems))
-    least = parameter.minimum or (
-        1 if parameter.where == "query" else 0
-    )  # an empty filter would filter nothing
+    # An empty filter would filter nothing.
+    least = parameter.minimum or (1 if parameter.where == "query" else 0)
     if parameter.choices and text not in parameter.choices:
         problems.append(f"{parameter.name}: {quoted(text)} is none of {', '.join(parameter.choices)}")
     elif len(text) < least:
@@ -214,7 +213,9 @@ def texts_of(name: str, values: object, problems: Problems) -> dict[str, str]:
         ):
             texts[key] = str(to_wire(value, f"{name}.{key}", problems))
         else:
-            problems.append(f"{name}.{key}: is {kind_of(value)}, not text, a number or a boolean")
+            problems.append(
+                f"{name}.{key}: is {kind_of(value)}, not text, a whole number, a Decimal or a boolean"
+            )
     return texts
 
 

@@ -117,17 +117,15 @@ class _Plain:
         return state
 
 
-def result_of(
-    operation: Operation,
-) -> Result[Any]:  # Any: the table names the model, the resource's method types it
+# Any, here and below: the table names the model, the resource's method types it.
+def result_of(operation: Operation) -> Result[Any]:
     """Find how the value of *operation* is made."""
-    return _result(
-        operation.name, operation.result, operation.shape
-    )  # a row's hash is that of all its fields
+    # Not by the row itself: its hash is that of all its fields.
+    return _result(operation.name, operation.result, operation.shape)
 
 
 @cache
-def _result(name: str, result: str, shape: Shape) -> Result[Any]:  # Any: as above
+def _result(name: str, result: str, shape: Shape) -> Result[Any]:
     if name == "webhooks.delete":
         return _Deleted()
     if result == "object":

@@ -75,17 +75,13 @@ class Operation:
     result: str  # a class of invsvc_async.models, by name
     many: bool = False  # the payload is a list of them
     authority: str = ""
-    credentials: tuple[str, ...] = (
-        "api_key",
-        "oauth_token",
-        "person_token",
-    )  # kinds that the specification admits; () : none is sent
+    # Kinds that the specification admits; with none, no credential is sent.
+    credentials: tuple[str, ...] = ("api_key", "oauth_token", "person_token")
     connect: bool = True  # takes the query parameter `team`
     listed: bool = True  # in the specification's list of operations
     parameters: tuple[Parameter, ...] = ()
-    extra: tuple[
-        Literal["query", "body"], ...
-    ] = ()  # where the specification says that there is more, but not what
+    # Where the specification says that there is more, but not what.
+    extra: tuple[Literal["query", "body"], ...] = ()
     reserved: tuple[str, ...] = ()  # keys of the body that the service sets itself
     reader: str | None = None  # the operation whose answer settles this write
     finder: str | None = None  # the function of reconcile.find that judges that answer

@@ -52,13 +52,10 @@ T = TypeVar("T")
 UNSETTLED_KEPT = 10_000
 CLAIMS_KEPT = 50_000
 HEADERS_KEPT = 16
-_WRITE, _ANSWERED = (
-    Kind.WRITE,
-    End.ANSWERED,
-)  # on 3.11, to reach an enum's member through its class takes as long as a call
-_UNRESERVED = re.compile(
-    r"[A-Za-z0-9_-]+"
-).fullmatch  # what quoting leaves as it is, and most ids are made of
+# On 3.11, to reach an enum's member through its class takes as long as a call.
+_WRITE, _ANSWERED = Kind.WRITE, End.ANSWERED
+# What quoting leaves as it is, and most ids are made of.
+_UNRESERVED = re.compile(r"[A-Za-z0-9_-]+").fullmatch
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True, eq=False, weakref=True):  # made for every call
@@ -130,9 +127,7 @@ class Session:
     journal: Journal | None = None
     server_clock: ServerClock = attrs.field(factory=ServerClock)
     unsettled: OrderedDict[str, Intent] = attrs.field(factory=OrderedDict)
-    claims: OrderedDict[str, str] = attrs.field(
-        factory=OrderedDict
-    )  # webhook id -> key of the intent that made it
+    claims: OrderedDict[str, str] = attrs.field(factory=OrderedDict)  # webhook id: key of its intent
     turns: Turns = attrs.field(factory=Turns)
     listings: Listings = attrs.field(factory=Listings)
     livemode: bool | None = None  # as answers showed it

@@ -51,22 +51,8 @@ R = TypeVar("R")
 
 _OPENED: Final = ByteStream._opened  # noqa: SLF001 - a room of the same house
 _UNSETTLED: Final = "unsettled"  # the verdict of a write that was cancelled in flight
-_BUCKETS: Final = (
-    0.005,
-    0.01,
-    0.025,
-    0.05,
-    0.075,
-    0.1,
-    0.25,
-    0.5,
-    0.75,
-    1,
-    2.5,
-    5,
-    7.5,
-    10,
-)  # s, of the conventions
+# s, of the conventions
+_BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)
 
 
 def instrument(

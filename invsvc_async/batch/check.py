@@ -63,10 +63,8 @@ def good_writes(path: Path, client: Client) -> Iterator[Write[Any]]:  # Any: of 
 
 def _judged(path: Path, client: Client) -> Iterator[Line | BadLine]:
     """Give each line, or what is wrong with it: among its own faults, a key that an earlier line has."""
-    with (
-        Path(path).open("rb") as file,
-        closing(sqlite3.connect("")) as keys,
-    ):  # a file of its own, gone afterwards
+    # The keys are in a file of their own, gone afterwards.
+    with Path(path).open("rb") as file, closing(sqlite3.connect("")) as keys:
         keys.execute("CREATE TABLE seen (key TEXT PRIMARY KEY, line INTEGER) WITHOUT ROWID")
         for line in read_lines(file):
             if isinstance(line, BadLine):

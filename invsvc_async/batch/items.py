@@ -17,7 +17,7 @@ from invsvc_async.batch.results import Result, encoded, record_of
 from invsvc_async.reconcile.decide import JOURNEY_READER
 from invsvc_async.reconcile.evidence import Verdict
 from invsvc_async.session import View
-from invsvc_async.wire import _retry_after
+from invsvc_async.wire import retry_after
 
 if TYPE_CHECKING:
     from asyncio import Future
@@ -141,7 +141,7 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
         """Tell the places how a request went."""
         if self.slots is not None:
             limited = exchange.status == 429 and exchange.answer_headers is not None
-            self.slots.learn(exchange, _retry_after(exchange.answer_headers or {}) if limited else None)
+            self.slots.learn(exchange, retry_after(exchange.answer_headers or {}) if limited else None)
 
     # --- the journal of its driver
 
@@ -191,7 +191,7 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
         """Stay: the entries are the batch's."""
 
     def open_intents(self) -> AsyncIterator[Intent]:
-        """Give none: a batch takes its entries up itself."""
+        """Never asked for: a batch takes its entries up itself."""
         raise NotImplementedError
 
     def _entry(

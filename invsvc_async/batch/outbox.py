@@ -32,8 +32,7 @@ class Outbox:
     The journal of ``Client(journal="outbox.db")``: one SQLite file, one process at a time.
 
     A write whose verdict is known is taken out, so the file holds what is open and no more.  It holds bodies
-    in plain, for
-    they are sent again: mode 0600.
+    in plain, for they are sent again: mode 0600.
     """
 
     def __init__(self, path: str | Path) -> None:

@@ -5,6 +5,7 @@ Sum a batch's journal up for people, in constant memory; never show a body, and 
 from __future__ import annotations
 
 from collections import Counter
+from math import ceil, log10
 from typing import TYPE_CHECKING
 
 import attrs
@@ -119,8 +120,6 @@ def _count(report: Report, result: Result) -> None:
 
 
 def _step(seconds: float) -> int:
-    from math import ceil, log10
-
     return ceil(log10(max(seconds, 0.0001)) * _STEPS)
 
 

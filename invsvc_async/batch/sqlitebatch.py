@@ -94,9 +94,8 @@ def _summary(connection: sqlite3.Connection) -> Summary:
             verdicts[Verdict(verdict)] = count
         else:
             states[state] = states.get(state, 0) + count
-    lost = connection.execute("SELECT count(*) FROM entries WHERE outcome LIKE '%\"lost\":true%'").fetchone()[
-        0
-    ]
+    text = "SELECT count(*) FROM entries WHERE outcome LIKE '%\"lost\":true%'"
+    (lost,) = connection.execute(text).fetchone()
     return Summary(
         to_do=states.get(State.TO_DO, 0),
         sending=states.get(State.SENDING, 0),

@@ -9,7 +9,7 @@ costs milliseconds, however much is in it.
 from __future__ import annotations
 
 import asyncio
-import sqlite3  # noqa: TC003 - typer reads the types
+import sqlite3  # noqa: TC003 - msgspec reads the types of _Job
 import threading
 from contextlib import contextmanager, suppress
 from queue import SimpleQueue

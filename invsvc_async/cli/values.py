@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from invsvc_async.bodies import is_object
 from invsvc_async.cli.output import table
 from invsvc_async.errors import FieldError
 from invsvc_async.export.sinks import text_of
 from invsvc_async.models.common import Model, wire_names
-from invsvc_async.simulator.records import is_object
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -31,7 +31,6 @@ class Answer:
 
     status: int | None
     items: list[dict[str, Any]] = attrs.field(factory=list[dict[str, Any]])  # Any: JSON, as all below
-    data: Any = None
     next: str | None = None
     own: bool = True  # the service's own envelope
     error: str = ""
@@ -85,11 +84,10 @@ class Asker:
         except InvsvcError as error:
             return Answer(status=None, own=False, error=str(error), seconds=clock.now() - begun)
         self.seconds.append(clock.now() - begun)
-        data = envelope.data
-        items = _objects(data)
-        return Answer(status=200, items=items, data=data, next=envelope.next, seconds=self.seconds[-1])
+        items = _objects(envelope.data)
+        return Answer(status=200, items=items, next=envelope.next, seconds=self.seconds[-1])
 
 
-def _objects(data: Any) -> list[dict[str, Any]]:  # Any: JSON as it came
-    data = data.get("data") if is_object(data) else data  # a listing within the payload
-    return [dict(each) for each in data if is_object(each)] if isinstance(data, list) else []
+def _objects(payload: Any) -> list[dict[str, Any]]:  # Any: JSON as it came
+    listed = payload.get("data") if is_object(payload) else payload  # a listing within the payload
+    return [dict(each) for each in listed if is_object(each)] if isinstance(listed, list) else []

@@ -34,9 +34,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Receiver"]
 
-EventHandler: TypeAlias = (
-    "Callable[[Any], Awaitable[object]]"  # Any: a handler may name the family it expects
-)
+# Any: a handler may name the family it expects
+EventHandler: TypeAlias = "Callable[[Any], Awaitable[object]]"
 H = TypeVar("H", bound=EventHandler)
 
 _log: Final = logging.getLogger("invsvc_async.events")

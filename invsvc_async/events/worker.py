@@ -110,9 +110,7 @@ class Worker:
         """Take no more, let running handlers end within *grace* seconds, then cancel and give theirs back."""
         self._stopping = True
         self._stir.set()
-        if (
-            self._loop is not None
-        ):  # let it end by itself: events that it is just taking would wait out their lease
+        if self._loop is not None:  # it ends by itself: what it is just taking would wait out its lease
             await ended({self._loop}, grace)
         await ended(self._running, grace)
 

@@ -77,9 +77,6 @@ class Source(Protocol):
 
 
 Place: TypeAlias = "Source | tuple[Place, str | int]"
-ModelClass: TypeAlias = type[
-    Any
-]  # of a Model: mypy takes type[Model] for unhashable, so no cache would have it
 
 
 @attrs.define

@@ -57,9 +57,8 @@ class ServerClock:
     the old ones are out of date, and each write learns its own.
     """
 
-    _buckets: deque[tuple[float, float, float]] = attrs.field(
-        factory=deque
-    )  # (begun, highest low, lowest high)
+    # Each: begun, highest low, lowest high.
+    _buckets: deque[tuple[float, float, float]] = attrs.field(factory=deque)
 
     def learn(self, stamp: int, started: float, ended: float) -> None:
         """Take in an answer's *stamp* (server ms) with the local times of its send and receipt."""

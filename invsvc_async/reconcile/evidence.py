@@ -32,7 +32,7 @@ Wire: TypeAlias = Any  # JSON as Python values: its shape is the service's, not 
 
 @attrs.frozen(kw_only=True)
 class ErrorFacts:
-    """What an error answer, or a failure, said: enough to rebuild the exception without its body."""
+    """What an error answer, or a failure, said, without its body."""
 
     kind: str  # the exception class's name
     message: str
@@ -137,9 +137,8 @@ class CannotTell:
 
 
 Finding: TypeAlias = Applied[Any] | Holds[Any] | Absent | Superseded | CannotTell  # Any: wire data
-Reader: TypeAlias = (
-    "Callable[[Client, Intent], Awaitable[Any]]"  # Any: a Finding (for journeys, a Journey too)
-)
+# Any: a Finding (for journeys, a Journey too)
+Reader: TypeAlias = "Callable[[Client, Intent], Awaitable[Any]]"
 
 Basis: TypeAlias = Literal[
     "answered", "tag", "match", "equal", "last_updated", "baseline", "absence", "gone", "reader",
@@ -153,9 +152,7 @@ class Evidence:
 
     basis: Basis
     read_at: float | None = None  # start of the read that showed it, local s
-    window_until: float | None = (
-        None  # until when the write could still have landed, local s; None: no window
-    )
+    window_until: float | None = None  # when the write could land at the latest, local s; None: no window
     candidates: tuple[Wire, ...] = ()
     duplicates: tuple[Wire, ...] | None = ()  # None: not known
 

@@ -134,9 +134,7 @@ class Known:
         if sent.end and sent.end.latest is not None:
             ended_by = sent.end.latest
         over = over_by_wait
-        if (
-            self.bounds is not None and ended_by is not None
-        ):  # or by the service's clock, where that is sooner
+        if self.bounds is not None and ended_by is not None:  # or by the service's clock, if that is sooner
             over = min(over, ended_by + window + self.policy.clock_slack - self.bounds.low)
         if ended_by is None and self.bounds is not None:
             ended_by = resumed.at + running + self.bounds.high

@@ -118,6 +118,7 @@ class Invoices(Resource):
         ``packages`` can then be had with ``client.download(f"/invoices/download/package/{package.id}")``.
 
         Raises:
+            InvalidRequestError: Arguments break the specification; nothing was sent.
             NotFoundError: There is no such request in the selected team and mode.
             ServiceError, TransportError, DeadlineExceededError: As of any read.
 

@@ -77,6 +77,7 @@ class Journeys(Resource):
         Of a journey that is not a draft it may show the published snapshot.
 
         Raises:
+            InvalidRequestError: Arguments break the specification; nothing was sent.
             NotFoundError: There is none in the selected team and mode, or the deployment lacks this read.
             ServiceError, TransportError, DeadlineExceededError: As of any read.
 

@@ -30,6 +30,7 @@ class Payments(Resource):
         stored preference.
 
         Raises:
+            InvalidRequestError: Arguments break the specification; nothing was sent.
             NotFoundError: There is none in the selected team and mode.
             ServiceError, TransportError, DeadlineExceededError: As of any read.
 
@@ -56,6 +57,7 @@ class Payments(Resource):
         goes in *extra_query*.
 
         Raises:
+            InvalidRequestError: Arguments break the specification; nothing was sent.
             NotFoundError: There is none in the selected team and mode.
             ServiceError, TransportError, DeadlineExceededError: As of any read.
 

@@ -30,6 +30,7 @@ class Retentions(Resource):
         *retention_id* is its UUID.  ``.encoded`` is a file as received, ``.content`` its bytes.
 
         Raises:
+            InvalidRequestError: Arguments break the specification; nothing was sent.
             NotFoundError: There is no such retention in the selected team and mode.
             ServiceError, TransportError, DeadlineExceededError: As of any read.
 

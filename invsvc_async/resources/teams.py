@@ -95,6 +95,7 @@ class Teams(Resource):
         *extra_query*.  Live and test mode share one connection to the provider.
 
         Raises:
+            InvalidRequestError: Arguments break the specification; nothing was sent.
             ConfigurationError: The credential is not a person's token.
             ServiceError, TransportError, DeadlineExceededError: As of any read.
 
@@ -120,6 +121,7 @@ class Teams(Resource):
         Parameters whose names the specification does not show go in *extra_query*.
 
         Raises:
+            InvalidRequestError: Arguments break the specification; nothing was sent.
             ConfigurationError: The credential is not a person's token.
             ServiceError, TransportError, DeadlineExceededError: As of any read.
 

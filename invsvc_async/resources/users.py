@@ -30,6 +30,7 @@ class Users(Resource):
         Read one user, with the ids of the teams that they belong to.
 
         Raises:
+            InvalidRequestError: Arguments break the specification; nothing was sent.
             NotFoundError: There is none in the selected team and mode.
             ServiceError, TransportError, DeadlineExceededError: As of any read.
 

@@ -42,6 +42,7 @@ class Webhooks(Resource):
         ``.is_full`` says that the list holds as many as were asked for, so that more may be missing.
 
         Raises:
+            InvalidRequestError: Arguments break the specification; nothing was sent.
             ServiceError, TransportError, DeadlineExceededError: As of any read.
 
         Spec: Endpoints, Webhooks.
@@ -57,6 +58,7 @@ class Webhooks(Resource):
         Read one webhook; its ``secret`` is never shown again, so it is ``None``.
 
         Raises:
+            InvalidRequestError: Arguments break the specification; nothing was sent.
             NotFoundError: There is none in the selected team and mode.
             ServiceError, TransportError, DeadlineExceededError: As of any read.
 

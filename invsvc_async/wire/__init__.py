@@ -33,7 +33,7 @@ from invsvc_async.wire.exact import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["Envelope", "dumps", "loads", "read_error", "read_success", "utc"]
+__all__ = ["Envelope", "dumps", "loads", "read_error", "read_success", "retry_after", "utc"]
 
 
 class _List(msgspec.Struct):
@@ -74,10 +74,8 @@ _DECODE: Mapping[Shape, Callable[[bytes], Any]] = {
 }
 _NOTHING = Raw()
 _moment = datetime.fromtimestamp
-_LIST, _BARE = (
-    Shape.LIST,
-    Shape.BARE,
-)  # on 3.11, to reach an enum's member through its class takes as long as a call
+# On 3.11, to reach an enum's member through its class takes as long as a call.
+_LIST, _BARE = Shape.LIST, Shape.BARE
 _REQUEST_ID = istr("X-Request-Id")
 _SECONDS = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")  # whole by the standard; some services say parts of one
 _NOT_TOLD = {"raw", "content"}  # a body may hold a secret
@@ -282,7 +280,7 @@ def read_error(
         headers=headers,
         raw=content,
         operation=operation,
-        retry_after=_retry_after(headers),
+        retry_after=retry_after(headers),
         own_envelope=own and code is not None and message is not None,
     )
 
@@ -314,7 +312,7 @@ def _details(value: object) -> object:
     return tuple(value) if is_array(value) and all(isinstance(one, str) for one in value) else value
 
 
-def _retry_after(headers: Mapping[str, str]) -> float | None:
+def retry_after(headers: Mapping[str, str]) -> float | None:
     """Give the seconds to wait: as said, or against the answer's own ``Date``: no local clock comes in."""
     said = headers.get("Retry-After", "").strip()
     if _SECONDS.fullmatch(said):

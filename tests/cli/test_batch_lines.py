@@ -144,4 +144,5 @@ def test_values_of_odd_forms(client, operation):
     """Whatever JSON stands in an argument, the line is good or named: nothing else is raised."""
     for parameter in BY_NAME[operation].parameters:
         for value in ODD:
-            check_line(client, Line(1, operation, {parameter.name: value}))
+            found = check_line(client, Line(1, operation, {parameter.name: value}))
+            assert found is None or str(found).startswith(f"line 1: {operation}: ")

@@ -103,7 +103,7 @@ def _judged(service: Simulator, told: Path, kills: int) -> Survived:
         ) or verdict == Verdict.SUPERSEDED
     ]  # fmt: skip
     last = Counter(said[-1] for said in verdicts.values())
-    return Survived(kills=kills, writes=len(sent), verdicts=dict(last), wrong=wrong)
+    return Survived(kills=kills, writes=len({*sent, *verdicts}), verdicts=dict(last), wrong=wrong)
 
 
 async def batches(kills: int, folder: Path, *, seed_of: int = 7, items: int = BATCHED) -> Survived:

@@ -269,6 +269,7 @@ async def test_operation_in_another_team(recorder, call):
     async with Client(recorder.base_url, credential_for(call.operation)) as client:
         await call.make(client.for_team("team 2"))
 
+    assert recorder.arrived
     for _, target, _, _ in recorder.arrived:
         has_team = target.endswith(("?team=team+2", "&team=team+2"))
         assert has_team == BY_NAME[call.operation].connect

@@ -22,9 +22,8 @@ if TYPE_CHECKING:
 __all__ = ["Writer", "worded"]
 
 T = TypeVar("T")
-Job: TypeAlias = (
-    "tuple[Callable[[sqlite3.Connection], Any], asyncio.Future[Any]]"  # Any: of each piece of work its own
-)
+# Any: of each piece of work its own
+Job: TypeAlias = "tuple[Callable[[sqlite3.Connection], Any], asyncio.Future[Any]]"
 
 _GROUP: Final = 256
 _WORDS: Final = {
