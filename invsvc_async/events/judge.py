@@ -63,7 +63,7 @@ class Trust:
         except MalformedEventError as error:
             return Unreadable(error) if proof else Receipt(400, "unreadable", error=error)
         try:
-            admit(event, proof, self.shared_header, accept_unsigned=unsigned)
+            admit(event, proof, self.keys, self.shared_header, accept_unsigned=unsigned)
         except EventError as error:
             # the dashboard's tests carry no custom header, and must say twice what they are
             if not (event.body_says_test and says_test(headers)):

@@ -101,8 +101,9 @@ def read(
 
     A signature that is there must be right, and is proof for any event.  Without one, ``sat.*`` and batch
     events are refused, and resource events need the *shared_header*.  *accept_unsigned* is the caller's
-    explicit word that nothing authenticates them; it does not waive a *shared_header* that is given.  A
-    dashboard's test event is no exception here: see ``Receiver.on_test``.
+    explicit word that nothing authenticates them; it does not waive a *shared_header* that is given, and with
+    *secrets* it is of resource events alone.  A dashboard's test event is no exception here: see
+    ``Receiver.on_test``.
 
     Raises:
         SignatureMismatchError: Forged, altered, or signed with another secret.
@@ -114,9 +115,10 @@ def read(
     Spec: Events.
     """
     headers = kept(headers)
-    proof = prove(body, headers, keys_of(secrets), shared_header, accept_unsigned=accept_unsigned)
+    keys = keys_of(secrets)
+    proof = prove(body, headers, keys, shared_header, accept_unsigned=accept_unsigned)
     event = parse(body, headers)
-    admit(event, proof, shared_header, accept_unsigned=accept_unsigned)
+    admit(event, proof, keys, shared_header, accept_unsigned=accept_unsigned)
     return event
 
 
@@ -159,7 +161,12 @@ def prove(
 
 
 def admit(
-    event: Event, proof: Proof | None, shared_header: SharedHeader | None, *, accept_unsigned: bool
+    event: Event,
+    proof: Proof | None,
+    keys: Sequence[bytes],
+    shared_header: SharedHeader | None,
+    *,
+    accept_unsigned: bool,
 ) -> None:
     """
     Refuse an event that its proof does not cover.
@@ -171,7 +178,7 @@ def admit(
     if proof == "signature":  # though no resource event is signed: a family that is new may well be
         return
     if not isinstance(event, ResourceEvent):
-        if not accept_unsigned:
+        if keys or not accept_unsigned:  # who has a secret is not sent the one without the other
             raise SignatureMissingError(f"{event.type} must be signed and is not. Refuse the delivery.")
     elif proof is None and (shared_header is not None or not accept_unsigned):
         wanted = f"the agreed header {shared_header.name}" if shared_header else "a SharedHeader to check"

@@ -182,7 +182,7 @@ def test_trust_in_every_combination(
     if signed != "none" and (has_secret or not accept):
         expected = None if signed == "right" and has_secret else SignatureMismatchError
     elif must_sign:
-        expected = None if accept else SignatureMissingError
+        expected = None if accept and not has_secret else SignatureMissingError
     elif has_shared:
         expected = None if shared == "right" else UnauthenticatedEventError
     else:
