@@ -49,8 +49,22 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
     """
 
     __slots__ = (
-        "_baseline", "_coroutine", "_driver", "_intent", "_keep_lost", "_key", "_policy", "_reader",
-        "_request", "_resumes", "_running", "_spent", "_tag", "_view", "_waiting",
+        "_baseline",
+        "_driver",
+        "_gone",
+        "_intent",
+        "_keep_lost",
+        "_key",
+        "_policy",
+        "_reader",
+        "_request",
+        "_resumes",
+        "_running",
+        "_runs",
+        "_spent",
+        "_tag",
+        "_view",
+        "_waiting",
     )  # fmt: skip
 
     def __init__(
@@ -76,7 +90,8 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
         self._key: str | None = None
         self._intent = resumes
         self._driver: Driver[T_co] | None = None
-        self._coroutine: Coroutine[Any, Any, T_co] | None = None
+        self._gone: str | None = None  # why it is not to be sent any more
+        self._runs: dict[asyncio.Task[Any] | None, Coroutine[Any, Any, T_co]] = {}  # as a coroutine, by task
         self._running = False
         self._waiting: list[asyncio.Future[None]] = []
 
@@ -114,6 +129,7 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
             self._running = True
             try:
                 if driver is None:
+                    self._refuse_gone()
                     driver = self._driver = self._new_driver()
                 await driver.drive()
             finally:
@@ -138,6 +154,8 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
         resend: Literal["proven", "never"] | Unset = UNSET,
         max_resends: int | Unset = UNSET,
         wait_when_limited: bool | Unset = UNSET,
+        clock_slack: float | Unset = UNSET,
+        clock_band: float | Unset = UNSET,
         absence_within: float | Unset = UNSET,
         journey_reader: Reader | Literal["journeys.get"] | None | Unset = UNSET,
         journey_reads_show_drafts: bool | Unset = UNSET,
@@ -145,7 +163,12 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
         """
         Give the same write under another policy, or with single settings changed (seconds); this one is
         spent.
+
+        Raises:
+            ConfigurationError: A setting that cannot work; or the write is under way, closed or spent.
+
         """
+        self._spent = True  # or refused as a whole: nobody is left to await it
         changes: dict[str, Any] = {  # Any: each is checked by ReconcilePolicy
             "settle_after_error": settle_after_error,
             "settle_after_loss": settle_after_loss,
@@ -153,6 +176,8 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
             "resend": resend,
             "max_resends": max_resends,
             "wait_when_limited": wait_when_limited,
+            "clock_slack": clock_slack,
+            "clock_band": clock_band,
             "absence_within": absence_within,
             "journey_reader": journey_reader,
             "journey_reads_show_drafts": journey_reads_show_drafts,
@@ -169,10 +194,10 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
             InvalidRequestError: The key is empty, longer than that, or not printable.
 
         """
-        if not key or len(key) > 200 or not key.isprintable():
+        if not isinstance(key, str) or not key or len(key) > 200 or not key.isprintable():
             from invsvc_async.errors import InvalidRequestError
 
-            self._spent = True  # refused as a whole: nobody is left to await it
+            self._spent = True  # as in with_policy
             raise InvalidRequestError(
                 "key: 1 to 200 printable characters", operation=self._request.operation.name
             )
@@ -203,25 +228,43 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
 
     def send(self, value: Any, /) -> Any:
         """Run on, as a coroutine does; for event loops."""
-        return self._coro().send(value)
+        return self._run_on(lambda run: run.send(value))
 
     def throw(  # type: ignore[override]  # the one-argument form is the only one that is not deprecated
         self, typ: BaseException, _val: object = None, _tb: TracebackType | None = None, /
     ) -> Any:
         """Raise inside, as a coroutine does; for event loops."""
-        return self._coro().throw(typ)
+        return self._run_on(lambda run: run.throw(typ))
 
     def close(self) -> None:
         """Give it up: what was not sent never is; what may have been goes to ``client.unsettled``."""
         self._spent = True
-        if self._coroutine is not None:
-            self._coroutine.close()
+        if self._driver is None:
+            self._gone = "it was closed"
+        for run in [*self._runs.values()]:
+            run.close()
+        self._runs.clear()
 
-    def _coro(self) -> Coroutine[Any, Any, T_co]:
-        if self._coroutine is None:
-            self._spent = True
-            self._coroutine = self._value()
-        return self._coroutine
+    def _run_on(self, step: Callable[[Coroutine[Any, Any, T_co]], Any]) -> Any:  # Any: as in send
+        """Take a step for the task that asks: each task has a coroutine of its own, as each awaiter has."""
+        self._spent = True
+        task = asyncio.current_task() if asyncio._get_running_loop() else None  # noqa: SLF001 - asks, raises not
+        run = self._runs.get(task)
+        if run is None:
+            run = self._runs[task] = self._value()
+        try:
+            return step(run)
+        except BaseException:  # it has ended: a coroutine raises to say so
+            self._runs.pop(task, None)
+            raise
+
+    def _refuse_gone(self) -> None:
+        if self._gone is not None:
+            from invsvc_async.errors import ConfigurationError
+
+            raise ConfigurationError(
+                f"{self._request.operation.name}: {self._gone}, and is not sent. Make the write anew"
+            )
 
     def __del__(self) -> None:
         if not getattr(self, "_spent", True):
@@ -244,6 +287,7 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
             from invsvc_async.errors import ConfigurationError
 
             raise ConfigurationError("a write that is under way cannot be changed")
+        self._refuse_gone()
         other: Write[T_co] = Write(
             self._view,
             self._request,
@@ -255,7 +299,7 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
         )
         other._policy = policy or self._policy
         other._key = key or self._key
-        self._spent = True
+        self._spent, self._gone = True, "another write was made of it"
         return other
 
     def _new_driver(self) -> Driver[T_co]:
