@@ -209,7 +209,7 @@ class Pages(Generic[T]):
         self, page: Page[T], position: Position, walked: set[int]
     ) -> Position | PagingError | None:
         """Tell where the page after *page* is, or why it cannot be had."""
-        if page.next and (page.items or page.has_more):
+        if page.next:
             following = Position(cursor=page.next)
         elif not page.has_more:
             return None
@@ -226,6 +226,8 @@ class Pages(Generic[T]):
         else:
             following = Position(page=number + 1)
         if hash(following) in walked:
+            if not page.items and not page.has_more:
+                return None  # the end, which names itself
             return CursorStalledError(
                 "a cursor came back that had been followed before: the walk would never end. "
                 "Check ParameterNames.cursor, then go on with resume(.resume_token)",
@@ -250,6 +252,7 @@ class Pages(Generic[T]):
 
 
 def _page_of(model: type[T], envelope: Envelope) -> Page[T]:
+    meta = convert.meta_of(envelope)
     return Page(
         items=convert.many(model, envelope),
         next=envelope.next,
@@ -258,5 +261,6 @@ def _page_of(model: type[T], envelope: Envelope) -> Page[T]:
         page=envelope.page,
         per_page=envelope.per_page,
         message=envelope.message,
-        timestamp=envelope.timestamp,
+        timestamp=meta.timestamp,
+        meta=meta,
     )

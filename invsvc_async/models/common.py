@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeAlias, Type
 
 import attrs
 
-from invsvc_async.errors import FieldError
+from invsvc_async.errors import NONE_CAME, FieldError
 
 __all__ = ["UNSET", "Address", "Meta", "Model", "Page", "Unset"]
 
@@ -214,11 +214,13 @@ class Model:
             problem = self._problem(name)
             if sys._getframe(1).f_code is attrs.evolve.__code__:  # noqa: SLF001 - it reads all, and must carry gaps over
                 return (problem if problem and problem.address != "$" else None) or UNSET
-            if problem:
-                raise problem
+            if (
+                problem
+            ):  # a new one each time: an error that is raised again keeps every frame it went through
+                raise FieldError(problem.address, problem.raw, problem.why)
             if name in _nullable(type(self)):
                 return None
-            raise FieldError(f"$.{wire_names(type(self))[name]}", None, "absent")
+            raise FieldError(f"$.{wire_names(type(self))[name]}", None, NONE_CAME)
 
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self):
@@ -271,6 +273,7 @@ class Page(Sequence[T_co], Generic[T_co]):
     per_page: int | None = None
     message: str | None = None
     timestamp: datetime | None = None
+    meta: Meta | None = attrs.field(default=None, eq=False, repr=False)
 
     @property
     def problems(self) -> tuple[FieldError, ...]:
