@@ -11,13 +11,14 @@ import re
 from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from datetime import datetime
 
     from invsvc_async.outcome import Outcome
     from invsvc_async.reconcile.intent import Intent
 
 
+_MOST_TOLD = 300  # characters of each thing that the service said; the attributes hold the whole
 _SECRET = re.compile(rb'("secret"\s*:\s*")(?:[^"\\]|\\.)*')
 
 
@@ -33,6 +34,12 @@ def _restore(cls: type[InvsvcError], args: tuple[object, ...], state: dict[str, 
     return error
 
 
+def _visible(text: str) -> Iterator[str]:
+    """Give *text* as one line that moves no terminal's cursor."""
+    for word in re.split(r"(\s+)", text):
+        yield " " if word.isspace() else "".join(char if char.isprintable() else "\ufffd" for char in word)
+
+
 class InvsvcError(Exception):
     """
     The root: nothing else is raised by this package, save cancellation.
@@ -41,6 +48,10 @@ class InvsvcError(Exception):
     """
 
     resume_token: str | None = None
+
+    def __str__(self) -> str:
+        text = super().__str__()  # it may quote what the service, or a caller, wrote
+        return text if text.isprintable() else "".join(_visible(text))
 
     def __reduce__(self) -> tuple[object, ...]:
         return _restore, (type(self), self.args, self.__dict__.copy())
@@ -64,6 +75,9 @@ class InvalidRequestError(InvsvcError, ValueError):
         super().__init__(f"{lead}{'; '.join(self.problems)}. Nothing was sent: correct this and call again.")
 
 
+NONE_CAME = "absent"  # why a field of a model cannot be read, where the answer does not have it
+
+
 class FieldError(InvsvcError, AttributeError):
     """A field of a model arrived in a form that breaks its type; the rest of the item is sound."""
 
@@ -71,7 +85,8 @@ class FieldError(InvsvcError, AttributeError):
         self.address = address
         self.raw = raw
         self.why = why
-        super().__init__(f"{address}: {why}. The value as received is in .raw and in the model's .problems.")
+        there = "The value as received is in .raw and in the model's .problems."
+        super().__init__(f"{address}: {why}. {there if why != NONE_CAME else 'The answer does not have it.'}")
 
 
 class FileEncodingError(InvsvcError):
@@ -149,7 +164,7 @@ class ServiceError(InvsvcError):
         self.retry_after = retry_after
         self.own_envelope = own_envelope
         told = (
-            " ".join(str(part) for part in (code, message and f"({message})") if part) or "no readable body"
+            " ".join(_cut(part) for part in (code, message and f"({message})") if part) or "no readable body"
         )
         lead = f"{operation}: " if operation else ""
         details_text = f" {_short(details)}" if details else ""
@@ -158,7 +173,11 @@ class ServiceError(InvsvcError):
 
 def _short(details: object) -> str:
     text = "; ".join(map(str, details)) if isinstance(details, (list, tuple)) else str(details)
-    return f"[{text[:300]}]"
+    return f"[{_cut(text)}]"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _MOST_TOLD else f"{text[:_MOST_TOLD]}…"
 
 
 class ValidationFailedError(ServiceError):
