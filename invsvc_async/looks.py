@@ -13,7 +13,7 @@ import attrs
 
 from invsvc_async.errors import InvsvcError, ServiceError, TransportError
 from invsvc_async.operations import BY_NAME
-from invsvc_async.reconcile.decide import JOURNEY_READER, READ_TIME
+from invsvc_async.reconcile.decide import READ_TIME
 from invsvc_async.reconcile.evidence import (
     Absent,
     Applied,
@@ -24,6 +24,7 @@ from invsvc_async.reconcile.evidence import (
     Superseded,
 )
 from invsvc_async.session import Request, stamp_of
+from invsvc_async.settings import JOURNEY_READER
 
 if TYPE_CHECKING:
     from collections.abc import Callable

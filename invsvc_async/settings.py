@@ -7,7 +7,7 @@ Times are in seconds.
 from __future__ import annotations
 
 from math import inf
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import attrs
 
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from invsvc_async.reconcile.evidence import Reader
 
 __all__ = ["ParameterNames", "ReadRetries", "ReconcilePolicy", "Timeouts"]
+
+# By it an intent remembers a reader of the caller's own.  Any: it stands where a reader does
+JOURNEY_READER: Any = "journey_reader"
 
 
 def _positive(_settings: object, field: attrs.Attribute[float], value: object) -> None:
@@ -61,8 +64,7 @@ def _flag(_settings: object, field: attrs.Attribute[bool], value: object) -> Non
 
 
 def _journey_reader(_settings: object, _field: object, value: object) -> None:
-    stored = "journey_reader"  # by this name an intent remembers that there was a callable
-    if value not in (None, "journeys.get", stored) and not callable(value):
+    if value not in (None, "journeys.get", JOURNEY_READER) and not callable(value):
         raise ConfigurationError(
             f"journey_reader must be 'journeys.get', None or an async callable, not {value!r}"
         )

@@ -189,13 +189,13 @@ def _number(value: Any, _: object) -> float:  # Any: a Decimal or an int of the 
 
 
 def _reader(value: object, _: object) -> str | None:
-    if value is not None and value not in ("journeys.get", "journey_reader"):
+    if value is not None and value not in ("journeys.get", settings.JOURNEY_READER):
         raise TypeError("no name of a reader")
     return str(value) if value is not None else None
 
 
 def _reader_by_name(reader: object) -> str | None:
-    return "journey_reader" if callable(reader) else reader  # type: ignore[return-value]  # a name, or none
+    return settings.JOURNEY_READER if callable(reader) else reader  # type: ignore[return-value]  # a name, or none
 
 
 def _finding_to_wire(finding: Finding | None) -> Wire:

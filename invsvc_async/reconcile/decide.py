@@ -29,6 +29,7 @@ from invsvc_async.reconcile.evidence import (
 from invsvc_async.reconcile.find import find, is_evidence, no_such_read
 from invsvc_async.reconcile.known import Known, kind_of
 from invsvc_async.reconcile.verdicts import applied, done, not_applied, out_of_time, refused, shown, unknown
+from invsvc_async.settings import JOURNEY_READER
 
 if TYPE_CHECKING:
     from invsvc_async.operations import Operation
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
 
 __all__ = ["PROOF_LASTS", "READ_TIME", "decide"]
 
-JOURNEY_READER = "journey_reader"  # the name of a journey reader of the caller's own
 NOT_SENT_TRIES = 3  # how often a request that never left is tried again
 PROOF_LASTS = 5.0  # s: how long after its end a read that shows absence allows a re-send
 READ_TIME = 5.0  # s: what one settling read is given

@@ -4,11 +4,11 @@ Hold what is to be written, as plain data that outlives the process; never a tok
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import attrs
 
-from invsvc_async.settings import ReconcilePolicy, Timeouts
+from invsvc_async.settings import JOURNEY_READER, ReconcilePolicy, Timeouts
 
 if TYPE_CHECKING:
     from invsvc_async.reconcile.evidence import Bounds, Wire
@@ -77,6 +77,13 @@ class Intent:
     policy: ReconcilePolicy = attrs.field(factory=ReconcilePolicy)
     timeouts: Timeouts = attrs.field(factory=Timeouts)
     reader: str | None = None  # name of the caller's own reader
+
+    def __getstate__(self) -> dict[str, Any]:  # Any: the fields
+        """Pickle a reader of the caller's own by name, as ``to_json`` does: a closure has no other form."""
+        policy = self.policy
+        if callable(policy.journey_reader):
+            policy = attrs.evolve(policy, journey_reader=JOURNEY_READER)
+        return {**self.__dict__, "policy": policy}
 
     def to_json(self) -> str:
         """Give the intent as JSON text: no token, no secret; the caller's own readers by name only."""
