@@ -12,7 +12,7 @@ import attrs
 
 from invsvc_async.errors import InvsvcError, ServiceError, TransportError
 from invsvc_async.looks import Looks, facts_of
-from invsvc_async.models.common import once
+from invsvc_async.models.common import Model, once
 from invsvc_async.outcome import Outcome, resends_of
 from invsvc_async.reconcile.decide import decide
 from invsvc_async.reconcile.evidence import (
@@ -27,7 +27,7 @@ from invsvc_async.reconcile.evidence import (
     Verdict,
     Wait,
 )
-from invsvc_async.reconcile.find import TAG, no_such_read
+from invsvc_async.reconcile.find import is_unique, no_such_read
 from invsvc_async.reconcile.first import answered_at_once
 from invsvc_async.reconcile.known import Known
 from invsvc_async.reconcile.revise import stored
@@ -167,11 +167,11 @@ class Driver(Generic[T]):
             evidence=evidence,
         )
 
-    def _line(self) -> tuple[str | None, str] | None:
-        """Name the line in which an untagged create stands: identical ones could not be told apart."""
-        if self.operation.finder != "created_webhook" or self.intent.tag is not None or not self.may_send:
+    def _line(self) -> tuple[str | None, str, str | None] | None:
+        """Name the line of a create that has no unique tag: equal ones could not be told apart."""
+        if self.operation.finder != "created_webhook" or is_unique(self.intent.tag) or not self.may_send:
             return None
-        return self.intent.scope.team, normal_url(self.intent.body["url"])
+        return self.intent.scope.team, normal_url(self.intent.body["url"]), self.intent.tag
 
     # --- sending
 
@@ -286,8 +286,10 @@ class Driver(Generic[T]):
     async def _value_of(self, done: Done) -> T | None:
         if done.verdict is not Verdict.APPLIED:
             return None
-        if done.evidence.basis == "reader":
-            return done.value  # type: ignore[no-any-return]  # the caller's reader says what it is
+        if isinstance(done.value, Model) or (
+            done.evidence.basis == "reader" and not isinstance(done.value, dict)
+        ):
+            return done.value  # type: ignore[return-value]  # the caller's reader says what it is
         if done.value is None and self.operation.finder == "updated_webhook":
             state = (await self._look("webhooks.get")).seen  # the answer need not hold the webhook
             return self.result.of_state(state or dict(self.intent.path))
@@ -297,7 +299,7 @@ class Driver(Generic[T]):
         """Note which webhooks are this intent's; a tag of the fixed form says so by itself."""
         if self.operation.finder != "created_webhook" or done.verdict is not Verdict.APPLIED:
             return
-        if self.intent.tag is not None and TAG.fullmatch(self.intent.tag):
+        if is_unique(self.intent.tag):
             return
         found = [done.value, *(done.evidence.duplicates or ())]
         ids = [each.get("id") for each in found if isinstance(each, dict)]

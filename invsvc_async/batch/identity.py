@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from invsvc_async.reconcile.find import is_unique
 from invsvc_async.reconcile.same import normal_url
 
 if TYPE_CHECKING:
@@ -44,11 +45,12 @@ def thing_of(request: Request, team: str | None, tag: str | None) -> str | None:
     Name the thing that *request* touches, so that writes of one thing keep their order; ``None``: it
     touches no other's.
 
-    Creates touch nothing, but for untagged ones of a webhook: those of one URL could not be told apart.
+    Creates touch nothing, but for those of a webhook without a tag of its own: of one URL, and of one text
+    of the caller's own, they could not be told apart.
     """
     operation = request.operation
     if operation.finder == "created_webhook":
-        return None if tag is not None else f"{team} new {normal_url(_url(request.body))}"
+        return None if is_unique(tag) else f"{team} new {normal_url(_url(request.body))} {tag or ''}"
     if request.raw_path is not None:
         return None if request.method == "POST" else f"{team} {request.raw_path.partition('?')[0]}"
     if operation.method == "POST":

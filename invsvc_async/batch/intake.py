@@ -257,6 +257,7 @@ class Intake:
         write._view = view_for(item, write._view)  # noqa: SLF001 - one package
         write._key, write._policy = asked.key, self._waiting(write._policy)  # noqa: SLF001 - one package
         write._intent, write._spent = None, True  # noqa: SLF001 - one package
+        write._gone = "it was handed to a batch"  # noqa: SLF001 - one package
         return item
 
     def _waiting(self, policy: ReconcilePolicy) -> ReconcilePolicy:

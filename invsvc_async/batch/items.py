@@ -14,9 +14,10 @@ import msgspec
 from invsvc_async.batch.entries import Entry, State
 from invsvc_async.batch.pack import pack
 from invsvc_async.batch.results import Result, encoded, record_of
-from invsvc_async.reconcile.decide import JOURNEY_READER
 from invsvc_async.reconcile.evidence import Verdict
+from invsvc_async.reconcile.find import is_unique
 from invsvc_async.session import View
+from invsvc_async.settings import JOURNEY_READER
 from invsvc_async.wire import retry_after
 
 if TYPE_CHECKING:
@@ -173,7 +174,7 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
                 await handed
         applied = outcome.verdict is Verdict.APPLIED
         intent = outcome.started_as if applied else outcome.intent
-        untagged = applied and intent.operation == "webhooks.create" and intent.tag is None
+        untagged = applied and intent.operation == "webhooks.create" and not is_unique(intent.tag)
         record = record_of(outcome)
         entry = self._entry(
             State.DONE,

@@ -23,6 +23,12 @@ __all__ = ["FINDERS", "find", "is_evidence"]
 # `tag=True` ends the description with this; the fixed form lets another intent's tag be recognised.
 TAG = re.compile(r"\[iv-[a-z2-7]{16}\]")
 
+
+def is_unique(tag: str | None) -> bool:
+    """Tell a tag of the fixed form, which no other write bears, from a text of the caller's own, or none."""
+    return tag is not None and TAG.fullmatch(tag) is not None
+
+
 # A Journey never shows these as null: a null that was sent for them has no trace to look for.
 _NEVER_NULL = ("graph", "triggerType", "replacesDefaults")
 
@@ -110,17 +116,15 @@ def _same_time(seen: dict[str, Wire], baseline: Wire) -> bool:
 
 def _created_webhook(known: Known, reading: Reading) -> Finding:
     tagged = [hook for hook in reading.seen if _is_hook(hook) and _bears_our_tag(known, hook)]
-    if tagged:
+    if tagged and is_unique(known.intent.tag):
         return Applied(tagged[0], duplicates=tuple(tagged[1:]))
     candidates = [hook for hook in reading.seen if _may_be_ours(known, reading, hook)]
-    exact = [hook for hook in candidates if _is_hook(hook) and same_hook(_wanted_hook(known), hook)]
+    exact = [hook for hook in candidates if _is_hook(hook) and _is_exact(known, hook)]
     if 1 <= len(exact) <= len(known.sends) and all(_surely_after(known, hook) for hook in exact):
         first, *others = sorted(exact, key=lambda hook: hook["created_at"])
         return Applied(first, duplicates=tuple(others))
     if candidates:
-        return CannotTell(
-            f"{len(candidates)} webhook(s) of this URL could be ours", candidates=tuple(candidates)
-        )
+        return CannotTell(f"{len(candidates)} webhook(s) could be ours", candidates=tuple(candidates))
     if reading.full or reading.raw_count >= 100:
         return CannotTell("the list is full and has no cursor, so it may be cut off")
     return _with_decay(known, reading, Absent())
@@ -135,6 +139,17 @@ def _wanted_hook(known: Known) -> dict[str, Wire]:
         "status": "active",
         **{name: value for name, value in known.intent.body.items() if value is not None},
     }
+
+
+def _is_exact(known: Known, hook: dict[str, Wire]) -> bool:
+    """Tell whether it is as it was asked for; what bears the caller's own text may have been edited."""
+    own = _bears_our_tag(known, hook) and _has_our_url(known, hook)
+    return own or same_hook(_wanted_hook(known), hook)
+
+
+def _has_our_url(known: Known, hook: dict[str, Wire]) -> bool:
+    url = hook.get("url")
+    return not isinstance(url, str) or normal_url(url) == normal_url(known.intent.body["url"])
 
 
 def _description(hook: dict[str, Wire]) -> str:
@@ -162,8 +177,7 @@ def _may_be_ours(known: Known, reading: Reading, hook: Wire) -> bool:
         return False
     if _bears_another_tag(known, hook):
         return False
-    url = hook.get("url")
-    if isinstance(url, str) and normal_url(url) != normal_url(known.intent.body["url"]):
+    if not _has_our_url(known, hook) and not _bears_our_tag(known, hook):
         return False
     return _created_within(known, hook.get("created_at"))
 

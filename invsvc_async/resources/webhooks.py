@@ -85,8 +85,9 @@ class Webhooks(Resource):
         store it.
 
         *url* is absolute, http or https; *events* are names of the specification.  *tag* puts a short token
-        (or a text of your own) at the end of *description*, by which the webhook is found for certain.  A
-        webhook made here delivers payload version v1, unless the team's default is v2.
+        at the end of *description*, by which the webhook is found for certain; a text of your own instead
+        is found for certain if no other webhook of this URL bears it.  A webhook made here delivers payload
+        version v1, unless the team's default is v2.
 
         When the answer is lost, the team's webhooks are listed: the tag, or the same content in the time of
         the sends, tells.  The secret is lost then: *on_lost_secret* says whether that raises or gives the

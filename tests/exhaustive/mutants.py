@@ -175,7 +175,9 @@ MUTANTS = (
     ),
     _find("claims of others ignored", "known_as in reading.claimed_by_others or ", "", "in turn"),
     _find("tags of others ignored", "if _bears_another_tag(known, hook):", "if False:", "at once"),
-    _find("our tag ignored", "    if tagged:\n", "    if False:\n", "tagged: others act"),
+    _find(
+        "our tag ignored", "    if tagged and is_unique", "    if False and is_unique", "tagged: others act"
+    ),
     _decide("duplicates known at once", "len(known.sends) > 1", "len(known.sends) > 9", "create: again"),
     _known(
         "no slack for the service's hosts",

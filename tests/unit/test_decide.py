@@ -67,6 +67,7 @@ def intent(operation, **changes):
 
 CREATE = intent("webhooks.create")
 TAGGED = intent("webhooks.create", tag=TAG, body={**CREATE.body, "description": f"mine {TAG}"})
+OWN_TEXT = intent("webhooks.create", tag="mine-17", body={**CREATE.body, "description": "x mine-17"})
 UPDATE = intent("webhooks.update", baseline=HOOK)
 DELETE = intent("webhooks.delete")
 DRAFT = intent("journeys.update", baseline=JOURNEY)
@@ -203,8 +204,11 @@ VERDICTS = {
     "create found, and the read before it failed": (CREATE, [failed(-0.1), lost(), read(0.1, [hook()])], Verdict.APPLIED, "match"),
     "create found by its tag, whatever else": (TAGGED, [lost(), read(0.1, [hook(-500, url="https://x.example", description=f"edited {TAG}")])], Verdict.APPLIED, "tag"),
     "create in a full list, by its tag": (TAGGED, [lost(), read(0.1, [hook(description=TAG)] * 1 + [hook(url="https://x.example")] * 99, full=True)], Verdict.APPLIED, "tag"),
-    "create found by the caller's own text alone": (attrs.evolve(CREATE, tag="mine-17"), [lost(), read(0.1, [hook(-500, description="mine-17")])], Verdict.APPLIED, "tag"),
-    "create found by the caller's own text at the end": (attrs.evolve(CREATE, tag="mine-17"), [lost(), read(0.1, [hook(-500, description="x mine-17")])], Verdict.APPLIED, "tag"),
+    "create found by the caller's own text alone": (OWN_TEXT, [lost(), read(0.1, [hook(description="mine-17")])], Verdict.APPLIED, "tag"),
+    "create found by the caller's own text, edited": (OWN_TEXT, [lost(), read(0.1, [hook(description="x mine-17", events=[])])], Verdict.APPLIED, "tag"),
+    "the caller's own text at another URL, after": (OWN_TEXT, [lost(), read(AFTER, [hook(url="https://x.example", description="x mine-17")])], Verdict.UNKNOWN, "none"),
+    "the caller's own text twice for one send, after": (OWN_TEXT, [lost(), read(AFTER, [hook(id="wh_1", description="mine-17"), hook(id="wh_2", description="mine-17")])], Verdict.UNKNOWN, "none"),
+    "the caller's own text of a wide band, after": (attrs.evolve(OWN_TEXT, bounds=Bounds(low=AHEAD - 1, high=AHEAD + 1)), [lost(5.0), read(25.0, [hook(5.0, description="mine-17")], stamp=None)], Verdict.UNKNOWN, "none"),
     "create with another's tag in its own body": (attrs.evolve(CREATE, body={**CREATE.body, "description": OTHERS_TAG}), [lost(), read(0.1, [hook(description=OTHERS_TAG)])], Verdict.APPLIED, "match"),
     "near match in the last moment, after": (attrs.evolve(CREATE, bounds=Bounds(low=AHEAD, high=AHEAD)), [lost(ended=0.5), read(16.0, [hook(15.75, events=[])], stamp=None)], Verdict.UNKNOWN, "none"),
     "near match, after": (CREATE, [lost(), read(AFTER, [hook(events=["payment.created"])])], Verdict.UNKNOWN, "none"),
@@ -297,6 +301,8 @@ GOES_ON = {
     "absence at the last moment that it counts": (attrs.evolve(CREATE, policy=ReconcilePolicy(absence_within=16.0)), [lost(1.0, ended=1.5), attrs.evolve(read(16.5, []), ended=17.0)], Send),
     "claimed by another": (CREATE, [lost(), read(AFTER, [hook()], claimed_by_others=frozenset({"wh_1"}))], Send),
     "another's tag": (CREATE, [lost(), read(AFTER, [hook(description=OTHERS_TAG)])], Send),
+    "the caller's own text from long before": (OWN_TEXT, [lost(), read(AFTER, [hook(-500, description="mine-17")])], Send),
+    "the caller's own text, claimed by another": (OWN_TEXT, [lost(), read(AFTER, [hook(id="wh_1", description="mine-17")], claimed_by_others=frozenset({"wh_1"}))], Send),
     "created before": (CREATE, [lost(), read(AFTER, [hook(-1.0)])], Send),
     "created long after": (CREATE, [lost(), read(20.0, [hook(15.9)])], Send),
     "another address": (CREATE, [lost(), read(AFTER, [hook(url="https://other.example")])], Send),
