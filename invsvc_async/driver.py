@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import attrs
 
-from invsvc_async.errors import InvsvcError, ServiceError, TransportError
+from invsvc_async.errors import InvsvcError, ServiceError, TransportError, UnreadableResponseError
 from invsvc_async.looks import Looks, facts_of
 from invsvc_async.models.common import Model, once
 from invsvc_async.outcome import Outcome, resends_of
@@ -209,6 +209,8 @@ class Driver(Generic[T]):
             failure, stamp, own, retry_after = error, stamp_of(error), error.own_envelope, error.retry_after
         except TransportError as error:
             failure = error
+        except Exception as error:  # noqa: BLE001 - the request was on the wire: whatever it is, that is kept
+            failure = _unread(self.operation, exchange, error)
         self.error = failure or self.error
         return Attempt(
             started=exchange.started,
@@ -340,6 +342,17 @@ def _free_at(known: Known) -> float:
     """
     policy = known.policy
     return known.over + 2 * policy.clock_slack + policy.clock_band
+
+
+def _unread(operation: Operation, exchange: Exchange, error: Exception) -> TransportError:
+    """Say that reading an answer failed in a way that nobody has thought of."""
+    log.error("%s: reading the answer failed: %s", operation.name, type(error).__name__)
+    return UnreadableResponseError(
+        f"{operation.name}: reading the answer (HTTP {exchange.status}) failed: {type(error).__name__}. Look at .raw",
+        operation=operation.name,
+        status=exchange.status,
+        raw=exchange.answer,
+    )
 
 
 @once

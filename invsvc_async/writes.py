@@ -78,6 +78,13 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
         on_lost_secret: Literal["raise", "keep"] = "raise",  # noqa: S107 - a policy, no password
         resumes: Intent | None = None,
     ) -> None:
+        given: object = reader
+        if given is not None and not callable(given):
+            from invsvc_async.errors import InvalidRequestError
+
+            raise InvalidRequestError(
+                "reader: is no async callable of the client and the intent", operation=request.operation.name
+            )
         self._spent = False  # awaited, closed or handed on
         self._view = view
         self._request = request

@@ -5,6 +5,7 @@ Offer batches: durable, resumable, at a pace; never send or judge a write here.
 from __future__ import annotations
 
 import logging
+from math import inf
 from typing import TYPE_CHECKING, Any, Self
 
 from invsvc_async.batch.places import entries_of
@@ -13,6 +14,7 @@ from invsvc_async.batch.run import Run
 from invsvc_async.batch.sqlitebatch import SqliteBatch
 from invsvc_async.errors import ConfigurationError, InvalidRequestError
 from invsvc_async.reconcile.evidence import Verdict
+from invsvc_async.settings import check_count
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -95,10 +97,9 @@ class Batch:
             ConfigurationError: A setting that cannot work.
 
         """
-        if concurrency < 1:
-            raise ConfigurationError(f"concurrency: 1 at least, not {concurrency}")
-        if rate is not None and not rate > 0:
-            raise ConfigurationError(f"rate: more than 0 a second, not {rate}")
+        check_count("concurrency", concurrency, least=1)
+        if rate is not None and not (isinstance(rate, (int, float)) and 0 < rate < inf):
+            raise ConfigurationError(f"rate must be a number of sends a second, above 0, not {rate!r}")
         return cls(
             entries_of(path),
             client,

@@ -154,6 +154,7 @@ class Listing:
     tagged: bool = False
     marks: tuple[str, str] = TAGS
     apart: bool = False  # each run asks for a description of its own
+    borrowed: bool = False  # what others make bears the mark of the first run
     ours: float = 0.0  # s that the host which dates our creation is ahead
     others: float = 0.0
     timed = True
@@ -175,7 +176,8 @@ class Listing:
         return f"mine {self.marks[run]}" if self.tagged else f"mine {run}" if self.apart else "mine"
 
     def _list(self, hook: tuple[int, int, float, int]) -> Any:
-        return _listed(hook[0], hook[1], hook[2], "mine" if hook[3] == OTHER else self._text(hook[3]))
+        theirs = self._text(0) if self.borrowed else "mine"
+        return _listed(hook[0], hook[1], hook[2], theirs if hook[3] == OTHER else self._text(hook[3]))
 
     def land(self, thing: Thing, at: float, run: int) -> tuple[Thing, int] | None:
         """Make one more webhook."""

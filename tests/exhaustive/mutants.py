@@ -176,7 +176,23 @@ MUTANTS = (
     _find("claims of others ignored", "known_as in reading.claimed_by_others or ", "", "in turn"),
     _find("tags of others ignored", "if _bears_another_tag(known, hook):", "if False:", "at once"),
     _find(
-        "our tag ignored", "    if tagged and is_unique", "    if False and is_unique", "tagged: others act"
+        "our tag ignored",
+        "    return tag is not None and (text",
+        "    return False and (text",
+        "tagged: others act",
+    ),
+    _find(
+        "a mark of one's own taken for proof",
+        "    if tagged and is_unique(known.intent.tag):\n",
+        "    if tagged:\n",
+        "marks of others",
+        "one mark, in turn",
+    ),
+    _find(
+        "a moved one with a mark of one's own taken for absent",
+        "if not _has_our_url(known, hook) and not _bears_our_tag(known, hook):",
+        "if not _has_our_url(known, hook):",
+        "marks of one's own, others act",
     ),
     _decide("duplicates known at once", "len(known.sends) > 1", "len(known.sends) > 9", "create: again"),
     _known(

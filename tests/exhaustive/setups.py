@@ -6,10 +6,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import attrs
+
 from invsvc_async.reconcile.evidence import CannotTell, Holds
 from invsvc_async.settings import ReconcilePolicy
 from tests.exhaustive import answers as a
-from tests.exhaustive.models import BLURRED, NEAR, NULL, OLD, SAME, WANTED, Hook, Journey, Listing, Team
+from tests.exhaustive.models import AWAY, BLURRED, NEAR, NULL, OLD, SAME, WANTED, Hook, Journey, Listing, Team
 from tests.exhaustive.setup import START, WIDE, Crash, SetUp
 from tests.exhaustive.world import OTHER
 
@@ -216,6 +218,8 @@ def _creates() -> list[SetUp]:
     both = (*CREATE, *TAGGED)
     untimed: dict[str, Any] = {"bounds": None, "stamped": False}
     own_marks = Listing(tagged=True, marks=("order 17", "order 18"))
+    marks_of_others = attrs.evolve(own_marks, borrowed=True)
+    one_mark = Listing(tagged=True, marks=("campaign", "campaign"))
     later: dict[str, Any] = {"acts": ("later",), "acting": 1, "crashes": (Crash("settle", 200.0),)}
     return [
         *each("an equal one long before", both, thing=_before(SAME, 60.0), first=FEW, calm=True),
@@ -241,6 +245,32 @@ def _creates() -> list[SetUp]:
             "at once elsewhere", TAGGED, runs=2, in_turn=False, shared=False, first=(a.OK, a.ERROR), calm=True
         ),
         *each("marks of one's own", TAGGED, model=own_marks, runs=2, in_turn=False, first=(a.OK, a.ERROR)),
+        *each(
+            "marks of one's own, others act",
+            TAGGED,
+            model=own_marks,
+            first=FEW,
+            again=(a.OK, a.MISSING),
+            acts=ACTS[TAGGED[0]],
+            acting=1,
+        ),
+        *each("marks of others", TAGGED, model=marks_of_others, first=FEW, acts=("away", "later"), acting=1),
+        *each("marks of others, killed", TAGGED, model=marks_of_others, first=(a.RESET, a.HUNG), **later),
+        *each(
+            "marks of others long before", TAGGED, model=marks_of_others, thing=_before(AWAY, 60.0), first=FEW
+        ),
+        *each(
+            "an equal mark long before", TAGGED, model=marks_of_others, thing=_before(SAME, 60.0), first=FEW
+        ),
+        *each(
+            "an equal mark before, none",
+            TAGGED,
+            model=marks_of_others,
+            thing=_before(SAME, 60.0),
+            first=FEW,
+            **untimed,
+        ),
+        *each("one mark, in turn", TAGGED, model=one_mark, runs=2, first=(a.OK, *DOUBTS)),
         *each("claimed by oneself", CREATE, first=(a.OK, *DOUBTS), afterwards=AFTER),
     ]
 

@@ -9,7 +9,8 @@ import warnings
 
 import pytest
 
-from invsvc_async import ApiKey, Client, ReconcilePolicy, Timeouts, Verdict
+from invsvc_async import ApiKey, Client, ConfigurationError, ReconcilePolicy, Timeouts, Verdict, wire
+from invsvc_async.batch import Batch
 from tests.faults.conftest import SHORT, client_of
 
 LONG_WAIT = ReconcilePolicy(settle_after_error=5.0, settle_after_loss=5.0, deadline=30.0)
@@ -232,3 +233,74 @@ async def test_client_closed_during_traffic(service):
         async with asyncio.timeout(2):
             await asyncio.gather(*tasks, return_exceptions=True)
         assert len(client.unsettled) == 5
+
+
+async def test_write_in_several_tasks(service, client):
+    """Each task has the result, of one run; a task that is cancelled leaves the others theirs."""
+    patient = client.with_options(timeout=PATIENT)
+    service.script("webhooks.create", "pass", "apply, then hang")
+    write = create(patient)
+    hooks = await asyncio.gather(*(asyncio.create_task(write) for _ in range(3)))
+    assert len({hook.id for hook in hooks}) == 1
+    assert (await asyncio.wait_for(write, 2)).id == hooks[0].id
+
+    shared = create(patient, on_lost_secret="keep")
+    first, second = asyncio.create_task(shared), asyncio.create_task(shared)
+    await service.arrived("webhooks.create", 2)
+    await cancelled(first)
+    assert (await second).secret is None
+    assert service.arrivals("webhooks.create") == 2
+    assert shared._runs == {}
+
+
+async def test_write_that_times_out_and_is_awaited_again(service, client):
+    """A second wait_for finds out what became of what the first one sent."""
+    service.script("webhooks.create", "apply, then hang")
+    write = create(client.with_options(timeout=PATIENT), on_lost_secret="keep")
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(write, 0.1)
+
+    assert (await asyncio.wait_for(write, 5)).secret is None
+    assert service.arrivals("webhooks.create") == 1
+
+
+async def test_write_that_was_closed_or_made_into_another(service, client):
+    """It is not sent when it is awaited all the same: closed means never, and its tag is another's now."""
+    closed, spent = create(client), create(client, tag=True)
+    closed.close()
+    other = spent.with_policy(resend="never")
+    for write in (closed, spent):
+        with pytest.raises(ConfigurationError, match="not sent"):
+            await write
+    with pytest.raises(ConfigurationError, match="another write was made of it"):
+        spent.keyed("row-1")
+
+    assert (await other.outcome()).applied
+    assert service.arrivals("webhooks.create") == 1
+
+
+async def test_write_that_was_handed_to_a_batch(service, client, tmp_path):
+    """Awaited beside the batch it is refused: it would be sent twice."""
+    write = create(client)
+    async with Batch.open(tmp_path / "run.db", client) as batch:
+        assert [result.applied async for result in batch.run([write])] == [True]
+        with pytest.raises(ConfigurationError, match="handed to a batch"):
+            await write
+    assert service.arrivals("webhooks.create") == 1
+
+
+async def test_answer_that_breaks_what_reads_it(service, client, monkeypatch):
+    """Whatever goes wrong with an answer, its request was on the wire: the write is settled, not forgotten."""
+
+    def broken(*answer: object, operation: str, **others: object) -> object:
+        if operation == "webhooks.delete":
+            raise ZeroDivisionError
+        return read(*answer, operation=operation, **others)
+
+    hook, read = service.seed_webhook(), wire.read_success
+    monkeypatch.setattr("invsvc_async.wire.read_success", broken)
+    outcome = await client.webhooks.delete(hook.id).outcome()
+
+    assert outcome.verdict is Verdict.APPLIED
+    assert outcome.evidence.basis == "gone"
+    assert service.arrivals("webhooks.delete") == 1

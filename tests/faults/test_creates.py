@@ -197,3 +197,33 @@ async def test_send_without_known_bounds(service, client):
     outcome = await create(client, tag=True).outcome()
     assert outcome.verdict is Verdict.APPLIED
     assert len(effects(service)) == 1
+
+
+@pytest.mark.parametrize("other", ["https://me.example/other", URL], ids=["another URL", "the same URL"])
+@pytest.mark.parametrize("twin", ["of this client", "of another client", "from before"])
+async def test_text_of_ones_own_that_another_webhook_bears(service, client, other, twin):
+    """A text is no proof: the create that never happened is not called applied, nor the other webhook ours."""
+    text = "Invoices of prod"
+    if twin == "from before":
+        service.seed_webhook(url=other, description=text)
+    else:
+        async with client_of(service) as another:
+            await create(another if "another" in twin else client, other, tag=text)
+    made = len(effects(service))
+    service.script("webhooks.create", "reset")
+    outcome = await create(client, tag=text).with_policy(resend="never").outcome()
+
+    assert len(effects(service)) == made
+    assert outcome.verdict in {Verdict.NOT_APPLIED, Verdict.UNKNOWN}
+    assert outcome.verdict is Verdict.NOT_APPLIED or twin == "of another client"  # made in the same moment
+
+
+async def test_equal_creates_with_one_text_take_turns(service, client):
+    """Twins that bear one text of the caller's own are no better off than untagged ones."""
+    service.script("webhooks.create", "apply, then reset", "reset", "pass")
+    writes = [create(client, tag="prod", on_lost_secret="keep") for _ in range(3)]
+    outcomes = await asyncio.gather(*(write.outcome() for write in writes))
+
+    assert [outcome.verdict for outcome in outcomes] == [Verdict.APPLIED] * 3
+    assert len({outcome.value.id for outcome in outcomes}) == 3
+    assert {outcome.value.id for outcome in outcomes} == {entry.target for entry in effects(service)}

@@ -275,6 +275,13 @@ async def test_empty_page_in_between(lists):
     assert await folios(lists.client.invoices.egress()) == [1]
 
 
+async def test_empty_page_that_leads_on(lists):
+    """A string in `next` is followed behind a page without items too, whatever else is said."""
+    lists.pages = [{"data": items(1), "next": "a"}, {"next": "b", "has_more": False}, {"data": items(2)}]
+
+    assert await folios(lists.client.invoices.egress()) == [1, 2]
+
+
 async def test_cursor_that_comes_back(lists):
     """A cursor that was followed before ends the walk in words, after the items that came."""
     lists.pages = [

@@ -17,6 +17,7 @@ from invsvc_async import (
     Client,
     ConfigurationError,
     DeadlineExceededError,
+    Holds,
     InvalidRequestError,
     NotFoundError,
     NotSentError,
@@ -30,6 +31,7 @@ from invsvc_async import (
     WriteSupersededError,
     readers,
 )
+from invsvc_async.models import Team
 from tests.faults.conftest import SHORT, client_of
 
 
@@ -65,6 +67,27 @@ async def test_own_reader_settles_and_its_absence_obeys_the_window(service, clie
     assert len(effects(service, "teams.create")) == 1
     assert service.arrivals("teams.create") == 2
     assert len(asked) >= 2
+
+
+@pytest.mark.parametrize("finding", [Applied, Holds])
+@pytest.mark.parametrize("form", [dict, Team], ids=["plain data", "a model"])
+async def test_value_of_what_an_own_reader_finds(service, client, finding, form):
+    """A model is given as it is, and plain data as the model of the write."""
+
+    async def reader(_client, _intent):
+        return finding(Team(id="team_9") if form is Team else {"id": "team_9"})
+
+    service.script("teams.create", "apply, then reset")
+    team = await client.teams.create(legal_name="Acme", reader=reader)
+
+    assert isinstance(team, Team)
+    assert (team.id, team.problems) == ("team_9", ())
+
+
+def test_reader_that_cannot_be_called(service, client):
+    """It is refused before anything is sent, for it could not tell afterwards."""
+    with pytest.raises(InvalidRequestError, match="reader: is no async callable"):
+        client.teams.create(legal_name="Acme", reader=5)
 
 
 @pytest.mark.parametrize("finding", [Superseded("somebody else"), Absent()])

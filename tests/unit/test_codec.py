@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 
 import attrs
 import pytest
@@ -158,3 +159,17 @@ def test_damaged_story_is_refused_in_words(plain):
     """A text that is no story is InvalidRequestError."""
     with pytest.raises(InvalidRequestError, match="not a story"):
         story.from_json(json.dumps({"schema": 1, "intent": json.loads(INTENT.to_json()), **plain}))
+
+
+def test_intent_that_is_pickled_with_a_reader_of_ones_own():
+    """A closure has no other form: its name stands for it, as in JSON."""
+
+    async def reader(_client, _intent):
+        return Absent()
+
+    intent = attrs.evolve(INTENT, policy=ReconcilePolicy(journey_reader=reader))
+    back = pickle.loads(pickle.dumps(intent))  # noqa: S301 - our own
+
+    assert back == Intent.from_json(intent.to_json())
+    assert back.policy.journey_reader == "journey_reader"
+    assert intent.policy.journey_reader is reader

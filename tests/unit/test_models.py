@@ -50,6 +50,7 @@ def test_required_field_that_is_absent_raises_when_read():
         _ = HOOK.created_at
 
     assert caught.value.address == "$.created_at"
+    assert "The answer does not have it" in str(caught.value)
     assert HOOK.problems == ()
     assert not hasattr(HOOK, "created_at")
 
@@ -70,6 +71,18 @@ def test_broken_field_raises_when_read_and_costs_no_other():
     assert (caught.value.address, caught.value.raw) == ("$.total", "12.5")
     assert BROKEN.uuid == "U"
     assert BROKEN.client.id == "c"
+
+
+def test_broken_field_that_is_read_often():
+    """Each read raises an error of its own: one that is raised again keeps every frame it went through."""
+    caught = []
+    for _ in range(2):
+        with pytest.raises(FieldError) as each:
+            _ = BROKEN.total
+        caught.append(each.value)
+
+    assert caught[0] is not caught[1]
+    assert str(caught[0]) == str(caught[1])
 
 
 def test_problems_within_are_listed_with_their_whole_address():

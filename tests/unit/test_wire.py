@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -314,3 +315,15 @@ def test_secret_in_an_answer_that_cannot_be_read_is_not_kept(body):
     assert b"whsec_" not in caught.value.raw
     assert b"***" in caught.value.raw
     assert b"hush" not in pickle.dumps(caught.value)
+
+
+def test_words_of_the_service_in_an_error():
+    """An error is one line, which moves no cursor and has an end; its attributes hold what came."""
+    message = "no\n\x1b[2Jsecond line " + "x" * 5000
+    body = json.dumps({"success": False, "error": {"code": "bad", "message": message}}).encode()
+    error = wire.read_error(body, status=400, headers={}, operation="webhooks.create")
+
+    assert error.message == message
+    assert str(error).isprintable()
+    assert str(error).startswith("webhooks.create: HTTP 400 bad (no \ufffd[2Jsecond line xx")
+    assert len(str(error)) < 500

@@ -315,6 +315,7 @@ async def test_answers_become_models(recorder):
         (file,) = await client.retentions.files("ret_1")
         assert isinstance(file, RetentionFile)
         assert file.content == b"hi"
+        assert file.meta.message == "done"
 
         recorder.payload = {"connection": {"enabled": False, "spreadsheet_id": "s"}}
         assert (await client.sheets.save_mapping({})).spreadsheet_id == "s"
