@@ -13,7 +13,7 @@ import attrs
 from invsvc_async.errors import InvsvcError, ServiceError, TransportError, UnreadableResponseError
 from invsvc_async.looks import Looks, facts_of
 from invsvc_async.models.common import Model, once
-from invsvc_async.outcome import Outcome, resends_of
+from invsvc_async.outcome import Outcome
 from invsvc_async.reconcile.decide import decide
 from invsvc_async.reconcile.evidence import (
     Attempt,
@@ -85,6 +85,7 @@ class Driver(Generic[T]):
         self.done: Done | None = None
         self.found: T | None = None  # the value, where the verdict has one
         self._outcome: Outcome[T] | None = None
+        self._leaving: tuple[Send, float] | None = None  # what is on the wire at this moment, and since when
 
     @property
     def intent(self) -> Intent:
@@ -112,7 +113,8 @@ class Driver(Generic[T]):
             if line is None:
                 await self._conclude(await self._loop())
                 return
-            async with self.session.turns.turn(line, self.session.clock) as turn:
+            session = self.session
+            async with session.turns.turn(line, session.clock, session.pause) as turn:
                 try:
                     await self._conclude(await self._loop())
                 finally:
@@ -128,8 +130,8 @@ class Driver(Generic[T]):
             decision = at_once or decide(self.operation, self.intent, self.history)
             if not self.may_send and isinstance(decision, Send):
                 decision = self._not_sending()
-            if self.session.closed and not isinstance(decision, Done) and self._known().in_doubt:
-                decision = _closed()
+            if self.session.closed and not isinstance(decision, Done) and self.history:
+                decision = _closed(in_doubt=self._known().in_doubt)
             self._tell(decision)
             match decision:
                 case Done():
@@ -154,7 +156,8 @@ class Driver(Generic[T]):
 
     def current_intent(self) -> Intent:
         """Give the intent as another process would need it now."""
-        return stored(self._known(), livemode=self.session.livemode)
+        send, at = self._leaving or (None, 0.0)
+        return stored(self._known(), livemode=self.session.livemode, send=send, at=at)
 
     def _not_sending(self) -> Done:
         """Say what a settle finds where a resume would send."""
@@ -187,13 +190,22 @@ class Driver(Generic[T]):
         if self.journal is not None:
             mode = self.session.livemode
             await self.journal.sending(stored(self._known(), livemode=mode, send=send, at=started))
+        self._leaving = send, started
         try:
             await self.view.send(self.request, exchange)
         finally:
+            self._leaving = None
             if exchange.end is not None:
                 self._add(self._attempt(exchange, send))
-        if exchange.status == 401 and await self.view.renew_token(exchange):
+        if exchange.status == 401 and await self._renewed(exchange, send):
             self._mark_renewed()
+
+    async def _renewed(self, exchange: Exchange, send: Send) -> bool:
+        try:
+            return await self.view.renew_token(exchange, within=send.attempt_timeout)
+        except InvsvcError as error:  # the 401 stands
+            log.warning("%s %s: no fresh token: %s", self.operation.name, self.intent.key, error)
+            return False
 
     def _attempt(self, exchange: Exchange, send: Send) -> Attempt:
         assert exchange.end is not None
@@ -246,6 +258,8 @@ class Driver(Generic[T]):
 
     async def _conclude(self, done: Done) -> None:
         plain = self.value is not None and done.verdict is _APPLIED
+        if plain and done.evidence.duplicates:
+            done = self._others_told(done)
         found = self.value if plain else await self._value_of(done)
         self._claim(done)
         if self.journal is not None:
@@ -256,6 +270,13 @@ class Driver(Generic[T]):
         elif self.session.unsettled:
             self.session.unsettled.pop(self.intent.key, None)
         self.found, self.done = found, done
+
+    def _others_told(self, done: Done) -> Done:
+        """Tell as duplicates what was found beside the webhook of the answer, whichever of them is older."""
+        ours = getattr(self.value, "id", None)
+        found = (done.value, *(done.evidence.duplicates or ()))
+        others = tuple(each for each in found if not (isinstance(each, dict) and each.get("id") == ours))
+        return attrs.evolve(done, evidence=attrs.evolve(done.evidence, duplicates=others))
 
     def outcome(self) -> Outcome[T]:
         """Tell what became of it, once it is driven to a verdict."""
@@ -278,7 +299,7 @@ class Driver(Generic[T]):
             value=value,
             error=self.error,
             attempts=len(known.attempts),
-            resends=resends_of(known),
+            resends=known.resends,
             secret_lost=lost,
             history=self.history,
             started_as=self.intent,
@@ -348,7 +369,7 @@ def _unread(operation: Operation, exchange: Exchange, error: Exception) -> Trans
     """Say that reading an answer failed in a way that nobody has thought of."""
     log.error("%s: reading the answer failed: %s", operation.name, type(error).__name__)
     return UnreadableResponseError(
-        f"{operation.name}: reading the answer (HTTP {exchange.status}) failed: {type(error).__name__}. Look at .raw",
+        f"{operation.name}: the answer (HTTP {exchange.status}) broke what reads it: {type(error).__name__}",
         operation=operation.name,
         status=exchange.status,
         raw=exchange.answer,
@@ -373,6 +394,9 @@ def _words(decision: Decision) -> tuple[Any, str, str | None]:  # Any: one of De
             return "wait", f"{seconds:.3f} s", None
 
 
-def _closed() -> Done:
+def _closed(*, in_doubt: bool) -> Done:
+    if not in_doubt:
+        reason = "the client was closed before it was sent again; what was sent did nothing"
+        return Done(verdict=Verdict.NOT_APPLIED, reason=reason, evidence=Evidence(basis="never sent"))
     reason = "the client was closed before it was known: settle its intent with another client"
     return Done(verdict=Verdict.UNKNOWN, reason=reason, evidence=Evidence(basis="none"))

@@ -65,7 +65,7 @@ class Looks:
         if name == "webhooks.list":
             request = Request(operation=operation, query={"limit": str(LIST_SIZE)}, team=team)
             fetch = partial(self._fetch, request, lane=lane)
-            return self._with_claims(await self._session.listings.share(team, fetch))
+            return self._with_claims(await self._session.listings.share((team, lane), fetch))
         return await self._fetch(Request(operation=operation, path=self._intent.path, team=team), lane=lane)
 
     async def _fetch(self, request: Request, *, lane: Lane) -> Reading:
@@ -73,7 +73,7 @@ class Looks:
         begun = self._clock.now()
         try:
             exchange = await self._exchanged(request, lane)
-            if exchange.status == 401 and await self._view.renew_token(exchange):
+            if exchange.status == 401 and await self._view.renew_token(exchange, within=READ_TIME):
                 exchange = await self._exchanged(request, lane)
         except InvsvcError as error:  # a token that could not be had
             return Reading(started=begun, ended=self._clock.now(), error=facts_of(error))
@@ -147,6 +147,11 @@ class Looks:
                 seen, ended = _plain_journey(found), self._clock.now()
                 return Reading(started=begun, ended=ended, status=200, own_envelope=True, seen=seen)
             why = f"the reader gave a {type(found).__name__}, not a finding"
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            why = "the reader was cancelled, by itself or what it called"
         except Exception as error:  # noqa: BLE001 - the caller's code; a failed read is no evidence of anything
             why = f"the reader failed with {type(error).__name__}: {error}"
         log.warning("%s %s: %s", self._intent.operation, self._intent.key, why)

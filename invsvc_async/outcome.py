@@ -17,8 +17,8 @@ from invsvc_async.errors import (
     WriteSupersededError,
 )
 from invsvc_async.operations import BY_NAME
-from invsvc_async.reconcile.evidence import End, Verdict
-from invsvc_async.reconcile.known import Known, kind_of
+from invsvc_async.reconcile.evidence import Verdict
+from invsvc_async.reconcile.known import Known
 from invsvc_async.reconcile.revise import stored
 from invsvc_async.reconcile.story import tell, to_json
 
@@ -112,12 +112,3 @@ class Outcome(Generic[T_co]):
     def to_json(self) -> str:
         """Give the story as JSON, which ``invsvc explain FILE`` replays through the same rules, offline."""
         return to_json(self.started_as, self.history, self.verdict, self.message)
-
-
-def resends_of(known: Known) -> int:
-    """Count the requests that were sent again after one in doubt."""
-    resends, in_doubt = 0, bool(known.carried)
-    for attempt in known.attempts:
-        resends += in_doubt and attempt.end is not End.NOT_SENT
-        in_doubt = in_doubt or kind_of(attempt) in ("short", "long")
-    return resends

@@ -152,8 +152,10 @@ class Session:
             found = self.prepared[key] = CIMultiDictProxy(headers)
         return found
 
-    async def pause(self, seconds: float) -> None:
-        """Let *seconds* pass, or less when the client is closed meanwhile."""
+    async def pause(self, seconds: float) -> bool:
+        """Let *seconds* pass, or less when the client is closed meanwhile: then ``False``."""
+        if self.closed:
+            return False
         sleeping = asyncio.ensure_future(self.clock.sleep(seconds))
         self.pauses.add(sleeping)
         try:
@@ -161,6 +163,7 @@ class Session:
         finally:
             self.pauses.discard(sleeping)
             sleeping.cancel()
+        return not self.closed
 
     async def aclose(self) -> None:
         """Close the connections and end every pause: what is in flight ends, and its intents stay."""
@@ -278,9 +281,21 @@ class View:
     async def exchange(
         self, request: Request, *, deadline: float, lane: Lane = "call", not_after: float | None = None
     ) -> Exchange:
-        """Make the record of one request, with address, headers and body; fetch a token first if need be."""
+        """
+        Make the record of one request, with address, headers and body; fetch a token first if need be.
+
+        Raises:
+            ConfigurationError: There is none to be had.
+            NotSentError: None came by *deadline*.
+
+        """
         if request.operation.credentials and self.session.credential.ready is None:
-            await self.session.credential.header()
+            try:
+                async with asyncio.timeout_at(deadline):
+                    await self.session.credential.header()
+            except TimeoutError:
+                words = "the token's source gave none in time. Nothing was sent: look at the source"
+                raise NotSentError(f"{request.operation.name}: {words}") from None
         return self._record(request, deadline=deadline, lane=lane, not_after=not_after)
 
     def _record(self, request: Request, *, deadline: float, lane: Lane, not_after: float | None) -> Exchange:
@@ -347,9 +362,10 @@ class View:
         if stamp is not None:
             self.session.server_clock.learn(stamp, exchange.started, exchange.ended)
 
-    async def renew_token(self, exchange: Exchange) -> bool:
+    async def renew_token(self, exchange: Exchange, *, within: float | None = None) -> bool:
         """
-        Get a fresh token after a 401 of the authentication layer; False where there is none to be had.
+        Get a fresh token after a 401 of the authentication layer; False where none comes *within* so many
+        seconds (default: those of an attempt).
 
         A 401 in the standard envelope (a missing plan feature) is not a matter of tokens.
         """
@@ -359,7 +375,11 @@ class View:
         error = wire.read_error(exchange.answer, status=401, headers=exchange.answer_headers, operation="")
         if error.own_envelope:
             return False
-        return await credential.renew(exchange.headers.get("Authorization"))
+        try:
+            async with asyncio.timeout(within or self.timeouts.attempt):
+                return await credential.renew(exchange.headers.get("Authorization"))
+        except TimeoutError:
+            return False
 
     def _report(self, request: Request, exchange: Exchange) -> None:
         assert exchange.end is not None

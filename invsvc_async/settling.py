@@ -35,7 +35,7 @@ async def settled(
 ) -> Outcome[Any]:  # Any: the intent's operation says what the value is
     """Find out by reads alone what became of *intent*."""
     check_scope(view, intent, same_mode=same_mode)
-    return await _settled(view, intent, Resumed(at=view.session.clock.now()), reader=reader)
+    return await _driver(view, intent, Resumed(at=view.session.clock.now()), reader=reader).run()
 
 
 async def recovered(
@@ -46,8 +46,10 @@ async def recovered(
     places = asyncio.Semaphore(AT_ONCE)
 
     async def one(intent: Intent) -> Outcome[Any]:
+        driver = _driver(view, intent, taken_up)
+        driver.journal = None  # what stands there stays until all can be told: a kill before loses no verdict
         async with places:
-            return await _settled(view, intent, taken_up)
+            return await driver.run()
 
     tasks = []
     try:
@@ -62,14 +64,16 @@ async def recovered(
     except ExceptionGroup as several:  # the first ended the others, whose intents stay in the journal
         first = several.exceptions[0]
         raise first from first.__cause__
-    return [task.result() for task in tasks]
+    outcomes = [task.result() for task in tasks]
+    await asyncio.gather(*map(journal.settled, outcomes))
+    return outcomes
 
 
-async def _settled(
+def _driver(
     view: View, intent: Intent, taken_up: Resumed, *, reader: Reader | None = None
-) -> Outcome[Any]:  # Any: as in settled
+) -> Driver[Any]:  # Any: as in settled
     request = request_of(intent)
-    driver: Driver[Any] = Driver(
+    return Driver(
         view,
         request,
         intent,
@@ -78,7 +82,6 @@ async def _settled(
         history=(taken_up,),
         may_send=False,
     )
-    return await driver.run()
 
 
 def resumed(view: View, intent: Intent, *, reader: Reader | None, same_mode: bool) -> Write[Any]:

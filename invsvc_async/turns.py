@@ -33,14 +33,19 @@ class Turns:
         self._lines: dict[Hashable, Turn] = {}
 
     @asynccontextmanager
-    async def turn(self, line: Hashable, clock: Clock) -> AsyncGenerator[Turn]:
-        """Wait for one's turn; who holds it sets ``free_at`` if the next must wait beyond its end."""
+    async def turn(
+        self, line: Hashable, clock: Clock, pause: Callable[[float], Awaitable[bool]]
+    ) -> AsyncGenerator[Turn]:
+        """
+        Wait for one's turn, as long as *pause* says that it was no shorter than asked; who holds it sets
+        ``free_at`` if the next must wait beyond its end.
+        """
         turn = self._lines.setdefault(line, Turn())
         turn.waiting += 1
         try:
             async with turn.lock:
-                while (left := turn.free_at - clock.now()) > 0:
-                    await clock.sleep(left)
+                while (left := turn.free_at - clock.now()) > 0 and await pause(left):
+                    pass
                 yield turn
         finally:
             turn.waiting -= 1

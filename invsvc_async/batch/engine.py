@@ -16,6 +16,7 @@ from invsvc_async.batch.entries import LostChunkError
 from invsvc_async.batch.intake import view_for
 from invsvc_async.batch.slots import Slots
 from invsvc_async.driver import Driver
+from invsvc_async.errors import ConfigurationError
 from invsvc_async.reconcile.evidence import Resumed, Verdict
 from invsvc_async.results import result_of
 from invsvc_async.settling import check_scope, request_of
@@ -247,6 +248,10 @@ class Engine:
             self._storing.add(item.storing)
             item.storing.add_done_callback(partial(self._stored, item, wait))
         except asyncio.CancelledError:
+            if not self._stopped:  # not ours
+                words = "a callback was cancelled, and not by this run: the next one settles what it was for"
+                self._fail_item(item, ConfigurationError(words))
+                return
             self._end(item, 0.0)
             raise
         except Exception as error:  # noqa: BLE001 - whatever it is, who waits is told

@@ -56,7 +56,7 @@ class Slots:
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():  # it was handed over in the same moment
                 self.leave()
-            else:
+            elif turn in self._again:
                 self._again.remove(turn)
             raise
 
@@ -111,7 +111,12 @@ class Slots:
         self._hand_out()
 
     def _hand_out(self) -> None:
-        while self._again and self._try():
-            self._again.popleft().set_result(None)
+        while self._again:
+            if self._again[0].done():  # cancelled, and its task has not run since
+                self._again.popleft()
+            elif self._try():
+                self._again.popleft().set_result(None)
+            else:
+                break
         if not self._again:
             self._on_room()

@@ -212,9 +212,7 @@ def _absent(known: Known, reading: Reading) -> Decision:
 def _resend(known: Known, reading: Reading) -> Send | None:
     """Send again on the proof just read, where policy and time allow."""
     policy, configured = known.policy, known.intent.timeouts.attempt
-    sent = sum(each.end is not End.NOT_SENT for each in known.attempts)
-    resends = sent if known.carried else sent - 1
-    if policy.resend == "never" or resends >= policy.max_resends or _tries_spent(known):
+    if policy.resend == "never" or known.resends >= policy.max_resends or _tries_spent(known):
         return None
     left = known.deadline - reading.ended - policy.settle_after_loss - 2 * READ_TIME
     timeout = min(configured, left)

@@ -10,6 +10,7 @@ import re
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from invsvc_async.reconcile.evidence import Absent, Applied, CannotTell, Holds, Superseded, Wire
+from invsvc_async.reconcile.known import is_time
 from invsvc_async.reconcile.same import HOOK_FIELDS, normal_url, same, same_graph, same_hook, same_hook_field
 
 if TYPE_CHECKING:
@@ -187,10 +188,10 @@ def _created_within(known: Known, created_at: Wire) -> bool:
     if known.when(created_at) == "before":
         return False
     ends = [send.ended_by for send in known.sends]
-    if isinstance(created_at, bool) or not isinstance(created_at, (int, float)) or None in ends:
+    if not is_time(created_at) or None in ends:
         return True
     latest = max(end + send.window for send in known.sends if (end := send.ended_by) is not None)
-    return created_at / 1000 <= latest + known.policy.clock_slack
+    return float(created_at) / 1000 <= latest + known.policy.clock_slack
 
 
 def _surely_after(known: Known, hook: dict[str, Wire]) -> bool:

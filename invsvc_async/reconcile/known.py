@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from invsvc_async.reconcile.intent import Intent, Sent
     from invsvc_async.settings import ReconcilePolicy
 
+_NO_TIME = 10**15  # ms: 30,000 years
 AttemptKind = Literal["applied", "not applied", "echo", "short", "long"]
 
 
@@ -187,6 +188,15 @@ class Known:
         return bool(self.carried) or any(kind_of(attempt) in ("short", "long") for attempt in self.attempts)
 
     @cached_property
+    def resends(self) -> int:
+        """How many requests were sent again after one in doubt: a definite no before it is no doubt."""
+        resends, in_doubt = 0, bool(self.carried)
+        for attempt in self.attempts:
+            resends += in_doubt and attempt.end is not End.NOT_SENT
+            in_doubt = in_doubt or kind_of(attempt) in ("short", "long")
+        return resends
+
+    @cached_property
     def over(self) -> float:
         """The local time from which on a read that starts is after all windows."""
         return max((send.over for send in self.sends), default=float("-inf"))
@@ -236,7 +246,7 @@ class Known:
     def when(self, milliseconds: Wire) -> Literal["before", "after", "band", "unsure"]:
         """Place a server time (ms) against the start of the first send, as surely as the clocks allow."""
         first = self.sends[0]
-        if not _is_number(milliseconds) or first.earliest is None or first.latest is None:
+        if not is_time(milliseconds) or first.earliest is None or first.latest is None:
             return "unsure"
         slack = self.policy.clock_slack
         low, high = first.earliest - slack, first.latest + slack
@@ -263,5 +273,10 @@ def _no_effect(sent: Sent) -> bool:
     return sent.end is not None and sent.end.kind == "not applied"
 
 
-def _is_number(value: Wire) -> bool:
-    return isinstance(value, (int, float, Decimal)) and not isinstance(value, bool)
+def is_time(value: Wire) -> bool:
+    """Tell whether *value* can be a time in ms; one of hundreds of digits, which no float holds, is none."""
+    return (
+        isinstance(value, (int, float, Decimal))
+        and not isinstance(value, bool)
+        and -_NO_TIME < value < _NO_TIME
+    )

@@ -19,6 +19,7 @@ from invsvc_async.batch import Batch
 from invsvc_async.batch.engine import Engine
 from invsvc_async.batch.entries import LostChunkError, State
 from invsvc_async.batch.items import Item
+from invsvc_async.batch.slots import Slots
 from tests.batch.conftest import HOOK, client_of
 from tests.batch.database import database
 from tests.batch.writing import all_of, creates
@@ -253,7 +254,41 @@ async def test_what_is_done_is_freed_at_once(service, client, tmp_path, where):
     assert (count, left) == (50, 0)
 
 
-@pytest.mark.parametrize("settings", [{"concurrency": 0}, {"rate": 0}, {"rate": -1.0}])
+async def test_callback_that_is_cancelled_by_itself(service, client, tmp_path):
+    """The run ends and says so; it does not wait for ever for an item that nobody works on."""
+
+    def secret(key, _webhook):
+        if key == "row-1":
+            raise asyncio.CancelledError
+
+    async with asyncio.timeout(10):
+        async with Batch.open(tmp_path / "run.db", client, on_secret=secret) as batch:
+            with pytest.raises(ConfigurationError, match="a callback was cancelled"):
+                await all_of(batch, creates(client, 4))
+        async with Batch.open(tmp_path / "run.db", client) as batch:
+            await all_of(batch, creates(client, 4))
+            assert (await batch.summary()).verdicts == {Verdict.APPLIED: 4}
+    assert len(service.ledger.effects("webhooks.create")) == 4
+
+
+async def test_place_of_one_who_was_cancelled():
+    """A place that is given back in the round in which one who waits is cancelled goes to the next."""
+    slots = Slots(1, None, lambda: None)
+    assert slots.take()
+    first, second = (asyncio.create_task(slots.take_again()) for _ in range(2))
+    await asyncio.sleep(0)
+    first.cancel()
+    slots.leave()
+    await asyncio.wait([first, second], timeout=1)
+
+    assert first.cancelled()
+    assert second.done()
+    assert slots.in_use == 1
+
+
+@pytest.mark.parametrize(
+    "settings", [{"concurrency": 0}, {"concurrency": "many"}, {"rate": 0}, {"rate": -1.0}, {"rate": "2"}]
+)
 def test_settings_that_cannot_work(tmp_path, client, settings):
     """A concurrency below one, or a rate that is not positive, is refused at once."""
     with pytest.raises(ConfigurationError):

@@ -128,6 +128,31 @@ async def test_write_in_flight_when_the_client_closes_stays(service, tmp_path):
     assert len(await kept(path)) == 1
 
 
+async def test_recovery_that_is_cut_off_loses_no_verdict(service, tmp_path):
+    """What it had found out stays in the file until all of it can be told."""
+    path, hooks = tmp_path / "outbox.db", [service.seed_webhook() for _ in range(2)]
+    service.script("webhooks.delete", "apply, then hang", "apply, then hang")
+    async with client_of(service, journal=path) as client:
+        writes = [asyncio.create_task(client.webhooks.delete(hook.id).outcome()) for hook in hooks]
+        await service.arrived("webhooks.delete", 2)
+        for write in writes:
+            write.cancel()
+        await asyncio.wait(writes)
+    assert len(await kept(path)) == 2
+
+    service.script("webhooks.get", "pass", "hang")
+    async with client_of(service, journal=path) as client:
+        recovering = asyncio.create_task(client.recover())
+        await service.arrived("webhooks.get", 2)
+        await asyncio.sleep(0.05)
+        recovering.cancel()
+        await asyncio.wait([recovering])
+    assert len(await kept(path)) == 2
+    async with client_of(service, journal=path) as client:
+        assert [outcome.verdict for outcome in await client.recover()] == [Verdict.APPLIED] * 2
+    assert await kept(path) == []
+
+
 async def test_second_owner_is_told_who_holds_it(service, tmp_path):
     """A second client of one outbox is refused in words that name the process."""
     path = tmp_path / "outbox.db"

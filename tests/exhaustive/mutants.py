@@ -109,10 +109,10 @@ MUTANTS = (
         "resends > policy.max_resends",
         "again",
     ),
-    _decide(
+    _known(
         "resumed, and sent twice",
-        "resends = sent if known.carried else sent - 1",
-        "resends = sent - 1",
+        "resends, in_doubt = 0, bool(self.carried)",
+        "resends, in_doubt = 0, False",
         "killed",
     ),
     _decide(
@@ -157,7 +157,7 @@ MUTANTS = (
     _find("near matches ignored", "    if candidates:\n", "    if exact:\n", "webhooks.create: others act"),
     _find(
         "no upper bound on created_at",
-        "return created_at / 1000 <= latest + known.policy.clock_slack",
+        "return float(created_at) / 1000 <= latest + known.policy.clock_slack",
         "return True",
         "an equal one later",
     ),

@@ -235,6 +235,29 @@ async def test_client_closed_during_traffic(service):
         assert len(client.unsettled) == 5
 
 
+@pytest.mark.parametrize("wait", ["for its rate", "in line"])
+async def test_client_closed_while_a_write_waits(service, wait):
+    """Nothing of it is in doubt, and it ends at once: refused so far, or never sent."""
+    client = client_of(service, reconcile=LONG_WAIT)
+    async with client:
+        await client.webhooks.list()
+        steps = ["429 after 9"] if wait == "for its rate" else ["apply, then reset", "pass"]
+        service.script("webhooks.create", *steps)
+        limited = create(client).with_policy(LONG_WAIT, wait_when_limited=True)
+        if wait == "in line":
+            assert (await create(client).outcome()).applied
+        task = asyncio.create_task(limited.outcome())
+        await asyncio.sleep(0.1)
+    async with asyncio.timeout(0.5):
+        (ended,) = await asyncio.gather(task, return_exceptions=True)
+
+    assert service.arrivals("webhooks.create") == 1
+    if wait == "for its rate":
+        assert ended.verdict is Verdict.NOT_APPLIED
+    else:
+        assert isinstance(ended, ConfigurationError)
+
+
 async def test_write_in_several_tasks(service, client):
     """Each task has the result, of one run; a task that is cancelled leaves the others theirs."""
     patient = client.with_options(timeout=PATIENT)

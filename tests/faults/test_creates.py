@@ -6,10 +6,11 @@ import asyncio
 
 import pytest
 
-from invsvc_async import SecretLostError, Verdict
+from invsvc_async import SecretLostError, Timeouts, Verdict
 from tests.faults.conftest import client_of
 
 URL = "https://me.example/in"
+PATIENT = Timeouts(attempt=2.0, connect=2.0, call=5.0)
 
 
 def create(client, url=URL, **options):
@@ -145,7 +146,20 @@ async def test_effect_beyond_the_window_is_told_as_a_duplicate(service, client):
 
     assert outcome.verdict is Verdict.APPLIED
     assert len(effects(service)) == 2
-    assert len(outcome.evidence.duplicates) == 1
+    (other,) = outcome.evidence.duplicates
+    assert {outcome.value.id, other["id"]} == {entry.target for entry in effects(service)}
+
+
+@pytest.mark.parametrize("tag", [True, False])
+async def test_duplicate_that_is_older_than_the_webhook_of_the_answer(service, client, tag):
+    """What the answer gave is ours, with its secret; the other one is told, though it was made before."""
+    service.script("webhooks.create", "late 0.7, then reset", "slow 0.6")
+    outcome = await create(client.with_options(timeout=PATIENT), tag=tag).outcome()
+
+    first, second = (entry.target for entry in effects(service))
+    assert outcome.value.secret
+    assert outcome.value.id == second
+    assert [each["id"] for each in outcome.evidence.duplicates] == [first]
 
 
 async def test_audit_that_fails_leaves_duplicates_unknown(service, client):

@@ -31,6 +31,7 @@ from invsvc_async import (
     WriteSupersededError,
     readers,
 )
+from invsvc_async.looks import Looks
 from invsvc_async.models import Team
 from tests.faults.conftest import SHORT, client_of
 
@@ -219,6 +220,87 @@ async def test_limited_write_waits_when_told_to(service, client):
     await write
     assert loop.time() - begun >= 0.2
     assert service.arrivals("webhooks.delete") == 2
+
+
+@pytest.mark.parametrize("first", ["429 after 0.05", "401 raw"])
+async def test_definite_no_before_the_doubt_is_no_resend(service, first):
+    """What was refused for its rate, or for a stale token, leaves the re-send on proof where it was."""
+
+    async def source():
+        return service.api_key
+
+    service.script("webhooks.create", first, "reset", "pass")
+    async with client_of(service, credential=TokenProvider(source, kind="api_key")) as client:
+        await client.webhooks.list()
+        if first == "401 raw":
+            client._view.session.credential.ready = "Bearer stale"
+        write = client.webhooks.create(url="https://me.example/in", events=["invoice.created"])
+        outcome = await write.with_policy(wait_when_limited=True).outcome()
+
+    assert (outcome.verdict, outcome.attempts, outcome.resends) == (Verdict.APPLIED, 3, 1)
+    assert len(effects(service, "webhooks.create")) == 1
+
+
+async def test_token_that_cannot_be_renewed(service):
+    """The service's 401 stands: an outcome is told, not the source's failure raised."""
+    tokens = iter([service.api_key])
+
+    async def source():
+        return next(tokens, None) or fail()
+
+    def fail():
+        raise OSError("down")
+
+    service.script("webhooks.delete", "401 raw")
+    async with client_of(service, credential=TokenProvider(source, kind="api_key")) as client:
+        outcome = await client.webhooks.delete(service.seed_webhook().id).outcome()
+
+    assert outcome.verdict is Verdict.REFUSED
+    assert outcome.error.status == 401
+    assert service.arrivals("webhooks.delete") == 1
+
+
+async def test_source_of_tokens_that_hangs(service):
+    """It is waited for no longer than for an answer: nothing was sent, and the deadline is kept."""
+
+    async def source():
+        await asyncio.sleep(60)
+
+    async with client_of(service, credential=TokenProvider(source, kind="api_key")) as client:
+        async with asyncio.timeout(10):
+            outcome = await client.webhooks.delete("wh_1").outcome()
+        with pytest.raises((NotSentError, DeadlineExceededError)):
+            await client.with_options(timeout=Timeouts(attempt=0.05, call=0.2)).webhooks.get("wh_1")
+
+    assert outcome.verdict is Verdict.NOT_APPLIED
+    assert service.arrivals("webhooks.delete") == 0
+
+
+async def test_reader_that_is_cancelled_by_itself(service, client):
+    """It is a failed read, as any failure of the caller's code; cancelling the write is not caught by that."""
+    failures = iter([asyncio.CancelledError(), None])
+
+    async def reader(_client, _intent):
+        if (failure := next(failures)) is not None:
+            raise failure
+        return Applied({"id": "team_9"})
+
+    service.script("teams.create", "apply, then reset")
+    outcome = await client.teams.create(legal_name="Acme", reader=reader).outcome()
+
+    assert outcome.verdict is Verdict.APPLIED
+    assert service.arrivals("teams.create") == 1
+
+
+async def test_list_that_settles_does_not_wait_with_those_that_do_not(service, client):
+    """A read before a write may stand in a full pool: one that settles has places of its own."""
+    write = client.webhooks.create(url="https://me.example/in", events=["invoice.created"])
+    looks = Looks(client._view, write.intent, lambda: write.intent, own=None)
+    write.close()
+
+    await asyncio.gather(looks.look("webhooks.list", lane="call"), looks.look("webhooks.list", lane="settle"))
+
+    assert service.arrivals("webhooks.list") == 2
 
 
 async def test_credits_used_up_are_never_waited_for(service, client):

@@ -167,3 +167,23 @@ async def test_recover_leaves_what_is_not_its_own(service, tmp_path, caplog):
     async with client_of(service, journal=path) as again:
         (outcome,) = await again.recover()
     assert outcome.verdict is Verdict.APPLIED
+
+
+@pytest.mark.parametrize("follow", ["settle", "resume"])
+async def test_intent_that_is_taken_while_a_later_send_is_in_flight(service, client, follow):
+    """It tells the send that is on the wire: whoever takes it up waits that out, and makes no second effect."""
+    service.script("webhooks.create", "429 after 0.05", "late 0.15, then hang")
+    write = client.webhooks.create(
+        url="https://me.example/in", events=["invoice.created"], on_lost_secret="keep"
+    )
+    write = write.with_policy(wait_when_limited=True)
+    running = asyncio.create_task(write.outcome())
+    await service.arrived("webhooks.create", 2)
+    intent = Intent.from_json(write.intent.to_json())
+
+    assert [sent.end and sent.end.kind for sent in intent.sent] == ["not applied", None]
+    async with client_of(service) as other:
+        outcome = await (other.settle(intent) if follow == "settle" else other.resume(intent).outcome())
+    assert outcome.verdict is Verdict.APPLIED
+    assert (await running).verdict is Verdict.APPLIED
+    assert len(effects(service, "webhooks.create")) == 1
