@@ -106,10 +106,10 @@ def request_of(intent: Intent) -> Request:
     )
 
 
-def check_scope(view: View, intent: Intent, *, same_mode: bool) -> None:
+def check_scope(view: View, intent: Intent, *, same_mode: bool, in_doubt: bool = True) -> None:
     """
     Refuse an intent that would be looked for in the wrong place: what is not there would seem not to have
-    happened.
+    happened.  One that is not *in_doubt* is not looked for.
 
     Raises:
         InvalidRequestError: It belongs to another base URL or team, or may belong to another data mode or
@@ -129,10 +129,11 @@ def check_scope(view: View, intent: Intent, *, same_mode: bool) -> None:
             intent,
             f"it was {modes[scope.livemode]} data, and this client is for {modes[session.livemode]} data",
         )
-    if not _same_place(view, intent):
+    if in_doubt and not _same_place(view, intent):
         raise _refusal(
             intent,
-            "nothing shows that this client has its team and data mode; if it has, say same_mode=True",
+            "nothing shows that this client has its team and data mode; if it has, say same_mode=True "
+            "(invsvc: --same-mode)",
         )
 
 

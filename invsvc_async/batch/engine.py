@@ -45,6 +45,7 @@ class Engine:
 
     def __init__(self, view: View, *, concurrency: int, rate: float | None, same_mode: bool) -> None:
         self._view, self._same_mode = view, same_mode
+        self._anywhere = attrs.evolve(view, team=None)  # an entry names its own team, or none
         self._most = 8 * concurrency + 64
         self._ahead = max(1, concurrency // 2)
         self._clock = view.session.clock
@@ -52,7 +53,9 @@ class Engine:
         self._slots = Slots(concurrency, rate, self._fill_soon)
         self._is_filling = False  # in the loop's next round
         self._ready: deque[Item] = deque()
-        self._lines: dict[str, deque[Item]] = {}  # of one thing; the first is ready or under way
+        self._lines: dict[
+            str, deque[Item | None]
+        ] = {}  # of one thing; the first is ready, under way, or no item
         self._waiting: dict[str, Item] = {}  # for their readers
         self._tasks: set[asyncio.Task[None]] = set()
         self._storing: set[asyncio.Future[None]] = set()  # what became of those that have ended
@@ -78,7 +81,13 @@ class Engine:
 
         What waits for the input must not keep it out.
         """
-        return len(self._ready) >= self._ahead or len(self.held) - len(self._waiting) >= self._most
+        return len(self._ready) >= self._ahead or len(self.held) - self._kept_waiting() >= self._most
+
+    def _kept_waiting(self) -> int:
+        """Count those that wait for the input to bring their readers, and those behind them in line."""
+        things = {item.thing for item in self._waiting.values() if item.thing is not None}
+        alone = sum(item.thing is None for item in self._waiting.values())
+        return alone + sum(len(self._lines[thing]) for thing in things)
 
     def add(self, item: Item) -> None:
         """Take *item*; it begins when there is a place and all before it that touch its thing have ended."""
@@ -90,6 +99,11 @@ class Engine:
             self._lines.setdefault(item.thing, deque()).append(item)
         self._make_ready(item)
         self._fill()
+
+    def hold(self, thing: str, seconds: float) -> None:
+        """Keep what touches *thing* back for so long: a write of an earlier run may still land."""
+        self._lines[thing] = deque([None])
+        self._next_in_line(thing, seconds)
 
     def meet(self, key: str, write: Write[Any]) -> None:  # Any: of any operation
         """Take the readers of *write*, which the input holds, for the item of *key* that waits for them."""
@@ -285,7 +299,7 @@ class Engine:
     def _end(self, item: Item, wait: float) -> None:
         if item.on_end is not None:
             item.on_end()
-        self._next_in_line(item, wait)
+        self._next_in_line(item.thing, wait)
 
     def _let_go(self, item: Item) -> None:
         """Forget *item*, which makes room for another."""
@@ -294,9 +308,9 @@ class Engine:
 
     def _taken_up(self, item: Item) -> Driver[Any]:  # Any: of any operation
         assert item.intent is not None
-        check_scope(self._view, item.intent, same_mode=self._same_mode)
+        check_scope(self._anywhere, item.intent, same_mode=self._same_mode, in_doubt=item.in_doubt)
         intent, history = self._begun(item.intent, in_doubt=item.in_doubt, sender_gone=item.sender_gone)
-        request, view = request_of(intent), view_for(item, self._view)
+        request, view = request_of(intent), view_for(item, self._anywhere)
         result = result_of(request.operation)
         return Driver(view, request, intent, result, reader=item.reader, history=history)
 
@@ -308,17 +322,17 @@ class Engine:
         bounds = self._view.session.server_clock.bounds(now, intent.policy.clock_slack)
         return attrs.evolve(intent, sent=(), bounds=bounds), ()
 
-    def _next_in_line(self, item: Item, wait: float) -> None:
-        """Let the next write of the thing begin; after one that may still land, once its window is over."""
-        if item.thing is None:
+    def _next_in_line(self, thing: str | None, wait: float) -> None:
+        """Let the next write of *thing* begin; after one that may still land, once its window is over."""
+        if thing is None:
             return
         if wait > 0 and not self._stopped:
-            self._loop.call_later(wait, self._next_in_line, item, 0.0)
+            self._loop.call_later(wait, self._next_in_line, thing, 0.0)
             return
-        line = self._lines[item.thing]
+        line = self._lines[thing]
         line.popleft()
-        if line:
+        if line and line[0] is not None:
             self._make_ready(line[0])
             self._fill()
         else:
-            del self._lines[item.thing]
+            del self._lines[thing]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import Counter
 from contextlib import aclosing
 from typing import TYPE_CHECKING, cast
@@ -18,6 +19,7 @@ from invsvc_async.batch.items import Item
 from invsvc_async.batch.pack import Packed, unpack
 from invsvc_async.batch.results import Progress
 from invsvc_async.errors import JournalError
+from invsvc_async.reconcile.evidence import Verdict
 from invsvc_async.settling import request_of
 
 if TYPE_CHECKING:
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
     from invsvc_async.batch.items import Store
     from invsvc_async.batch.results import Result
     from invsvc_async.batch.sqlitebatch import SqliteBatch
-    from invsvc_async.reconcile.evidence import Verdict
+    from invsvc_async.reconcile.intent import Intent
 
 __all__ = ["Run"]
 
@@ -150,6 +152,8 @@ class Run:
         batch = self._batch
         entries = cast("SqliteBatch", batch.entries)
         run = await entries.next_run()
+        for thing, seconds in (await self._open_windows()).items():
+            engine.hold(thing, seconds)
         after = 0
         while page := await entries.not_done(after, _PAGE):
             for entry in page:
@@ -170,13 +174,34 @@ class Run:
                     await engine.room()
                     engine.add(item)
 
+    async def _open_windows(self) -> dict[str, float]:
+        """Tell what an earlier run left unknown and may still land, and for how long, in seconds."""
+        windows: dict[str, float] = {}
+        after, now = 0, time.time_ns() / 1e9
+        while page := await self._batch.entries.done(Verdict.UNKNOWN, after, _PAGE):
+            for entry in page:
+                if entry.intent is None:  # pruned: long ago
+                    continue
+                intent = self._intent(entry)
+                thing = thing_of(request_of(intent), intent.scope.team, intent.tag)
+                window = intent.policy.settle_after_loss
+                left = min(
+                    window, (entry.done_at or 0) / 1000 + window - now
+                )  # the date may have been set back
+                if thing is not None and left > 0:
+                    windows[thing] = max(left, windows.get(thing, 0.0))
+            after = page[-1].seq
+        return windows
+
+    def _intent(self, entry: Entry) -> Intent:
+        if entry.common is None or entry.intent is None:
+            raise JournalError(f"entry {entry.key!r} is open and has no intent: the journal is damaged")
+        packed = Packed(common=entry.common, text=entry.intent)
+        return unpack(entry.key, packed, self._batch.entries.commons)
+
     def _item(self, entry: Entry, store: Store) -> Item:
         """Take up an entry that is not done."""
-        batch = self._batch
-        if entry.common is None or entry.intent is None:
-            raise JournalError(f"entry {entry.key!r} is not done and has no intent: the journal is damaged")
-        packed = Packed(common=entry.common, text=entry.intent)
-        intent = unpack(entry.key, packed, batch.entries.commons)
+        batch, intent = self._batch, self._intent(entry)
         return Item(
             key=entry.key,
             content=entry.content,

@@ -13,8 +13,13 @@ HOOK = {"url": "https://me.example/in", "events": ["invoice.created"]}
 
 def client_of(service: Simulator, **settings) -> Client:
     """Make a client of *service*."""
-    settings = {"reconcile": POLICY, "timeout": Timeouts(attempt=2.0), **settings}
-    return Client(service.base_url, ApiKey(service.api_key), **settings)
+    settings = {
+        "credential": ApiKey(service.api_key),
+        "reconcile": POLICY,
+        "timeout": Timeouts(attempt=2.0),
+        **settings,
+    }
+    return Client(service.base_url, **settings)
 
 
 @pytest.fixture

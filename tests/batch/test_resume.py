@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sqlite3
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 
+import attrs
 import pytest
 
 from invsvc_async import (
+    Absent,
     ApiKey,
     Client,
     InvalidRequestError,
     JournalError,
+    TokenProvider,
     Verdict,
 )
 from invsvc_async.batch import Batch
 from invsvc_async.simulator import Simulator
-from tests.batch.conftest import HOOK, client_of
+from tests.batch.conftest import HOOK, POLICY, client_of
 from tests.batch.writing import all_of, creates, shelve_one, unlisted
 
 
@@ -187,3 +191,79 @@ async def test_batch_of_another_place_is_refused(service, client, tmp_path):
                 pass
         async with Batch.open(path, other, same_mode=True) as batch:
             assert (await batch.summary()).done == 1
+
+
+async def test_write_of_a_thing_whose_window_is_open(service, tmp_path):
+    """What an earlier run left unknown may still land: what touches the same thing waits for that."""
+    path, hook = tmp_path / "run.db", service.seed_webhook(description="before")
+    policy = attrs.evolve(POLICY, settle_after_loss=1.0, deadline=0.2)
+    service.script("webhooks.update", "late 0.6, then reset")
+    service.script("webhooks.get", "pass", "403", "403", "403", "403", "403")
+    async with client_of(service, reconcile=policy) as client, Batch.open(path, client) as batch:
+        [first] = await all_of(batch, [client.webhooks.update(hook.id, description="first")])
+    assert first.verdict is Verdict.UNKNOWN
+
+    async with client_of(service, reconcile=policy) as client, Batch.open(path, client) as batch:
+        writes = [client.webhooks.update(hook.id, description=text) for text in ("first", "second")]
+        await all_of(batch, writes)
+    assert [entry.body["description"] for entry in service.ledger.effects()] == ["first", "second"]
+
+
+async def test_reader_that_comes_behind_many_writes_of_its_thing(service, client, tmp_path):
+    """However many new writes stand before it, they wait for it and do not keep it out."""
+    path = tmp_path / "run.db"
+
+    async def reader(_client, _intent):
+        return Absent()
+
+    def mapping(client, number):
+        return client.sheets.save_mapping({"a": str(number)}, reader=reader).keyed(f"row-{number}")
+
+    service.script("sheets.save_mapping", "hang")
+    await shelve_one(service, client, path, mapping(client, 0), "sheets.save_mapping")
+    async with (
+        asyncio.timeout(20),
+        client_of(service) as other,
+        Batch.open(path, other, concurrency=1) as batch,
+    ):
+        results = await all_of(batch, [mapping(other, number) for number in (*range(1, 200), 0)])
+
+    assert {result.verdict for result in results} == {Verdict.APPLIED}
+    assert len(service.ledger.effects("sheets.save_mapping")) == 200
+
+
+async def test_writes_of_a_team_of_their_own(service, tmp_path):
+    """A client of one team takes up what was in flight for another: each entry names its own."""
+    path = tmp_path / "run.db"
+    async with client_of(service, team="team_1") as client:
+        write = client.webhooks.create(**HOOK, team="team_2").keyed("other")
+        service.script("webhooks.create", "apply, then hang")
+        await shelve_one(service, client, path, write, "webhooks.create")
+
+        async with Batch.open(path, client) as batch:
+            [result] = await all_of(batch)
+    assert result.verdict is Verdict.APPLIED
+    assert len(service.ledger.effects("webhooks.create")) == 1
+
+
+async def test_batch_of_a_token_that_changes(service, tmp_path):
+    """What was never sent needs no word of whose it is; what is in doubt does, in words that say how."""
+    path, hooks = tmp_path / "run.db", [service.seed_webhook() for _ in range(2)]
+
+    async def source():
+        return service.api_key
+
+    def client():
+        return client_of(service, credential=TokenProvider(source, kind="api_key"))
+
+    service.script("webhooks.delete", "hang")
+    async with client() as first:
+        writes = [first.webhooks.delete(hook.id).keyed(hook.id) for hook in hooks]
+        await shelve_one(service, first, path, writes[0], "webhooks.delete")
+        writes[1].close()
+    async with client() as second, Batch.open(path, second) as batch:
+        with pytest.raises(InvalidRequestError, match=r"same_mode=True \(invsvc: --same-mode\)"):
+            await all_of(batch)
+    async with client() as third, Batch.open(path, third, same_mode=True) as batch:
+        again = [third.webhooks.delete(hook.id).keyed(hook.id) for hook in hooks]
+        assert {result.verdict for result in await all_of(batch, again)} == {Verdict.APPLIED}
