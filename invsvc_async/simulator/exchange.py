@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from invsvc_async.simulator import ends
 from invsvc_async.simulator.calls import Answer, Call, Malformed, Refusal, error_body
+from invsvc_async.simulator.faults import digits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -104,5 +105,5 @@ def _with_status(step: Step, clock: Clock) -> web.Response:
             status, error_body(clock, "document_credits_exhausted", "No document credits are left")
         )
     code = CODES.get(status, "operation_not_allowed" if status < 500 else "internal_server_error")
-    headers = {"Retry-After": f"{1 if step.number is None else step.number:g}"} if status == 429 else None
+    headers = {"Retry-After": digits(1 if step.number is None else step.number)} if status == 429 else None
     return ends.answer(status, error_body(clock, code, f"Answered {status} as it was told to"), headers)

@@ -6,13 +6,18 @@ Must never act by itself: a step only says what `ends` and the application are t
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass, fields
+from decimal import Decimal
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
+from invsvc_async.simulator.routes import BY_OPERATION
+
 if TYPE_CHECKING:
     import random
+    from collections.abc import Iterable
 
 KINDS = (
     "500",
@@ -36,6 +41,7 @@ GATEWAY = frozenset({408, 502, 503, 504})  # answered by something in between, i
 # Ends that carry the service's true answer: with them, a write that is valid always has its effect.
 TRUTHFUL = frozenset({"pass", "slow", "drip", "bare", "idle-close", "stale", "bad item"})
 READ_ONLY = frozenset({"stale", "bad item"})
+INVOICE_LISTS = frozenset({"invoices.egress", "invoices.payment_complements"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,14 +129,39 @@ def parse_for(operation: str, words: str, *, write: bool) -> Step:
         ValueError: Not understood, or it makes no sense for a read, or for a write.
 
     """
+    if not isinstance(words, str):  # a script may come from JSON
+        raise ValueError(f"a step is text, such as 'apply, then reset', not {words!r}")  # noqa: TRY004 - what is promised
     step = parse_step(words)
     if write and step.end in READ_ONLY:
         raise ValueError(f"{words!r} is for reads; {operation} is a write")
     if not write and words.startswith(("apply", "late")):
         raise ValueError(f"{words!r}: {operation} is a read and has no effect")
-    if step.end == "bad item" and not operation.startswith("invoices."):
+    if step.end == "bad item" and operation not in INVOICE_LISTS:
         raise ValueError(f"{words!r} is for the invoice lists, not {operation}")
     return step
+
+
+def digits(seconds: float) -> str:
+    """Write *seconds* as steps and headers have them: all their digits, and never an exponent."""
+    return f"{Decimal(repr(float(seconds))).normalize():f}"
+
+
+def check_seconds(name: str, value: object, *, or_none: bool = False) -> None:
+    """Refuse what no clock can wait for: text, a negative number, infinity, nan."""
+    if not (value is None and or_none) and not _is_number_up_to(value, math.inf):
+        raise ValueError(f"{name} must be seconds, 0 or more{', or None' * or_none}, not {value!r}")
+
+
+def _is_number_up_to(value: object, high: float) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value) and 0 <= value <= high
+
+
+def _check_known(name: str, chosen: Iterable[str], known: Iterable[str]) -> None:
+    if isinstance(chosen, str):
+        raise ValueError(f"{name} takes several, such as {(chosen,)!r}, not one text")  # noqa: TRY004 - what is promised
+    unknown = sorted(set(chosen) - set(known)) if chosen else ["nothing"]
+    if unknown:
+        raise ValueError(f"{name}: {', '.join(unknown)} is not among {', '.join(known)}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,6 +180,9 @@ class Faults:
         duplicate_deliveries: The part of event deliveries that is sent twice.
         reorder_deliveries: The part of event deliveries that later ones overtake.
 
+    Raises:
+        ValueError: A part beyond 0 to 1, seconds that are negative or not finite, or an unknown name.
+
     """
 
     rate: float = 0.0
@@ -164,13 +198,14 @@ class Faults:
     def __post_init__(self) -> None:
         for name in ("rate", "reads", "duplicate_deliveries", "reorder_deliveries"):
             value = getattr(self, name)
-            if value is not None and not 0 <= value <= 1:
+            if not (name == "reads" and value is None) and not _is_number_up_to(value, 1):
                 raise ValueError(f"{name} must be a probability, 0 to 1, not {value!r}")
-        for name, known in (("kinds", KINDS), ("phases", PHASES)):
-            chosen = getattr(self, name)
-            unknown = sorted(set(chosen) - set(known)) if chosen else ["nothing"]
-            if unknown:
-                raise ValueError(f"{name}: {', '.join(unknown)} is not among {', '.join(known)}")
+        check_seconds("late_up_to", self.late_up_to)
+        check_seconds("hang", self.hang, or_none=True)
+        _check_known("kinds", self.kinds, KINDS)
+        _check_known("phases", self.phases, PHASES)
+        if self.operations is not None:
+            _check_known("operations", self.operations, sorted(BY_OPERATION))
 
     @classmethod
     def none(cls) -> Faults:
@@ -194,7 +229,7 @@ class Faults:
             if name not in known:
                 raise ValueError(f"faults: {name!r} is not among {', '.join(sorted(known | {'late'}))}")
             if name in ("kinds", "phases", "operations"):
-                found[name] = tuple(value.split("+"))
+                found[name] = tuple(filter(None, value.split("+")))
                 continue
             try:
                 found[name] = float(value)
@@ -211,7 +246,7 @@ class Faults:
             return None
         kind = chance.choice(self.kinds)
         if kind == "hang" and self.hang is not None:
-            kind = f"hang {self.hang}"
+            kind = f"hang {digits(self.hang)}"
         elif kind == "idle-close":
             return parse_step(f"idle-close {chance.randrange(1, 50) / 1000}")
         return parse_step(f"{self._phase(chance)}{kind}" if write else kind)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 import time
 
 import aiohttp
@@ -269,6 +270,9 @@ async def test_bad_item(service, call):
         ("webhooks.create", "stale 1", "is for reads"),
         ("webhooks.list", "apply, then 500", "is a read and has no effect"),
         ("webhooks.list", "bad item", "for the invoice lists"),
+        ("invoices.download_status", "bad item", "for the invoice lists"),
+        ("webhooks.create", 500, "a step is text, such as .*, not 500"),
+        ("webhooks.create", ["reset"], "a step is text"),
         ("webhooks.destroy", "pass", "unknown operation 'webhooks.destroy'; expected one of"),
     ],
 )
@@ -342,12 +346,59 @@ def test_plan_from_text():
         ("rate=2", "rate must be a probability"),
         ("rate=0.1,kinds=501", "kinds: 501 is not among"),
         ("phases=during", "phases: during is not among"),
+        ("rate=nan", "rate must be a probability, 0 to 1, not nan"),
+        ("reads=-0.1", "reads must be a probability"),
+        ("late=-1", "late_up_to must be seconds, 0 or more, not -1.0"),
+        ("late=nan", "late_up_to must be seconds"),
+        ("late=inf", "late_up_to must be seconds"),
+        ("hang=-0.5", "hang must be seconds, 0 or more, or None"),
+        ("hang=inf", "hang must be seconds"),
+        ("hang=nan", "hang must be seconds"),
+        ("operations=foo", "operations: foo is not among .*webhooks.create"),
+        ("operations=webhooks.list+unknown", "operations: unknown is not among"),
+        ("operations=", "operations: nothing is not among"),
     ],
 )
 def test_plan_text_that_makes_no_sense(text, reason):
-    """A plan that cannot be is refused in words."""
+    """A plan that cannot be played is refused in words, where it is made."""
     with pytest.raises(ValueError, match=reason):
         Faults.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"rate": "0.5"}, "rate must be a probability, 0 to 1, not '0.5'"),
+        ({"rate": None}, "rate must be a probability"),
+        ({"late_up_to": "1"}, "late_up_to must be seconds, 0 or more, not '1'"),
+        ({"late_up_to": None}, "late_up_to must be seconds"),
+        ({"duplicate_deliveries": float("nan")}, "duplicate_deliveries must be a probability"),
+        ({"kinds": "500"}, "kinds takes several, such as .*, not one text"),
+        ({"operations": "webhooks.create"}, "operations takes several"),
+        ({"operations": ()}, "operations: nothing is not among"),
+    ],
+)
+def test_plan_that_makes_no_sense(settings, reason):
+    """What no text could say is refused as well."""
+    with pytest.raises(ValueError, match=reason):
+        Faults(**settings)
+
+
+@pytest.mark.parametrize("seconds", [0, 2, 0.05, 1e-7, 1e22, 123456.789])
+def test_plan_whose_hang_is_any_number_of_seconds(seconds):
+    """The step drawn says the seconds in digits that the script understands, however small or large."""
+    plan = Faults(rate=1, kinds=("hang",), hang=seconds)
+    step = plan.draw(random.Random(1), "webhooks.list", write=False)  # noqa: S311 - a fault, not a secret
+    assert (step.end, step.number) == ("hang", seconds)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "header"), [("2", "2"), ("0.05", "0.05"), ("1234567", "1234567"), ("20000000", "20000000")]
+)
+async def test_retry_after_of_any_length(service, call, seconds, header):
+    """`Retry-After` has the step's own digits."""
+    service.script("webhooks.list", f"429 after {seconds}")
+    assert (await call("GET", "/webhooks")).headers["Retry-After"] == header
 
 
 def test_plan_without_kinds():
