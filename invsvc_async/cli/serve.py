@@ -40,9 +40,12 @@ def command(
         plan = Faults.parse(faults)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--faults") from error
-    service = Simulator(
-        seed=seed, faults=plan, latency=latency, at_once=at_once, host=host, port=port, admin=admin
-    )
+    try:
+        service = Simulator(
+            seed=seed, faults=plan, latency=latency, at_once=at_once, host=host, port=port, admin=admin
+        )
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
 
     def announce(line: str) -> None:
         if json_:

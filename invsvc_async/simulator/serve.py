@@ -66,12 +66,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--admin", action="store_true", help="open /_simulator/")
     chosen = parser.parse_args(arguments)
     try:
-        faults = Faults.parse(chosen.faults)
+        service = Simulator(
+            seed=chosen.seed, faults=Faults.parse(chosen.faults), latency=chosen.latency,
+            at_once=chosen.at_once, journey_reads=chosen.journey_reads, deliver=chosen.deliver,
+            host=chosen.host, port=chosen.port, admin=chosen.admin,
+        )  # fmt: skip
     except ValueError as error:
         parser.error(str(error))
-    service = Simulator(
-        seed=chosen.seed, faults=faults, latency=chosen.latency, at_once=chosen.at_once,
-        journey_reads=chosen.journey_reads, deliver=chosen.deliver,
-        host=chosen.host, port=chosen.port, admin=chosen.admin,
-    )  # fmt: skip
     asyncio.run(serve(service, announce=lambda line: print(line, flush=True)))  # noqa: T201 - its one line

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Literal, Self, get_args
 
 from aiohttp import web
 
@@ -17,7 +17,7 @@ from invsvc_async.simulator.app import Application
 from invsvc_async.simulator.auth import MODULES, Credential, Keyring, Role
 from invsvc_async.simulator.deliveries import Post
 from invsvc_async.simulator.delivering import Delivering
-from invsvc_async.simulator.faults import Faults
+from invsvc_async.simulator.faults import Faults, check_seconds
 from invsvc_async.simulator.ledger import Ledger
 from invsvc_async.simulator.seeding import Seeding
 from invsvc_async.simulator.state import Clock, State, seeded
@@ -63,6 +63,9 @@ class Simulator(Seeding, Delivering):
         delivery_timeout: Seconds of one attempt of a delivery.
         admin: Serve ``/_simulator/`` (ledger, arrivals, script, faults) to whoever can connect.
 
+    Raises:
+        ValueError: A setting that no service could run with.
+
     """
 
     def __init__(
@@ -84,6 +87,13 @@ class Simulator(Seeding, Delivering):
         unknown = set(names or ()) - set(NAMES)
         if unknown:
             raise ValueError(f"names: {', '.join(sorted(unknown))} is not among {', '.join(sorted(NAMES))}")
+        check_seconds("latency", latency)
+        check_seconds("delivery_backoff", delivery_backoff)
+        check_seconds("delivery_timeout", delivery_timeout)
+        if at_once is not None and not (isinstance(at_once, int) and at_once >= 1):
+            raise ValueError(f"at_once must be 1 or more, or None, not {at_once!r}")
+        if journey_reads not in (readings := get_args(JourneyReads)):
+            raise ValueError(f"journey_reads must be one of {', '.join(readings)}, not {journey_reads!r}")
         self.base_url: str = ""
         self.ledger: Ledger = Ledger()
         self.team: str = "team_1"

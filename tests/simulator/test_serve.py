@@ -47,11 +47,38 @@ async def test_serving_from_a_program():
             await session.get(f"{about['base_url']}/webhooks/health")
 
 
-def test_command_line_with_bad_faults(capsys):
-    """A fault plan that is not understood is a usage error in words."""
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--faults", "rate=often"), "rate takes a number"),
+        (("--faults", "rate=0.5,late=-1"), "late_up_to must be seconds, 0 or more, not -1.0"),
+        (("--latency", "nan"), "latency must be seconds"),
+        (("--at-once", "0"), "at_once must be 1 or more"),
+    ],
+)
+def test_command_line_that_makes_no_sense(capsys, arguments, said):
+    """What the service could not run with is a usage error in words."""
     with pytest.raises(SystemExit, match="2"):
-        main(["--faults", "rate=often"])
-    assert "rate takes a number" in capsys.readouterr().err
+        main(arguments)
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"latency": -1}, "latency must be seconds, 0 or more, not -1"),
+        ({"latency": float("nan")}, "latency must be seconds"),
+        ({"delivery_backoff": float("inf")}, "delivery_backoff must be seconds"),
+        ({"delivery_timeout": "10"}, "delivery_timeout must be seconds"),
+        ({"at_once": 0}, "at_once must be 1 or more, or None, not 0"),
+        ({"at_once": 1.5}, "at_once must be 1 or more"),
+        ({"journey_reads": "live"}, "journey_reads must be one of draft, published, off, not 'live'"),
+    ],
+)
+def test_service_that_cannot_be(settings, reason):
+    """A setting that no service could run with is refused in words, before there is one."""
+    with pytest.raises(ValueError, match=reason):
+        Simulator(**settings)
 
 
 async def test_admin_door():
