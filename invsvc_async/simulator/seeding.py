@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from invsvc_async.simulator.state import Book, State
 
 BILLING = "acct_1"
+RETENTION = "11111111-1111-4111-8111-111111111111"
+REMINDER = ("pay_1", "22222222-2222-4222-8222-222222222222")  # payment, operation
 
 
 class Seeding:
@@ -123,9 +125,11 @@ class Seeding:
         fields = {"request_id": request_id, "status": "completed"}
         return self.seed_download(team=team, livemode=livemode, **fields)
 
-    def seed_retention(self, *, team: str | None = None, livemode: bool = True) -> Record:
+    def seed_retention(
+        self, retention_id: str | None = None, *, team: str | None = None, livemode: bool = True
+    ) -> Record:
         """Make a stamped retention with a PDF and an XML; gives its id and files."""
-        retention = self._state.new_folio().lower()
+        retention = retention_id or self._state.new_folio().lower()
         files = self.book(team=team, livemode=livemode).retentions[retention] = seeds.new_files(retention)
         return Record(id=retention, files=files)
 
@@ -200,7 +204,10 @@ class Seeding:
             self.seed_invoices(3, livemode=livemode, invoice_type="P")
             self.seed_link(id="plink_1", livemode=livemode)
             self.seed_download(request_id="request_1", livemode=livemode)
+            self.seed_retention(RETENTION, livemode=livemode)
             book = self.book(livemode=livemode)
+            # No field of it is specified, so it shows only what it is asked for by.
+            book.reminders[REMINDER] = Record(zip(("payment_id", "operation_id"), REMINDER, strict=True))
             book.sheets.seed(Record(seeds.new_connection(self._state, book), key="connection"), "key")
             book.mappings.append(Record(id="map_1", base_id="base_1", state="active"))
         self.seed_base(

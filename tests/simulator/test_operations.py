@@ -7,6 +7,7 @@ import io
 import re
 import zipfile
 from decimal import Decimal
+from pathlib import Path
 
 import pytest
 
@@ -24,6 +25,63 @@ async def test_route_table_and_its_answers(service, call):
         assert service.arrivals(operation) == 1, operation
     assert len(routes()) == 20
     assert service.arrivals() == 20
+
+
+RETENTION, REMINDER = "11111111-1111-4111-8111-111111111111", "22222222-2222-4222-8222-222222222222"
+DBTABLE = "/teams/team_1/integrations/dbtable"
+# What a user of a fresh service can ask for: every id is one that the how-to page names, or that a list shows.
+FINDABLE = {
+    "journeys.update": ("/journeys/jrn_1", {"name": "Dunning, May"}),
+    "journeys.get": ("/journeys/jrn_1", None),
+    "invoices.egress": ("/invoices/egress", None),
+    "invoices.payment_complements": ("/invoices/payment", None),
+    "invoices.download_status": ("/invoices/download/status/request_1", None),
+    "retentions.files": (f"/retentions/{RETENTION}/files", None),
+    "teams.create": ("/teams", {"legal_name": "Sucursal Uno"}),
+    "teams.dbtable_webhooks": (f"{DBTABLE}/webhooks", None),
+    "teams.dbtable_tables": (f"{DBTABLE}/bases/base_1/tables", None),
+    "users.get": ("/users/usr_1", None),
+    "users.update_preferences": ("/users/me/preferences/team_1", {"testmode": False}),
+    "payments.link": ("/payments/links/plink_1", None),
+    "payments.reminder_operation": (f"/payments/pay_1/reminder-operations/{REMINDER}", None),
+    "sheets.save_mapping": ("/sheets/mapping", {"fields": {"amount": "B"}}),
+    "webhooks.health": ("/webhooks/health", None),
+    "webhooks.create": ("/webhooks", HOOK),
+    "webhooks.list": ("/webhooks", None),
+    "webhooks.get": ("/webhooks/{listed}", None),
+    "webhooks.update": ("/webhooks/{listed}", {"status": "inactive"}),
+    "webhooks.delete": ("/webhooks/{listed}", None),
+}
+FOR_PERSONS = {"teams.dbtable_webhooks", "teams.dbtable_tables", "users.update_preferences"}
+
+
+@pytest.mark.parametrize("token", ["api_key", "test_key"])
+async def test_every_operation_of_a_fresh_service(service, call, token):
+    """Each operation of the table answers 2xx, in both data modes, to what its user can find out."""
+    method_of = {operation: method for operation, method, _ in routes()}
+    assert FINDABLE.keys() == method_of.keys()
+    key, listed = getattr(service, token), None
+    for operation, (path, body) in FINDABLE.items():
+        presented = service.person_token if operation in FOR_PERSONS else key
+        path = path.replace("{listed}", str(listed))  # noqa: PLW2901 - the same path, filled in
+        answered = await call(method_of[operation], path, json=body, token=presented)
+        assert 200 <= answered.status < 300, operation
+        assert service.arrivals(operation) == 1
+        if operation == "webhooks.list":
+            listed = answered.body["data"][0]["id"]
+
+
+def test_ids_that_the_how_to_page_names():
+    """What a fresh service holds is told to its users, id by id."""
+    page = (Path(__file__).parents[2] / "docs/how-to/test-your-code.md").read_text(encoding="utf-8")
+    named = ("jrn_1", "request_1", "base_1", "usr_1", "plink_1", "pay_1", "team_1", RETENTION, REMINDER)
+    assert [each for each in named if f"`{each}`" not in page] == []
+
+
+async def test_reminder_operation_of_a_fresh_service(call):
+    """It shows the ids that it was asked for by and nothing else, for the specification names no field of it."""
+    shown = (await call("GET", FINDABLE["payments.reminder_operation"][0])).body["data"]
+    assert shown == {"payment_id": "pay_1", "operation_id": REMINDER}
 
 
 async def test_unknown_route(call):
