@@ -65,6 +65,7 @@ def _numbered_page(state: State, rows: list[Record], page: int, limit: int) -> d
     start = (page - 1) * limit
     return {
         "success": True,
+        "message": "Invoices found",
         "data": rows[start : start + limit],
         "has_more": start + limit < len(rows),
         "total_results": len(rows),
@@ -80,6 +81,7 @@ def _cursor_page(state: State, call: Call, rows: list[Record], limit: int) -> di
     more = start + limit < len(rows)
     return {
         "success": True,
+        "message": "Invoices found",
         "data": shown,
         "next": _cursor(shown[-1]) if more else None,
         "has_more": more,
@@ -111,7 +113,11 @@ def _of_client(name: str, wanted: str) -> Callable[[Record], bool]:
 
 
 def _has_metadata(name: str, wanted: str) -> Callable[[Record], bool]:
-    return lambda invoice: str(invoice["metadata"].get(name)) == wanted
+    return lambda invoice: name in invoice["metadata"] and _in_a_query(invoice["metadata"][name]) == wanted
+
+
+def _in_a_query(value: Json) -> str:
+    return value if isinstance(value, str) else json_text(value)
 
 
 def _common_filters(call: Call) -> list[Callable[[Record], bool]]:

@@ -70,9 +70,15 @@ def new_client(state: State, book: Book) -> Record:
 
 
 def new_team(
-    state: State, fields: Mapping[str, Json], *, owner: str, billing: str, connect: bool = False
+    state: State,
+    fields: Mapping[str, Json],
+    *,
+    owner: str,
+    billing: str,
+    connect: bool = False,
+    master: Mapping[str, Json] | None = None,
 ) -> Record:
-    """Make a team and its account; *fields* are those of the create operation, or any of a team's."""
+    """Make a team of *master* and its account; *fields* are those of the create operation, or of a team."""
     team_id = str(fields.get("id") or state.new_id("team_"))
     now = state.clock.now_ms()
     team: dict[str, Json] = {
@@ -112,9 +118,17 @@ def new_team(
     known |= {name: {**team[name], **known[name]} for name in ("address", "brand") if name in known}
     if fields.get("generate_onboarding_url"):
         known["onboarding_url"] = f"https://onboarding.example/{team_id}"
-    members = [{"email": "invited@example.com", **member} for member in fields.get("add_members", [])]
     state.accounts[team_id] = Account(billing, connect=connect)
-    return Record(team | known | {"members": team["members"] + members})
+    return Record({**team, **known, "members": _members({**team, **known}, fields, master)})
+
+
+def _members(
+    team: Mapping[str, Json], fields: Mapping[str, Json], master: Mapping[str, Json] | None
+) -> list[Json]:
+    copied = master["members"] if master and fields.get("add_master_team_members") else []
+    there = {member["id"] for member in team["members"]}
+    added = [{"email": "invited@example.com", **member} for member in fields.get("add_members", [])]
+    return [*team["members"], *(member for member in copied if member["id"] not in there), *added]
 
 
 def new_user(state: State, fields: Mapping[str, Json]) -> Record:

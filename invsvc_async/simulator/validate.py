@@ -183,7 +183,7 @@ WEBHOOK_CREATE = shape(WEBHOOK_FIELDS, required=("url", "events"), closed=False)
 WEBHOOK_UPDATE = shape(WEBHOOK_FIELDS, closed=False)
 
 _ADDRESS = ("country", "street", "zip", "city", "state", "exterior", "municipality", "neighborhood")
-_BRAND = ("alias", "primary_color", "secondary_color", "logo")
+_BRAND = ("alias", "primary_color", "secondary_color")
 RESERVED = ("team", "livemode", "owner")  # set by the authentication layer, whatever the body says
 
 
@@ -195,7 +195,7 @@ TEAM_CREATE = shape(
     {
         **dict.fromkeys(("support_email", "support_phone", "legal_name", "tax_id", "tax_system"), text()),
         "address": shape(dict.fromkeys(_ADDRESS, text()), closed=False),
-        "brand": shape(dict.fromkeys(_BRAND, nullable(text())), closed=False),
+        "brand": shape({**dict.fromkeys(_BRAND, nullable(text())), "logo": nullable(url)}, closed=False),
         "generate_onboarding_url": boolean,
         "add_master_team_members": boolean,
         "metadata": free_object,
@@ -205,7 +205,12 @@ TEAM_CREATE = shape(
     }
 )
 MAPPING = shape({"fields": free_object}, required=("fields",), closed=False)
-PREFERENCES = shape({"testmode": boolean}, closed=False)
+PREFERENCES = shape(
+    {"testmode": boolean, "search_collection": text(), "invoices_order_by": text()}, closed=False
+)
+# Not specified beyond its name: only what the lists show of an invoice is held to its type.
+_ISSUED = {"idempotency_key": nullable(text()), "metadata": free_object}
+INCOME_BATCH = shape({**_ISSUED, "invoices": array(shape(_ISSUED, closed=False))}, closed=False)
 
 
 def checked(state: State, body: Json | Malformed, check: Check) -> dict[str, Json]:

@@ -79,7 +79,8 @@ def create_team(state: State, call: Call) -> Answer:
     if "suppliers" not in account.features:
         raise refusal(state, 401, "unauthorized", "The plan lacks the suppliers feature")
     body = checked(state, call.body, validate.TEAM_CREATE)
-    team = people.new_team(state, body, owner=call.caller.credential.user, billing=account.billing)
+    master, owner = state.teams.items[call.caller.team], call.caller.credential.user
+    team = people.new_team(state, body, owner=owner, billing=account.billing, master=master)
     state.teams.put(team["id"], team)
     return Answer(success(state.clock, team, "Team created"), 201, team["id"])
 
@@ -116,9 +117,7 @@ def save_mapping(state: State, call: Call) -> Answer:
 
 def income_batch(state: State, call: Call) -> Answer:
     """Issue invoices, as far as lists need it: the specification names this operation without its shapes."""
-    body = checked(
-        state, call.body, validate.shape({"invoices": validate.array(validate.free_object)}, closed=False)
-    )
+    body = checked(state, call.body, validate.INCOME_BATCH)
     invoices: list[Record] = []
     for fields in body.get("invoices", [body]):
         kept: dict[str, Json] = {"idempotency_key": fields.get("idempotency_key"), "from": "api"}

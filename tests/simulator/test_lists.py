@@ -51,6 +51,25 @@ async def test_cursor_of_another_list(call):
         assert (await call("GET", EGRESS, params={"next": cursor})).status == 400
 
 
+async def test_message_of_a_list(call):
+    """Every list envelope has a message, as the specification's has."""
+    for path, params in ((EGRESS, {}), (COMPLEMENTS, {}), (EGRESS, {"metadata.order": "A-1"})):
+        body = (await call("GET", path, params=params)).body
+        assert isinstance(body["message"], str)
+        assert list(body)[:3] == ["success", "message", "data"]
+
+
+@pytest.mark.parametrize(
+    ("kept", "asked", "found"),
+    [({}, "None", 0), ({"k": None}, "None", 0), ({"k": None}, "null", 1), ({"k": True}, "true", 1)],
+)
+async def test_metadata_filter_compares_what_json_shows(service, call, kept, asked, found):
+    """A key that an invoice does not have matches nothing; other values than text match as JSON writes them."""
+    service.seed_invoices(1, metadata=kept)
+    page = (await call("GET", EGRESS, params={"metadata.k": asked})).body
+    assert page["total_results"] == found
+
+
 async def test_metadata_filter_gives_numbered_pages(service, call):
     """With a metadata filter, in either spelling, the envelope has `page` and `per_page` and no cursor."""
     service.seed_invoices(3, metadata={"tour": 7})

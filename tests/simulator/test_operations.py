@@ -210,6 +210,31 @@ async def test_team_create(service, call):
     assert "onboarding_url" not in plain.body["data"]
 
 
+async def test_team_create_with_the_members_of_the_master_team(service, call):
+    """`add_master_team_members` copies each of them with the role, and the creator but once."""
+    members = [
+        {"id": id_, "email": f"{id_}@example.com", "role": role}
+        for id_, role in (("usr_1", "admin"), ("usr_2", "viewer"))
+    ]
+    master = service.seed_team(connect=True, members=members)
+    key = service.issue_key(team=master.id)
+    for asked, copied in (({}, []), ({"add_master_team_members": True}, members[1:])):
+        team = (
+            await call(
+                "POST",
+                "/teams",
+                json={**asked, "add_members": [{"id": "usr_9", "role": "editor"}]},
+                token=key,
+            )
+        ).body["data"]
+        assert [member["id"] for member in team["members"]] == [
+            "usr_1",
+            *(each["id"] for each in copied),
+            "usr_9",
+        ]
+        assert [member for member in team["members"] if member["id"] == "usr_2"] == copied
+
+
 @pytest.mark.parametrize(
     ("features", "status", "code"),
     [(("suppliers",), 403, "insufficient_permissions"), (("multipleIssuerAccounts",), 401, "unauthorized")],

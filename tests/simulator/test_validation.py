@@ -89,6 +89,7 @@ async def test_webhook_body(call, body, fields):
         ({"add_members": [{"id": "u"}]}, "add_members.0.role: is required"),
         ({"address": "here"}, "address: must be an object"),
         ({"generate_onboarding_url": "yes"}, "generate_onboarding_url: must be a boolean"),
+        ({"brand": {"logo": "ours.png"}}, "brand.logo: must be a valid URL"),
     ],
 )
 async def test_team_body(call, body, field):
@@ -101,7 +102,15 @@ async def test_mapping_and_preferences_bodies(service, call):
     """A mapping needs its fields; `testmode` is a boolean."""
     assert (await call("PUT", "/sheets/mapping", json={})).status == 400
     path = "/users/me/preferences/team_1"
-    assert (await call("PATCH", path, json={"testmode": "on"}, token=service.person_token)).status == 400
+    for body in ({"testmode": "on"}, {"search_collection": 5}, {"invoices_order_by": None}):
+        assert (await call("PATCH", path, json=body, token=service.person_token)).status == 400
+
+
+@pytest.mark.parametrize("body", [{"invoices": [{"metadata": 5}]}, {"idempotency_key": 5}])
+async def test_income_batch_body(service, call, body):
+    """An invoice that the lists could not show is refused: none is issued."""
+    assert (await call("POST", "/invoices/income/batch", json=body)).status == 400
+    assert service.ledger.effects() == []
 
 
 @pytest.mark.parametrize(
