@@ -271,6 +271,44 @@ def test_exit_code_of_a_refusal(settings, capsys):
     assert (said.out, "the credential is accepted: HTTP 40" in said.err) == ("", True)
 
 
+@pytest.mark.parametrize("form", [(), ("--json",)])
+def test_transport_on_the_command_line(capsys, form):
+    """It tells, for each method, how many closings were tried, and that no write arrived twice."""
+    assert run(["doctor", "--transport", *form]) == 0
+    out = capsys.readouterr().out
+    if form:
+        assert {trial["method"] for trial in json.loads(out)["trials"]} == set(METHODS)
+    else:
+        assert all(f"{method}\t{len(closings())}\t" in out for method in METHODS)
+        assert "one write is one arrival, at most" in out
+
+
+async def test_names_of_a_list_that_cannot_be_read():
+    """Of none can anything be told, and each says why."""
+
+    async def refused(_query):
+        return Answer(status=403, error="insufficient_permissions")
+
+    told = await find_names(refused)
+    assert {each.role for each in told} == set(OTHERS)
+    assert {(each.name, each.certain, each.why) for each in told} == {
+        (None, False, "the list answered 403: insufficient_permissions")
+    }
+
+
+async def test_address_of_something_else():
+    """What answers the probe with an error is told, and the speed that nothing showed is left open."""
+    async with Simulator() as service:
+        for operation in ("webhooks.health", "invoices.egress", "journeys.get", "teams.dbtable_webhooks"):
+            service.script(operation, *["gateway 404"] * 9)
+        found = await examined(service)
+
+    assert answer(found, "the base URL answers").good is None
+    assert "HTTP 404" in answer(found, "the base URL answers").answer
+    assert answer(found, "speed of a read").answer == "no read succeeded"
+    assert not found.usable
+
+
 async def test_transport_at_every_closing():
     """Every write arrives at most once, and where the request is read or the answer begun, exactly once."""
     proof = await prove()

@@ -420,3 +420,29 @@ async def test_latency_and_places():
         started = time.monotonic()
         await asyncio.gather(call("GET", "/webhooks"), call("GET", "/webhooks"))
         assert time.monotonic() - started >= 0.1
+
+
+async def test_ledger_that_is_asked_for_what_has_arrived(service, call):
+    """Whoever waits for an arrival that was there returns at once; one who has left is passed over."""
+    left = asyncio.create_task(service.arrived("webhooks.list"))
+    await asyncio.sleep(0)
+    left.cancel()
+    stays = asyncio.create_task(service.arrived("webhooks.list"))
+    await asyncio.sleep(0)
+    await call("GET", "/webhooks")
+    await asyncio.wait_for(stays, 5)
+    await asyncio.wait_for(service.arrived("webhooks.list"), 5)
+
+
+async def test_connection_that_is_busy_when_it_should_be_closed(service, call):
+    """The next request on it is not cut off."""
+    service.script("webhooks.list", "idle-close 0.05", "slow 0.15")
+    for _ in range(2):
+        assert (await call("GET", "/webhooks")).status == 200
+
+
+async def test_service_that_never_began():
+    """Its end has nothing to end."""
+    service = Simulator()
+    await service.__aexit__()
+    assert service.arrivals() == 0

@@ -1,0 +1,106 @@
+"""What `Client` refuses when it is made, and how long it remembers."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from invsvc_async import ApiKey, Client, session
+from invsvc_async.errors import ConfigurationError, InvalidRequestError
+from invsvc_async.testing import VirtualClock
+
+BASE = "http://127.0.0.1:1/v2"
+HOOK = {"url": "https://me.example/in", "events": ["invoice.created"]}
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"credential": "abc"}, "the credential must be ApiKey"),
+        ({"base_url": None}, "base_url must be a text, not NoneType"),
+        ({"base_url": "https://h.example:99999/v2"}, "base_url is not a URL"),
+        ({"base_url": "https://u:p@h.example/v2"}, "must carry no credentials"),
+        ({"base_url": "https://h.example/api"}, "must end in the version segment"),
+        ({"base_url": "http://h.example/v2"}, "plain http to a host that is not this machine"),
+        ({"timeout": 3}, "timeout must be Timeouts"),
+        ({"reads": None}, "reads must be ReadRetries"),
+        ({"team": ""}, "team must be a team's id"),
+        ({"headers": {"X-One": 1}}, "names and values must be text"),
+        ({"headers": {"authorization": "x"}}, "authorization is set by the client itself"),
+        ({"headers": {"X-One": "a\r\nX-Two: b"}}, "value of X-One holds a line break"),
+        ({"user_agent": "a\nb"}, "value of User-Agent holds a line break"),
+    ],
+)
+def test_settings_that_cannot_work(settings, reason):
+    """Each is refused where the client is made."""
+    with pytest.raises(ConfigurationError, match=reason):
+        Client(**{"base_url": BASE, "credential": ApiKey("abc"), **settings})
+
+
+async def test_recovery_without_a_journal():
+    """There is nothing to recover from, and the error says how there would be."""
+    async with Client(BASE, ApiKey("abc")) as client:
+        with pytest.raises(ConfigurationError, match=r"make the client with journal='outbox\.db'"):
+            await client.recover()
+
+
+@pytest.mark.parametrize("key", ["", "x" * 201, "a\nb", 5])
+async def test_key_that_no_journal_takes(key):
+    """It is refused, and the write with it: neither is sent, nor missed."""
+    async with Client(BASE, ApiKey("abc")) as client:
+        with pytest.raises(InvalidRequestError, match="key"):
+            client.webhooks.create(**HOOK).keyed(key)
+
+
+async def test_write_that_was_closed():
+    """It cannot be awaited any more, in words."""
+    async with Client(BASE, ApiKey("abc")) as client:
+        write = client.webhooks.create(**HOOK)
+        write.close()
+        with pytest.raises(ConfigurationError, match=r"webhooks.create: it was closed.* Make the write anew"):
+            await write
+
+
+async def test_claims_that_are_forgotten(monkeypatch):
+    """The oldest goes first once there are too many."""
+    monkeypatch.setattr(session, "CLAIMS_KEPT", 2)
+    async with Client(BASE, ApiKey("abc")) as client:
+        kept = client._view.session
+        for number in range(3):
+            kept.claim(f"wh_{number}", f"k{number}")
+        kept.claim("wh_2", "another")
+        assert dict(kept.claims) == {"wh_1": "k1", "wh_2": "k2"}, "the first to claim a webhook keeps it"
+
+
+async def test_unsettled_writes_that_are_too_many(monkeypatch, caplog):
+    """The oldest is no longer kept, which is logged with its key."""
+    monkeypatch.setattr(session, "UNSETTLED_KEPT", 1)
+    async with Client(BASE, ApiKey("abc")) as client:
+        writes = [client.webhooks.create(**HOOK).keyed(f"row-{number}") for number in range(2)]
+        for write in writes:
+            client._view.session.leave_unsettled(write.intent)
+            write.close()
+        assert [intent.key for intent in client.unsettled] == ["row-1"]
+    assert "intent row-0 is no longer kept here" in caplog.text
+
+
+async def test_pause_when_the_client_is_closed():
+    """A pause ends with the client, whatever is left of it."""
+    client = Client(BASE, ApiKey("abc"))
+    pausing = asyncio.create_task(client._view.session.pause(3600))
+    await asyncio.sleep(0)
+    await client.aclose()
+    await asyncio.wait_for(pausing, 5)
+
+
+async def test_virtual_sleeper_that_is_cancelled():
+    """It holds up nobody, and the time that it alone waited for does not come."""
+    clock = VirtualClock()
+    begun = clock.now()
+    gone, stays = asyncio.create_task(clock.sleep(5)), asyncio.create_task(clock.sleep(2))
+    await asyncio.sleep(0)
+    gone.cancel()
+    await stays
+    await clock._waking
+    assert clock.now() == begun + 2

@@ -1,0 +1,104 @@
+"""Tokens as they are given and fetched: what is no token, and what becomes of a source that is ended."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from invsvc_async import ApiKey, OAuthToken, TokenProvider
+from invsvc_async.errors import ConfigurationError
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "needs the token's text"),
+        ("  ", "needs the token's text"),
+        (None, "needs the token's text"),
+        ("Bearer abc", "takes the bare token"),
+        ("abc def", "holds a space"),
+        ("abc\n", "holds a space, a line break"),
+        ("clé", "a character that no token has"),
+    ],
+)
+def test_text_that_is_no_token(text, reason):
+    """It is refused where it is given, in words that never hold it."""
+    with pytest.raises(ConfigurationError, match=f"ApiKey.*{reason}") as refused:
+        ApiKey(text)
+    assert "abc" not in str(refused.value)
+
+
+def test_provider_of_an_unknown_kind():
+    """The kinds there are stand in the error."""
+    with pytest.raises(ConfigurationError, match="kind 'jwt' is none of api_key"):
+        TokenProvider(lambda: None, kind="jwt")
+
+
+def test_provider_whose_source_is_a_text():
+    """A token in the place of what fetches one is refused."""
+    with pytest.raises(ConfigurationError, match="needs an async callable"):
+        TokenProvider("abc", kind="api_key")
+
+
+async def test_fixed_token_cannot_be_renewed():
+    """Nothing fresher is to be had."""
+    assert await OAuthToken("abc").renew("Bearer abc") is False
+
+
+async def test_token_that_another_call_has_renewed():
+    """Who was refused with an older token sends the one at hand: the source is not asked again."""
+    asked = []
+
+    async def source():
+        asked.append(1)
+        return f"token-{len(asked)}"
+
+    provider = TokenProvider(source, kind="api_key")
+    first = await provider.header()
+    assert await provider.renew(first) is True
+    assert await provider.renew(first) is True
+    assert (await provider.header(), len(asked)) == ("Bearer token-2", 2)
+
+
+async def test_source_that_gives_the_same_token_again():
+    """It is no renewal."""
+
+    async def source():
+        return "same"
+
+    provider = TokenProvider(source, kind="api_key")
+    assert await provider.renew(await provider.header()) is False
+
+
+async def test_source_that_is_cancelled_by_itself():
+    """Its cancellation is not the caller's: it is told as a failure of the source, and the next call asks again."""
+    answers = iter([asyncio.CancelledError(), "abc"])
+
+    async def source():
+        if isinstance(answer := next(answers), BaseException):
+            raise answer
+        return answer
+
+    provider = TokenProvider(source, kind="api_key")
+    with pytest.raises(ConfigurationError, match="the source was cancelled"):
+        await provider.header()
+    assert await provider.header() == "Bearer abc"
+
+
+async def test_caller_that_is_cancelled_while_a_token_is_fetched():
+    """The cancellation is the caller's; the fetch goes on for whoever else waits."""
+    release = asyncio.Event()
+
+    async def source():
+        await release.wait()
+        return "abc"
+
+    provider = TokenProvider(source, kind="api_key")
+    gone, stays = asyncio.create_task(provider.header()), asyncio.create_task(provider.header())
+    await asyncio.sleep(0)
+    gone.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await gone
+    release.set()
+    assert await stays == "Bearer abc"

@@ -1,0 +1,109 @@
+"""Answers, values and files that are not what they should be: what is kept, and what is said."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from enum import StrEnum
+
+import pytest
+
+from invsvc_async import ApiKey, Client, wire
+from invsvc_async.convert import unstructure
+from invsvc_async.convert.answers import many, one
+from invsvc_async.errors import ConfigurationError, InvalidRequestError, UnreadableResponseError
+from invsvc_async.export.columns import Columns
+from invsvc_async.export.parquet import ParquetSink
+from invsvc_async.export.run import _sink
+from invsvc_async.export.sinks import ExportError, TextSink
+from invsvc_async.filters import _metadata
+from invsvc_async.models import Invoice, Webhook
+from invsvc_async.profiles import from_environment
+from invsvc_async.wire.exact import salvage
+
+EMPTY = wire.Envelope(raw=None, content=b'{"success":true}')
+
+
+@pytest.mark.parametrize(("read", "what"), [(one, "no Webhook"), (many, "no list of Webhook")])
+def test_answer_without_a_payload(read, what):
+    """It is refused with the whole body beside it."""
+    with pytest.raises(UnreadableResponseError, match=what) as refused:
+        read(Webhook, EMPTY)
+    assert refused.value.raw == EMPTY.content
+
+
+def test_enum_of_the_callers_own_in_a_value():
+    """It goes out as its value."""
+
+    class Colour(StrEnum):
+        RED = "red"
+
+    assert unstructure({"colour": Colour.RED}) == {"colour": "red"}
+
+
+def test_value_that_is_broken_below_the_depth_that_is_searched():
+    """Its members are saved down to that depth; what is deeper stays bytes."""
+    broken = b'{"a":1,"b":{"c":"\xff","d":2}}'
+    saved = salvage(broken)
+    assert (saved["a"], saved["b"]["d"]) == (1, 2)
+    assert isinstance(salvage(broken, 1)["b"], wire.Raw)
+    assert isinstance(salvage(broken, 0), wire.Raw)
+
+
+@pytest.mark.parametrize(
+    ("value", "whole"),
+    [(Decimal("7.0"), 7), (Decimal("7.5"), None), (Decimal("1e99"), None), (7.0, 7), ("7", None)],
+)
+def test_count_in_an_odd_form(value, whole):
+    """A number that is whole is one, however it is written; nothing else becomes one."""
+    assert wire._whole(value) == whole
+
+
+def test_metadata_filter_with_a_path():
+    """A key with a dot may be a path into nested metadata: no item is said to break such a filter."""
+    item = Invoice(uuid="U", metadata={"a": "x"})
+    assert _metadata("a.b", "y")(item) is False
+    assert _metadata("a", "y")(item) is True
+
+
+def test_file_without_a_default_profile(tmp_path):
+    """It says nothing where no profile is asked for."""
+    path = tmp_path / "invsvc.toml"
+    path.write_text('[profiles.live]\nbase_url = "https://h.example/v2"\n')
+    asked = {"INVSVC_CONFIG": str(path)}
+    assert from_environment(asked, None) == {}
+    assert from_environment(asked, "live") == {"base_url": "https://h.example/v2"}
+    with pytest.raises(ConfigurationError, match="has no profile 'test'; it has live"):
+        from_environment(asked, "test")
+
+
+@pytest.mark.parametrize(("precision", "scale"), [(39, 2), (4, 5), (4, -1)])
+def test_decimals_that_no_column_holds(tmp_path, precision, scale):
+    """They are refused before a file is begun."""
+    with pytest.raises(ConfigurationError, match="scale <= precision <= 38"):
+        _sink(tmp_path / "a.parquet", "parquet", precision, scale)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_export_gone_on_with_whose_file_is_gone(tmp_path):
+    """Neither a text file that is shorter than it was left, nor a lost part, is gone on with."""
+    with pytest.raises(ExportError, match="gone or shorter"):
+        TextSink(tmp_path / "a.csv", "csv", Invoice).open(10)
+    with pytest.raises(ExportError, match="lacks parts"):
+        ParquetSink(tmp_path / "a.parquet", Columns(Invoice, 38, 9)).open(2)
+
+
+def test_number_that_no_column_holds():
+    """An integer beyond 64 bits is refused with the way out, and so is a decimal that would be rounded."""
+    columns = Columns(Invoice, 10, 2)
+    with pytest.raises(ExportError, match=r"does not fit 64 bits. Export as jsonl or csv"):
+        columns.table([Invoice(uuid="U", folio_number=2**70)])
+    with pytest.raises(ExportError, match="without rounding"):
+        columns.table([Invoice(uuid="U", total=Decimal("1.234"))])
+
+
+def test_journey_whose_node_has_a_number_for_a_name():
+    """It is named with what it is."""
+    client = Client("http://127.0.0.1:1/v2", ApiKey("abc"))
+    node = {"id": 5, "type": "t", "position": {"x": 0, "y": 0}, "data": {}}
+    with pytest.raises(InvalidRequestError, match=r"nodes\[0\].id: is .*, not text"):
+        client.journeys.update("jrn_1", graph={"nodes": [node], "edges": []})

@@ -1,0 +1,68 @@
+"""The places of a batch: who waits for one, and who leaves while it is handed over."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from invsvc_async.batch.slots import Slots
+
+
+def filled(**settings):
+    """Give places of which none is free, and the number of times that room was told of."""
+    told = []
+    slots = Slots(1, settings.get("rate"), lambda: told.append(1))
+    assert slots.take()
+    return slots, told
+
+
+async def test_write_that_is_sent_again_goes_first():
+    """While one waits, no new write is begun; it gets the place that is given back, and then there is no room."""
+    slots, told = filled()
+    waiting = asyncio.create_task(slots.take_again())
+    await asyncio.sleep(0)
+    slots.leave()
+    assert not slots.take()
+    await waiting
+    assert (slots.in_use, slots.free, told) == (1, 0, [1])
+
+
+async def test_write_that_is_cancelled_while_it_waits():
+    """It loses its turn, and the place goes to whoever is next."""
+    slots, _ = filled()
+    gone, stays = (asyncio.create_task(slots.take_again()) for _ in range(2))
+    await asyncio.sleep(0)
+    gone.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await gone
+    slots.leave()
+    await stays
+    assert slots.in_use == 1
+
+
+async def test_write_that_is_cancelled_in_the_moment_of_its_turn():
+    """The place that it was just handed goes on to the next."""
+    slots, _ = filled()
+    gone, stays = (asyncio.create_task(slots.take_again()) for _ in range(2))
+    await asyncio.sleep(0)
+    slots.leave()
+    gone.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await gone
+    await stays
+    assert slots.in_use == 1
+
+
+async def test_pace_that_a_service_holds_up():
+    """The timer that was set for the next send gives way to a later one, and the end forgets it."""
+    slots = Slots(4, 0.5, lambda: None)
+    assert slots.take()
+    assert not slots.take()
+    first = slots._timer
+    slots._due += 60  # as after a Retry-After
+    assert not slots.take()
+    assert first.cancelled()
+    assert slots._timer.when() > first.when()
+    slots.close()
+    assert slots._timer.cancelled()

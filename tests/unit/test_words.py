@@ -1,0 +1,244 @@
+"""What people are told: stories, decisions and reports in words, of the ends that are rarely met."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections import Counter
+from decimal import Decimal
+from pathlib import Path
+
+import attrs
+import pytest
+
+from invsvc_async.batch.page import page_of
+from invsvc_async.batch.report import Report
+from invsvc_async.batch.results import Progress, Result, Summary
+from invsvc_async.cli import batchreport, batchrun
+from invsvc_async.cli import conformance as conformance_cli
+from invsvc_async.cli.explain import _words
+from invsvc_async.cli.export import _tell
+from invsvc_async.cli.judge import Asked, Judgement, Wrong
+from invsvc_async.cli.judge import Report as Believed
+from invsvc_async.cli.values import show
+from invsvc_async.conformance import Conformance
+from invsvc_async.errors import ConfigurationError, InvalidRequestError
+from invsvc_async.export.run import Exported
+from invsvc_async.models import Preferences
+from invsvc_async.reconcile import codec, story
+from invsvc_async.reconcile.evidence import (
+    Applied,
+    Attempt,
+    Bounds,
+    End,
+    ErrorFacts,
+    Read,
+    Reading,
+    Resumed,
+    Send,
+    Tick,
+    Verdict,
+    Wait,
+)  # fmt: skip
+from invsvc_async.reconcile.intent import Intent, Scope
+from invsvc_async.settings import ReconcilePolicy
+
+INTENT = Intent(
+    key="row-17", operation="journeys.update", path={"id": "jrn_1"}, body={"name": "A"},
+    scope=Scope(base_url="https://h.example/v2"), bounds=Bounds(low=0, high=0),
+)  # fmt: skip
+FAILED = ErrorFacts(kind="NotSentError", message="no route to the host")
+
+
+def test_story_of_every_kind_of_event():
+    """Each event is one line with its time since the first; the passing of time alone is none."""
+    history = (
+        Attempt(started=10.0, ended=10.1, end=End.NOT_SENT, error=FAILED),
+        Attempt(started=11.0, ended=11.5, end=End.NOT_SENT),
+        Attempt(started=12.0, ended=12.5, end=End.LOST),
+        Tick(13.0),
+        Resumed(at=14.0),
+        Reading(started=15.0, ended=15.1, error=FAILED),
+        Reading(started=16.0, ended=16.1, status=200, seen=[{}], raw_count=1),
+        Reading(started=17.0, ended=17.1, finding=Applied("x")),
+    )
+    assert story.tell(INTENT, history, "unknown", "nobody can tell").splitlines() == [
+        "journeys.update, intent row-17",
+        "     +0.000 s  not sent: no route to the host",
+        "     +1.000 s  not sent: no byte left",
+        "     +2.000 s  sent, answer lost after 0.500 s: no answer",
+        "     +4.000 s  taken up again: only the stored sends count",
+        "     +5.000 s  read failed: no route to the host",
+        "     +6.000 s  read the state: HTTP 200: 1 items",
+        "     +7.000 s  the caller's reader found: Applied",
+        "  verdict: unknown - nobody can tell",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("decision", "words"),
+    [
+        (Send(attempt_timeout=30.0), "send"),
+        (Send(attempt_timeout=30.0, not_after=5.0), "send again, on the proof just read"),
+        (Read(reader="journeys.get", why="the answer was lost"), "read journeys.get: the answer was lost"),
+        (Wait(0.25), "wait 0.250 s"),
+    ],
+)
+def test_decision_in_words(decision, words):
+    """Each is told with what it waits for, reads or stands on."""
+    assert _words(decision) == words
+
+
+def test_report_of_a_batch_that_has_not_begun(capsys):
+    """It has counts and no timeline, on the page, as plain data and on a terminal."""
+    report = Report(name="run.db", summary=Summary(to_do=3))
+    assert "3 writes, 3 of them still open</p>" in page_of(report)
+    assert "<svg" not in page_of(report)
+    told = batchreport.plain(report)
+    assert (told["total"], told["seconds"], told["seconds_to_verdict"]) == (
+        3,
+        0.0,
+        {"median": 0.0, "p99": 0.0},
+    )
+    batchreport.show(report)
+    shown = capsys.readouterr().out
+    assert "3, 3 of them open" in shown
+    assert "failures met" not in shown
+    assert "look at" not in shown
+
+
+def test_report_of_more_unknown_writes_than_a_terminal_shows(capsys):
+    """The first twenty are told with advice; how many more there are, and what to look at, is said."""
+    unknown = [
+        Result(key=f"row-{n}", operation="webhooks.create", verdict=Verdict.UNKNOWN) for n in range(23)
+    ]
+    summary = Summary(verdicts={Verdict.UNKNOWN: 23}, secrets_lost=2)
+    report = Report(
+        name="run.db", summary=summary, unknowns=unknown, duplicates=1, faults=Counter({"HTTP 500": 4})
+    )
+    batchreport.show(report)
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "row-19 (webhooks.create)" in shown
+    assert "row-20" not in shown
+    assert "and 3 more unknown ones: --html or --jsonl shows them" in shown
+    assert "4 x HTTP 500" in shown
+    assert "1 second effects, 2 lost secrets of webhooks" in shown
+
+
+def conformance(**settings):
+    """Make what a run with one wrong report came to."""
+    asked = Asked(operation="webhooks.update", path_id="wh_1", team="team_1", body="{}")
+    wrong = Wrong(report=Believed(key="row-1", asked=asked, verdict=Verdict.APPLIED), why="it never happened")
+    judged = Judgement(
+        asked=9, effects=8, duplicates=0, unasked=0, sends=10, lost=(), wrong=(wrong,), verdicts={},
+        unknown_reasons={},
+    )  # fmt: skip
+    return Conformance(
+        **{
+            "judgement": judged,
+            "unreported": 0,
+            "left": 0,
+            "reads": 2,
+            "seconds": 1.0,
+            "exit_code": 0,
+            **settings,
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [(0, ""), (None, "the command was ended: its time was over"), (3, "the command ended with exit code 3")],
+)
+def test_conformance_in_words(capsys, code, said):
+    """Counts are a table; how the command ended, where not well, and what the ledger contradicts are notes."""
+    conformance_cli._tell(conformance(exit_code=code), json_=False)
+    told = capsys.readouterr()
+    assert "reports that the ledger contradicts" in told.out
+    assert said in told.err
+    assert "row-1: it never happened" in told.err
+
+
+def test_conformance_as_json(capsys):
+    """It is one object: the counts, and each report that is contradicted with why."""
+    conformance_cli._tell(conformance(), json_=True)
+    told = json.loads(capsys.readouterr().out)
+    assert (told["writes"], told["holds"], told["contradicted"]) == (9, False, {"row-1": "it never happened"})
+
+
+def test_bar_of_a_batch():
+    """It says how fast, which verdicts, and how many are still being settled where any are."""
+    progress = Progress(
+        done=3, skipped=0, under_way=4, settling=2, rate=1234.5, seconds=1.0, verdicts={Verdict.APPLIED: 3}
+    )
+    assert batchrun._words(progress) == "1,234/s  3 applied  2 settling"
+    assert batchrun._words(attrs.evolve(progress, settling=0)) == "1,234/s  3 applied"
+
+
+def test_end_of_a_worker_that_was_given_nothing(capsys):
+    """As JSON it counts the whole batch, and nothing done now."""
+    batchrun._tell(Summary(to_do=2), None, as_json=True)
+    told = json.loads(capsys.readouterr().out)
+    assert (told["to_do"], told["done_now"], told["skipped"]) == (2, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        ({"secret": "s3cr3t", "id": "wh_1"}, ["id", "wh_1"]),
+        (5, ["value", "5"]),
+        (Preferences(team_id="team_1"), ["team_id", "team_1"]),
+    ],
+    ids=["object", "number", "model"],
+)
+def test_thing_as_a_table(capsys, value, shown):
+    """Whatever was read is two columns, and a secret is not among them."""
+    show(value)
+    out = capsys.readouterr().out
+    assert all(each in out for each in shown)
+    assert "s3cr3t" not in out
+
+
+def test_export_as_json(capsys):
+    """The file, how many rows it has, and whether it was gone on with."""
+    _tell(Exported(path=Path("a.csv"), rows=7, resumed=True), json_=True)
+    assert json.loads(capsys.readouterr().out) == {"path": "a.csv", "rows": 7, "resumed": True}
+
+
+def test_intent_with_a_reader_of_the_callers_own_is_pickled():
+    """The reader goes by its name, for a closure cannot be pickled; without one, nothing changes."""
+    ours = attrs.evolve(INTENT, policy=ReconcilePolicy(journey_reader=lambda *_: None))
+    back = _pickled(ours)
+    assert isinstance(back.policy.journey_reader, str)
+    assert attrs.evolve(back, policy=INTENT.policy) == INTENT
+    assert _pickled(INTENT) == INTENT
+
+
+def _pickled(intent):
+    return pickle.loads(pickle.dumps(intent))  # noqa: S301 - our own
+
+
+def test_intent_too_long_to_be_read():
+    """It is refused before it is parsed."""
+    with pytest.raises(InvalidRequestError, match="not an intent: longer than"):
+        codec.parsed(" " * (codec.LONGEST + 1), "an intent")
+
+
+@pytest.mark.parametrize(
+    ("found", "kept"),
+    [
+        (Preferences(team_id="team_1"), {"team_id": "team_1"}),
+        (object, "<class 'object'>"),
+        ([Decimal("1.50"), None], [Decimal("1.50"), None]),
+    ],
+    ids=["model", "no wire form", "plain"],
+)
+def test_finding_of_a_readers_own_value(found, kept):
+    """A model goes back to its wire form; what has none is told by its repr."""
+    event = Reading(started=0.0, ended=1.0, finding=Applied(found))
+    assert codec.event_to_wire(event)["finding"]["value"] == kept
+
+
+def test_error_whose_words_would_move_a_cursor():
+    """It is told in one line, what cannot be printed shown as such."""
+    assert str(ConfigurationError("one\r\n\x1b[2Jtwo")) == "one \ufffd[2Jtwo"
