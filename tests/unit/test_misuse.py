@@ -1,0 +1,69 @@
+"""Small misuses of what is built on the client: an answer in words, and nothing left running."""
+
+from __future__ import annotations
+
+import json
+import threading
+
+import pytest
+
+import invsvc_async.testing
+from invsvc_async.cli.app import run
+from invsvc_async.cli.arguments import _time
+from invsvc_async.testing import serving
+
+
+def test_name_that_testing_does_not_have():
+    """It is an attribute that is not there, as in any module."""
+    with pytest.raises(AttributeError, match=r"module 'invsvc_async\.testing' has no attribute 'Mock'"):
+        _ = invsvc_async.testing.Mock
+
+
+@pytest.mark.parametrize(
+    "options", [{"latency": -1}, {"port": 1, "host": "192.0.2.1"}], ids=["setting", "address"]
+)
+def test_service_on_a_thread_that_cannot_be(options):
+    """Why is raised where it was asked for, and the thread has ended."""
+    with pytest.raises((ValueError, OSError)), serving(**options):
+        pass
+    assert "invsvc-service" not in {thread.name for thread in threading.enumerate()}
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("listen", "--shared-header", "X-Ours"), "give NAME=VALUE"),
+        (("batch", "prune", "--journal", "run.db"), "give --done-before or --days"),
+        (
+            ("batch", "prune", "--journal", "run.db", "--days", "1", "--done-before", "2026-05-01"),
+            "give --done-before or --days",
+        ),
+    ],
+)
+def test_command_line_that_makes_no_sense(capsys, tmp_path, monkeypatch, words, said):
+    """It is a usage error that says what to give."""
+    monkeypatch.chdir(tmp_path)
+    assert run(words) == 2
+    assert said in " ".join(capsys.readouterr().err.split())
+
+
+def test_time_in_epoch_milliseconds():
+    """A number on the command line is taken for epoch ms, as the method has it."""
+    assert _time("created_after", "1777593600000") == 1777593600000
+
+
+def test_batch_report_as_lines_and_as_json(capsys, tmp_path, monkeypatch):
+    """Both can be asked for at once: the lines go to the file, the one object to the output."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "one.jsonl").write_text(
+        '{"operation": "webhooks.create", "arguments": {"url": "https://me.example/in", "events": ["invoice.created"]}, "key": "row-1"}\n'
+    )
+    with serving() as service:
+        monkeypatch.setenv("INVSVC_BASE_URL", service.base_url)
+        monkeypatch.setenv("INVSVC_API_KEY", service.api_key)
+        assert run(["batch", "one.jsonl", "--journal", "run.db", "--secrets-to", "secrets.jsonl"]) == 0
+    capsys.readouterr()
+    assert run(["batch", "report", "run.db", "--jsonl", "done.jsonl", "--json"]) == 0
+    (line,) = map(json.loads, (tmp_path / "done.jsonl").read_text().splitlines())
+    assert (line["key"], line["verdict"]) == ("row-1", "applied")
+    assert json.loads(capsys.readouterr().out)["verdicts"] == {"applied": 1}
