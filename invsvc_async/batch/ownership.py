@@ -124,12 +124,14 @@ class OwnedEntries(Database):
 
     async def take(self, chunk: int, token: str) -> tuple[bool, bool]:
         """Become the owner of *chunk*; tells whether it is done already, and whether nobody held it."""
+        free: list[bool] = []  # at each try: a later one may find its own token, the reply to it lost
 
         async def take(connection: Any) -> tuple[bool, bool]:
             row = await connection.fetchrow("SELECT owner, done FROM chunks WHERE id = $1 FOR UPDATE", chunk)
             if not row["done"]:
                 await connection.execute("UPDATE chunks SET owner = $2 WHERE id = $1", chunk, token)
-            return row["done"], row["owner"] in (None, token)
+            free.append(row["owner"] in (None, token))
+            return row["done"], all(free)
 
         return await self.ask(take)
 
