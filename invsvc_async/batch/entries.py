@@ -30,10 +30,10 @@ class Entry(msgspec.Struct, kw_only=True):  # two are made for each write, and a
     """
     One row of a journal.
 
-    ``content`` is a digest of what was asked for, by which a changed input is recognised; ``run`` the last
-    run whose input held it; ``common`` and ``intent`` the packed intent (none once it is not needed any
-    more); ``outcome`` a JSON text of what became of it; ``claim`` the id of the webhook that an untagged
-    create made; ``done_at`` epoch ms by this machine, for reports only.
+    ``content`` is a digest of what was asked for, by which a changed input is recognised; ``run`` the run
+    whose input brought it, or on one machine the last that held it; ``common`` and ``intent`` the packed
+    intent (none once it is not needed any more); ``outcome`` a JSON text of what became of it; ``claim`` the
+    id of the webhook that an untagged create made; ``done_at`` epoch ms by this machine, for reports only.
     """
 
     seq: int = 0
@@ -63,8 +63,8 @@ class LostChunkError(JournalError):
 
 @attrs.frozen
 class Mark:
-    """What an input is compared with: an entry's content and state, and the run whose input last held it."""
+    """What an input is compared with: an entry's content and state, and whether this input held it before."""
 
     content: bytes
     state: State = attrs.field(converter=State)
-    run: int
+    met: bool

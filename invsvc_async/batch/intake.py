@@ -180,7 +180,7 @@ class Intake:
                 marks = await self._entries.marks([each.key for each in here], self._run)
             for each in here:
                 mark = marks.get(each.key)
-                if mark is not None and mark.run == self._run:
+                if mark is not None and mark.met:
                     later.append(each)
                 elif (item := self._new(each, mark)) is not None:
                     fresh.append(item)

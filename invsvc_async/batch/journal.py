@@ -39,7 +39,7 @@ class Entries(Protocol):
         ...
 
     async def marks(self, keys: Sequence[str], run: int) -> Mapping[str, Mark]:
-        """Find the entries of *keys*, as they were, and note that the input of *run* holds them."""
+        """Find the entries of *keys*, and note that the input of *run* holds them."""
         ...
 
     async def not_done(self, after: int, limit: int) -> list[Entry]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from invsvc_async.batch.entries import Mark, State, entry_of
 from invsvc_async.batch.handing import Chunks
+from invsvc_async.batch.met import Met
 from invsvc_async.batch.ownership import OwnedEntries
 from invsvc_async.batch.results import Summary
 from invsvc_async.reconcile.evidence import Verdict
@@ -34,6 +35,10 @@ _BUSY = "SELECT thing, min(chunk) FROM entries WHERE thing = ANY ($1) AND done_a
 class PostgresBatch(OwnedEntries):
     """The journal of a batch that machines share: one schema of one database."""
 
+    def __init__(self, address: str) -> None:
+        super().__init__(address)
+        self._met: Met | None = None
+
     async def open(self) -> None:
         """
         Connect, and make the tables where there are none.
@@ -44,6 +49,11 @@ class PostgresBatch(OwnedEntries):
         """
         await super().open()
         self.chunks: Chunks = Chunks(self.pool, slots=self.settings.slots, silence=self.settings.silence)
+
+    async def aclose(self) -> None:
+        """Let go of it, with everything stored."""
+        self._forget()
+        await super().aclose()
 
     # --- chunks
 
@@ -111,14 +121,27 @@ class PostgresBatch(OwnedEntries):
         return await self.ask(fact)
 
     async def marks(self, keys: Sequence[str], run: int) -> Mapping[str, Mark]:
-        """Find the entries of *keys*, as they were, and note that the input of *run* holds them."""
-        text = (
-            "WITH old AS (SELECT key, content, state, run FROM entries WHERE key = ANY ($1)), "
-            "noted AS (UPDATE entries e SET run = $2 FROM old WHERE e.key = old.key AND old.run <> $2) "
-            "SELECT * FROM old"
-        )
-        rows = await self.fetch(text, list(keys), run)
-        return {row["key"]: Mark(row["content"], row["state"], row["run"]) for row in rows}
+        """
+        Find the entries of *keys*, and note that the input of *run* holds them.
+
+        That is noted on this machine: others read inputs of their own at the same time, and a question to the
+        database may be repeated.
+        """
+        text = "SELECT key, content, state FROM entries WHERE key = ANY ($1)"
+        rows = await self.fetch(text, list(keys))
+        met = self._met_by(run).note(keys)
+        return {row["key"]: Mark(row["content"], row["state"], row["key"] in met) for row in rows}
+
+    def _met_by(self, run: int) -> Met:
+        if self._met is None or self._met.run != run:
+            self._forget()
+            self._met = Met(run)
+        return self._met
+
+    def _forget(self) -> None:
+        if self._met is not None:
+            self._met.close()
+            self._met = None
 
     async def done(self, verdict: Verdict | None, after: int, limit: int) -> list[Entry]:
         """Page through those that are done."""

@@ -82,7 +82,7 @@ def _marks(keys: Sequence[str], run: int, connection: sqlite3.Connection) -> dic
     if found:
         seen = [(run, key) for key, _, _, last in found if last != run]
         connection.executemany("UPDATE entries SET run = ? WHERE key = ?", seen)
-    return {key: Mark(content, state, last) for key, content, state, last in found}
+    return {key: Mark(content, state, last == run) for key, content, state, last in found}
 
 
 def _summary(connection: sqlite3.Connection) -> Summary:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from invsvc_async.batch import Batch
 from invsvc_async.batch.postgres import PostgresBatch
 from tests.batch.lossy import lossy
+from tests.batch.writing import all_of, creates
 
 
 @pytest.fixture
@@ -28,6 +30,23 @@ async def entries(journal):
     await opened.open()
     yield opened
     await opened.aclose()
+
+
+def keyless(client, n):
+    return [
+        client.webhooks.create(url=f"https://me.example/{i}", events=["invoice.created"]) for i in range(n)
+    ]
+
+
+@pytest.mark.parametrize("make", [keyless, creates])
+async def test_reply_about_what_is_done_that_is_lost(service, client, way, journal, make):
+    """Run again, an input whose look into the journal is repeated is skipped all the same, keyed or keyless."""
+    async with Batch.open(journal, client) as batch:
+        first = await all_of(batch, make(client, 3))
+    async with Batch.open(journal, client) as batch:
+        way.lose(first[1].key)
+        assert await all_of(batch, make(client, 3)) == []
+    assert (way.lost, service.arrivals("webhooks.create")) == (1, 3)
 
 
 @pytest.mark.parametrize(("before", "free"), [("old.1", False), (None, True)])

@@ -202,6 +202,47 @@ async def test_same_input_on_two_machines(service, journal):
     assert service.arrivals("webhooks.create") == 300
 
 
+async def test_equal_writes_of_the_same_input_on_two_machines(service, journal):
+    """Machines that read the same input in turns, each in its own time, write equal writes as often as it holds them."""
+    turns = [asyncio.Event() for _ in range(6)]
+
+    async def source(client, *mine):
+        for turn in mine:
+            await turns[turn].wait()
+            yield client.webhooks.create(**HOOK)
+
+    async with worker(service, journal) as (client, one), worker(service, journal) as (other, two):
+        running = [
+            asyncio.create_task(all_of(one, source(client, 0, 2, 4))),
+            asyncio.create_task(all_of(two, source(other, 1, 3, 5))),
+        ]
+        for turn in turns:
+            turn.set()
+            await asyncio.sleep(0.1)  # so that it is its turn: nothing tells
+        results = await asyncio.gather(*running)
+        assert (await one.summary()).verdicts == {Verdict.APPLIED: 3}
+    assert (sum(map(len, results)), service.arrivals("webhooks.create")) == (3, 3)
+
+
+async def test_key_given_twice_while_another_machine_reads_it(service, journal):
+    """A key that an input gives twice is refused, though another machine has the key from the same input meanwhile."""
+    again = asyncio.Event()
+
+    async def source(client):
+        yield client.webhooks.create(**HOOK).keyed("row-1")
+        await again.wait()
+        yield client.webhooks.create(**HOOK).keyed("row-1")
+
+    async with worker(service, journal) as (client, one), worker(service, journal) as (other, two):
+        running = asyncio.create_task(all_of(one, source(client)))
+        await service.arrived("webhooks.create")
+        await all_of(two, [other.webhooks.create(**HOOK).keyed("row-1")])
+        again.set()
+        with pytest.raises(InvalidRequestError, match="'row-1' is given to two writes"):
+            await running
+    assert service.arrivals("webhooks.create") == 1
+
+
 @pytest.mark.parametrize("step", ["apply, then reset", "reset"])
 async def test_reader_of_a_write_of_a_shared_batch(service, client, journal, step):
     """In the process that hands a write out, it is settled with the reader that it came with."""
