@@ -303,7 +303,8 @@ class Engine:
 
     def _let_go(self, item: Item) -> None:
         """Forget *item*, which makes room for another."""
-        del self.held[item.key]
+        if self.held.get(item.key) is item:  # it may be another by now: the same write, to do again
+            del self.held[item.key]
         self._changed.set()
 
     def _taken_up(self, item: Item) -> Driver[Any]:  # Any: of any operation
