@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from invsvc_async.batch.entries import Mark, State, entry_of
 from invsvc_async.batch.handing import Chunks
 from invsvc_async.batch.met import Met
@@ -29,7 +31,22 @@ SELECT * FROM unnest($1::text[], $2::bigint[], $3::text[], $4::bytea[], $5::smal
     $7::text[], $8::bigint[], $9::text[])
 ON CONFLICT (key) DO NOTHING
 """
+# One at a time, so that each sees which chunks have the things of the one before.
+_IN_TURN = "SELECT pg_advisory_xact_lock(hashtext(current_schema()))"
+_TO_REOPEN = """
+SELECT seq, thing, intent FROM entries WHERE state = 2 AND verdict = $1 AND verdict <> 'applied'
+    AND intent IS NOT NULL AND seq > $2 ORDER BY seq LIMIT $3
+"""
+_REOPEN = """
+UPDATE entries e SET state = 0, verdict = NULL, outcome = NULL, done_at = NULL, chunk = g.chunk,
+    intent = g.intent
+FROM unnest($1::bigint[], $2::bigint[], $3::text[]) AS g (seq, chunk, intent) WHERE e.seq = g.seq
+"""
+_AT_ONCE = 200  # entries made to do again together: as many as a chunk of new ones has
 _BUSY = "SELECT thing, min(chunk) FROM entries WHERE thing = ANY ($1) AND done_at IS NULL GROUP BY thing"
+
+_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_text = msgspec.json.Encoder().encode
 
 
 class PostgresBatch(OwnedEntries):
@@ -67,8 +84,7 @@ class PostgresBatch(OwnedEntries):
         entries = [entry for entry, _ in given]
 
         async def hand_out(connection: Any) -> None:
-            # One at a time, so that each sees which chunks have the things of the one before.
-            await connection.execute("SELECT pg_advisory_xact_lock(hashtext(current_schema()))")
+            await connection.execute(_IN_TURN)
             chunk = await connection.fetchval("INSERT INTO chunks DEFAULT VALUES RETURNING id")
             chosen = await self._chosen(connection, chunk, [thing for _, thing in given])
             await connection.execute(
@@ -170,20 +186,29 @@ class PostgresBatch(OwnedEntries):
 
     async def reopen(self, verdict: Verdict, *, keep_sends: bool) -> int:
         """Make those of *verdict* to do again; without their sends where it is certain that none landed."""
-        intent = "intent" if keep_sends else "(intent::jsonb - 'sent' - 'bounds' - 'baseline')::text"
+        count, after = 0, 0
+        while again := await self._reopen_some(verdict, after, keep_sends=keep_sends):
+            count, after = count + len(again), max(again)
+        return count
 
-        async def reopen(connection: Any) -> int:
+    async def _reopen_some(self, verdict: Verdict, after: int, *, keep_sends: bool) -> set[int]:
+        """Make the next of them to do again, as many as are handed out at once; tells where they are."""
+        again: set[int] = set()  # of all tries: a later one finds what an earlier one has done no more
+
+        async def reopen(connection: Any) -> None:
+            await connection.execute(_IN_TURN)
+            rows = await connection.fetch(_TO_REOPEN, str(verdict), after, _AT_ONCE)
+            if not rows:
+                return
             chunk = await connection.fetchval("INSERT INTO chunks DEFAULT VALUES RETURNING id")
-            status = await connection.execute(
-                "UPDATE entries SET state = 0, verdict = NULL, outcome = NULL, done_at = NULL, chunk = $2, "  # noqa: S608 - our own text
-                f"intent = {intent} WHERE state = 2 AND verdict = $1 AND intent IS NOT NULL",
-                str(verdict),
-                chunk,
-            )
+            chosen = await self._chosen(connection, chunk, [row["thing"] for row in rows])
+            intents = [row["intent"] if keep_sends else _without_sends(row["intent"]) for row in rows]
+            await connection.execute(_REOPEN, [row["seq"] for row in rows], chosen, intents)
             await self.chunks.give(connection, chunk)
-            return int(status.split()[-1])
+            again.update(row["seq"] for row in rows)
 
-        return await self.ask(reopen)
+        await self.ask(reopen)
+        return again
 
     async def prune(self, before: int) -> int:
         """Empty what was done before *before* (epoch ms) of all but key, digest and verdict."""
@@ -207,3 +232,11 @@ class PostgresBatch(OwnedEntries):
                 self.commons.load(row["number"], row["text"])
                 self._stored_commons.add(row["number"])
         return [entry_of(row) for row in rows]
+
+
+def _without_sends(intent: str) -> str:
+    """Take out what a packed intent says of its sends; here, for PostgreSQL's JSON cannot hold every text."""
+    kept = _members(intent)
+    for name in ("sent", "bounds", "baseline"):
+        kept.pop(name, None)
+    return _text(kept).decode()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from invsvc_async import Verdict
 from invsvc_async.batch import Batch
 from invsvc_async.batch.postgres import PostgresBatch
 from tests.batch.lossy import lossy
@@ -56,3 +57,13 @@ async def test_reply_about_a_take_over_that_is_lost(way, entries, before, free):
     way.lose("UPDATE chunks SET owner", "COMMIT")
     assert await entries.take(row["id"], "new.1") == (False, free)
     assert way.lost == 1
+
+
+async def test_reply_about_writes_to_do_again_that_is_lost(client, way, journal):
+    """How many are to do again is told right, though the reply to that is lost and the question repeated."""
+    async with Batch.open(journal, client) as batch:
+        await all_of(batch, [client.webhooks.update("wh_none", description=str(n)) for n in range(3)])
+        way.lose("UPDATE entries e SET state = 0", "COMMIT")
+        assert await batch.retry(verdict=Verdict.REFUSED) == 3
+        assert way.lost == 1
+        assert len(await all_of(batch)) == 3

@@ -1,0 +1,93 @@
+"""Writes of a batch in PostgreSQL that are made to do again: in which chunks, in which order, and when."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import pairwise
+
+import pytest
+
+from invsvc_async import Verdict
+from invsvc_async.batch import Batch
+from tests.batch.conftest import client_of
+from tests.batch.database import database
+from tests.batch.writing import all_of
+
+
+@pytest.fixture
+def journal(request):
+    """Give the address of a journal of the test's own, in which a silent worker counts as dead after 1 s."""
+    return database().journal(f"r{abs(hash(request.node.name))}", silence=1)
+
+
+def refused(client, n):
+    """Make keyed updates of hooks that there are not."""
+    return [client.webhooks.update(f"wh_none{i}", description="x").keyed(f"row-{i}") for i in range(n)]
+
+
+async def test_retry_while_results_wait_to_be_taken(client, journal):
+    """Writes made to do again while their first results are not taken are done again, and both results come."""
+    verdicts, more = [], asyncio.Event()
+
+    async def source():
+        for write in refused(client, 30):
+            yield write
+        await more.wait()
+
+    async with Batch.open(journal, client) as batch:
+        async for result in batch.run(source()):
+            verdicts.append(result.verdict)
+            if len(verdicts) == 1:
+                await all_end(batch, 30)
+                assert await batch.retry(verdict=Verdict.REFUSED) == 30
+                await all_end(batch, 30)
+                more.set()
+    assert verdicts == [Verdict.REFUSED] * 60
+
+
+async def all_end(batch, n):
+    """Wait until the journal has *n* writes as done."""
+    async with asyncio.timeout(10):
+        while (await batch.summary()).done < n:  # noqa: ASYNC110 - nothing tells
+            await asyncio.sleep(0.02)
+
+
+async def test_retry_of_many(client, journal):
+    """What is to do again comes in chunks as new writes do, for many workers, and is told in number."""
+    async with Batch.open(journal, client) as batch:
+        await all_of(batch, refused(client, 450))
+        assert await batch.retry(verdict=Verdict.REFUSED) == 450
+        assert await batch.retry(verdict=Verdict.REFUSED) == 0
+        rows = await batch.entries.fetch("SELECT count(*) FROM entries WHERE done_at IS NULL GROUP BY chunk")
+        assert sorted(row["count"] for row in rows) == [50, 200, 200]
+        assert len(await all_of(batch)) == 450
+
+
+async def test_retry_of_a_text_that_json_of_the_database_cannot_hold(service, client, journal):
+    """A body with a null character, which PostgreSQL's JSON does not take, is to do again like any other."""
+    service.script("sheets.save_mapping", "400")
+    async with Batch.open(journal, client) as batch:
+        [first] = await all_of(batch, [client.sheets.save_mapping({"a": "x\x00y"})])
+        assert await batch.retry(verdict=first.verdict) == 1
+        [second] = await all_of(batch)
+    assert [first.verdict, second.verdict] == [Verdict.REFUSED, Verdict.APPLIED]
+    assert service.ledger.effects()[0].body == {"fields": {"a": "x\x00y"}}
+
+
+async def test_retry_of_a_thing_that_is_written_to(service, client, journal):
+    """A write made to do again while later ones of its thing are under way waits for them, on any machine."""
+    hook = service.seed_webhook()
+    service.script("webhooks.update", "400", "slow 0.5", "slow 0.5")
+    writes = [client.webhooks.update(hook.id, description=text).keyed(text) for text in "ABC"]
+    async with (
+        client_of(service) as other,
+        Batch.open(journal, client) as one,
+        Batch.open(journal, other) as two,
+    ):
+        running = asyncio.create_task(all_of(one, writes))
+        await service.arrived("webhooks.update", 2)
+        assert await two.retry(verdict=Verdict.REFUSED) == 1
+        await asyncio.gather(running, all_of(two))
+    sent = [entry for entry in service.ledger.entries if entry.operation == "webhooks.update"]
+    assert [entry.body["description"] for entry in sent] == ["A", "B", "C", "A"]
+    assert all(later.received_at >= before.applied_at for before, later in pairwise(sent[1:]))
