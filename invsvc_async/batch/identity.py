@@ -21,9 +21,13 @@ __all__ = ["content_of", "key_of", "thing_of"]
 _encode = msgspec.json.Encoder(decimal_format="number", order="sorted").encode
 
 
-def content_of(request: Request, team: str | None) -> bytes:
-    """Digest what *request* asks for, 16 bytes; the order of a body's members is nothing."""
-    asked = [
+def content_of(request: Request, team: str | None, tag: str | None) -> bytes:
+    """
+    Digest what *request* asks for, 16 bytes; the order of a body's members is nothing.
+
+    A tag that is a text of the caller's own is asked for, too; one that was made for the write is not.
+    """
+    asked: list[object] = [
         request.operation.name,
         request.method,
         request.raw_path,
@@ -32,6 +36,8 @@ def content_of(request: Request, team: str | None) -> bytes:
         request.body if request.has_body else None,
         team,
     ]
+    if tag is not None and not is_unique(tag):
+        asked.append(tag)
     return blake2b(_encode(asked), digest_size=16).digest()
 
 

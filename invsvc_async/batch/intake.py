@@ -191,7 +191,8 @@ class Intake:
         self._check(write)
         request = write._request  # noqa: SLF001 - one package
         team = write._view.team_of(request)  # noqa: SLF001 - one package
-        content, key = content_of(request, team), write._key  # noqa: SLF001 - one package
+        content = content_of(request, team, write._tag)  # noqa: SLF001 - one package
+        key = write._key  # noqa: SLF001 - one package
         if key is not None:
             return _Asked(write, content, team, key)
         occurrence = self._repeats.get(content, 0) + 1

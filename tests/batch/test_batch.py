@@ -14,6 +14,7 @@ from invsvc_async import (
 from invsvc_async.batch import Batch
 from invsvc_async.batch.intake import AT_ONCE
 from tests.batch.conftest import HOOK
+from tests.batch.database import database
 from tests.batch.writing import all_of, creates, updates
 
 
@@ -97,6 +98,24 @@ async def test_input_that_changed_under_a_key(service, client, tmp_path):
         with pytest.raises(InvalidRequestError, match="'row-1': this is another write"):
             await all_of(batch, [changed])
     assert service.arrivals("webhooks.create") == 2
+
+
+@pytest.mark.parametrize("where", ["file", "database"])
+async def test_tag_of_the_callers_own_makes_another_write(service, client, tmp_path, where):
+    """A create whose text tag differs is another write; under the same key it is refused in words."""
+    journal = tmp_path / "run.db" if where == "file" else database().journal("tagged")
+
+    def tagged(tag):
+        return client.webhooks.create(**HOOK, tag=tag)
+
+    async with Batch.open(journal, client) as batch:
+        await all_of(batch, [tagged("unit A"), tagged(True)])
+        await all_of(batch, [tagged("unit A"), tagged("unit B"), tagged(False)])
+        await all_of(batch, [tagged("unit A").keyed("row-1")])
+        with pytest.raises(InvalidRequestError, match="another write"):
+            await all_of(batch, [tagged("unit B").keyed("row-1")])
+    made = [entry.body["description"] for entry in service.ledger.effects()]
+    assert (len(made), sorted(text for text in made if "unit" in text)) == (4, ["unit A", "unit A", "unit B"])
 
 
 async def test_key_that_is_given_twice(service, client, tmp_path):
