@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
@@ -16,9 +17,9 @@ import attrs
 from invsvc_async.errors import ConfigurationError, JournalError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import AsyncGenerator, Awaitable, Callable
 
-__all__ = ["Database", "Settings"]
+__all__ = ["PATIENCE", "Database", "Settings"]
 
 T = TypeVar("T")
 
@@ -41,7 +42,10 @@ CREATE INDEX open_chunks ON chunks (id) WHERE NOT done;
 """
 _AWAY = (OSError, asyncpg.PostgresConnectionError, asyncpg.InterfaceError, asyncpg.InternalClientError,
          asyncpg.CannotConnectNowError, asyncpg.AdminShutdownError, asyncpg.CrashShutdownError)  # fmt: skip
-_PATIENCE = 60.0  # s for which a database that is away is asked again
+PATIENCE = 60.0  # s for which a database that is away is asked again
+_ANSWER = 30.0  # s after which a connection on which no answer came is given up
+_TO_LEAVE = 2.0  # s that it has for the last words of a run that was stopped
+_AT_THE_END = 0.5  # s of patience once it had nothing to say to them
 _PAUSE = 0.2  # s between
 
 
@@ -93,6 +97,7 @@ class Database:
     def __init__(self, address: str) -> None:
         self.settings: Settings = Settings.of(address)
         self.pool: Any = None  # Any: asyncpg has no types
+        self.patience: float = PATIENCE
 
     async def open(self) -> None:
         """
@@ -106,7 +111,7 @@ class Database:
         try:
             make: Any = asyncpg.create_pool  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
             self.pool = await make(
-                self.settings.address, min_size=1, max_size=5, timeout=10.0, reset=_leave_as_it_is,
+                self.settings.address, min_size=0, max_size=5, timeout=10.0, reset=_leave_as_it_is,
                 server_settings={"search_path": schema, "application_name": "invsvc batch"},
             )  # fmt: skip
             await self._make(schema)
@@ -137,16 +142,16 @@ class Database:
         pool, self.pool = self.pool, None
         if pool is not None:
             try:
-                await asyncio.wait_for(pool.close(), 5.0)
+                await asyncio.wait_for(pool.close(), min(self.patience, 5.0))
             except _AWAY:
                 pool.terminate()
 
     async def ask(self, question: Callable[[Any], Awaitable[T]]) -> T:
-        """Run *question* in a transaction, again while the database is away: it must bear being run twice."""
+        """Ask *question* of a connection, in a transaction of its own; again while the database is away."""
 
         async def ask() -> T:
-            async with self._acquired() as connection, connection.transaction():
-                return await question(connection)
+            async with self.lent() as connection:
+                return await _together(connection, question)
 
         return await self.steadily(ask)
 
@@ -154,32 +159,88 @@ class Database:
         """Run one statement, a transaction of its own, as :meth:`ask` does; gives its rows."""
 
         async def fetch() -> list[Any]:
-            async with self._acquired() as connection:
+            async with self.lent() as connection:
                 rows: list[Any] = await connection.fetch(text, *values)
                 return rows
 
         return await self.steadily(fetch)
 
     async def steadily(self, act: Callable[[], Awaitable[T]]) -> T:
-        """Do *act*, again while the database is away: it must bear being done twice."""
+        """
+        Do *act*, again while the database is away or silent.
+
+        It must bear being done twice, and must not tell what it found before it, but what it makes so: where
+        only the reply was lost, the second time finds what the first has done.
+        """
         loop = asyncio.get_running_loop()
-        until = loop.time() + _PATIENCE
+        begun = loop.time()
         while True:
             try:
-                return await act()
+                async with asyncio.timeout(min(self.patience, _ANSWER)):
+                    return await act()
             except _AWAY as error:
                 if isinstance(error, ValueError):  # a value that it cannot take: no matter of connections
                     raise JournalError(f"the journal's database refused: {error}") from error
-                if loop.time() > until:
-                    raise JournalError(f"the journal's database is away: {error}") from error
-                await asyncio.sleep(_PAUSE)
+                if loop.time() >= begun + self.patience:
+                    said = str(error) or "it is silent"
+                    raise JournalError(f"the journal's database is away: {said}") from error
+                await asyncio.sleep(min(self.patience, _PAUSE))
             except asyncpg.PostgresError as error:
                 raise JournalError(f"the journal's database refused: {error}") from error
 
-    def _acquired(self) -> Any:  # Any: asyncpg's connection, as a context manager
+    @asynccontextmanager
+    async def hurried(self) -> AsyncGenerator[None]:
+        """
+        Wait only shortly for what is asked within; if that was too short, for what is asked later, too.
+
+        Raises:
+            JournalError: It was too short.
+
+        """
+        self.patience = _TO_LEAVE
+        try:
+            async with asyncio.timeout(_TO_LEAVE):
+                yield
+        except (JournalError, TimeoutError) as error:
+            self.patience = _AT_THE_END
+            raise JournalError("the journal's database is away") from error
+        self.patience = PATIENCE
+
+    @asynccontextmanager
+    async def lent(self) -> AsyncGenerator[Any]:  # Any: asyncpg's connection
+        """
+        Lend a connection.
+
+        Of who waits no longer it is cut off: to give it back would wait for the database.
+        """
         if self.pool is None:
             raise JournalError("the journal is not open")
-        return self.pool.acquire(timeout=10.0)
+        pool = self.pool
+        connection = await pool.acquire(timeout=10.0)
+        try:
+            yield connection
+        except asyncio.CancelledError:
+            connection.terminate()
+            raise
+        finally:
+            await pool.release(connection)
+
+
+async def _together(connection: Any, question: Callable[[Any], Awaitable[T]]) -> T:  # Any: asyncpg's
+    """
+    Ask *question* in a transaction.
+
+    asyncpg's own way would, for who is cancelled, first wait until it is undone; the server does that.
+    """
+    transaction = connection.transaction()
+    await transaction.start()
+    try:
+        answer = await question(connection)
+    except Exception:
+        await transaction.rollback()
+        raise
+    await transaction.commit()
+    return answer
 
 
 async def _leave_as_it_is(_connection: object) -> None:

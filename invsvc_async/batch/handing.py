@@ -8,7 +8,7 @@ once.
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 from uuid import uuid4
 
 import attrs
@@ -17,11 +17,32 @@ from pgqueuer.ports.repository import EntrypointExecutionParameter
 from pgqueuer.queries import Queries
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+    from contextlib import AbstractAsyncContextManager
 
 __all__ = ["Chunks", "Handed"]
 
 _NAME: Any = "invsvc_chunk"  # Any: pgqueuer has a type of its own for names
+
+Lent: TypeAlias = "Callable[[], AbstractAsyncContextManager[Any]]"  # Any: asyncpg's connection
+
+
+class _Borrower(AsyncpgPoolDriver):
+    """Asks each question over a connection that is lent for it."""
+
+    def __init__(self, lent: Lent) -> None:
+        super().__init__(cast("Any", None))
+        self._lent = lent
+
+    async def fetch(self, query: str, *args: object) -> list[dict[str, object]]:
+        """Give the rows of *query*."""
+        async with self._lent() as connection:
+            return await AsyncpgDriver(connection).fetch(query, *args)
+
+    async def execute(self, query: str, *args: object) -> str:
+        """Run *query*."""
+        async with self._lent() as connection:
+            return await AsyncpgDriver(connection).execute(query, *args)
 
 
 @attrs.frozen
@@ -34,15 +55,15 @@ class Handed:
 
 class Chunks:
     """
-    The queue of chunks in the schema of *pool*'s connections.
+    The queue of chunks in the schema of the connections that *lent* gives.
 
     A chunk whose worker has not been heard of for *silence* seconds is handed to another.  *slots* is how
     many are worked on at once by all workers together (0: any number); a dead worker's stay taken until it
     has been silent that long.
     """
 
-    def __init__(self, pool: Any, *, slots: int, silence: float) -> None:  # Any: asyncpg has no types
-        self._queries = Queries(AsyncpgPoolDriver(pool))
+    def __init__(self, lent: Lent, *, slots: int, silence: float) -> None:
+        self._queries = Queries(_Borrower(lent))
         self._limits = {_NAME: EntrypointExecutionParameter(concurrency_limit=slots)}
         self._silence = timedelta(seconds=silence)
         self._me: Any = uuid4()

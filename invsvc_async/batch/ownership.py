@@ -19,6 +19,7 @@ import attrs
 from invsvc_async.batch.database import Database
 from invsvc_async.batch.entries import Entry, LostChunkError
 from invsvc_async.batch.pack import Commons
+from invsvc_async.errors import JournalError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,8 +64,12 @@ class OwnedEntries(Database):
         self._flushing: asyncio.Task[None] | None = None
 
     async def aclose(self) -> None:
-        """Store what is pending, and disconnect."""
-        await self.idle()
+        """Store what is pending, while the database answers, and disconnect."""
+        if self._flushing is not None:
+            await asyncio.wait([self._flushing], timeout=self.patience)
+        if self._flushing is not None:
+            self._flushing.cancel()
+            await self.idle()
         await super().aclose()
 
     # --- what a worker stores
@@ -92,10 +97,14 @@ class OwnedEntries(Database):
                 pending, self._pending = self._pending, {}
                 try:
                     kept = await self._store(list(pending.values()))
-                except Exception as error:  # noqa: BLE001 - whatever it is, who waits is told
+                except BaseException as error:
+                    away = JournalError("the journal was closed while its database was away")
+                    known = isinstance(error, Exception)
                     for given in pending.values():
-                        _settle(given.done, error)
-                    continue
+                        _settle(given.done, error if known else away)
+                    if known:
+                        continue
+                    raise
                 for key, given in pending.items():
                     lost = f"entry {key!r} is another worker's now"
                     _settle(given.done, None if key in kept else LostChunkError(lost))

@@ -65,7 +65,7 @@ class PostgresBatch(OwnedEntries):
 
         """
         await super().open()
-        self.chunks: Chunks = Chunks(self.pool, slots=self.settings.slots, silence=self.settings.silence)
+        self.chunks: Chunks = Chunks(self.lent, slots=self.settings.slots, silence=self.settings.silence)
 
     async def aclose(self) -> None:
         """Let go of it, with everything stored."""

@@ -17,6 +17,7 @@ from uuid import uuid4
 
 import attrs
 
+from invsvc_async.batch.database import PATIENCE
 from invsvc_async.batch.entries import Entry, LostChunkError, State
 from invsvc_async.batch.intake import Intake, chunks
 from invsvc_async.batch.ownership import ChunkStore, token_of
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from invsvc_async.batch.intake import Writes
     from invsvc_async.batch.items import Item
     from invsvc_async.batch.postgres import PostgresBatch
+    from invsvc_async.batch.results import Result
     from invsvc_async.writes import Write
 
 __all__ = ["SharedRun"]
@@ -75,23 +77,38 @@ class SharedRun(Run):
         self._giving = True
         self._with_readers: OrderedDict[str, Write[Any]] = OrderedDict()  # Any: of any operation
         self._beating: asyncio.Task[None] | None = None
+        self._leaving: asyncio.Task[None] | None = None
+
+    async def __anext__(self) -> Result:
+        """Give the next result; the end, once this worker has left."""
+        try:
+            return await super().__anext__()
+        except StopAsyncIteration:
+            if self._leaving is not None:
+                await asyncio.shield(self._leaving)
+            raise
 
     async def stop(self, grace: float) -> None:
         """Stop as any run does, and give the chunks that are left back."""
         await super().stop(grace)
         if self._beating is not None:
-            self._beating.cancel()
+            self._leaving = self._leaving or asyncio.create_task(self._leave(self._beating))
+            await asyncio.shield(self._leaving)
+
+    async def _leave(self, beating: asyncio.Task[None]) -> None:
+        """Give back the chunks that are left; without the database, others get them after some silence."""
+        beating.cancel()
         work, self._work = self._work, {}
-        if not work:
-            return
-        await self._entries.idle()
-        with suppress(JournalError):  # without the database, they are taken over once this worker is silent
-            ours = await self._entries.release(list(work))
-            for each in work.values():
-                if each.store.chunk in ours:
-                    await self._entries.steadily(partial(self._entries.chunks.give_back, each.handed))
+        with suppress(JournalError):
+            async with self._entries.hurried():
+                await self._entries.idle()
+                ours = await self._entries.release(list(work))
+                for each in work.values():
+                    if each.store.chunk in ours:
+                        await self._entries.steadily(partial(self._entries.chunks.give_back, each.handed))
 
     async def _feed_all(self, engine: Engine) -> None:
+        self._entries.patience = PATIENCE
         self._beating = asyncio.create_task(self._beat(engine))
         try:
             async with asyncio.TaskGroup() as group:

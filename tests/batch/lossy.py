@@ -1,4 +1,4 @@
-"""A way to the tests' PostgreSQL on which a reply can be lost."""
+"""A way to the tests' PostgreSQL on which a reply can be lost, and which can fall silent or be cut."""
 
 from __future__ import annotations
 
@@ -24,27 +24,60 @@ class Way:
         self._socket = f"{asked['host']}/.s.PGSQL.{asked.get('port', address.port or 5432)}"
         self._user, self._name = address.username, address.path.strip("/")
         self._marks: list[bytes] = []
+        self._speaks = asyncio.Event()
+        self._speaks.set()
+        self._server: asyncio.Server | None = None
+        self._carrying: set[asyncio.Task[None] | None] = set()
+        self._ends: set[asyncio.StreamWriter] = set()
         self.port = 0
         self.lost = 0
 
+    async def open(self) -> None:
+        """Take connections."""
+        self._server = await asyncio.start_server(self._take, "127.0.0.1", 0)
+        self.port = self._server.sockets[0].getsockname()[1]
+
     def journal(self, name: str) -> str:
         """Give the address of the journal called *name*, by this way."""
-        return f"postgresql://{self._user}@127.0.0.1:{self.port}/{self._name}?batch={name}&sslmode=disable&silence=1"
+        more = f"batch={name}&sslmode=disable&silence=1"
+        return f"postgresql://{self._user}@127.0.0.1:{self.port}/{self._name}?{more}"
 
     def lose(self, *marks: str) -> None:
         """Lose the reply to the first question that holds the last of *marks*, after such that hold the others."""
         self._marks = [mark.encode() for mark in marks]
 
-    async def take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def silence(self) -> None:
+        """Let nothing through any more, of connections that are there or come: the database hangs."""
+        self._speaks.clear()
+
+    def speak(self) -> None:
+        """Let things through on new connections; those that are silent stay so."""
+        self._speaks = asyncio.Event()
+        self._speaks.set()
+
+    def cut(self) -> None:
+        """End all connections and take no more: the database is gone."""
+        if self._server is not None:
+            self._server.close()
+        for task in self._carrying:
+            if task is not None:
+                task.cancel()
+        for end in self._ends:
+            end.transport.abort()
+
+    async def _take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Carry one connection, until a reply of it is lost."""
+        self._carrying.add(asyncio.current_task())
         its_reader, its_writer = await asyncio.open_unix_connection(self._socket)
+        self._ends |= {writer, its_writer}
         losing = False
 
-        def asked(piece: bytes) -> None:
+        def asked(piece: bytes) -> bool:
             nonlocal losing
             if self._marks and self._marks[0] in piece:
                 losing = len(self._marks) == 1
                 del self._marks[0]
+            return True
 
         def replied(piece: bytes) -> bool:
             if losing and _READY in piece:
@@ -53,18 +86,23 @@ class Way:
                 its_writer.transport.abort()
             return not losing
 
-        await asyncio.gather(
-            _carry(reader, its_writer, lambda piece: (asked(piece), True)[1]),
-            _carry(its_reader, writer, replied),
-        )
+        with suppress(asyncio.CancelledError):
+            await asyncio.gather(
+                _carry(reader, its_writer, asked, self._speaks),
+                _carry(its_reader, writer, replied, self._speaks),
+            )
 
 
 async def _carry(
-    source: asyncio.StreamReader, to: asyncio.StreamWriter, see: Callable[[bytes], bool]
+    source: asyncio.StreamReader,
+    to: asyncio.StreamWriter,
+    see: Callable[[bytes], bool],
+    speaks: asyncio.Event,
 ) -> None:
     """Pass on what *see* lets through."""
     with suppress(OSError):
         while piece := await source.read(65536):
+            await speaks.wait()
             if see(piece):
                 to.write(piece)
                 await to.drain()
@@ -75,9 +113,8 @@ async def _carry(
 async def lossy() -> AsyncIterator[Way]:
     """Give a way of the test's own."""
     way = Way()
-    server = await asyncio.start_server(way.take, "127.0.0.1", 0)
-    way.port = server.sockets[0].getsockname()[1]
+    await way.open()
     try:
         yield way
     finally:
-        server.close()
+        way.cut()

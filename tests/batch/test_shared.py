@@ -70,10 +70,9 @@ async def test_worker_that_cannot_say_that_it_is_alive(service, client, journal,
         monkeypatch.setattr(batch.entries.chunks, "take", stuck)
         run = batch.run()
         run._start()
-        run._work["token"] = None
-        with pytest.raises(AttributeError):
+        run._work["token"] = SimpleNamespace(store=SimpleNamespace(chunk=0), handed=None)
+        with pytest.raises(AttributeError, match="update_heartbeat"):
             await anext(run)
-        run._work.clear()
 
 
 async def stuck():

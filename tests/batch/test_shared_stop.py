@@ -1,0 +1,56 @@
+"""Batches in PostgreSQL that are stopped: how soon, whatever the database does."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from invsvc_async import JournalError, Timeouts, Verdict
+from invsvc_async.batch import Batch
+from tests.batch.conftest import client_of
+from tests.batch.database import database
+from tests.batch.lossy import lossy
+from tests.batch.writing import all_of, creates
+
+
+@pytest.mark.parametrize(("ends", "graces"), [("silence", [60.0, 0.0]), ("cut", [0.3])])
+async def test_stop_without_the_database(service, monkeypatch, ends, graces):
+    """Stopped while the database hangs or is gone, a run is over soon; the next one does what is left, once."""
+    name, loop = f"stop{ends}", asyncio.get_running_loop()
+    monkeypatch.setattr("invsvc_async.batch.database._TO_LEAVE", 0.5)
+    monkeypatch.setattr("invsvc_async.batch.engine._TO_STORE", 0.2)
+    service._app.latency = 0.05
+    async with client_of(service, timeout=Timeouts(attempt=0.5)) as client, lossy() as way:
+        async with Batch.open(way.journal(name), client, concurrency=4) as batch:
+            running = asyncio.create_task(all_of(batch, creates(client, 100)))
+            await service.arrived("webhooks.create", 20)
+            getattr(way, ends)()
+            await asyncio.sleep(0.3)
+            stopped = loop.time()
+            stops = []
+            for grace in graces:
+                stops.append(asyncio.create_task(batch.stop(grace)))
+                await asyncio.sleep(0)
+            await stops[-1]
+            stops[0].cancel()
+            await running
+            with pytest.raises(JournalError, match="away"):
+                await batch.summary()
+        assert loop.time() - stopped < 4.0
+        async with Batch.open(database().journal(name, silence=1), client) as batch:
+            await all_of(batch, creates(client, 100))
+            assert (await batch.summary()).verdicts == {Verdict.APPLIED: 100}
+    assert len(service.ledger.effects()) == 100
+
+
+async def test_silent_connection_is_given_up(client, monkeypatch):
+    """A connection on which nothing comes back is given up, and the question asked on another."""
+    monkeypatch.setattr("invsvc_async.batch.database._ANSWER", 0.2)
+    async with lossy() as way, Batch.open(way.journal("silent"), client) as batch:
+        way.silence()
+        asking = asyncio.create_task(batch.summary())
+        await asyncio.sleep(0.4)
+        assert not asking.done()
+        way.speak()
+        assert (await asking).total == 0
