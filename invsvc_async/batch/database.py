@@ -47,6 +47,7 @@ _ANSWER = 30.0  # s after which a connection on which no answer came is given up
 _TO_LEAVE = 2.0  # s that it has for the last words of a run that was stopped
 _AT_THE_END = 0.5  # s of patience once it had nothing to say to them
 _PAUSE = 0.2  # s between
+_LONGEST = 86_400  # s of silence
 
 
 @attrs.frozen(kw_only=True)
@@ -84,17 +85,20 @@ class Settings:
             )
         except ValueError as error:
             raise ConfigurationError(f"the journal's address: {error}") from None
-        if not re.fullmatch(r"[a-z0-9_]{1,40}", settings.batch) or settings.slots < 0 or settings.silence < 1:
+        if not re.fullmatch(r"[a-z0-9_]{1,40}", settings.batch) or settings.slots < 0:
             raise ConfigurationError(
-                "the journal's address: batch is 1 to 40 of a-z, 0-9 and _; slots 0 or more; silence from 1"
+                "the journal's address: batch is 1 to 40 of a-z, 0-9 and _; slots 0 or more"
             )
+        if not 1 <= settings.silence <= _LONGEST:  # nor what is no number
+            raise ConfigurationError(f"the journal's address: silence is from 1 to {_LONGEST} seconds")
         return settings
 
 
 class Database:
     """One schema of one database, and the connections to it."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, *, create: bool = True) -> None:
+        self._create = create
         self.settings: Settings = Settings.of(address)
         self.pool: Any = None  # Any: asyncpg has no types
         self.patience: float = PATIENCE
@@ -104,7 +108,8 @@ class Database:
         Connect, and make the tables where there are none.
 
         Raises:
-            JournalError: The database cannot be reached, or the journal is of a newer version.
+            JournalError: The database cannot be reached, or the journal is of a newer version, or there is
+                none and none is to be made.
 
         """
         schema = f"invsvc_{self.settings.batch}"
@@ -118,12 +123,17 @@ class Database:
         except (*_AWAY, asyncpg.PostgresError, ValueError) as error:
             await self.aclose()
             raise JournalError(f"the journal's database cannot be used: {error}") from error
+        except JournalError:
+            await self.aclose()
+            raise
 
     async def _make(self, schema: str) -> None:
         async with self.pool.acquire() as connection, connection.transaction():
             await connection.execute("SELECT pg_advisory_xact_lock(hashtext($1))", schema)
-            await connection.execute(f"CREATE SCHEMA IF NOT EXISTS {schema}")
             if not await connection.fetchval("SELECT to_regclass($1)", f"{schema}.facts"):
+                if not self._create:
+                    raise JournalError(f"there is no batch {self.settings.batch!r} in the journal's database")
+                await connection.execute(f"CREATE SCHEMA IF NOT EXISTS {schema}")
                 await connection.execute(_TABLES)
                 await connection.execute("INSERT INTO facts VALUES ('schema', $1)", str(SCHEMA))
                 from pgqueuer.db import AsyncpgDriver

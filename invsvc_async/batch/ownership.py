@@ -56,8 +56,8 @@ class _Given:
 class OwnedEntries(Database):
     """Entries in chunks, and who owns which."""
 
-    def __init__(self, address: str) -> None:
-        super().__init__(address)
+    def __init__(self, address: str, *, create: bool = True) -> None:
+        super().__init__(address, create=create)
         self.commons: Commons = Commons(shared=True)
         self._stored_commons: set[int] = set()
         self._pending: dict[str, _Given] = {}

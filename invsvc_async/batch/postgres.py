@@ -52,8 +52,8 @@ _text = msgspec.json.Encoder().encode
 class PostgresBatch(OwnedEntries):
     """The journal of a batch that machines share: one schema of one database."""
 
-    def __init__(self, address: str) -> None:
-        super().__init__(address)
+    def __init__(self, address: str, *, create: bool = True) -> None:
+        super().__init__(address, create=create)
         self._met: Met | None = None
 
     async def open(self) -> None:

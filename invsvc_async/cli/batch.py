@@ -204,6 +204,7 @@ def report(
 
 async def _report(journal: str, html: Path | None, jsonl: Path | None, *, as_json: bool) -> None:
     from invsvc_async.batch.page import page_of
+    from invsvc_async.batch.places import name_of
     from invsvc_async.batch.report import report_of, results_of
     from invsvc_async.cli.batchreport import line_of, plain, show
 
@@ -214,7 +215,7 @@ async def _report(journal: str, html: Path | None, jsonl: Path | None, *, as_jso
                     file.write(line_of(result))
             if html is None and not as_json:
                 return
-        found = await report_of(entries, journal.rpartition("@")[2])
+        found = await report_of(entries, name_of(journal))
     if html is not None:
         html.write_text(page_of(found), encoding="utf-8")  # noqa: ASYNC240 - the same
         note(f"wrote {html}")

@@ -12,7 +12,8 @@ import pytest
 
 from invsvc_async import ConfigurationError, JournalError, Verdict
 from invsvc_async.batch import Batch
-from invsvc_async.batch.database import Settings
+from invsvc_async.batch.database import Database, Settings
+from invsvc_async.batch.places import entries_of, name_of
 from invsvc_async.simulator import Simulator
 from tests.batch.database import database
 from tests.batch.killing import FAULTS, kill_often, kill_others, running, seed, verdicts_of, violations
@@ -116,11 +117,38 @@ async def test_database_that_is_not_there(client):
             pass
 
 
-@pytest.mark.parametrize("more", ["batch=A-B", "slots=-1", "slots=x", "silence=0.1"])
+@pytest.mark.parametrize(
+    "more", ["batch=A-B", "slots=-1", "slots=x", "silence=0.1", "silence=nan", "silence=inf"]
+)
 def test_address_that_cannot_work(more):
     """A setting in the address that cannot work is refused at once."""
     with pytest.raises(ConfigurationError, match="the journal's address"):
         Settings.of(f"postgresql://host/db?{more}")
+
+
+@pytest.mark.parametrize("reading", [False, True])
+async def test_batch_that_is_not_there(reading):
+    """What only looks at a batch, or makes of it to do again, makes none of a mistyped name, and says so."""
+    address = database().journal("mistyped")
+    with pytest.raises(JournalError, match="there is no batch 'mistyped'"):
+        await entries_of(address, create=False, reading=reading).open()
+    other = Database(database().journal("other"))
+    await other.open()
+    try:
+        assert await other.fetch("SELECT 1 FROM pg_namespace WHERE nspname = 'invsvc_mistyped'") == []
+    finally:
+        await other.aclose()
+
+
+def test_name_of_a_journal():
+    """What a person is shown of an address holds no password, wherever it stands."""
+    for address in (
+        "postgresql://me:hunter2@db/batches?batch=june",
+        "postgresql://db/batches?password=hunter2&batch=june&user=me",
+    ):
+        assert name_of(address) == "db/batches?batch=june"
+    assert name_of("postgresql:///batches?password=hunter2") == "/batches"
+    assert name_of("runs/june.db") == "runs/june.db"
 
 
 def test_address_keeps_what_is_postgresqls():
