@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeAlias
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import quote, unquote
 
 import attrs
 
 from invsvc_async import operations, reads, wire
-from invsvc_async.bodies import Problems, to_wire
+from invsvc_async.bodies import Problems, kind_of, to_wire
 from invsvc_async.checks import check_team
 from invsvc_async.errors import InvalidRequestError
 from invsvc_async.forms import CONTROL, quoted, texts_of
@@ -33,6 +34,7 @@ __all__ = ["ByteStream", "Unlisted"]
 Params: TypeAlias = "Mapping[str, Any] | None"  # Any: texts, whole numbers, booleans
 
 _SAFE = "/%:@!$&'()*+,;=~"  # as they are in a path; an escape that is there already stays
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _READS = ("GET",)
 _WRITES = ("DELETE", "PATCH", "POST", "PUT")
 
@@ -71,7 +73,8 @@ def _asked(
     if method not in methods:
         other = "client.request" if operation is operations.CLIENT_WRITE else "client.write"
         problems.append(
-            f"method: {quoted(str(method))} is none of {', '.join(methods)}; others may go with {other}"
+            f"method: {quoted(method) if isinstance(method, str) else kind_of(method)} is none of "
+            f"{', '.join(methods)}; others may go with {other}"
         )
     _check_path(path, problems)
     if team is not None:
@@ -102,7 +105,7 @@ def _check_path(path: object, problems: Problems) -> None:
         problems.append("path: holds a backslash or a control character")
     if "?" in path or "#" in path:
         problems.append("path: holds ? or #; give the query as params")
-    if urlsplit(path).scheme or "//" in whole or not {".", ".."}.isdisjoint(whole.split("/")):
+    if _SCHEME.match(path) or "//" in whole or not {".", ".."}.isdisjoint(whole.split("/")):
         problems.append("path: must stay below the base URL: no scheme, no //, no . or .. segment")
 
 

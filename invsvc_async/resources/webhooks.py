@@ -184,7 +184,7 @@ def _check_settling(tag: object, on_lost_secret: object) -> None:
     problems: list[str] = []
     if not isinstance(tag, bool) and not (isinstance(tag, str) and tag.isprintable() and tag.strip()):
         problems.append("tag: is neither true, false nor a printable text")
-    if on_lost_secret not in {"raise", "keep"}:
+    if on_lost_secret not in ("raise", "keep"):  # a list of JSON has no hash
         problems.append("on_lost_secret: is neither 'raise' nor 'keep'")
     if problems:
         raise InvalidRequestError(problems, operation=operations.WEBHOOKS_CREATE.name)
