@@ -30,13 +30,15 @@ class SecretsFile:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._number = -1
+        self._cut = False  # the line before may have come in part
         self._next: asyncio.Task[None] | None = None
         self._flushing = asyncio.Lock()
 
     async def __aenter__(self) -> Self:
         try:
-            self._number = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+            self._number = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
             self._path.chmod(0o600)
+            _end_line(self._number)
         except OSError as error:
             raise JournalError(f"{self._path}: secrets cannot be kept there ({error.strerror})") from error
         return self
@@ -52,7 +54,11 @@ class SecretsFile:
             wire.dumps({"key": key, "id": webhook.id, "url": webhook.url, "secret": webhook.secret}) + b"\n"
         )
         try:
+            if self._cut:
+                _end_line(self._number)
+            self._cut = True
             _write_whole(self._number, line)
+            self._cut = False
             self._next = self._next or asyncio.create_task(self._flush())
             await asyncio.shield(self._next)
         except OSError as error:
@@ -62,6 +68,14 @@ class SecretsFile:
         async with self._flushing:
             self._next = None  # what is written from here on waits for the one after
             await asyncio.to_thread(os.fsync, self._number)
+
+
+def _end_line(number: int) -> None:
+    """End the line that a full disk, or a kill, has cut: the next one is not to be lost with it."""
+    if os.fstat(number).st_size:
+        os.lseek(number, -1, os.SEEK_END)
+        if os.read(number, 1) != b"\n":
+            _write_whole(number, b"\n")
 
 
 def _write_whole(number: int, line: bytes) -> None:

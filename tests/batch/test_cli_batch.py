@@ -9,9 +9,12 @@ import signal
 import sqlite3
 import stat
 import sys
+from types import SimpleNamespace
 
 import pytest
 
+from invsvc_async import JournalError
+from invsvc_async.batch.secrets import SecretsFile
 from invsvc_async.cli.app import run
 from tests.batch.database import database
 
@@ -212,3 +215,29 @@ async def test_worker_of_a_file(invsvc, here):
     code, _, err = await invsvc("worker", "--journal", "run.db")
     assert code == 2
     assert "a journal in a file has no workers" in err
+
+
+async def test_secret_after_a_line_that_was_cut(service, invsvc, here):
+    """What a full disk has left of a line costs no other: the next secret has a line of its own."""
+    (here / "secrets.jsonl").write_text('{"key":"row-0","id":"wh_0","ur')
+    file = write_file(here / "writes.jsonl", line(1), line(2))
+    assert (await invsvc(file, "--journal", "run.db", "--secrets-to", "secrets.jsonl"))[0] == 0
+
+    cut, *rest = (here / "secrets.jsonl").read_text().splitlines()
+    assert cut == '{"key":"row-0","id":"wh_0","ur'
+    assert sorted(json.loads(each)["key"] for each in rest) == ["row-1", "row-2"]
+
+
+async def test_secret_after_one_that_found_no_room(tmp_path, monkeypatch):
+    """A secret that comes while another could be written in part only begins a line, too."""
+    whole = os.write
+    monkeypatch.setattr(os, "write", lambda number, text: whole(number, text[:20]))
+    hook = SimpleNamespace(id="wh_1", url="https://me.example/", secret="whsec_1")
+    async with SecretsFile(tmp_path / "secrets.jsonl") as secrets:
+        with pytest.raises(JournalError, match="No space left"):
+            await secrets.take("row-1", hook)
+        monkeypatch.undo()
+        await secrets.take("row-2", hook)
+
+    _, second = (tmp_path / "secrets.jsonl").read_text().splitlines()
+    assert json.loads(second)["key"] == "row-2"
