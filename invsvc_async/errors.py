@@ -63,16 +63,19 @@ class ConfigurationError(InvsvcError):
 
 class InvalidRequestError(InvsvcError, ValueError):
     """
-    Arguments break the specification; nothing was sent.
+    Arguments break the specification; nothing was sent (of a batch, nothing of that write).
 
     ``problems`` names every bad field at once, as ``"<field>: <what is wrong>"``.
     """
 
-    def __init__(self, problems: str | Sequence[str], *, operation: str | None = None) -> None:
+    def __init__(
+        self, problems: str | Sequence[str], *, operation: str | None = None, hint: str | None = None
+    ) -> None:
         self.problems: tuple[str, ...] = (problems,) if isinstance(problems, str) else tuple(problems)
         self.operation = operation
         lead = f"{operation}: " if operation else ""
-        super().__init__(f"{lead}{'; '.join(self.problems)}. Nothing was sent: correct this and call again.")
+        hint = hint or "Nothing was sent: correct this and call again."
+        super().__init__(f"{lead}{'; '.join(self.problems)}. {hint}")
 
 
 NONE_CAME = "absent"  # why a field of a model cannot be read, where the answer does not have it

@@ -143,13 +143,13 @@ class Batch:
         skipped.
 
         *writes* is an iterable or an async iterable of writes, or the path of a file of lines; it is read
-        as results are taken, so a million fit in little memory.  A write's key is ``write.keyed(…)``'s, or
-        made from its content and its occurrence among equal ones.  Writes that touch the same thing keep
-        their order.
+        as results are taken, so a million fit in little memory.  A file is looked through first, and
+        nothing is sent unless all of it is well-formed.  A write's key is ``write.keyed(…)``'s, or made from
+        its content and its occurrence among equal ones.  Writes that touch the same thing keep their order.
 
         Raises:
-            InvalidRequestError: Two writes have one key; the write under a key is another than before; a
-                line is no write.
+            InvalidRequestError: Two writes have one key, or the write under a key is another than before:
+                what stands before it may have been sent.  Lines are no writes: nothing was sent.
             JournalError: An intent could not be stored; it was not sent.
             ConfigurationError: A run of this batch is under way.
 

@@ -9,7 +9,6 @@ from collections import OrderedDict
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator
 from contextlib import suppress
 from itertools import islice
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import attrs
@@ -18,18 +17,17 @@ import msgspec
 from invsvc_async.batch.entries import State
 from invsvc_async.batch.identity import content_of, key_of, thing_of
 from invsvc_async.batch.items import Item, ItemView
-from invsvc_async.batch.lines import BadLine, as_write, read_lines
 from invsvc_async.errors import InvalidRequestError
 from invsvc_async.intents import new_tag
 from invsvc_async.writes import Write
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping
+    from pathlib import Path
 
     from invsvc_async.batch.entries import Mark
     from invsvc_async.batch.items import Store
     from invsvc_async.batch.journal import Entries
-    from invsvc_async.client import Client
     from invsvc_async.session import Session, View
     from invsvc_async.settings import ReconcilePolicy
 
@@ -42,21 +40,12 @@ _REPEATS_KEPT = 10_000  # contents seen more than once, of which the number of t
 
 
 async def chunks(
-    writes: Writes, client: Client, *, at_once: int = AT_ONCE
+    writes: Iterable[Write[Any]] | AsyncIterable[Write[Any]],  # Any: of any operation
+    *,
+    at_once: int = AT_ONCE,
 ) -> AsyncGenerator[list[Write[Any]], None]:
-    """
-    Give what *writes* holds, as many at once as are there, *at_once* at most; a path is a file of lines.
-
-    Raises:
-        InvalidRequestError: A line of the file is no write; it names the line.
-
-    """
-    if isinstance(writes, (str, Path)):
-        with Path(writes).open("rb") as file:  # noqa: ASYNC230 - a local file, in small pieces
-            lines = (_write_of(client, line) for line in read_lines(file))
-            for chunk in _pieces(lines, at_once):
-                yield chunk
-    elif isinstance(writes, AsyncIterable):
+    """Give what *writes* holds, as many at once as are there, *at_once* at most."""
+    if isinstance(writes, AsyncIterable):
         async for chunk in _async_chunks(writes, at_once):
             yield chunk
     else:
@@ -78,15 +67,6 @@ def _pieces(source: Iterator[Write[Any]], at_once: int) -> Iterator[list[Write[A
         yield chunk
     if failure is not None:
         raise failure
-
-
-def _write_of(client: Client, line: Any) -> Write[Any]:  # Any: a Line or a BadLine
-    if isinstance(line, BadLine):
-        raise InvalidRequestError(str(line))
-    try:
-        return as_write(client, line.operation, line.arguments, key=line.key)
-    except InvalidRequestError as error:
-        raise InvalidRequestError([f"line {line.number}: {each}" for each in error.problems]) from error
 
 
 async def _async_chunks(writes: AsyncIterable[Write[Any]], at_once: int) -> AsyncIterator[list[Write[Any]]]:

@@ -10,15 +10,16 @@ import logging
 import time
 from collections import Counter
 from contextlib import aclosing
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
+from invsvc_async.batch.check import sound
 from invsvc_async.batch.engine import Engine
 from invsvc_async.batch.identity import thing_of
 from invsvc_async.batch.intake import Intake, chunks
 from invsvc_async.batch.items import Item
 from invsvc_async.batch.pack import Packed, unpack
 from invsvc_async.batch.results import Progress
-from invsvc_async.errors import JournalError
+from invsvc_async.errors import InvalidRequestError, JournalError
 from invsvc_async.reconcile.evidence import Verdict
 from invsvc_async.settling import request_of
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from invsvc_async.batch.results import Result
     from invsvc_async.batch.sqlitebatch import SqliteBatch
     from invsvc_async.reconcile.intent import Intent
+    from invsvc_async.writes import Write
 
 __all__ = ["Run"]
 
@@ -40,6 +42,11 @@ _TICK = 0.2  # s between reports of progress
 _NO_SECRETS = (
     "this batch creates webhooks and nobody takes their secrets: they are shown once, in the answer, and no "
     "journal holds them. Give on_secret=… (invsvc batch --secrets-to FILE) to keep them"
+)
+
+_AMID = (
+    "It was not sent. What stands before it may have been sent: correct this and run again, and what is done "
+    "is skipped."
 )
 
 
@@ -150,8 +157,24 @@ class Run:
 
     async def _feed_all(self, engine: Engine) -> None:
         batch = self._batch
-        entries = cast("SqliteBatch", batch.entries)
-        run = await entries.next_run()
+        async with sound(self._writes, batch.client) as writes:
+            entries = cast("SqliteBatch", batch.entries)
+            run = await entries.next_run()
+            await self._feed_left(engine, entries)
+            session = batch.client._view.session  # noqa: SLF001 - one package
+            self._intake = Intake(
+                entries, entries, session, engine.held, run, tag=batch.tag, on_secret=batch.on_secret,
+                on_met=engine.meet,
+            )  # fmt: skip
+            async with aclosing(chunks(writes)) as source:
+                async for some in source:
+                    for item in await self._taken(self._intake, some):
+                        self._look_for_secrets(item)
+                        await engine.room()
+                        engine.add(item)
+
+    async def _feed_left(self, engine: Engine, entries: SqliteBatch) -> None:
+        """Feed what an earlier run has left."""
         for thing, seconds in (await self._open_windows()).items():
             engine.hold(thing, seconds)
         after = 0
@@ -162,17 +185,13 @@ class Run:
                 item.waits = item.names_reader
                 engine.add(item)
             after = page[-1].seq
-        session = batch.client._view.session  # noqa: SLF001 - one package
-        intake = self._intake = Intake(
-            entries, entries, session, engine.held, run, tag=batch.tag, on_secret=batch.on_secret,
-            on_met=engine.meet,
-        )  # fmt: skip
-        async with aclosing(chunks(self._writes, batch.client)) as source:
-            async for writes in source:
-                for item in await intake.take(writes):
-                    self._look_for_secrets(item)
-                    await engine.room()
-                    engine.add(item)
+
+    async def _taken(self, intake: Intake, writes: list[Write[Any]]) -> list[Item]:  # Any: of any operation
+        """Take *writes* in; of one that cannot be, say what that means for those before it."""
+        try:
+            return await intake.take(writes)
+        except InvalidRequestError as error:
+            raise InvalidRequestError(error.problems, hint=_AMID) from error
 
     async def _open_windows(self) -> dict[str, float]:
         """Tell what an earlier run left unknown and may still land, and for how long, in seconds."""

@@ -17,6 +17,7 @@ from uuid import uuid4
 
 import attrs
 
+from invsvc_async.batch.check import sound
 from invsvc_async.batch.database import PATIENCE
 from invsvc_async.batch.entries import Entry, LostChunkError, State
 from invsvc_async.batch.intake import Intake, chunks
@@ -26,6 +27,8 @@ from invsvc_async.batch.run import Run
 from invsvc_async.errors import JournalError
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterable, Iterable
+
     from invsvc_async.batch.batch import Batch
     from invsvc_async.batch.engine import Engine
     from invsvc_async.batch.handing import Handed
@@ -121,6 +124,14 @@ class SharedRun(Run):
     # --- handing the input out
 
     async def _give(self) -> None:
+        async with sound(self._writes, self._batch.client) as writes:
+            await self._give_out(writes)
+        self._giving = False
+        self._given.set()
+
+    async def _give_out(
+        self, writes: Iterable[Write[Any]] | AsyncIterable[Write[Any]]
+    ) -> None:  # Any: of any operation
         batch, entries = self._batch, self._entries
         run = await entries.next_run()
         held: dict[str, Item] = {}
@@ -131,16 +142,14 @@ class SharedRun(Run):
             entries, nowhere, session, held, run, tag=batch.tag, on_secret=None, on_met=self._keep_readers
         )
         size = min(MOST, max(LEAST, ROUNDS * batch.concurrency))
-        async with aclosing(chunks(self._writes, batch.client, at_once=size)) as source:
-            async for writes in source:
-                fresh = await intake.take(writes)
+        async with aclosing(chunks(writes, at_once=size)) as source:
+            async for some in source:
+                fresh = await self._taken(intake, some)
                 if fresh:
                     await entries.hand_out([(self._entry(item), item.thing) for item in fresh])
                     self._given.set()
                 while await entries.open_chunks() > AHEAD:  # noqa: ASYNC110 - nothing tells
                     await asyncio.sleep(_POLL)
-        self._giving = False
-        self._given.set()
 
     def _entry(self, item: Item) -> Entry:
         assert item.write is not None

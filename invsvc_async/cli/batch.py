@@ -17,6 +17,7 @@ from invsvc_async.cli.output import DONE, USAGE, console, emit_json, fail, note
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable
+    from typing import BinaryIO
 
     from invsvc_async.batch.journal import Entries
     from invsvc_async.cli.batchrun import Asked
@@ -69,25 +70,28 @@ def run(
 
     Exits with 3 if the fate of any write is unknown, else 1 if any was not applied, else 0.
     """
+    from invsvc_async.batch.check import rereadable
     from invsvc_async.cli.batchrun import Asked
 
     asked = Asked(
         journal=journal, concurrency=concurrency, rate=rate, tag=tag, secrets_to=secrets_to,
         same_mode=same_mode,
     )  # fmt: skip
-    running = _run(asked, file, profile, team, dry_run=dry_run, skip_bad=skip_bad, as_json=json_)
-    raise typer.Exit(until_done(running))
+    # Before there is a loop: a pipe that gives nothing can be interrupted.
+    with rereadable(file) as lines:
+        running = _run(asked, file, lines, profile, team, dry_run=dry_run, skip_bad=skip_bad, as_json=json_)
+        raise typer.Exit(until_done(running))
 
 
 async def _run(
-    asked: Asked, file: Path, profile: str | None, team: str | None, *, dry_run: bool, skip_bad: bool,
-    as_json: bool,
+    asked: Asked, file: Path, lines: BinaryIO, profile: str | None, team: str | None, *, dry_run: bool,
+    skip_bad: bool, as_json: bool,
 ) -> int:  # fmt: skip
     from invsvc_async.batch.check import check_file, good_writes
     from invsvc_async.cli.batchrun import client_of, write
 
     async with client_of(profile, team, asked.concurrency) as client:
-        checked = check_file(file, client)
+        checked = check_file(lines, client)
         for problem in checked.problems:
             fail(f"{file}: {problem}")
         if dry_run:
@@ -98,7 +102,8 @@ async def _run(
             return USAGE
         if checked.creates_webhooks and asked.secrets_to is None:
             note("webhooks are created: their secrets are shown once, and lost without --secrets-to FILE")
-        return await write(asked, client, good_writes(file, client), total=checked.good, as_json=as_json)
+        writes = good_writes(lines, client, checked.good)
+        return await write(asked, client, writes, total=checked.good, as_json=as_json)
 
 
 @app.command()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 
 import pytest
 
@@ -187,6 +188,60 @@ async def test_file_of_lines(service, client, tmp_path):
         file.write_text(json.dumps(good[0]) + '\n{"operation": "webhooks.create", "arguments": {"url": 1}}')
         with pytest.raises(InvalidRequestError, match="line 2: "):
             await all_of(batch, file)
+
+
+def lines(n):
+    """Give *n* creates as lines of a file, keyed."""
+    return [
+        json.dumps({"operation": "webhooks.create", "key": f"row-{i}",
+                    "arguments": {"url": f"https://a.example/{i}", "events": ["invoice.created"]}})
+        for i in range(n)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("last", "words"),
+    [("{", "line 301: is not JSON"), (lines(1)[0], "line 301: has the key 'row-0', which line 1 has")],
+)
+async def test_file_with_a_bad_line_far_down(service, client, tmp_path, last, words):
+    """A file is looked through whole before anything of it is sent, as the error says."""
+    file = tmp_path / "writes.jsonl"
+    file.write_text("\n".join([*lines(300), last]))
+    async with Batch.open(tmp_path / "run.db", client) as batch:
+        with pytest.raises(InvalidRequestError) as caught:
+            await all_of(batch, file)
+    assert words in str(caught.value)
+    assert "Nothing was sent" in str(caught.value)
+    assert service.arrivals() == 0
+
+
+async def test_file_with_bad_lines_all_over(client, tmp_path):
+    """The first of them are named, and how many more there are."""
+    file = tmp_path / "writes.jsonl"
+    file.write_text("\n".join("{" for _ in range(30)))
+    async with Batch.open(tmp_path / "run.db", client) as batch:
+        with pytest.raises(InvalidRequestError, match=r"line 20: .*; and 10 more lines") as caught:
+            await all_of(batch, file)
+    assert len(caught.value.problems) == 21
+
+
+async def test_pipe_of_lines(service, client, tmp_path):
+    """A file that can be read only once is an input like any other."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    feeding = asyncio.create_task(asyncio.to_thread(pipe.write_text, "\n".join(lines(3))))
+    async with Batch.open(tmp_path / "run.db", client) as batch:
+        assert len(await all_of(batch, pipe)) == 3
+    await feeding
+
+
+async def test_key_that_comes_again_after_sends(service, client, tmp_path):
+    """Of an input that cannot be looked through before, the words do not say that nothing was sent."""
+    async with Batch.open(tmp_path / "run.db", client) as batch:
+        with pytest.raises(InvalidRequestError, match="What stands before it may have been sent") as caught:
+            await all_of(batch, [*creates(client, 2 * AT_ONCE), *creates(client, 1)])
+    assert "Nothing was sent" not in str(caught.value)
+    assert service.arrivals("webhooks.create") > 0
 
 
 async def test_limited_writes_wait(service, client, tmp_path):

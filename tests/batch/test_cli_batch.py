@@ -14,6 +14,7 @@ from types import SimpleNamespace
 import pytest
 
 from invsvc_async import JournalError
+from invsvc_async.batch import check
 from invsvc_async.batch.secrets import SecretsFile
 from invsvc_async.cli.app import run
 from tests.batch.database import database
@@ -241,3 +242,68 @@ async def test_secret_after_one_that_found_no_room(tmp_path, monkeypatch):
 
     _, second = (tmp_path / "secrets.jsonl").read_text().splitlines()
     assert json.loads(second)["key"] == "row-2"
+
+
+@pytest.fixture
+def pipe(here):
+    """Give a named pipe, and what writes lines into it once somebody reads."""
+    path = here / "pipe"
+    os.mkfifo(path)
+    return path, lambda *lines: asyncio.create_task(asyncio.to_thread(write_file, path, *lines))
+
+
+async def test_file_that_can_be_read_once_only(service, invsvc, here, pipe, monkeypatch):
+    """What comes through a pipe is checked whole and written, and no copy of it is left."""
+    monkeypatch.setattr("tempfile.tempdir", str(here / "spool"))
+    (here / "spool").mkdir()
+    path, feed = pipe
+    feeding = feed(*map(line, range(5)))
+    code, out, _ = await invsvc(path, "--journal", "run.db")
+    await feeding
+
+    assert (code, service.arrivals("webhooks.create")) == (0, 5)
+    assert "applied          5" in out
+    assert list((here / "spool").iterdir()) == []
+
+
+async def test_pipe_with_bad_lines_sends_nothing(service, invsvc, pipe):
+    """They are named as those of a file are."""
+    path, feed = pipe
+    feeding = feed(*BAD)
+    code, _, err = await invsvc(path, "--journal", "run.db")
+    await feeding
+
+    assert (code, service.arrivals()) == (2, 0)
+    assert [words for words in WORDS if words not in err] == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+async def test_signal_while_a_pipe_gives_nothing(here, pipe, number):
+    """A pipe that gives nothing is waited for until a signal ends it."""
+    path, _ = pipe
+    running = await child(path, "--journal", "run.db")
+    feeding = await asyncio.to_thread(path.open, "wb")  # once it is open at both ends, it is being read
+    with feeding:
+        running.send_signal(number)
+        _, err = await asyncio.wait_for(running.communicate(), 5)
+    assert running.returncode in (130, -number)
+    assert b"Traceback" not in err
+
+
+@pytest.mark.parametrize("lines", [3, 1])
+async def test_file_that_changes_once_it_was_checked(service, invsvc, here, monkeypatch, lines):
+    """Writes that are more or fewer than those checked are said to be, whatever was sent by then."""
+    file = write_file(here / "writes.jsonl", line(1), line(2))
+    checked = check.check_file
+
+    def then_changed(*arguments):
+        found = checked(*arguments)
+        write_file(file, *map(line, range(1, lines + 1)))
+        return found
+
+    monkeypatch.setattr(check, "check_file", then_changed)
+    code, _, err = await invsvc(file, "--journal", "run.db")
+
+    assert code == 1
+    assert f"the file has changed since it was checked: it held 2 writes, and now holds {lines}" in err
+    assert "some of it may have been sent" in err
