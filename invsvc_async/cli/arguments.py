@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["arguments_of", "called", "operation_of"]
 
 _WORD = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_.-]*)(?P<sign>:?=)(?P<value>.*)", re.DOTALL)
+_FORMS = {"extra_body": Form.OBJECT, "extra_query": Form.OBJECT}  # of arguments that no row of the table has
 _NOT_IN_WORDS = ("prefetch",)  # what a command gives by itself
 
 
@@ -68,7 +69,8 @@ def arguments_of(operation: Operation, words: Sequence[str]) -> dict[str, Any]: 
             arguments.setdefault("metadata", {})[match["name"].removeprefix("metadata.")] = match["value"]
         else:
             row = rows.get(match["name"])
-            arguments[match["name"]] = _value(match["name"], match["value"], row.form if row else Form.TEXT)
+            form = row.form if row else _unlisted_form(match["name"], match["value"])
+            arguments[match["name"]] = _value(match["name"], match["value"], form)
     return arguments
 
 
@@ -93,6 +95,13 @@ def called(client: Client, operation: Operation, arguments: dict[str, Any]) -> A
     except TypeError as error:
         raise InvalidRequestError(str(error), operation=operation.name) from error
     return method(**arguments)
+
+
+def _unlisted_form(name: str, text: str) -> Form:
+    """Tell the form of an argument that no row has; a tag is a flag, or a text of the caller's own."""
+    if name == "tag" and text in ("true", "false"):
+        return Form.FLAG
+    return _FORMS.get(name, Form.TEXT)
 
 
 def _value(name: str, text: str, form: Form) -> Any:

@@ -333,6 +333,25 @@ def test_write_whose_fate_is_open(invsvc, served, here):
     assert served.ask("/_simulator/arrivals?operation=sheets.save_mapping") == arrivals
 
 
+@pytest.mark.parametrize(("word", "ends"), [("true", "]"), ("false", "in"), ("mine", "mine")])
+def test_tag_in_words(invsvc, word, ends):
+    """Words like true and false are flags, as in JSON; anything else is a tag of one's own."""
+    told = json.loads(invsvc(
+        "write", "webhooks.create", f"url=https://tag.example/{word}", "events=invoice.created", "description=in",
+        f"tag={word}", "--json",
+    ).out)  # fmt: skip
+
+    assert told["value"]["description"].endswith(ends)
+
+
+def test_extra_body_in_words(invsvc):
+    """It is JSON, as the words of an object are."""
+    words = ("webhooks.create", "url=https://extra.example/", "events=invoice.created", 'extra_body={"x": 1}')
+    told = json.loads(invsvc("write", *words, "--json").out)
+
+    assert told["intent"]["body"]["x"] == 1
+
+
 def test_settle_of_what_happened(invsvc, served, here):
     """An intent whose write happened is settled as applied, and its story can be kept."""
     hook = json.loads(
