@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Step", "Unit", "checked", "from_lines", "made_up", "plan_for"]
 
+HOME = "team_1"  # of the credential that the service in a box gives
 CHAINS_IN_A_TEAM = 25  # each with a webhook from before and one of its own: a list of webhooks holds 100
 
 
@@ -98,7 +99,7 @@ def _problem(client: Client, line: Line, seen: dict[object, int]) -> BadLine | N
             line.number, f"{line.operation}: the service in a box has only what the specification lists"
         )
     write = as_write(client, line.operation, line.arguments)
-    asked = Asked.of(write.intent, home="")
+    asked = Asked.of(write.intent, home=HOME)
     write.close()
     for same, what in ((asked, "write"), (line.key, "key")):
         if same is not None and seen.setdefault(same, line.number) != line.number:
@@ -114,13 +115,13 @@ def from_lines(lines: Iterable[Line]) -> list[Unit]:
     for line in lines:
         step = Step(key=line.key or f"line-{line.number}", operation=line.operation, arguments=line.arguments)
         target = _target(step)
-        units.setdefault(line.number if target is None else (target, step.arguments.get("team")), []).append(
-            step
-        )
+        units.setdefault(
+            line.number if target is None else (target, step.arguments.get("team") or HOME), []
+        ).append(step)
     return [tuple(unit) for unit in units.values()]
 
 
-def plan_for(units: Iterable[Unit], *, seed: int, faults: str, home: str = "team_1") -> Plan:
+def plan_for(units: Iterable[Unit], *, seed: int, faults: str, home: str = HOME) -> Plan:
     """Say what must be there before *units* run: every team, webhook and journey that they name."""
     steps = [step for unit in units for step in unit]
     things = {

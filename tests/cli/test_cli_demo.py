@@ -137,6 +137,17 @@ def test_input_with_bad_lines(offline, here):
     assert "is the same key as line 1" in ran.err
 
 
+def test_input_with_twins_of_the_home_team(offline, here):
+    """Naming the credential's own team makes no other write: the second is named before anything runs."""
+    twins = [{"webhook": "wh_1"}, {"webhook": "wh_1", "team": "team_1"}]
+    (here / "twins.jsonl").write_text("\n".join(line("webhooks.delete", **each) for each in twins))
+
+    ran = offline("demo", "--input", "twins.jsonl")
+
+    assert (ran.code, ran.out) == (2, "")
+    assert "line 2: is the same write as line 1" in ran.err
+
+
 def test_input_without_a_write(offline, here):
     """An empty file is said to be one."""
     (here / "none.jsonl").write_text("\n\n")
