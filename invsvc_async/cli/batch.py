@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable
     from typing import BinaryIO
 
+    from invsvc_async.batch.check import Checked
     from invsvc_async.batch.journal import Entries
     from invsvc_async.cli.batchrun import Asked
 
@@ -95,6 +96,8 @@ async def _run(
         for problem in checked.problems:
             fail(f"{file}: {problem}")
         if dry_run:
+            if as_json:
+                emit_json(_plain(checked))
             note(f"{checked.good:,} writes are well-formed, {checked.bad:,} lines are not; nothing was sent")
             return USAGE if checked.bad else DONE
         if checked.bad and not (skip_bad and checked.good):
@@ -104,6 +107,11 @@ async def _run(
             note("webhooks are created: their secrets are shown once, and lost without --secrets-to FILE")
         writes = good_writes(lines, client, checked.good)
         return await write(asked, client, writes, total=checked.good, as_json=as_json)
+
+
+def _plain(checked: Checked) -> dict[str, Any]:  # Any: JSON as Python values
+    problems = [{"line": each.number, "reason": each.reason} for each in checked.problems]
+    return {"good": checked.good, "bad": checked.bad, "problems": problems}
 
 
 @app.command()

@@ -123,6 +123,17 @@ async def test_dry_run_of_a_sound_file(service, invsvc, here):
     assert "2 writes are well-formed" in err
 
 
+async def test_dry_run_as_json(invsvc, here):
+    """It is one object: how many are good and bad, and what is wrong with each."""
+    file = write_file(here / "w.jsonl", line(1), "not json")
+    code, out, _ = await invsvc(file, "--journal", "run.db", "--dry-run", "--json")
+    told = json.loads(out)
+    assert (code, told["good"], told["bad"]) == (2, 1, 1)
+    assert [(each["line"], each["reason"].partition(" (")[0]) for each in told["problems"]] == [
+        (2, "is not JSON in UTF-8")
+    ]
+
+
 @pytest.mark.parametrize(("steps", "code"), [(["403"], 1), (["apply, then reset", "403"], 3)])
 async def test_exit_code_tells_how_it_ended(service, invsvc, here, steps, code):
     """It is 1 if any write was not applied, 3 if the fate of any is unknown."""
