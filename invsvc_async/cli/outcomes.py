@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
+import re
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["code_of", "in_doubt", "keep_open", "tell"]
 
+_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
 _COLOURS = {Verdict.APPLIED: "green", Verdict.UNKNOWN: "yellow"}
 
 
@@ -95,8 +100,29 @@ def in_doubt() -> Callable[[DecisionReport], None] | None:
 
 
 def keep_open(client: Client) -> None:
-    """Write the intent of each write whose fate is open to a file of this directory, and say so."""
+    """
+    Keep the intent of each write whose fate is open in a file of this directory, for its owner alone, and
+    say so; where that fails, print it.
+    """
     for intent in client.unsettled:
-        path = Path(f"invsvc-intent-{intent.key}.json")
-        path.write_text(intent.to_json(), encoding="utf-8")
+        text, path = intent.to_json(), _place_of(intent.key)
+        try:
+            _keep(path, text)
+        except OSError as error:  # the verdict is told all the same, and this is all that can find out more
+            fail(f"{path}: {error.strerror}; the intent is printed here: keep it")
+            sys.stderr.write(text + "\n")
+            path = Path("FILE")  # whatever it is then kept in
         note(f"the fate of {intent.operation} is open; find out with: invsvc settle {path}")
+
+
+def _place_of(key: str) -> Path:
+    """Give the file for the intent of *key*, which is anybody's text: what is no plain name becomes one."""
+    plain = key if _NAME.fullmatch(key) else hashlib.sha256(key.encode()).hexdigest()[:16]
+    return Path(f"invsvc-intent-{plain}.json")
+
+
+def _keep(path: Path, text: str) -> None:
+    path.unlink(missing_ok=True)  # an older one may be open to others
+    number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with open(number, "w", encoding="utf-8") as file:  # noqa: PTH123 - of a number, to have the mode at once
+        file.write(text)

@@ -333,6 +333,44 @@ def test_write_whose_fate_is_open(invsvc, served, here):
     assert served.ask("/_simulator/arrivals?operation=sheets.save_mapping") == arrivals
 
 
+def open_write(served, here, key="row-1"):
+    """Script a write whose answer is lost and that has no read, in a file."""
+    served.script("sheets.save_mapping", "apply, then reset")
+    one = {"operation": "sheets.save_mapping", "arguments": {"fields": {"amount": "Monto"}}, "key": key}
+    (here / "one.json").write_text(json.dumps(one))
+    return "write", "--file", "one.json"
+
+
+def test_intent_whose_key_is_no_file_name(invsvc, served, here):
+    """It is kept under a name that any key has, for its owner alone."""
+    ran = invsvc(*open_write(served, here, "customer 7/row 17"), "--json")
+    (kept,) = here.glob("invsvc-intent-*.json")
+
+    assert (ran.code, json.loads(ran.out)["verdict"]) == (3, "unknown")
+    assert json.loads(kept.read_text())["key"] == "customer 7/row 17"
+    assert stat.S_IMODE(kept.stat().st_mode) == 0o600
+    assert f"invsvc settle {kept.name}" in ran.err
+
+
+def test_intent_that_cannot_be_kept(invsvc, served, here, monkeypatch):
+    """It is printed, and verdict and exit code are told all the same."""
+    words = open_write(served, here)
+    real = os.open
+
+    def full(path, *arguments):
+        if str(path).startswith("invsvc-intent-"):
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+        return real(path, *arguments)
+
+    monkeypatch.setattr(os, "open", full)
+    ran = invsvc(*words, "--json")
+
+    assert (ran.code, json.loads(ran.out)["verdict"]) == (3, "unknown")
+    (intent,) = [each for each in ran.err.splitlines() if each.startswith("{")]
+    assert json.loads(intent)["key"] == "row-1"
+    assert "Read-only file system" in ran.err
+
+
 @pytest.mark.parametrize(("word", "ends"), [("true", "]"), ("false", "in"), ("mine", "mine")])
 def test_tag_in_words(invsvc, word, ends):
     """Words like true and false are flags, as in JSON; anything else is a tag of one's own."""
