@@ -141,6 +141,7 @@ class ServiceError(InvsvcError):
     """
 
     hint: ClassVar[str] = "Look at .details and .raw."
+    hint_of_envelope: ClassVar[str | None] = None  # where it differs for the service's own envelope
 
     def __init__(
         self,
@@ -171,7 +172,8 @@ class ServiceError(InvsvcError):
         )
         lead = f"{operation}: " if operation else ""
         details_text = f" {_short(details)}" if details else ""
-        super().__init__(f"{lead}HTTP {status} {told}{details_text}. {self.hint}")
+        hint = self.hint_of_envelope if own_envelope and self.hint_of_envelope else self.hint
+        super().__init__(f"{lead}HTTP {status} {told}{details_text}. {hint}")
 
 
 def _short(details: object) -> str:
@@ -193,6 +195,9 @@ class AuthenticationError(ServiceError):
     """HTTP 401: the credential is missing, malformed, expired or revoked, or the plan lacks a feature."""
 
     hint = "Check that the credential is current and of the kind that this operation takes."
+    hint_of_envelope = (
+        "The token was taken: check that the team's plan has the feature, which no new token mends."
+    )
 
 
 class PermissionDeniedError(ServiceError):
@@ -249,9 +254,9 @@ class WriteError(InvsvcError):
     hint: ClassVar[str] = ""
 
     # Any: errors do not carry the type of the value
-    def __init__(self, message: str, *, outcome: Outcome[Any]) -> None:
+    def __init__(self, message: str, *, outcome: Outcome[Any], hint: str | None = None) -> None:
         self.outcome = outcome
-        super().__init__(f"{message}. {self.hint}")
+        super().__init__(f"{message}. {hint or self.hint}")
 
     @property
     def intent(self) -> Intent:
@@ -276,6 +281,10 @@ class AmbiguousWriteError(WriteError):
 
     hint = (
         "Do not send it again blindly: keep .intent and call client.settle(intent) later, or look yourself."
+    )
+    without_read: ClassVar[str] = (
+        "Do not send it again blindly: the specification has no read for it. Look yourself, or keep .intent "
+        "and call client.settle(intent, reader=…) with a reader of your own."
     )
 
 

@@ -99,8 +99,13 @@ class Outcome(Generic[T_co]):
         if self.verdict is Verdict.REFUSED and isinstance(self.error, ServiceError):
             raise self.error
         raise _ERRORS[self.verdict](
-            f"{self._lead()}: {self.verdict}: {self.message}", outcome=self
+            f"{self._lead()}: {self.verdict}: {self.message}", outcome=self, hint=self._hint()
         ) from self.error
+
+    def _hint(self) -> str | None:
+        """Say what to do next, where it is not what the error's class says."""
+        has_read = BY_NAME[self.started_as.operation].reader is not None
+        return None if has_read or self.verdict is not Verdict.UNKNOWN else AmbiguousWriteError.without_read
 
     def _lead(self) -> str:
         return f"{self.started_as.operation} ({self.started_as.key})"

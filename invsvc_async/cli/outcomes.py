@@ -13,6 +13,7 @@ from invsvc_async import wire
 from invsvc_async.bodies import is_object
 from invsvc_async.cli.output import DONE, FAILED, UNKNOWN, console, emit_json, fail, note
 from invsvc_async.convert import unstructure
+from invsvc_async.operations import BY_NAME
 from invsvc_async.reconcile.evidence import Verdict
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from invsvc_async.client import Client
     from invsvc_async.outcome import Outcome
+    from invsvc_async.reconcile.intent import Intent
     from invsvc_async.session import DecisionReport
 
 __all__ = ["code_of", "in_doubt", "keep_open", "tell"]
@@ -112,7 +114,17 @@ def keep_open(client: Client) -> None:
             fail(f"{path}: {error.strerror}; the intent is printed here: keep it")
             sys.stderr.write(text + "\n")
             path = Path("FILE")  # whatever it is then kept in
-        note(f"the fate of {intent.operation} is open; find out with: invsvc settle {path}")
+        note(f"the fate of {intent.operation} is open; {_next_step(intent, path)}")
+
+
+def _next_step(intent: Intent, path: Path) -> str:
+    """Say how to find out."""
+    if BY_NAME[intent.operation].reader is not None:
+        return f"find out with: invsvc settle {path}"
+    return (
+        f"{path} holds its intent. The specification has no read for it: look yourself, or settle it from "
+        "Python with a reader of your own: client.settle(intent, reader=…)"
+    )
 
 
 def _place_of(key: str) -> Path:

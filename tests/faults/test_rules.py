@@ -50,6 +50,7 @@ async def test_team_in_doubt_without_a_reader_is_unknown_at_once(service, client
         await client.teams.create(legal_name="Acme")
     assert service.arrivals("teams.create") == 1
     assert [intent.key for intent in client.unsettled] == [caught.value.intent.key]
+    assert "client.settle(intent, reader=" in str(caught.value)
 
 
 async def test_own_reader_settles_and_its_absence_obeys_the_window(service, client):

@@ -187,6 +187,14 @@ def test_standard_error_envelope_is_the_services_own():
     assert found.operation == "webhooks.get"
 
 
+def test_refusal_that_is_no_matter_of_tokens():
+    """A 401 in the standard envelope does not send its reader after another token."""
+    envelope = {"success": False, "error": {"code": "unauthorized", "message": "m"}, "timestamp": 1}
+
+    assert "the team's plan has the feature" in str(error(json.dumps(envelope).encode(), 401))
+    assert "credential is current" in str(error(b'{"message": "m"}', 401))
+
+
 def test_authentication_layers_body_gives_the_same_class():
     """Its error is the code, its details text or an object; it is not the service's own envelope."""
     found = error(
