@@ -170,6 +170,6 @@ def credential_from(*, api_key: str | None, oauth_token: str | None, person_toke
     if len(given) != 1:
         raise ConfigurationError(
             "set exactly one of INVSVC_API_KEY, INVSVC_OAUTH_TOKEN and INVSVC_PERSON_TOKEN; "
-            f"{'none' if not given else len(given)} is set"
+            f"{f'{len(given)} of them are set' if given else 'none is set'}"
         )
     return given[0]

@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import sys
 from importlib import import_module
+from io import TextIOWrapper
 from typing import TYPE_CHECKING, Annotated, Any
 
 import attrs
@@ -116,6 +117,9 @@ def _globals(
 
 def run(arguments: Sequence[str]) -> int:
     """Run one command line and give its exit code; no traceback gets out, unless ``--debug`` asks for it."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # one of latin-1 lacks some of the signs that are printed
+            stream.reconfigure(errors="replace")
     shell = Shell()
     try:
         code = _code_of(arguments, shell)

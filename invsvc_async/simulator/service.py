@@ -130,7 +130,8 @@ class Simulator(Seeding, Delivering):
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=PATIENCE)
         await self._runner.setup()
         await web.TCPSite(self._runner, self._host, self._port, backlog=4096).start()
-        self.base_url = f"http://{self._host}:{self._runner.addresses[0][1]}/v2"
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        self.base_url = f"http://{host}:{self._runner.addresses[0][1]}/v2"
         return self
 
     async def __aexit__(self, *_exc: object) -> None:

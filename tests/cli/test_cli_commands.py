@@ -10,6 +10,7 @@ import json
 import os
 import re
 import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -626,3 +627,23 @@ def test_serve_for_people(here):
     assert "Ctrl-C ends it" in lines[0]
     assert any("export INVSVC_BASE_URL=http://127.0.0.1:" in line for line in lines)
     assert (serving.returncode, errors) == (0, "")
+
+
+def test_help_on_a_stream_that_lacks_signs(here):
+    """What latin-1 has no sign for is replaced."""
+    asked = child("demo", "--help", env=ENVIRONMENT | {"PYTHONIOENCODING": "latin-1"})
+    out, err = asked.communicate(timeout=20)
+
+    assert (asked.returncode, err) == (0, "")
+    assert "--faults" in out
+
+
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="no IPv6 here")
+def test_serve_on_an_address_of_version_6(here):
+    """Its URL has the address in brackets."""
+    serving = child("serve", "--host", "::1", "--json")
+    try:
+        assert json.loads(serving.stdout.readline())["base_url"].startswith("http://[::1]:")
+    finally:
+        serving.send_signal(signal.SIGINT)
+        serving.communicate(timeout=5)

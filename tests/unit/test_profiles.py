@@ -130,7 +130,7 @@ async def test_settings_go_before_the_environment(here, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("tokens", "said"), [({}, "none is set"), ({"API_KEY": "a", "OAUTH_TOKEN": "b"}, "2 is set")]
+    ("tokens", "said"), [({}, "none is set"), ({"API_KEY": "a", "OAUTH_TOKEN": "b"}, "2 of them are set")]
 )
 def test_credential_of_the_environment(monkeypatch, tokens, said):
     """One credential must be set, and not two."""
