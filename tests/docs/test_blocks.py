@@ -114,3 +114,18 @@ def test_line_of_a_report() -> None:
     [block] = blocks_of(HOW_TO / "conformance.md", "json")
 
     assert set(json.loads(block.code)) == {"key", "verdict", "reason"}
+
+
+def test_page_of_the_receiver() -> None:
+    """The commands of the page hold the very header and secret that its `receive.py` expects."""
+    text = (HOW_TO / "receive-webhooks.md").read_text()
+    name, value = re.search(r'SharedHeader\("(.+)", "(.+)"\)', text).groups()
+    secret = re.search(r'secrets=\["(.+?)"', text)[1]
+
+    assert f"export INVSVC_SHARED_HEADER={name}={value} INVSVC_WEBHOOK_SECRET={secret}\n" in text
+    assert f'{{"{name}": "{value}"}}' in text
+
+
+def test_commands_that_keep_what_they_read() -> None:
+    """No command of a page is sent into the file of settings, which the shell empties before it is read."""
+    assert [page.name for page in EVERY if re.search(r">\s*invsvc\.toml", page.read_text())] == []
