@@ -54,12 +54,7 @@ def _id(parameter: Parameter, value: Any, problems: Problems) -> str:
     elif not is_segment(value):
         wanted = "a text that is not empty, without slashes and control characters"
         problems.append(f"{parameter.name}: {quoted(value)} is no id ({wanted})")
-    return _plain(value)
-
-
-def _plain(value: object) -> str:
-    """Give a text as itself, whatever its class; nothing of another value, which may have no text."""
-    return str(value) if isinstance(value, str) else ""
+    return str(value) if isinstance(value, str) else ""  # whatever its class; another value may have no text
 
 
 @cache
@@ -181,7 +176,7 @@ def _url(parameter: Parameter, value: Any, problems: Problems) -> str:
     if not isinstance(value, str) or not _is_url(value):
         shown = quoted(value) if isinstance(value, str) else kind_of(value)
         problems.append(f"{parameter.name}: {shown} is no absolute http or https URL")
-    return _plain(value)
+    return str(value) if isinstance(value, str) else ""
 
 
 def _is_url(text: str) -> bool:
