@@ -17,7 +17,7 @@ from invsvc_async.models.common import UNSET
 from invsvc_async.operations import Form, Operation, Parameter
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from invsvc_async.reconcile.evidence import Wire
     from invsvc_async.settings import ParameterNames
@@ -42,16 +42,17 @@ def check(
     team: str | None = None,
     extra_query: Mapping[str, object] | None = None,
     extra_body: Mapping[str, Wire] | None = None,
+    others: Sequence[str] = (),
 ) -> Checked:
     """
     Put *arguments* (all of the operation's, by their Python names; ``UNSET`` is left out) where their rows
-    say.
+    say; *others* are problems with what no row has.
 
     Raises:
         InvalidRequestError: With every problem, and the operation's name.
 
     """
-    problems: Problems = []
+    problems: Problems = [*others]
     checked = Checked(path={}, query={}, body={})
     for parameter in operation.parameters:
         value = arguments[parameter.name]

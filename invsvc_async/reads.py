@@ -13,7 +13,6 @@ import attrs
 
 from invsvc_async.errors import (
     DeadlineExceededError,
-    InvalidRequestError,
     InvsvcError,
     ServiceError,
     TransportError,
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from invsvc_async.transport import Exchange
     from invsvc_async.wire import Envelope
 
-__all__ = ["check_wait", "poll", "read"]
+__all__ = ["poll", "read", "wait_problems"]
 
 T = TypeVar("T")
 
@@ -106,22 +105,14 @@ async def poll(
         await clock.sleep(every)
 
 
-def check_wait(operation: str, *, timeout: float, poll: float) -> None:
-    """
-    Check the times of a wait, in seconds.
-
-    Raises:
-        InvalidRequestError: They are not positive numbers.
-
-    """
+def wait_problems(*, timeout: float, poll: float) -> list[str]:
+    """Tell what is wrong with the times of a wait, which are positive numbers of seconds."""
     times = {"timeout": timeout, "poll": poll}
-    problems = [
+    return [
         f"{name}: must be a number of seconds, more than 0"
         for name, value in times.items()
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0
     ]
-    if problems:
-        raise InvalidRequestError(problems, operation=operation)
 
 
 def _is_transient(error: BaseException) -> bool:

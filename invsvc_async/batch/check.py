@@ -121,7 +121,11 @@ async def sound(
     if not isinstance(writes, (str, Path)):
         yield writes
         return
-    with await asyncio.to_thread(rereadable, Path(writes)) as file:
+    try:
+        opened = await asyncio.to_thread(rereadable, Path(writes))
+    except OSError as error:
+        raise InvalidRequestError(f"{writes}: cannot be read ({error.strerror})") from error
+    with opened as file:
         checked = Checked(most=_NAMED)
         for number, line in enumerate(_judged(file, client)):
             checked.add(line)

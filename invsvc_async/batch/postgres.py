@@ -15,6 +15,7 @@ from invsvc_async.batch.handing import Chunks
 from invsvc_async.batch.met import Met
 from invsvc_async.batch.ownership import OwnedEntries
 from invsvc_async.batch.results import Summary
+from invsvc_async.errors import InvalidRequestError
 from invsvc_async.reconcile.evidence import Verdict
 
 if TYPE_CHECKING:
@@ -79,6 +80,10 @@ class PostgresBatch(OwnedEntries):
         Store fresh entries, each with the thing that it touches, and queue them as one chunk.
 
         One that another has handed out meanwhile, from the same input, is left as it is.
+
+        Raises:
+            InvalidRequestError: Another has handed out another write under one of the keys.
+
         """
         await self._store_commons()
         entries = [entry for entry, _ in given]
@@ -94,6 +99,7 @@ class PostgresBatch(OwnedEntries):
                 [entry.run for entry in entries], [entry.operation for entry in entries],
                 [entry.common for entry in entries], [entry.intent for entry in entries],
             )  # fmt: skip
+            await _refuse_others(connection, entries)
             await self.chunks.give(connection, chunk)
 
         await self.ask(hand_out)
@@ -232,6 +238,19 @@ class PostgresBatch(OwnedEntries):
                 self.commons.load(row["number"], row["text"])
                 self._stored_commons.add(row["number"])
         return [entry_of(row) for row in rows]
+
+
+async def _refuse_others(connection: Any, entries: Sequence[Entry]) -> None:
+    """Refuse *entries* under whose key the journal has another write."""
+    text = "SELECT key, content FROM entries WHERE key = ANY ($1)"
+    stored = dict(await connection.fetch(text, [entry.key for entry in entries]))
+    problems = [
+        f"key {entry.key!r}: another machine has given another write under this key"
+        for entry in entries
+        if stored[entry.key] != entry.content
+    ]
+    if problems:
+        raise InvalidRequestError(problems)
 
 
 def _without_sends(intent: str) -> str:

@@ -14,7 +14,7 @@ from invsvc_async.session import Request
 from invsvc_async.writes import Write
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from invsvc_async.models import Meta
     from invsvc_async.operations import Operation
@@ -42,6 +42,7 @@ class Resource:
         team: str | None = None,
         extra_query: Mapping[str, object] | None = None,
         extra_body: Mapping[str, Wire] | None = None,
+        others: Sequence[str] = (),
     ) -> Request:
         """Check *arguments*, and the credential's kind, and make the request."""
         checked = checks.check(
@@ -51,6 +52,7 @@ class Resource:
             team=team,
             extra_query=extra_query,
             extra_body=extra_body,
+            others=others,
         )
         self._view.check_authority(operation)
         has_body = operation.method in {"POST", "PUT", "PATCH"}

@@ -125,7 +125,8 @@ class Invoices(Resource):
         Spec: Endpoints, Invoices.
 
         """
-        return await self._download_status(request_id, team)
+        request = self._request(operations.INVOICES_DOWNLOAD_STATUS, {"request_id": request_id}, team=team)
+        return await self._read(models.DownloadRequest, request)
 
     async def wait_for_download(
         self,
@@ -143,27 +144,24 @@ class Invoices(Resource):
         The specification names no status of failure: give *until* to stop on those that your deployment has.
 
         Raises:
+            InvalidRequestError: Arguments break the specification; nothing was sent.
             DeadlineExceededError: It was not there in time; waiting changed nothing.
             ServiceError: The service said no; failures that pass are read again.
 
         Spec: States and transitions.
 
         """
-        reads.check_wait("invoices.wait_for_download", timeout=timeout, poll=poll)
+        others = reads.wait_problems(timeout=timeout, poll=poll)
+        operation = operations.INVOICES_DOWNLOAD_STATUS
+        request = self._request(operation, {"request_id": request_id}, team=team, others=others)
         return await reads.poll(
             self._view,
-            lambda deadline: self._download_status(request_id, team, deadline),
+            lambda deadline: self._read(models.DownloadRequest, request, deadline=deadline),
             until=until or _is_completed,
             timeout=timeout,
             every=poll,
             what="invoices.wait_for_download",
         )
-
-    async def _download_status(
-        self, request_id: str, team: str | None, deadline: float | None = None
-    ) -> DownloadRequest:
-        request = self._request(operations.INVOICES_DOWNLOAD_STATUS, {"request_id": request_id}, team=team)
-        return await self._read(models.DownloadRequest, request, deadline=deadline)
 
 
 def _is_completed(request: DownloadRequest) -> bool:

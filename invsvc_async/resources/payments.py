@@ -8,9 +8,10 @@ from invsvc_async import models, operations, reads
 from invsvc_async.resources.base import Resource
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from invsvc_async.models import PaymentLink, ReminderOperation
+    from invsvc_async.session import Request
 
 __all__ = ["Payments"]
 
@@ -64,7 +65,8 @@ class Payments(Resource):
         Spec: Endpoints, Payments.
 
         """
-        return await self._reminder_operation(payment_id, operation_id, extra_query, team)
+        request = self._reminder(payment_id, operation_id, extra_query, team)
+        return await self._read(models.ReminderOperation, request)
 
     async def settle_reminder(
         self,
@@ -84,31 +86,32 @@ class Payments(Resource):
         It never sends: sending again needs a person's review.
 
         Raises:
+            InvalidRequestError: Arguments break the specification; nothing was sent.
             DeadlineExceededError: *until* was not true in time; waiting changed nothing.
             ServiceError: The service said no; failures that pass are read again.
 
         Spec: Endpoints, Payments.
 
         """
-        reads.check_wait("payments.settle_reminder", timeout=timeout, poll=poll)
+        times = reads.wait_problems(timeout=timeout, poll=poll)
+        request = self._reminder(payment_id, operation_id, extra_query, team, times)
         return await reads.poll(
             self._view,
-            lambda deadline: self._reminder_operation(payment_id, operation_id, extra_query, team, deadline),
+            lambda deadline: self._read(models.ReminderOperation, request, deadline=deadline),
             until=until,
             timeout=timeout,
             every=poll,
             what="payments.settle_reminder",
         )
 
-    async def _reminder_operation(
+    def _reminder(
         self,
         payment_id: str,
         operation_id: str,
         extra_query: Mapping[str, str | int] | None,
         team: str | None,
-        deadline: float | None = None,
-    ) -> ReminderOperation:
+        others: Sequence[str] = (),
+    ) -> Request:
         arguments = {"payment_id": payment_id, "operation_id": operation_id}
         operation = operations.PAYMENTS_REMINDER_OPERATION
-        request = self._request(operation, arguments, extra_query=extra_query, team=team)
-        return await self._read(models.ReminderOperation, request, deadline=deadline)
+        return self._request(operation, arguments, extra_query=extra_query, team=team, others=others)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from invsvc_async import models, operations
-from invsvc_async.errors import InvalidRequestError
 from invsvc_async.models.common import UNSET, Unset
 from invsvc_async.resources.base import Resource
 
@@ -104,8 +103,9 @@ class Webhooks(Resource):
 
         """
         arguments = {"url": url, "events": events, "description": description, "status": status}
-        request = self._request(operations.WEBHOOKS_CREATE, arguments, extra_body=extra_body, team=team)
-        _check_settling(tag, on_lost_secret)
+        others = _settling_problems(tag, on_lost_secret)
+        operation = operations.WEBHOOKS_CREATE
+        request = self._request(operation, arguments, extra_body=extra_body, team=team, others=others)
         return self._write(request, tag=tag, on_lost_secret=on_lost_secret)
 
     def update(
@@ -180,11 +180,10 @@ class Webhooks(Resource):
         return await self._read(models.Health, self._request(operations.WEBHOOKS_HEALTH, {}))
 
 
-def _check_settling(tag: object, on_lost_secret: object) -> None:
+def _settling_problems(tag: object, on_lost_secret: object) -> list[str]:
     problems: list[str] = []
     if not isinstance(tag, bool) and not (isinstance(tag, str) and tag.isprintable() and tag.strip()):
         problems.append("tag: is neither true, false nor a printable text")
     if on_lost_secret not in ("raise", "keep"):  # a list of JSON has no hash
         problems.append("on_lost_secret: is neither 'raise' nor 'keep'")
-    if problems:
-        raise InvalidRequestError(problems, operation=operations.WEBHOOKS_CREATE.name)
+    return problems

@@ -12,6 +12,7 @@ import pytest
 
 from invsvc_async import InvalidRequestError, JournalError, Verdict
 from invsvc_async.batch import Batch
+from invsvc_async.batch.entries import Entry, State
 from tests.batch.conftest import HOOK, client_of
 from tests.batch.database import database
 from tests.batch.writing import all_of, creates, unlisted
@@ -250,3 +251,17 @@ async def test_reader_of_a_write_of_a_shared_batch(service, client, journal, ste
         [result] = await all_of(batch, [unlisted(client)])
     assert result.verdict is Verdict.APPLIED
     assert len(service.ledger.effects()) == 1
+
+
+async def test_key_that_two_machines_give_to_different_writes(client, journal):
+    """Whoever comes second is refused in words: its write would be dropped in silence."""
+
+    def entry(content):
+        return Entry(key="k", content=content, state=State.TO_DO, run=1, operation="webhooks.delete")
+
+    async with Batch.open(journal, client) as batch:
+        for _ in range(2):  # the same one is no harm
+            await batch.entries.hand_out([(entry(b"one"), None)])
+        with pytest.raises(InvalidRequestError, match="key 'k': another machine has given another write"):
+            await batch.entries.hand_out([(entry(b"other"), None)])
+        assert (await batch.summary()).to_do == 1

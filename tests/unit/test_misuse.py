@@ -8,6 +8,8 @@ import threading
 import pytest
 
 import invsvc_async.testing
+from invsvc_async import ApiKey, Client, InvalidRequestError
+from invsvc_async.batch import Batch
 from invsvc_async.cli.app import run
 from invsvc_async.cli.arguments import _time
 from invsvc_async.testing import serving
@@ -67,3 +69,29 @@ def test_batch_report_as_lines_and_as_json(capsys, tmp_path, monkeypatch):
     (line,) = map(json.loads, (tmp_path / "done.jsonl").read_text().splitlines())
     assert (line["key"], line["verdict"]) == ("row-1", "applied")
     assert json.loads(capsys.readouterr().out)["verdicts"] == {"applied": 1}
+
+
+async def test_every_bad_argument_is_named_at_once():
+    """What no row of the table has is named with what has one."""
+    async with Client("http://127.0.0.1:1/v2", ApiKey("key")) as client:
+        with pytest.raises(InvalidRequestError) as create:
+            client.webhooks.create(url="x", events=["invoice.created"], tag=5, on_lost_secret="q")
+        with pytest.raises(InvalidRequestError) as wait:
+            await client.invoices.wait_for_download("a/b", timeout=-1, poll=0)
+        with pytest.raises(InvalidRequestError) as settle:
+            await client.payments.settle_reminder("a/b", "c", until=bool, timeout=0)
+
+    names = [[each.partition(":")[0] for each in found.value.problems] for found in (create, wait, settle)]
+    assert [sorted(each) for each in names] == [
+        ["on_lost_secret", "tag", "url"],
+        ["poll", "request_id", "timeout"],
+        ["operation_id", "payment_id", "timeout"],
+    ]
+
+
+async def test_batch_of_a_file_that_is_not_there(tmp_path):
+    """It is refused in words, as a file that is not well-formed is."""
+    client = Client("http://127.0.0.1:1/v2", ApiKey("key"))
+    async with client, Batch.open(tmp_path / "run.db", client) as batch:
+        with pytest.raises(InvalidRequestError, match=r"none\.jsonl: cannot be read"):
+            await anext(batch.run(tmp_path / "none.jsonl"))
