@@ -7,6 +7,7 @@ A failure is told in words: aiohttp's exceptions hold the request's headers, and
 from __future__ import annotations
 
 import zlib
+from itertools import count
 from typing import TYPE_CHECKING
 
 from aiohttp import hdrs
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from invsvc_async.gate import Gate
 
 __all__ = ["CutError", "Download", "body_at_hand", "failure", "in_words", "inflate", "whole_body"]
+
+_MOST_MEMBERS = 10_000  # of a gzip body: 64 MiB in the blocks of bgzip, the smallest in use, have a tenth
+_STEP = 2**14  # bytes of a further member at once
 
 
 class CutError(OwnError):
@@ -148,30 +152,49 @@ def inflate(body: bytes, coding: str, *, cap: int) -> bytes:
 
     """
     name = coding.strip().lower()
-    if name not in {"gzip", "x-gzip", "deflate"}:
+    if not body or name not in {"gzip", "x-gzip", "deflate"}:
         return body
     parts: list[bytes] = []
     left = cap
-    while body:
-        reader = zlib.decompressobj(_window(name, body))
-        try:
-            parts.append(reader.decompress(body, left + 1))
-        except zlib.error as error:
-            raise CutError(f"the answer's {name} coding is broken: {error}") from None
-        left -= len(parts[-1])
-        if left < 0:
-            raise _too_long(cap)
-        if not reader.eof:
-            raise CutError(f"the answer's {name} coding is cut short")
-        body = reader.unused_data  # gzip may come in several members
+    rest, step = memoryview(body), len(body)  # the usual body is one member, taken in one step
+    for member in count(1):
+        reader = zlib.decompressobj(_window(name, rest))
+        while not reader.eof:
+            if not rest:
+                raise CutError(f"the answer's {name} coding is cut short")
+            taken, rest = rest[:step], rest[step:]
+            try:
+                parts.append(reader.decompress(taken, left + 1))
+            except zlib.error as error:
+                raise _broken(name, error) from None
+            left -= len(parts[-1])
+            if left < 0:
+                raise _too_long(cap)
+        if not (rest or reader.unused_data):
+            break
+        rest = memoryview(body)[len(body) - len(rest) - len(reader.unused_data) :]
+        step = _STEP  # zlib copies what it was given beyond the member's end: no more than this, each time
+        _check_another(name, member)
     return b"".join(parts)
 
 
-def _window(name: str, body: bytes) -> int:
+def _check_another(name: str, members: int) -> None:
+    """Refuse a second stream of deflate, which is one; and more members of gzip than any honest body has."""
+    if name == "deflate":
+        raise _broken(name, "it goes on behind its end")
+    if members == _MOST_MEMBERS:
+        raise _broken(name, f"more than {_MOST_MEMBERS} members")
+
+
+def _window(name: str, body: memoryview) -> int:
     if name != "deflate":
         return 16 + zlib.MAX_WBITS
     # Some servers leave out the zlib wrapper that "deflate" stands for.
     return zlib.MAX_WBITS if body[0] & 0x0F == zlib.DEFLATED else -zlib.MAX_WBITS
+
+
+def _broken(name: str, why: object) -> CutError:
+    return CutError(f"the answer's {name} coding is broken: {why}")
 
 
 def _too_long(cap: int) -> CutError:

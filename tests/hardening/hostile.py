@@ -73,6 +73,8 @@ NEVER_WHOLE = {
     "a length beyond the cap": endless(head("Content-Length: 999999999999"), b"x" * 65536),
     "a length of a million digits": once(head(f"Content-Length: {MANY_DIGITS[:60_000].decode()}")),
     "a bomb": once(whole(bomb(), "Content-Encoding: gzip")),
+    "members without end": once(whole(gzip.compress(b"") * 70_000, "Content-Encoding: gzip")),
+    "streams without end": once(whole(b"\x03\x00" * 700_000, "Content-Encoding: deflate")),
     "less than its length": once(head("Content-Length: 4000") + enveloped(b"{}")),
     "two lengths": once(head("Content-Length: 2", "Content-Length: 20") + enveloped(b"{}")),
     "a negative length": once(head("Content-Length: -2") + b"{}"),

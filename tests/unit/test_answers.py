@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import os
+import time
 import tracemalloc
 import zlib
 
@@ -41,6 +43,26 @@ def test_inflate_of_a_bomb_in_memory():
         tracemalloc.stop()
 
 
+@pytest.mark.parametrize("size", [1, 5_000, 100_000])
+def test_inflate_of_many_members(size):
+    """The members of a gzip body are joined, whatever their length."""
+    members = [bytes([number]) + os.urandom(size) for number in range(5)]
+    body = b"".join(map(gzip.compress, members))
+
+    assert inflate(body, "gzip", cap=10**6) == b"".join(members)
+    with pytest.raises(CutError, match="longer than"):
+        inflate(body, "gzip", cap=5 * size + 4)
+
+
+@pytest.mark.parametrize(("coding", "member"), [("gzip", gzip.compress(b"")), ("deflate", b"\x03\x00")])
+def test_inflate_of_members_without_end(coding, member):
+    """Members that hold nothing are refused before they take the time of others."""
+    began = time.process_time()
+    with pytest.raises(CutError, match="coding is broken"):
+        inflate(member * (2**22 // len(member)), coding, cap=2**26)
+    assert time.process_time() - began < 1
+
+
 @pytest.mark.parametrize(
     ("body", "coding", "words"),
     [
@@ -48,6 +70,18 @@ def test_inflate_of_a_bomb_in_memory():
         (b"not gzip", "gzip", "the answer's gzip coding is broken: Error -3"),
         (zlib.compress(b"hello"), "gzip", "the answer's gzip coding is broken: Error -3"),
         (b"\xff", "deflate", "the answer's deflate coding is broken: Error -3"),
+        (
+            zlib.compress(b"a") + b"more",
+            "deflate",
+            "the answer's deflate coding is broken: it goes on behind",
+        ),
+        (gzip.compress(b"a") + b"more", "gzip", "the answer's gzip coding is broken: Error -3"),
+        (gzip.compress(b"") * 10_001, "gzip", "the answer's gzip coding is broken: more than 10000 members"),
+        (
+            gzip.compress(b"a") + gzip.compress(b"b" * 90)[:-1],
+            "gzip",
+            "the answer's gzip coding is cut short",
+        ),
     ],
 )
 def test_inflate_of_what_is_damaged(body, coding, words):
