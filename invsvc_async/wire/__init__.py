@@ -78,6 +78,7 @@ _moment = datetime.fromtimestamp
 _LIST, _BARE = Shape.LIST, Shape.BARE
 _REQUEST_ID = istr("X-Request-Id")
 _SECONDS = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")  # whole by the standard; some services say parts of one
+_FIRST, _LAST = -62_135_596_800_000, 253_402_300_799_999  # ms: all that a datetime can be
 _NOT_TOLD = {"raw", "content"}  # a body may hold a secret
 _ENVELOPE_NAMES = frozenset(_List.__struct_fields__)
 
@@ -193,7 +194,7 @@ def _single(found: _Standard, content: bytes, headers: Mapping[str, str]) -> Env
         raw=found.data,
         content=content,
         message=_text(found.message),
-        stamp=_whole(found.timestamp),
+        stamp=_stamp(found.timestamp),
         request_id=_request_id(headers),
     )
 
@@ -203,7 +204,7 @@ def _open(found: _Open, content: bytes, headers: Mapping[str, str]) -> Envelope:
         raw=found.data if found.data != _NOTHING else None,
         content=content,
         message=_text(found.message),
-        stamp=_whole(found.timestamp),
+        stamp=_stamp(found.timestamp),
         next=_text(found.next),
         has_more=found.has_more is True,
         total_results=_whole(found.total_results),
@@ -218,7 +219,7 @@ def _listed(found: _List, content: bytes, headers: Mapping[str, str]) -> Envelop
         raw=found.data,
         content=content,
         message=_text(found.message),
-        stamp=_whole(found.timestamp),
+        stamp=_stamp(found.timestamp),
         next=found.next,
         has_more=found.has_more,
         total_results=_whole(found.total_results),
@@ -308,8 +309,24 @@ def _whole(value: object) -> int | None:
     return None
 
 
+def _stamp(value: object) -> int | None:
+    """Give a time in ms; ``None`` for what no ``datetime`` is: nobody can reckon with such a time."""
+    ms = value if type(value) is int else _whole(value)
+    return ms if ms is not None and _FIRST <= ms <= _LAST else None
+
+
 def _details(value: object) -> object:
+    if not _is_shallow(value):
+        return "nested too deep: see .raw"
     return tuple(value) if is_array(value) and all(isinstance(one, str) for one in value) else value
+
+
+def _is_shallow(value: object, levels: int = 32) -> bool:
+    """Tell whether *value* can be shown and pickled wherever its error gets to: both go down by levels."""
+    if not (is_object(value) or is_array(value)):
+        return True
+    inner = value.values() if is_object(value) else value
+    return levels > 0 and all(_is_shallow(each, levels - 1) for each in inner)
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:

@@ -70,13 +70,17 @@ def test_list_envelope_gives_its_pagination():
 @pytest.mark.parametrize(
     ("timestamp", "stamp"),
     [(b"1746057600123", 1746057600123), (b"1746057600123.0", 1746057600123), (b'"now"', None), (b"null", None),
-     (b"1.5", None), (b"true", None), (b"1e300", None)],
+     (b"1.5", None), (b"true", None), (b"1e300", None), (b"253402300799999", 253402300799999),
+     (b"253402300800000", None), (b"-62135596800000", -62135596800000), (b"-62135596800001", None),
+     (b"1" + b"0" * 308, None), (b"-1" + b"0" * 4000, None)],
+    ids=lambda value: f"{value!r:.20}",
 )  # fmt: skip
-def test_timestamp_that_is_no_time_is_none(timestamp, stamp):
-    """A time that cannot be read costs no answer."""
-    found = success(b'{"success": true, "data": {}, "timestamp": %s}' % timestamp)
+@pytest.mark.parametrize("shape", [Shape.STANDARD, Shape.OPEN, Shape.LIST])
+def test_timestamp_that_is_no_time_is_none(timestamp, stamp, shape):
+    """A time that cannot be read, or that no calendar has, costs no answer, and nobody reckons with it."""
+    found = success(b'{"success": true, "data": [], "timestamp": %s}' % timestamp, shape)
 
-    assert found.stamp == stamp or stamp is None
+    assert found.stamp == stamp
     assert (found.timestamp is None) == (stamp is None)
 
 
@@ -112,6 +116,20 @@ def test_open_answer_needs_no_payload():
 def test_bare_answer_is_the_payload():
     """Where there is no envelope, the object is the payload."""
     assert success(b'{"status": "ok", "module": "webhooks"}', Shape.BARE).data["status"] == "ok"
+
+
+@pytest.mark.parametrize("around", [(b"[", b"]"), (b'{"a":', b"}")], ids=["arrays", "objects"])
+@pytest.mark.parametrize("depth", [30, 33, 500, 979])
+@pytest.mark.parametrize(
+    "body", [b'{"message":"m","details":%s}', b'{"success":false,"error":{"details":%s}}']
+)
+def test_details_that_are_nested(body, depth, around):
+    """They are given while they can be shown and pickled; deeper, the error says where they are."""
+    details = around[0] * depth + b"1" + around[1] * depth
+    found = error(body % details, 401)
+
+    assert found.details == (wire.loads(details) if depth == 30 else "nested too deep: see .raw")
+    assert str(found) == str(pickle.loads(pickle.dumps(found)))  # noqa: S301 - our own
 
 
 @pytest.mark.parametrize("shape", Shape)
