@@ -11,7 +11,8 @@ from msgspec import Raw
 from invsvc_async import errors
 from invsvc_async.convert import fast
 from invsvc_async.models.common import Flaws, Model
-from invsvc_async.wire.exact import ELEMENTS, MEMBERS, UNREADABLE
+from invsvc_async.wire.exact import MEMBERS, UNREADABLE
+from invsvc_async.wire.items import split
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,12 +47,12 @@ def decode_items(cls: type[T], raws: Sequence[Raw | bytes] | Raw) -> tuple[T, ..
     *raws* is a list's items, or the JSON of an array.
 
     Raises:
-        UnreadableResponseError: *raws* is no JSON array.
+        UnreadableResponseError: *raws* is no JSON array, or one of more than 10,000 items.
     """
     if not isinstance(raws, Raw):
         return fast.decode_all(cls, raws)
     try:
-        items = ELEMENTS.decode(raws)
+        items = split(raws)
     except UNREADABLE as cause:
         raise _refused(cls, raws, cause) from cause
     return fast.decode_all(cls, items)

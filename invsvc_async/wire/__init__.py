@@ -29,6 +29,7 @@ from invsvc_async.wire.exact import (
     utc,
     without_halves,
 )
+from invsvc_async.wire.items import Items, check
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -38,7 +39,7 @@ __all__ = ["Envelope", "dumps", "loads", "read_error", "read_success", "retry_af
 
 class _List(msgspec.Struct):
     success: bool
-    data: list[Raw]
+    data: Items
     message: Any = None
     timestamp: Any = None
     next: str | None = None
@@ -162,7 +163,8 @@ def read_success(
     a surrogate pair becomes U+FFFD.
 
     Raises:
-        UnreadableResponseError: It is not such an answer: empty, HTML, another shape, ``success`` not true.
+        UnreadableResponseError: It is not such an answer: empty, HTML, another shape, ``success`` not true, a
+            list of more than 10,000 items.
 
     Spec: Response envelopes.
     """
@@ -172,6 +174,8 @@ def read_success(
         if shape is _BARE:
             MEMBERS.decode(content)
             return Envelope(raw=Raw(content), content=content, request_id=_request_id(headers))
+        if shape is _LIST:
+            check(content)
         found = _DECODE[shape](content)
     except UNREADABLE as cause:
         whole = without_halves(content)

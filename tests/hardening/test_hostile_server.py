@@ -144,6 +144,37 @@ async def test_read_whose_answer_says_nothing(answer):
     assert error.raw == SAYS_NOTHING[answer].partition(b"\r\n\r\n")[2][:65536]
 
 
+def egress(client):
+    return client.invoices.egress().collect()
+
+
+def webhooks(client):
+    return client.webhooks.list()
+
+
+@pytest.mark.parametrize("item", [b"0", b"{}", b'{"a":[0,0]}'])
+@pytest.mark.parametrize("size", [2**18, 2**20, CAP - 1000])
+@pytest.mark.parametrize("ask", [egress, webhooks])
+async def test_list_of_tiny_items(ask, size, item):
+    """More of them than any page has are refused, in the time and memory of an answer of that length."""
+    answer = whole(enveloped(b"[" + b",".join([item] * (size // (len(item) + 1))) + b"]"))
+    async with RawServer(once(answer)) as server, client_of(server) as client:
+        error = await bounded(ask(client))
+
+    assert isinstance(error, UnreadableResponseError), error
+    assert "10000" in str(error)
+
+
+@pytest.mark.parametrize("many", [1, 10_000])
+@pytest.mark.parametrize("pad", [b"", b" " * 2**20])
+@pytest.mark.parametrize("ask", [egress, webhooks])
+async def test_list_of_as_many_items_as_are_taken(ask, pad, many):
+    """All are there, in a short answer and in a long one."""
+    answer = whole(enveloped(b"[" + b",".join([b"{}"] * many) + pad + b"]"))
+    async with RawServer(once(answer)) as server, client_of(server) as client:
+        assert len(await ask(client)) == many
+
+
 @pytest.mark.parametrize("answer", SAYS_NOTHING)
 async def test_write_whose_answer_says_nothing(answer):
     """It arrives once and nothing is claimed of it, though the status was 200."""
