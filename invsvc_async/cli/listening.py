@@ -7,13 +7,12 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-import urllib.error
-import urllib.request
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import attrs
+from aiohttp import ClientError, ClientSession, ClientTimeout
 
 from invsvc_async import events, wire
 from invsvc_async.bodies import is_object
@@ -62,7 +61,7 @@ class Desk:
         """Print an event and send it on."""
         self._print(event)
         if self.forward is not None:
-            await asyncio.to_thread(_post, self.forward, event.raw, self.headers_for(event))
+            await _post(self.forward, event.raw, self.headers_for(event))
 
     def headers_for(self, event: events.Event) -> dict[str, str]:
         """Make the headers that the service would have sent: signed events anew, with the first secret."""
@@ -170,25 +169,21 @@ def _private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)  # bodies hold personal data
 
 
-class _Straight(urllib.request.HTTPRedirectHandler):
-    """Follow no redirect, as the service follows none: a POST that turns into a GET brings nothing."""
-
-    def redirect_request(self, *_: Any, **__: Any) -> None:  # Any: whatever the base takes
-        """Leave it an error."""
-
-
-_opener = urllib.request.build_opener(_Straight)
-
-
-def _post(url: str, body: bytes, headers: dict[str, str]) -> None:
+async def _post(url: str, body: bytes, headers: dict[str, str]) -> None:
+    """Send an event on as the service would: straight there, through no proxy, and after no redirect."""
     if not url.startswith(("http://", "https://")):
         raise ForwardError(f"{url} is no http(s) address")
-    request = urllib.request.Request(url, data=body, headers=headers, method="POST")  # noqa: S310 - checked above
     try:
-        with _opener.open(request, timeout=FORWARD_TIME):
-            pass
-    except urllib.error.HTTPError as error:
-        error.close()
-        raise ForwardError(f"{url} answered {error.code}. Look at its log, then --replay") from None
-    except OSError as error:
+        async with (
+            asyncio.timeout(FORWARD_TIME),  # of the whole: aiohttp rounds its own up
+            ClientSession(timeout=ClientTimeout(total=None)) as session,
+            session.post(url, data=body, headers=headers, allow_redirects=False) as answer,
+        ):
+            status = answer.status
+    except TimeoutError:
+        told = f"{url} did not answer in {FORWARD_TIME:g} s"
+        raise ForwardError(f"{told}. Look at its log, then --replay") from None
+    except (ClientError, OSError, ValueError) as error:
         raise ForwardError(f"{url} was not reached: {error}. Start it, then --replay") from None
+    if status >= 300:
+        raise ForwardError(f"{url} answered {status}. Look at its log, then --replay")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -19,6 +20,8 @@ from invsvc_async import ConfigurationError, events
 from invsvc_async.cli.app import run
 from invsvc_async.cli.listening import Desk, listening, replayed
 from invsvc_async.simulator import Simulator
+from tests.faults.raw_server import RawServer, obliging
+from tests.hardening.hostile import endless, once
 
 ROOT = Path(__file__).parents[2]
 SHARED = events.SharedHeader("X-Events-Key", "of the dashboard")
@@ -189,6 +192,55 @@ async def test_replay_of_stored_events(service, tmp_path, capsys):
     assert (failed, nobody) == (1, 3)
     assert taken == ["invoice.created", "invoice_batch.completed"]
     assert f"{store}, line 3" in capsys.readouterr().err
+
+
+GARBLED = {
+    "another language": b"SSH-2.0-x\r\n",
+    "a status that is none": b"HTTP/1.1 abc\r\n\r\n",
+    "a header too long": b"HTTP/1.1 200 OK\r\nX: " + b"y" * 70_000 + b"\r\n\r\n",
+    "nothing": b"",
+}
+
+
+@pytest.fixture
+def stored(tmp_path):
+    """Three stored events."""
+    body = {"type": "invoice.created", "created": 1, "livemode": True, "data": {"object": {}}}
+    lines = [json.dumps({"body": json.dumps({"id": f"whd_{n}", **body}), "test": False}) for n in range(3)]
+    (tmp_path / "events.jsonl").write_text("\n".join(lines))
+    return tmp_path / "events.jsonl"
+
+
+@pytest.mark.parametrize("said", GARBLED)
+async def test_application_that_answers_no_http(said, stored, tmp_path, capsys):
+    """Each event that it was sent counts as failed, and the next one is tried."""
+    async with RawServer(once(GARBLED[said])) as application:
+        failed = await replayed(desk_of(tmp_path, str(application.url)), stored)
+
+        assert (failed, len(application.arrivals)) == (3, 3)
+    assert capsys.readouterr().err.count("was not reached") == 3
+
+
+async def test_application_that_answers_byte_by_byte(stored, tmp_path, monkeypatch, capsys):
+    """Each event has its time, the whole answer included."""
+    monkeypatch.setattr("invsvc_async.cli.listening.FORWARD_TIME", 0.2)
+    async with RawServer(endless(b"HTTP/1.1 200 OK\r\nX: ", b"y", 0.05)) as application:
+        async with asyncio.timeout(10):
+            failed = await replayed(desk_of(tmp_path, str(application.url)), stored)
+
+    assert failed == 3
+    assert "did not answer in 0.2 s" in capsys.readouterr().err
+
+
+async def test_proxy_of_the_environment(stored, tmp_path, monkeypatch):
+    """It sees no event, and no shared header: they are for the application alone."""
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    async with RawServer(obliging) as proxy, application() as (url, taken):
+        monkeypatch.setenv("http_proxy", str(proxy.url.origin()))
+
+        assert await replayed(desk_of(tmp_path, url), stored) == 0
+        assert (len(taken), proxy.connections) == (3, 0)
 
 
 async def test_request_that_would_paint_the_terminal(tmp_path, capsys):
