@@ -110,11 +110,13 @@ class TokenProvider(Credential):
         self.kind: CredentialKind = kind
         self._source = source
         self.ready = None
-        self._fetching: asyncio.Task[str] | None = None
+        self._fetching: asyncio.Task[None] | None = None  # no result: asyncio's debug mode shows results
 
     async def header(self) -> str:
         """Have the value of the Authorization header, fetching the first token."""
-        return self.ready or await self._fetch()
+        if self.ready is None:
+            await self._fetch()
+        return await super().header()
 
     async def renew(self, refused: str | None) -> bool:
         """
@@ -124,19 +126,19 @@ class TokenProvider(Credential):
             await self._fetch()
         return self.ready != refused
 
-    async def _fetch(self) -> str:
+    async def _fetch(self) -> None:
         if self._fetching is None:
             self._fetching = asyncio.create_task(self._fetched())
             self._fetching.add_done_callback(_look_at)
         fetching = self._fetching
         try:
-            return await asyncio.shield(fetching)
+            await asyncio.shield(fetching)
         except asyncio.CancelledError:
             if fetching.cancelled():  # by whoever ended the loop: ours was not
                 raise ConfigurationError("TokenProvider: the source was cancelled") from None
             raise
 
-    async def _fetched(self) -> str:
+    async def _fetched(self) -> None:
         try:
             token = _checked(await self._source(), "TokenProvider's source")
         except ConfigurationError:
@@ -147,14 +149,13 @@ class TokenProvider(Credential):
             ) from error
         finally:
             self._fetching = None
-        self.ready = bearer = f"Bearer {token}"
-        return bearer
+        self.ready = f"Bearer {token}"
 
     def fingerprint(self, key: str) -> None:
         """Have none: its tokens change."""
 
 
-def _look_at(fetching: asyncio.Task[str]) -> None:
+def _look_at(fetching: asyncio.Task[None]) -> None:
     """Take a failure as seen, for all who waited for it may have been cancelled."""
     if not fetching.cancelled():
         fetching.exception()

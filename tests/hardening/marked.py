@@ -56,7 +56,7 @@ def _secrets(marks: Marks) -> Iterator[_Seen]:
     yield Keyring, "issue", lambda _given, made: marks.issue(made)
     yield State, "new_id", lambda _given, made: made.startswith("whsec_") and marks.issue(made)
     yield Credential, "__init__", lambda given, _made: marks.issue(given[1])
-    yield TokenProvider, "_fetched", lambda _given, made: marks.issue(made.removeprefix("Bearer "))
+    yield TokenProvider, "_fetched", lambda given, _made: marks.issue(given[0].ready.removeprefix("Bearer "))
     yield SharedHeader, "__init__", lambda given, _made: marks.issue(given[0].value)
     yield import_module("invsvc_async.events.verify"), "_key", lambda _given, made: marks.issue(made)
 

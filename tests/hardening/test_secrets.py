@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import pickle
 import stat
+import time
 import traceback
 from contextlib import suppress
 
@@ -19,6 +20,7 @@ from invsvc_async import (
     ReadRetries,
     ReconcilePolicy,
     Timeouts,
+    TokenProvider,
 )
 from invsvc_async.batch import Batch
 from invsvc_async.cli.app import run
@@ -169,6 +171,24 @@ async def test_command_line(marks, words, debug, tmp_path, monkeypatch, capfd):
     assert not [text for text in (out, err, told) if marks.finds(text)]
     assert marks.hits() == []
     assert not [each for each in tmp_path.rglob("*") if each.is_file() and marks.finds(each.read_bytes())]
+
+
+async def test_source_that_is_slow_in_debug_mode(marks, caplog):
+    """The debug mode of asyncio tells of each task that held the loop, with its result: that is not the token."""
+    loop = asyncio.get_running_loop()
+    loop.set_debug(True)
+    loop.slow_callback_duration = 0.01
+    token = marks.issue("short-token-1")  # asyncio cuts longer texts
+
+    async def source():
+        time.sleep(0.05)  # noqa: ASYNC251 - as a source that asks without awaiting does
+        return token
+
+    assert await TokenProvider(source, kind="api_key").header() == f"Bearer {token}"
+    await asyncio.sleep(0)
+    assert [each for each in caplog.messages if "_fetched" in each]
+    assert not [each for each in caplog.messages if marks.finds(each)]
+    assert marks.hits() == []
 
 
 async def test_refused_token_is_not_named(marks):
