@@ -8,16 +8,14 @@ import sqlite3
 
 from invsvc_async.errors import JournalError
 
-__all__ = ["in_words"]
+__all__ = ["DAMAGED", "in_words"]
 
+DAMAGED = "the file is damaged: restore a copy (a new journal would send again what this one knows as done)"
 _HINTS = (
     ("full", "the disk is full, so nothing can be stored and nothing was sent: make room and start again"),
     ("readonly", "it cannot be written: check the file's and its folder's permissions"),
     ("unable to open", "it cannot be opened: check that the folder exists and can be written"),
-    (
-        "malformed",
-        "the file is damaged: restore a copy (a new journal would send again what this one knows as done)",
-    ),
+    ("malformed", DAMAGED),
     ("not a database", "this is no journal: give another path"),
     ("locked", "another program is using the file: end it and start again"),
     ("disk i/o error", "the disk cannot be read or written"),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
+import random
 import sqlite3
 import sys
 from contextlib import contextmanager
@@ -11,6 +13,9 @@ from contextlib import contextmanager
 import pytest
 
 from invsvc_async import JournalError, Verdict
+from invsvc_async.batch import Batch
+from invsvc_async.events.stores import Delivery
+from invsvc_async.events.stores.sqlite import SqliteStore
 from invsvc_async.simulator import Simulator
 from tests.batch.conftest import HOOK, client_of
 from tests.hardening.kills import outboxes
@@ -46,11 +51,10 @@ async def test_outbox_that_is_killed(tmp_path):
 
 @pytest.mark.parametrize("spoil", [b"\0", b"\xff"], ids=["zeros", "ones"])
 async def test_outbox_with_a_damaged_page(service, tmp_path, spoil):
-    """A page that was damaged is told in words, wherever it is; nothing is sent, and nothing is lost silently."""
+    """A page that was damaged is told in words, wherever it is, and nothing is lost silently."""
     path = tmp_path / "outbox.db"
     await left_open(service, path, many=8)
     whole = path.read_bytes()
-    sends = service.arrivals("webhooks.create")
     told = 0
     for page in range(len(whole) // PAGE):
         path.write_bytes(whole[: page * PAGE] + spoil * PAGE + whole[(page + 1) * PAGE :])
@@ -63,7 +67,71 @@ async def test_outbox_with_a_damaged_page(service, tmp_path, spoil):
             assert len(found) == 8, f"page {page}: some were lost, and nothing was said: {found}"
 
     assert told >= 2
-    assert service.arrivals("webhooks.create") == sends
+
+
+def rotten(whole, trials):
+    """Give copies of a file, each with a few bits turned in one of its pages."""
+    chance = random.Random(1)  # noqa: S311 - bits, not secrets
+    for page, _ in itertools.product(range(len(whole) // PAGE), range(trials)):
+        content = bytearray(whole)
+        for _ in range(8):
+            content[page * PAGE + chance.randrange(PAGE)] ^= 1 << chance.randrange(8)
+        yield page, bytes(content)
+
+
+def settled(path):
+    """Fold what is beside the file at *path* into it, and give the whole."""
+    db = sqlite3.connect(path)
+    db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    db.close()
+    return path.read_bytes()
+
+
+async def run(path, client, hooks):
+    """Update each of *hooks*, in the batch whose journal is at *path*."""
+    writes = [client.webhooks.update(hook.id, description="d").keyed(f"row-{hook.id}") for hook in hooks]
+    try:
+        async with Batch.open(path, client) as batch:
+            return [result async for result in batch.run(writes)]
+    finally:
+        for write in writes:
+            write.close()
+
+
+async def test_batch_with_a_damaged_page(service, tmp_path):
+    """Bits that turned are told in words, or they change nothing: what is done is never sent again."""
+    hooks = [service.seed_webhook() for _ in range(60)]
+    told = []
+    async with client_of(service) as client:
+        await run(tmp_path / "run.db", client, hooks)
+        for number, (page, content) in enumerate(rotten(settled(tmp_path / "run.db"), 8)):
+            path = tmp_path / f"{number}.db"
+            path.write_bytes(content)
+            [found] = await asyncio.gather(run(path, client, hooks), return_exceptions=True)
+            told += [page] if isinstance(found, JournalError) else []
+            assert service.arrivals("webhooks.update") == 60, f"page {page}: sent again, and {found!r}"
+
+    assert len(told) > 20
+
+
+async def test_store_of_events_with_a_damaged_page(tmp_path):
+    """Bits that turned are told in words, or they change nothing: no event is handled anew."""
+    deliveries = [Delivery(key=f"key-{n}", type="invoice.created", body=b"{}") for n in range(60)]
+    store = SqliteStore(tmp_path / "whole.db")
+    for delivery in deliveries:
+        await store.bury(delivery, reason="tried")
+    await store.close()
+    told = []
+    for number, (page, content) in enumerate(rotten(settled(tmp_path / "whole.db"), 20)):
+        path = tmp_path / f"{number}.db"
+        path.write_bytes(content)
+        store = SqliteStore(path)
+        found = await asyncio.gather(*map(store.put, deliveries), return_exceptions=True)
+        await store.close()
+        told += [page] if any(isinstance(each, JournalError) for each in found) else []
+        assert True not in found, f"page {page}: taken anew"
+
+    assert len(told) > 20
 
 
 async def test_row_that_is_damaged(service, tmp_path):

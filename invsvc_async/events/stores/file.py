@@ -53,7 +53,7 @@ def connect(path: str, wait: float, steady: Callable[[], float]) -> sqlite3.Conn
     Open the file at *path*, wait so many seconds for others, and free what was held in an earlier life.
 
     Raises:
-        JournalError: It cannot be opened, is foreign, or of a newer version.
+        JournalError: It cannot be opened, is foreign, damaged, or of a newer version.
         sqlite3.Error: It is damaged, held or full.
     """
     try:
@@ -81,6 +81,14 @@ def _prepare(db: sqlite3.Connection, path: str, wait: float) -> None:
         for statement in _SCHEMA:
             db.execute(statement)
     db.execute("COMMIT")
+    _check(db, path)
+
+
+def _check(db: sqlite3.Connection, path: str) -> None:
+    """Hold table and indexes against each other: an event whose key was lost would be handled anew."""
+    (found,) = db.execute("PRAGMA integrity_check(1)").fetchone()
+    if found != "ok":
+        raise JournalError(f"{path}: it is damaged ({found}). Put it aside, and restore a copy.")
 
 
 def _is_new(db: sqlite3.Connection, path: str) -> bool:
