@@ -15,7 +15,7 @@ from invsvc_async.errors import JournalError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["Entry", "LostChunkError", "Mark", "State", "entry_of"]
+__all__ = ["Entry", "LostChunkError", "Mark", "State", "entry_of", "unreadable"]
 
 
 class State(IntEnum):
@@ -51,10 +51,22 @@ class Entry(msgspec.Struct, kw_only=True):  # two are made for each write, and a
 
 
 def entry_of(row: Mapping[str, Any]) -> Entry:  # Any: as the fields
-    """Take an entry back from its columns."""
-    fields: dict[str, Any] = {**row}
-    fields["state"] = State(fields["state"])
-    return Entry(**fields)
+    """
+    Take an entry back from its columns.
+
+    Raises:
+        JournalError: It is damaged: a column holds what nobody stored there.
+
+    """
+    try:
+        return msgspec.convert({**row}, Entry, builtin_types=(bytes,))
+    except msgspec.ValidationError as error:
+        raise unreadable(row["key"], error) from None
+
+
+def unreadable(key: object, why: object) -> JournalError:
+    """Say that the entry of *key* is damaged."""
+    return JournalError(f"entry {key!r} of the journal cannot be read: {why}. Restore a copy of the file.")
 
 
 class LostChunkError(JournalError):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import msgspec
 
+from invsvc_async.batch.entries import unreadable
 from invsvc_async.errors import ServiceError
 from invsvc_async.reconcile.evidence import Reading, Verdict
 from invsvc_async.reconcile.known import time_of
@@ -92,6 +93,14 @@ def decoded(text: str | None) -> Record:
     return _decoder.decode(text) if text else Record()
 
 
+def _kept(entry: Entry) -> tuple[Verdict, Record]:
+    """Take back what became of an entry that is done."""
+    try:
+        return Verdict(str(entry.verdict)), decoded(entry.outcome)
+    except (ValueError, RecursionError) as error:
+        raise unreadable(entry.key, error) from None
+
+
 @attrs.frozen(kw_only=True, slots=False)  # with a dict it is made in half the time
 class Result:
     """
@@ -134,9 +143,14 @@ class Result:
     def of(
         cls, entry: Entry, record: Record | None = None, outcome: Outcome[Any] | None = None
     ) -> Result:  # Any: of any operation
-        """Make the result of an entry that is done; *record* is what its outcome holds, where known."""
-        record = record or decoded(entry.outcome)
-        verdict = Verdict(str(entry.verdict))
+        """
+        Make the result of an entry that is done; *record* is what its outcome holds, where known.
+
+        Raises:
+            JournalError: The entry is damaged.
+
+        """
+        verdict, record = _kept(entry) if record is None else (Verdict(str(entry.verdict)), record)
         answered = record.basis == "answered" and verdict is Verdict.APPLIED
         return cls(
             key=entry.key,

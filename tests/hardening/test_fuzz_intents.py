@@ -9,8 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from invsvc_async import Intent, InvalidRequestError, JournalError
+from invsvc_async.batch.entries import entry_of
 from invsvc_async.batch.pack import Commons, Packed, pack, unpack
-from tests.hardening.fuzzing import as_wire, fuzzed, intents, spoilt
+from invsvc_async.batch.results import Result
+from invsvc_async.batch.sqlite import _row_of
+from tests.hardening.fuzzing import as_wire, fuzzed, intents, spoilt, texts
 
 
 @fuzzed
@@ -50,3 +53,24 @@ def test_row_of_a_journal_of_any_bytes(seen):
         )
     with suppress(JournalError):
         as_wire(unpack("row-1", packed, commons))
+
+
+COLUMNS = {
+    "seq": 1, "key": "row-1", "content": b"digest", "state": 2, "run": 1, "operation": "webhooks.delete",
+    "verdict": "applied", "common": 1, "intent": None, "outcome": '{"basis":"answered","tries":2}', "claim": None,
+    "done_at": 1750000000000,
+}  # fmt: skip
+stored = st.none() | st.integers(-(2**63), 2**63 - 1) | st.floats() | texts | st.binary(max_size=12)
+
+
+@fuzzed
+@given(seen=st.data())
+def test_whole_row_of_a_journal(seen):
+    """Whatever SQLite gives for its columns, a row is a JournalError, or an entry that can be told and stored."""
+    row = {**COLUMNS, **seen.draw(st.dictionaries(st.sampled_from(sorted(COLUMNS)), stored, max_size=2))}
+    if seen.draw(st.booleans()):
+        row["outcome"] = seen.draw(spoilt(json.loads(COLUMNS["outcome"]))).decode(errors="replace")
+    with suppress(JournalError):
+        entry = entry_of(row)
+        _row_of(entry)
+        Result.of(entry)

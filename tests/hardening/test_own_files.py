@@ -8,12 +8,14 @@ import os
 import random
 import sqlite3
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import pytest
 
 from invsvc_async import JournalError, Verdict
 from invsvc_async.batch import Batch
+from invsvc_async.batch.report import report_of
+from invsvc_async.batch.sqlitebatch import SqliteBatch
 from invsvc_async.events.stores import Delivery
 from invsvc_async.events.stores.sqlite import SqliteStore
 from invsvc_async.simulator import Simulator
@@ -112,6 +114,53 @@ async def test_batch_with_a_damaged_page(service, tmp_path):
             assert service.arrivals("webhooks.update") == 60, f"page {page}: sent again, and {found!r}"
 
     assert len(told) > 20
+
+
+async def results(path, client, _hooks):
+    """Read the results in the journal at *path*."""
+    async with Batch.open(path, client) as batch:
+        return [result async for result in batch.results()]
+
+
+async def report(path, _client, _hooks):
+    """Sum up the journal at *path*, as ``invsvc batch report`` does."""
+    entries = SqliteBatch(path, reading=True)
+    await entries.open()
+    try:
+        return await report_of(entries, "run")
+    finally:
+        await entries.aclose()
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "readers"),
+    [
+        ("content", ("''", "'x'", "-1", "3.5", "9223372036854775807"), [run]),
+        ("state", ("1.5", "'x'"), [run]),
+        ("operation", ("x'00'",), [results, report]),
+        ("verdict", ("NULL", "''", "'other'", "3.5", "x'80ff'"), [results]),
+        ("outcome", ("'x'", "'[]'", "'null'", "99", "x'80ff'", "1e400"), [results, report]),
+        ("done_at", ("''", "'x'", "3.5", "x'80ff'", "1e400"), [results, report]),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+async def test_batch_with_a_damaged_row(service, tmp_path, column, values, readers):
+    """What is no such value is told in words, with the journal or the key; no exception of Python's comes out."""
+    [hook] = hooks = [service.seed_webhook()]
+    path = tmp_path / "run.db"
+    async with client_of(service) as client:
+        service.script("webhooks.update", "hang" if run in readers else "pass")
+        service.script("webhooks.get", *["500"] * 99)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(0.3 if run in readers else 9):
+                await run(path, client, hooks)
+        for value, read in itertools.product(values, readers):
+            db = sqlite3.connect(path)
+            db.execute(f"UPDATE entries SET {column} = {value}")  # noqa: S608 - the test's own
+            db.commit()
+            db.close()
+            with pytest.raises(JournalError, match=rf"entry 'row-{hook.id}' |run\.db"):
+                await read(path, client, hooks)
 
 
 async def test_store_of_events_with_a_damaged_page(tmp_path):
