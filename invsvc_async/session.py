@@ -21,7 +21,13 @@ from multidict import CIMultiDict, CIMultiDictProxy, istr
 from yarl import URL
 
 from invsvc_async import wire
-from invsvc_async.errors import ConfigurationError, NotSentError, ResponseLostError, ServiceError
+from invsvc_async.errors import (
+    ConfigurationError,
+    NotSentError,
+    ResponseLostError,
+    ServiceError,
+    UnreadableResponseError,
+)
 from invsvc_async.operations import Kind
 from invsvc_async.reconcile.clock import ServerClock
 from invsvc_async.reconcile.ends import End
@@ -43,7 +49,7 @@ if TYPE_CHECKING:
     from invsvc_async.settings import ParameterNames, ReadRetries, ReconcilePolicy, Timeouts
     from invsvc_async.wire import Envelope
 
-__all__ = ["AttemptReport", "DecisionReport", "Request", "Session", "View"]
+__all__ = ["AttemptReport", "DecisionReport", "Request", "Session", "View", "error_of"]
 
 log: logging.Logger = logging.getLogger("invsvc_async")
 
@@ -52,6 +58,8 @@ T = TypeVar("T")
 UNSETTLED_KEPT = 10_000
 CLAIMS_KEPT = 50_000
 HEADERS_KEPT = 16
+_SHORTEST_TOKEN = 10  # characters: what is shorter is a test's stand-in, and could be part of any word
+_ANY = "surrogateescape"  # as aiohttp reads headers
 # On 3.11, to reach an enum's member through its class takes as long as a call.
 _WRITE, _ANSWERED = Kind.WRITE, End.ANSWERED
 # What quoting leaves as it is, and most ids are made of.
@@ -343,18 +351,20 @@ class View:
         if exchange.end is not _ANSWERED or exchange.status is None or exchange.answer_headers is None:
             raise _no_answer(name, exchange) from exchange.error
         if not 200 <= exchange.status < 300:
-            error = wire.read_error(
-                exchange.answer, status=exchange.status, headers=exchange.answer_headers, operation=name
-            )
+            error = error_of(exchange, name)
             self._learn(stamp_of(error), exchange)
             raise error
-        envelope = wire.read_success(
-            exchange.answer,
-            status=exchange.status,
-            headers=exchange.answer_headers,
-            shape=request.operation.shape,
-            operation=name,
-        )
+        try:
+            envelope = wire.read_success(
+                exchange.answer,
+                status=exchange.status,
+                headers=exchange.answer_headers,
+                shape=request.operation.shape,
+                operation=name,
+            )
+        except UnreadableResponseError as error:
+            error.raw = _without_token(exchange, error.raw)
+            raise
         self._learn(envelope.stamp, exchange)
         return envelope
 
@@ -372,8 +382,7 @@ class View:
         credential = self.session.credential
         if not credential.renewable or exchange.status != 401 or exchange.answer_headers is None:
             return False
-        error = wire.read_error(exchange.answer, status=401, headers=exchange.answer_headers, operation="")
-        if error.own_envelope:
+        if error_of(exchange, "").own_envelope:
             return False
         try:
             async with asyncio.timeout(within or self.timeouts.attempt):
@@ -392,6 +401,25 @@ class View:
             lane=exchange.lane,
         )
         self.session.tell(self.session.on_attempt, report)
+
+
+def error_of(exchange: Exchange, operation: str) -> ServiceError:
+    """Read an answer that is an error; a token that it repeats is taken out, in body and headers."""
+    assert exchange.status is not None
+    assert exchange.answer_headers is not None
+    headers = CIMultiDict(
+        (name, _without_token(exchange, value.encode("utf-8", _ANY)).decode("utf-8", _ANY))
+        for name, value in exchange.answer_headers.items()
+    )
+    content = _without_token(exchange, exchange.answer)
+    return wire.read_error(content, status=exchange.status, headers=headers, operation=operation)
+
+
+def _without_token(exchange: Exchange, content: bytes) -> bytes:
+    token = exchange.headers.get(hdrs.AUTHORIZATION, "").removeprefix("Bearer ").encode()
+    if len(token) < _SHORTEST_TOKEN:
+        return content
+    return content.replace(token, b"***").replace(token.replace(b"/", rb"\/"), b"***")
 
 
 def stamp_of(error: ServiceError) -> int | None:

@@ -10,14 +10,14 @@ from urllib.parse import quote, unquote
 
 import attrs
 
-from invsvc_async import operations, reads, wire
+from invsvc_async import operations, reads
 from invsvc_async.bodies import Problems, kind_of, to_wire
 from invsvc_async.checks import check_team
 from invsvc_async.errors import InvalidRequestError
 from invsvc_async.forms import CONTROL, quoted, texts_of
 from invsvc_async.models.common import UNSET
 from invsvc_async.resources.base import Resource
-from invsvc_async.session import Request, View
+from invsvc_async.session import Request, View, error_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Mapping
@@ -161,6 +161,4 @@ class ByteStream:
                     return
                 exchange.answer = await body.read()
             if not may_renew or not await view.renew_token(exchange):
-                raise wire.read_error(
-                    exchange.answer, status=body.status, headers=body.headers, operation=name
-                )
+                raise error_of(exchange, name)

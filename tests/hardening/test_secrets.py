@@ -27,6 +27,7 @@ from invsvc_async.cli.app import run
 from invsvc_async.simulator import Simulator
 from invsvc_async.simulator.faults import KINDS
 from tests.faults.raw_server import RawServer, obliging, server_tls  # noqa: F401 - a fixture
+from tests.hardening.hostile import once, whole
 from tests.hardening.marked import marking
 from tests.hardening.marks import shown
 
@@ -201,6 +202,50 @@ async def test_refused_token_is_not_named(marks):
             await client.users.get("usr_1")
 
     assert not [text for text in shown(raised.value) if marks.finds(text)]
+
+
+ECHOES = {
+    "its own envelope": ("401 No", b'{"success":false,"error":{"code":"bad_token","message":"refused: %s"}}'),
+    "the layer before it": ("403 No", b'{"message":"%s is not known","details":["%s"]}'),
+    "escaped": ("401 No", b'{"message":"a %s"}'),
+    "a failure": ("500 Oops", b'{"success":false,"error":{"code":"c","message":"with %s"}}'),
+    "a page": ("502 Bad", b"<html>Authorization: Bearer %s</html>"),
+    "no envelope": ("200 OK", b"you said %s"),
+}
+
+
+@pytest.mark.parametrize("how", ECHOES)
+async def test_service_that_repeats_the_token(marks, tmp_path, how):
+    """It is taken out of what an error holds, whole or in a journal, and of the headers of its answer."""
+    token = "head-of-it/body-of-it.signature-of-it"
+    status, body = ECHOES[how]
+    said = (token.replace("/", r"\/") if how == "escaped" else token).encode()
+    answer = whole(body.replace(b"%s", said), f"WWW-Authenticate: Bearer {token}", status=status)
+    async with RawServer(once(answer)) as server:
+        base = str(server.url).removesuffix("/things/1")
+        policy = ReconcilePolicy(settle_after_error=0.01, settle_after_loss=0.01, deadline=0.2)
+        async with Client(base, ApiKey(token), reads=ReadRetries(attempts=1), reconcile=policy) as client:
+            with pytest.raises(InvsvcError) as raised:
+                await client.users.get("usr_1")
+            with suppress(InvsvcError):
+                await client.download("/things/1").read()
+            async with Batch.open(tmp_path / "run.db", client) as batch:
+                results = [each async for each in batch.run([client.webhooks.delete("wh_1").keyed("k")])]
+
+    assert "***" in repr(raised.value.raw)
+    assert len(results) == 1
+    assert (marks.hits(), marks.files(tmp_path)) == ([], [])
+
+
+async def test_short_token_that_is_part_of_an_answer():
+    """What is no token of any service is left where it stands: it could be a word."""
+    async with RawServer(once(whole(b'{"message":"keys"}', status="401 No"))) as server:
+        base = str(server.url).removesuffix("/things/1")
+        async with Client(base, ApiKey("key")) as client:
+            with pytest.raises(AuthenticationError) as raised:
+                await client.users.get("usr_1")
+
+    assert raised.value.message == "keys"
 
 
 async def test_certificate_that_nobody_vouches_for(server_tls):  # noqa: F811 - the fixture
