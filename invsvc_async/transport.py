@@ -12,6 +12,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from functools import lru_cache
 from math import inf
 from typing import TYPE_CHECKING, Literal
+from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 from aiohttp import hdrs
@@ -28,6 +29,8 @@ from invsvc_async.settings import check_count
 if TYPE_CHECKING:
     import ssl as tls
     from collections.abc import AsyncGenerator, Awaitable
+
+    from yarl import URL
 
     from invsvc_async.clock import Clock
 
@@ -227,7 +230,6 @@ class Transport:
         return aiohttp.ClientSession(
             connector=connector,
             cookie_jar=aiohttp.DummyCookieJar(),
-            trust_env=self._trust_env,
             read_bufsize=_READ_AT_ONCE,
         )
 
@@ -272,6 +274,7 @@ class Transport:
             timeout=_timeout(exchange.connect_timeout, self._borrowed),
             allow_redirects=False,
             raise_for_status=False,
+            proxy=_proxy_for(exchange.url) if self._trust_env else None,
             auto_decompress=False,
             middlewares=() if by_body else (gate.let_read,),
         )
@@ -305,6 +308,15 @@ class Transport:
         self._in_flight.discard(gate)
         if self._closed and not self._in_flight:
             self._emptied.set()
+
+
+def _proxy_for(url: URL) -> str | None:
+    """
+    Tell the environment's proxy for *url*.
+
+    aiohttp's own ``trust_env`` also takes a login from a .netrc file, and then refuses a token beside it.
+    """
+    return None if proxy_bypass(url.host or "") else getproxies().get(url.scheme)
 
 
 def _hear(gate: Gate, response: aiohttp.ClientResponse) -> None:

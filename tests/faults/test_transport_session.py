@@ -209,6 +209,31 @@ async def test_proxy_of_the_environment(monkeypatch):
         assert (len(server.arrivals), len(proxy.arrivals)) == (1, 1)
 
 
+async def test_login_of_the_environment(monkeypatch, tmp_path):
+    """A login that a .netrc file has for the service's host stays there: the token is what is sent."""
+    (tmp_path / "netrc").write_text("machine 127.0.0.1 login user password secret\n")
+    (tmp_path / "netrc").chmod(0o600)
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    async with RawServer(obliging) as server, transport_for(server, trust_env=True) as transport:
+        exchange = request_to(server)
+        exchange.headers = {**exchange.headers, "Authorization": "Bearer token"}
+        await transport.send(exchange)
+
+        assert (exchange.end, exchange.error) == (End.ANSWERED, None)
+        assert [each.header("Authorization") for each in server.arrivals] == ["Bearer token"]
+
+
+async def test_host_that_needs_no_proxy(monkeypatch):
+    """It is asked straight, where the environment says so."""
+    async with RawServer(obliging) as server, RawServer(obliging) as proxy:
+        monkeypatch.setenv("http_proxy", str(proxy.url.origin()))
+        monkeypatch.setenv("no_proxy", "127.0.0.1")
+        async with transport_for(server, trust_env=True) as transport:
+            await transport.send(request_to(server))
+
+        assert (len(server.arrivals), len(proxy.arrivals)) == (1, 0)
+
+
 @pytest.mark.parametrize("method", ["GET", "PUT"])
 async def test_cookies_of_the_service(method):
     """They are not kept: a client's requests depend on nothing but their arguments."""
