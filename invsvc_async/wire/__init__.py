@@ -22,6 +22,7 @@ from invsvc_async.wire.exact import (
     EXACT_UNTIL,
     MEMBERS,
     UNREADABLE,
+    bare,
     dumps,
     is_array,
     is_object,
@@ -142,7 +143,7 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):  # made for every ans
         try:
             members = MEMBERS.decode(self.content)
         except UNREADABLE as cause:  # a name that is no UTF-8, which a list's reader passes over
-            raise _unreadable(self.content, cause) from cause
+            raise _unreadable(self.content, cause) from bare(cause)
         return {name: loads(value) for name, value in members.items() if name not in _ENVELOPE_NAMES}
 
 
@@ -182,7 +183,9 @@ def read_success(
         if whole != content:
             with suppress(errors.UnreadableResponseError):
                 return read_success(whole, status=status, headers=headers, shape=shape, operation=operation)
-        raise _unreadable(content, cause, status=status, headers=headers, operation=operation) from cause
+        raise _unreadable(content, cause, status=status, headers=headers, operation=operation) from bare(
+            cause
+        )
     if not found.success:
         raise _unreadable(content, "success is false", status=status, headers=headers, operation=operation)
     return _ENVELOPE[shape](found, content, headers)

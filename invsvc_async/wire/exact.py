@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 __all__ = [
-    "ELEMENTS", "EPOCH", "EXACT_UNTIL", "MEMBERS", "UNREADABLE", "dumps", "exact", "holds_broken", "is_array",
-    "is_object", "loads", "salvage", "utc", "without_halves",
+    "ELEMENTS", "EPOCH", "EXACT_UNTIL", "MEMBERS", "UNREADABLE", "bare", "dumps", "exact", "holds_broken",
+    "is_array", "is_object", "loads", "salvage", "utc", "without_halves",
 ]  # fmt: skip
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -61,7 +61,12 @@ def loads(content: bytes | Raw) -> Any:  # Any: JSON as Python values
     except UNREADABLE as cause:
         raise UnreadableResponseError(
             f"not JSON that can be read ({cause}). Look at .raw.", raw=bytes(content)
-        ) from cause
+        ) from bare(cause)
+
+
+def bare(cause: Exception) -> Exception:
+    """Take the frames from *cause*: their locals hold a whole body, with what may be secret in it."""
+    return cause.with_traceback(None)
 
 
 def salvage(content: bytes | Raw, depth: int = 8) -> Any:  # Any: JSON as Python values

@@ -21,6 +21,7 @@ from invsvc_async import (
     ReconcilePolicy,
     Timeouts,
     TokenProvider,
+    UnreadableResponseError,
 )
 from invsvc_async.batch import Batch
 from invsvc_async.cli.app import run
@@ -235,6 +236,21 @@ async def test_service_that_repeats_the_token(marks, tmp_path, how):
     assert "***" in repr(raised.value.raw)
     assert len(results) == 1
     assert (marks.hits(), marks.files(tmp_path)) == ([], [])
+
+
+async def test_unreadable_answer_with_a_secret(marks):
+    """Its cause says what is wrong, and holds no frame that the body is in."""
+    secret = marks.issue("whsec_0123456789")
+    answer = whole(b'{"success":true,"data":{"secret":"%s"}' % secret.encode())
+    async with RawServer(once(answer)) as server:
+        base = str(server.url).removesuffix("/things/1")
+        async with Client(base, ApiKey("key-of-nobody"), reads=ReadRetries(attempts=1)) as client:
+            with pytest.raises(UnreadableResponseError) as raised:
+                await client.users.get("usr_1")
+
+    assert raised.value.__cause__ is not None
+    assert raised.value.__cause__.__traceback__ is None
+    assert marks.hits() == []
 
 
 async def test_short_token_that_is_part_of_an_answer():
