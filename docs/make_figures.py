@@ -29,6 +29,10 @@ COMMANDS = {
     "workers": "benchmarks.bench_journal workers",
     "postgres": "benchmarks.bench_journal postgres",
     "audit": "tests.hardening.audit",
+    "fuzz": "tests.hardening.suites fuzz",
+    "hostile": "tests.hardening.suites hostile",
+    "secrets": "tests.hardening.suites secrets",
+    "lowest": "tests.hardening.suites lowest",
 }
 WORDS = {
     "at_once": "in flight at once", "cancelled_in_doubt": "cancelled with bytes sent",
