@@ -364,7 +364,7 @@ class View:
             )
         except UnreadableResponseError as error:
             error.raw = _without_token(exchange, error.raw)
-            raise
+            raise error.with_traceback(None)  # noqa: B904 - its cause is set; its frames hold the whole body
         self._learn(envelope.stamp, exchange)
         return envelope
 

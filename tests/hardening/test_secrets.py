@@ -239,7 +239,7 @@ async def test_service_that_repeats_the_token(marks, tmp_path, how):
 
 
 async def test_unreadable_answer_with_a_secret(marks):
-    """Its cause says what is wrong, and holds no frame that the body is in."""
+    """It says what is wrong, and neither it nor its cause holds a frame that the body is in."""
     secret = marks.issue("whsec_0123456789")
     answer = whole(b'{"success":true,"data":{"secret":"%s"}' % secret.encode())
     async with RawServer(once(answer)) as server:
@@ -250,6 +250,9 @@ async def test_unreadable_answer_with_a_secret(marks):
 
     assert raised.value.__cause__ is not None
     assert raised.value.__cause__.__traceback__ is None
+    own = [frame for frame, _ in traceback.walk_tb(raised.tb) if "invsvc_async" in frame.f_code.co_filename]
+    assert own
+    assert not [frame for frame in own if marks.finds(repr(frame.f_locals))]
     assert marks.hits() == []
 
 
