@@ -67,7 +67,7 @@ class SqliteEntries:
     """
 
     def __init__(self, path: str | Path, kind: str, *, reading: bool = False) -> None:
-        self.path: Path = Path(path)
+        self.path: Path = Path(path).resolve()  # by whatever name: the file has one owner
         self.kind: str = kind
         self._reading = reading
         self.commons: Commons = Commons()

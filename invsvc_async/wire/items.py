@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["Items", "check", "split"]
 
 MOST: Final = 10_000  # the specification's largest page has 100
+_LONG: Final = 2**19  # bytes of an answer that is looked at first: at worst, a shorter one takes 16 MB
 _COMMAS: Final = 100_000  # that stand between items or in them: up to so many, a split takes 6 MB at most
 Items: TypeAlias = Annotated[list[Raw], msgspec.Meta(max_length=MOST)]
 _ITEMS = msgspec.json.Decoder(Items)
@@ -30,7 +31,7 @@ def split(array: Raw) -> list[Raw]:
     Raises:
         ValueError, RecursionError: It is none, or has too many.
     """
-    if len(memoryview(array)) > _COMMAS and _may_be_many(content := bytes(array)):
+    if len(memoryview(array)) > _LONG and _may_be_many(content := bytes(array)):
         _readers()[0](content)
     return _ITEMS.decode(array)
 
@@ -42,7 +43,7 @@ def check(envelope: bytes) -> None:
     Raises:
         ValueError, RecursionError: It has too many, or it is no envelope of a list.
     """
-    if len(envelope) > _COMMAS and _may_be_many(envelope):
+    if len(envelope) > _LONG and _may_be_many(envelope):
         _readers()[1](envelope)
 
 

@@ -164,6 +164,16 @@ async def test_second_owner_is_told_who_holds_it(service, tmp_path):
         pass
 
 
+async def test_second_owner_by_another_name_is_told(service, tmp_path):
+    """A link to the file is the file: it has one owner, by whatever name."""
+    path, link = tmp_path / "outbox.db", tmp_path / "link.db"
+    link.symlink_to(path)
+    async with client_of(service, journal=path):
+        with pytest.raises(JournalError, match="process"):
+            async with client_of(service, journal=link):
+                pass
+
+
 async def test_outbox_is_for_its_owner_alone(service, tmp_path):
     """The files have mode 0600, and no token is in them."""
     async with client_of(service, journal=tmp_path / "outbox.db") as client:
