@@ -141,7 +141,7 @@ class ServiceError(InvsvcError):
     """
 
     hint: ClassVar[str] = "Look at .details and .raw."
-    hint_of_envelope: ClassVar[str | None] = None  # where it differs for the service's own envelope
+    hint_of_envelope: ClassVar[str] = ""  # where it differs for the service's own envelope
 
     def __init__(
         self,
@@ -172,7 +172,7 @@ class ServiceError(InvsvcError):
         )
         lead = f"{operation}: " if operation else ""
         details_text = f" {_short(details)}" if details else ""
-        hint = self.hint_of_envelope if own_envelope and self.hint_of_envelope else self.hint
+        hint = (self.hint_of_envelope if own_envelope else "") or self.hint
         super().__init__(f"{lead}HTTP {status} {told}{details_text}. {hint}")
 
 
