@@ -202,23 +202,14 @@ def kills(session: nox.Session) -> None:
 def secrets(session: nox.Session) -> None:
     """Run the tests, and search all that they make, say and write for tokens and webhook secrets."""
     session.install(".[dev]")
-    apart = (  # no traffic; or tests of what is left in memory, and of the search itself
-        *("tests/exhaustive", "tests/types", "tests/faults/test_freed.py"),
-        *("tests/hardening/test_leaks.py", "tests/hardening/test_marked.py"),
-    )
-    freed = "--deselect=tests/batch/test_ends.py::test_what_is_done_is_freed_at_once"
-    wanted = session.posargs or [*(f"--ignore={path}" for path in apart), freed]
-    session.run("python", "-m", "pytest", "-q", "-n", "3", "-p", "tests.hardening.marked", *wanted)
+    session.run("python", "-m", "tests.hardening.suites", "secrets", *session.posargs)
 
 
 @nox.session
 def fuzz(session: nox.Session) -> None:
     """Try 400 examples in each of the fuzz tests: ``nox -s fuzz -- 5000``."""
     session.install(".[dev]")
-    fuzzed = [str(path.relative_to(HERE)) for path in sorted(HERE.glob("tests/hardening/test_fuzz_*.py"))]
-    wanted = (*fuzzed, "tests/events/test_events_fuzz.py", "tests/unit/test_convert_properties.py")
-    examples = (session.posargs or ["400"])[0]
-    session.run("python", "-m", "pytest", "-q", "-n", "2", *wanted, env={"FUZZ_EXAMPLES": examples})
+    session.run("python", "-m", "tests.hardening.suites", "fuzz", *session.posargs)
 
 
 @nox.session
@@ -251,8 +242,7 @@ def lowest(session: nox.Session) -> None:
     lowest.append("click<8.3")  # newer ones warn of what the lowest typer names
     constraints.write_text("\n".join(lowest))
     session.install(".[dev]", "-c", str(constraints))
-    wanted = session.posargs or ["--ignore=tests/exhaustive"]
-    session.run("python", "-m", "pytest", "-q", "-n", "3", *wanted)
+    session.run("python", "-m", "tests.hardening.suites", "lowest", *session.posargs)
 
 
 @nox.session

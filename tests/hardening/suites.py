@@ -1,9 +1,11 @@
 """
 Run tests that are too long for every day, and say what came of them; never keep quiet about a failure.
 
-    python -m tests.hardening.suites fuzz
+    python -m tests.hardening.suites fuzz [EXAMPLES]
+    python -m tests.hardening.suites secrets [ARGUMENTS OF PYTEST, in place of its own choice]
 
-A suite runs in this environment, so ``lowest`` belongs into that of ``nox -s lowest``.
+What the tests say goes to standard error as it comes, the figures to standard output.  A suite runs in this
+environment, so ``lowest`` belongs into that of ``nox -s lowest``.
 """
 
 from __future__ import annotations
@@ -19,8 +21,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 NEEDED = ("aiohttp", "attrs", "msgspec", "tenacity")
-EXAMPLES = "400"  # as `nox -s fuzz` has it
-APART = (  # of the search for secrets, as `nox -s secrets` has it
+EXAMPLES = "400"
+APART = (  # of the search for secrets: no traffic; or tests of what is left in memory, and of the search itself
     *("tests/exhaustive", "tests/types", "tests/faults/test_freed.py"),
     *("tests/hardening/test_leaks.py", "tests/hardening/test_marked.py"),
 )
@@ -28,46 +30,52 @@ FREED = "tests/batch/test_ends.py::test_what_is_done_is_freed_at_once"
 FUZZ = ("tests/events/test_events_fuzz.py", "tests/unit/test_convert_properties.py")
 
 
-def _words(name: str) -> list[str]:
-    """Give the arguments of pytest for a suite."""
+def _words(name: str, given: list[str]) -> list[str]:
+    """Give the arguments of pytest for a suite; *given* go before its own choice."""
     match name:
         case "fuzz":
             found = sorted((ROOT / "tests/hardening").glob("test_fuzz_*.py"))
             return ["-n", "2", *map(str, found), *FUZZ]
         case "secrets":
-            apart = [f"--ignore={path}" for path in APART]
-            return ["-n", "3", "-p", "tests.hardening.marked", *apart, f"--deselect={FREED}"]
+            apart = [*(f"--ignore={path}" for path in APART), f"--deselect={FREED}"]
+            return ["-n", "3", "-p", "tests.hardening.marked", *(given or apart)]
         case "lowest":
-            return ["-n", "3", "--ignore=tests/exhaustive"]
+            return ["-n", "3", *(given or ["--ignore=tests/exhaustive"])]
         case "hostile":
             return ["tests/hardening/test_hostile_server.py", "-p", "tests.hardening.peaks"]
     raise SystemExit(f"no such suite: {name}")
 
 
+def _run(words: list[str], examples: str) -> str:
+    """Run pytest, show what it says, and give it; its failure is this program's."""
+    said: list[str] = []
+    command = [sys.executable, "-m", "pytest", "-q", *words]
+    environment = {**os.environ, "FUZZ_EXAMPLES": examples}
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, env=environment) as tests:  # noqa: S603 - our own arguments
+        assert tests.stdout is not None
+        for line in tests.stdout:
+            sys.stderr.write(line)
+            said.append(line)
+    if tests.returncode:
+        sys.exit(tests.returncode)
+    return "".join(said)
+
+
 def main() -> None:
     """Run the suite that was asked for, and print its figures as JSON."""
-    [name] = sys.argv[1:]
+    name, *given = sys.argv[1:]
+    examples = given[0] if name == "fuzz" and given else EXAMPLES
     began = time.monotonic()
-    command = [sys.executable, "-m", "pytest", "-q", *_words(name)]
-    ran = subprocess.run(  # noqa: S603 - our own arguments
-        command,
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "FUZZ_EXAMPLES": EXAMPLES},
-    )
-    if ran.returncode:
-        sys.exit(f"{ran.stdout}{ran.stderr}")
+    said = _run(_words(name, given), examples)
     figures: dict[str, object] = {
         f"tests that {what}": int(many)
-        for many, what in re.findall(r"(\d+) (passed|skipped)", ran.stdout.splitlines()[-1])
+        for many, what in re.findall(r"(\d+) (passed|skipped)", said.splitlines()[-1])
     }
     if name == "fuzz":
-        figures["examples in each"] = int(EXAMPLES)
+        figures["examples in each"] = int(examples)
     if name == "lowest":
         figures["with"] = {each: version(each) for each in NEEDED}
-    for line in re.findall(r"^worst (.+): ([\d.]+)$", ran.stdout, re.MULTILINE):
+    for line in re.findall(r"^worst (.+): ([\d.]+)$", said, re.MULTILINE):
         figures[line[0]] = float(line[1]) if "." in line[1] else int(line[1])
     figures["seconds"] = round(time.monotonic() - began, 1)
     sys.stdout.write(json.dumps(figures) + "\n")
