@@ -5,7 +5,6 @@ Stand behind ``invsvc listen``: what is done with each event, live or replayed; 
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -16,7 +15,7 @@ from aiohttp import ClientError, ClientSession, ClientTimeout
 
 from invsvc_async import events, wire
 from invsvc_async.bodies import is_object
-from invsvc_async.cli.output import fail, note
+from invsvc_async.cli.output import fail, note, private
 from invsvc_async.errors import InvsvcError
 from invsvc_async.events.verify import keys_of, signature_of
 
@@ -161,12 +160,8 @@ def _now() -> str:
 
 
 def _append(path: Path, line: bytes) -> None:
-    with open(path, "ab", opener=_private) as file:
+    with open(path, "ab", opener=private) as file:
         file.write(line)
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)  # bodies hold personal data
 
 
 async def _post(url: str, body: bytes, headers: dict[str, str]) -> None:

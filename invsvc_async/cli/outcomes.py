@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 import sys
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from invsvc_async import wire
 from invsvc_async.bodies import is_object
-from invsvc_async.cli.output import DONE, FAILED, UNKNOWN, console, emit_json, fail, note
+from invsvc_async.cli.output import DONE, FAILED, UNKNOWN, console, emit_json, fail, note, private
 from invsvc_async.convert import unstructure
 from invsvc_async.operations import BY_NAME
 from invsvc_async.reconcile.evidence import Verdict
@@ -135,6 +134,5 @@ def _place_of(key: str) -> Path:
 
 def _keep(path: Path, text: str) -> None:
     path.unlink(missing_ok=True)  # an older one may be open to others
-    number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with open(number, "w", encoding="utf-8") as file:  # noqa: PTH123 - of a number, to have the mode at once
+    with open(path, "x", encoding="utf-8", opener=private) as file:
         file.write(text)

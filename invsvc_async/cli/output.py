@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,7 @@ __all__ = [
     "fail",
     "note",
     "print_facts",
+    "private",
     "progress",
     "table",
 ]
@@ -42,6 +44,11 @@ def console(*, stderr: bool = False) -> Console:
 def fail(message: str) -> None:
     """Say on stderr what went wrong, in one paragraph."""
     console(stderr=True).print(f"[bold red]invsvc:[/] {_plain(message)}", soft_wrap=True)
+
+
+def private(path: str, flags: int) -> int:
+    """Open a file for its owner alone, as an *opener* of ``open``: it holds bodies, and so personal data."""
+    return os.open(path, flags, 0o600)
 
 
 def note(message: str) -> None:
