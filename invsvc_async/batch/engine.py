@@ -53,9 +53,8 @@ class Engine:
         self._slots = Slots(concurrency, rate, self._fill_soon)
         self._is_filling = False  # in the loop's next round
         self._ready: deque[Item] = deque()
-        self._lines: dict[
-            str, deque[Item | None]
-        ] = {}  # of one thing; the first is ready, under way, or no item
+        # Of one thing each; the first is ready or under way, or stands for a write of an earlier run.
+        self._lines: dict[str, deque[Item | None]] = {}
         self._waiting: dict[str, Item] = {}  # for their readers
         self._tasks: set[asyncio.Task[None]] = set()
         self._storing: set[asyncio.Future[None]] = set()  # what became of those that have ended
@@ -85,6 +84,8 @@ class Engine:
 
     def _kept_waiting(self) -> int:
         """Count those that wait for the input to bring their readers, and those behind them in line."""
+        if not self._waiting:  # as nearly always, and it is asked for each item
+            return 0
         things = {item.thing for item in self._waiting.values() if item.thing is not None}
         alone = sum(item.thing is None for item in self._waiting.values())
         return alone + sum(len(self._lines[thing]) for thing in things)

@@ -204,9 +204,8 @@ class Run:
                 intent = self._intent(entry)
                 thing = thing_of(request_of(intent), intent.scope.team, intent.tag)
                 window = intent.policy.settle_after_loss
-                left = min(
-                    window, (entry.done_at or 0) / 1000 + window - now
-                )  # the date may have been set back
+                over = (entry.done_at or 0) / 1000 + window
+                left = min(window, over - now)  # the date may have been set back
                 if thing is not None and left > 0:
                     windows[thing] = max(left, windows.get(thing, 0.0))
             after = page[-1].seq
