@@ -363,7 +363,7 @@ class Client:
         The intents of this client whose fate is open (cancelled in flight, unknown), oldest first; 10,000 at
         most.
         """
-        return tuple(self._view.session.unsettled.values())
+        return tuple(self._view.session.left_open.unsettled.values())
 
     async def settle(
         self, intent: Intent, *, reader: Reader | None = None, same_mode: bool = False

@@ -1,37 +1,40 @@
 """
-Drive one write: do what ``decide`` says and add what came of it to the history; never decide here.
+One run of a write: do what ``decide`` says, and add what came of it to the history.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import attrs
 
 from invsvc_async.errors import InvsvcError, ServiceError, TransportError, UnreadableResponseError
+from invsvc_async.intents import line_of, request_of
 from invsvc_async.looks import Looks, facts_of
 from invsvc_async.models.common import Model, once
+from invsvc_async.operations import BY_NAME
 from invsvc_async.outcome import Outcome
 from invsvc_async.reconcile.decide import decide
 from invsvc_async.reconcile.evidence import (
     Attempt,
+    Closed,
     Done,
     End,
-    Evidence,
     Read,
-    Reading,
+    Resumed,
     Send,
     Tick,
     Verdict,
     Wait,
 )
 from invsvc_async.reconcile.find import is_unique, no_such_read
-from invsvc_async.reconcile.first import answered_at_once
+from invsvc_async.reconcile.first import ANSWERED, answered_at_once
 from invsvc_async.reconcile.known import Known
+from invsvc_async.reconcile.own_writes import milliseconds
 from invsvc_async.reconcile.revise import stored
-from invsvc_async.reconcile.same import normal_url
 from invsvc_async.session import DecisionReport, stamp_of
 
 if TYPE_CHECKING:
@@ -39,13 +42,13 @@ if TYPE_CHECKING:
 
     from invsvc_async.journal import Journal
     from invsvc_async.operations import Operation
-    from invsvc_async.reconcile.evidence import Decision, Event, History, Reader
+    from invsvc_async.reconcile.evidence import Decision, Event, History, Reader, Reading
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.results import Result
     from invsvc_async.session import Request, Session, View
     from invsvc_async.transport import Exchange
 
-__all__ = ["Driver"]
+__all__ = ["Driver", "Start", "close_lines_of_leftovers", "taken_up"]
 
 T = TypeVar("T")
 _APPLIED, _UNKNOWN = Verdict.APPLIED, Verdict.UNKNOWN  # as in session: cheaper than through the class
@@ -53,33 +56,92 @@ _APPLIED, _UNKNOWN = Verdict.APPLIED, Verdict.UNKNOWN  # as in session: cheaper 
 log: logging.Logger = logging.getLogger("invsvc_async.writes")
 
 
+@attrs.frozen
+class Start:
+    """How a run begins, once it has the line of its thing."""
+
+    intent: Intent | Callable[[], Intent]  # or what makes it: few writes need it
+    history: History = ()
+    first: Send | None = None  # what ``decide`` would say at the start, if that is known
+
+
+def taken_up(
+    session: Session,
+    intent: Intent,
+    *,
+    journaled: bool = False,
+    sender_gone: bool = False,
+    reads_only: bool = False,
+) -> Start:
+    """
+    Return how *intent* is taken up where another run left it.
+
+    *journaled*: it comes from a journal that stored every send; *sender_gone*: whoever sent it is dead;
+    *reads_only*: it must not be sent.
+    """
+    newest, latest = intent.newest if journaled else None, session.left_open.get(intent.key)
+    if latest is not None and len(latest.sent) >= len(intent.sent):  # this client left it open itself
+        intent, newest = attrs.evolve(latest, policy=intent.policy), latest.newest
+    if intent.newest is False:
+        newest = False
+    at = session.clock.now()
+    resumed = Resumed(
+        at=at, journaled=journaled, sender_gone=sender_gone, newest=newest, reads_only=reads_only
+    )
+    return Start(intent, (resumed,))
+
+
+async def close_lines_of_leftovers(session: Session, journal: Journal) -> None:
+    """Close the lines of what a process before this one left open in *journal*, while it may still land."""
+    left_open = session.left_open
+    async with left_open.looking:
+        if left_open.leftovers is not None:
+            return
+        async for intent in journal.open_intents():
+            line = line_of(request_of(intent), intent.scope.team, intent.tag)
+            left_open.add_leftover(intent, line)
+            if line is not None:
+                resumed = Resumed(at=session.clock.now(), journaled=True, sender_gone=True)
+                known = Known(BY_NAME[intent.operation], intent, (resumed,))
+                session.lines.close(line, intent.key, known.free_at)
+        if left_open.leftovers is None:
+            left_open.leftovers = {}
+
+
 class Driver(Generic[T]):
-    """One run of one write, from its first send (or from where another process left it) to its outcome."""
+    """
+    One run of one write, from its first send (or from where another process left it) to its outcome.
+
+    *begin* is called once the run has the *line* of its thing, with *intent*, which is what the write was
+    before that: only then is known what the write before it has left.
+    """
 
     def __init__(
         self,
         view: View,
         request: Request,
-        intent: Intent | Callable[[], Intent],  # or what makes it: few writes need it
+        intent: Intent | Callable[[], Intent],
         result: Result[T],
         *,
+        line: str | None,
+        begin: Callable[[Intent | Callable[[], Intent]], Start],
         reader: Reader | None = None,
-        history: History = (),
-        may_send: bool = True,
-        first: Send | None = None,  # what ``decide`` would say at the start, where that is known
+        takes_up: bool = False,
     ) -> None:
         self.view = view
         self.session: Session = view.session
         self.journal: Journal | None = view.journal or view.session.journal
         self.request = request
         self.operation: Operation = request.operation
+        self.line = line
         self._intent = intent
+        self._begin: Callable[[Intent | Callable[[], Intent]], Start] | None = begin
+        self._takes_up = takes_up  # what another run has left: its intent is kept, whatever happens
         self.result = result
         self.reader = reader
-        self.history: History = history
+        self.history: History = ()
         self._gathered: Known | None = None
-        self.may_send = may_send
-        self.first = first
+        self.first: Send | None = None
         self.error: InvsvcError | None = None  # of the last attempt that failed
         self.value: T | None = None  # of a readable answer
         self.done: Done | None = None
@@ -106,32 +168,73 @@ class Driver(Generic[T]):
         return self.session.around(self.request, self._drive())
 
     async def _drive(self) -> None:
-        line = self._line()
-        if self.history:  # taken up again: time has passed since
-            self._add(Tick(self.session.clock.now()))
+        session, line = self.session, self.line
+        if session.journal is not None and session.left_open.leftovers is None:
+            await close_lines_of_leftovers(session, session.journal)
+        if line is None:
+            await self._run()
+            return
+        if not session.lines.enter(line):
+            owner = self.intent.key if self._takes_up or self.history else None
+            try:
+                await session.lines.wait(line, owner, session.clock, session.pause)
+            except BaseException:
+                if self._takes_up:
+                    session.leave_unsettled(self.intent, line)
+                raise
         try:
-            if line is None:
+            await self._run()
+        finally:
+            if self._was_in_doubt():
+                session.lines.close(line, self.intent.key, self._known().free_at)
+            session.lines.leave(line, session.clock)
+
+    async def _run(self) -> None:
+        try:
+            self._start()
+            if self._outcome is None:
                 await self._conclude(await self._loop())
-                return
-            session = self.session
-            async with session.turns.turn(line, session.clock, session.pause) as turn:
-                try:
-                    await self._conclude(await self._loop())
-                finally:
-                    known = self._known()
-                    turn.free_at = _free_at(known) if known.in_doubt else turn.free_at
         except BaseException:
             self._shelve()
             raise
+
+    def _start(self) -> None:
+        """Begin, or go on after a cancelled await, with what is known now."""
+        begin, self._begin = self._begin, None
+        if begin is None and self.history:
+            latest = self.session.left_open.get(self.intent.key)
+            if latest is None or latest.newest is not False:
+                self._add(Tick(self.session.clock.now()))
+                return
+            begin = partial(taken_up, self.session)  # a later write was sent meanwhile
+        if begin is None:
+            return
+        start = begin(self._intent)
+        self._intent, self.history, self.first = start.intent, start.history, start.first
+        if self.history:
+            self._take_what_is_known()
+
+    def _take_what_is_known(self) -> None:
+        """Take the verdict that an earlier run of the same intent in this client came to."""
+        ended = self.session.ended.get(self.intent.key)
+        if ended is None:
+            return
+        if ended.verdict in (Verdict.APPLIED, Verdict.REFUSED, Verdict.SUPERSEDED):
+            self.done = Done(verdict=ended.verdict, reason=ended.message, evidence=ended.evidence)
+            self.found, self.error, self._outcome = ended.value, ended.error, ended
+        elif len(ended.intent.sent) > len(self.intent.sent):
+            self._intent = attrs.evolve(ended.intent, policy=self.intent.policy)
+
+    def _was_in_doubt(self) -> bool:
+        return bool(self.history) and self.done is not ANSWERED and self._known().in_doubt
 
     async def _loop(self) -> Done:
         while True:
             at_once = answered_at_once(self.history) if self.history else self.first
             decision = at_once or decide(self.operation, self.intent, self.history)
-            if not self.may_send and isinstance(decision, Send):
-                decision = self._not_sending()
             if self.session.closed and not isinstance(decision, Done) and self.history:
-                decision = _closed(in_doubt=self._known().in_doubt)
+                self._add(Closed(self.session.clock.now()))
+                decision = decide(self.operation, self.intent, self.history)
             self._tell(decision)
             match decision:
                 case Done():
@@ -159,23 +262,6 @@ class Driver(Generic[T]):
         send, at = self._leaving or (None, 0.0)
         return stored(self._known(), livemode=self.session.livemode, send=send, at=at)
 
-    def _not_sending(self) -> Done:
-        """Say what a settle finds where a resume would send."""
-        last = self.history[-1]
-        read_at = last.started if isinstance(last, Reading) else None
-        evidence = Evidence(basis="absence" if self.intent.sent else "never sent", read_at=read_at)
-        return Done(
-            verdict=Verdict.NOT_APPLIED,
-            reason="it has not happened, and settling sends nothing",
-            evidence=evidence,
-        )
-
-    def _line(self) -> tuple[str | None, str, str | None] | None:
-        """Name the line of a create that has no unique tag: equal ones could not be told apart."""
-        if self.operation.finder != "created_webhook" or is_unique(self.intent.tag) or not self.may_send:
-            return None
-        return self.intent.scope.team, normal_url(self.intent.body["url"]), self.intent.tag
-
     # --- sending
 
     async def _send(self, send: Send) -> None:
@@ -187,6 +273,10 @@ class Driver(Generic[T]):
             self.error = error
             self._add(Attempt(started=started, ended=clock.now(), end=End.NOT_SENT, error=facts_of(error)))
             return
+        if self.session.left_open:
+            for overtaken in self.session.left_open.overtake(self.line, self.intent.key):
+                assert self.session.journal is not None
+                self.session.journal.shelved(overtaken, sent=True)
         if self.journal is not None:
             mode = self.session.livemode
             await self.journal.sending(stored(self._known(), livemode=mode, send=send, at=started))
@@ -217,6 +307,7 @@ class Driver(Generic[T]):
             if _tells_mode(type(self.value)):
                 self.session.saw(getattr(self.value, "livemode", None))
             readable, stamp, own = True, envelope.stamp, True
+            self._learn(exchange, stamp)
         except ServiceError as error:
             failure, stamp, own, retry_after = error, stamp_of(error), error.own_envelope, error.retry_after
         except TransportError as error:
@@ -236,6 +327,26 @@ class Driver(Generic[T]):
             retry_after=retry_after,
             timeout=send.attempt_timeout,
         )
+
+    def _learn(self, exchange: Exchange, stamp: int | None) -> None:
+        """Keep what the answer established for the writes that follow."""
+        finder, session = self.operation.finder, self.session
+        if finder is None or self.line is None or not session.is_bound_to_a_mode:
+            return
+        if finder == "created_webhook":
+            if self.line.startswith("url "):
+                webhook_id, at = getattr(self.value, "id", ""), getattr(self.value, "created_at", None)
+                session.own.created(
+                    self.line.removeprefix("url "), webhook_id, None if at is None else milliseconds(at)
+                )
+            return
+        thing = self.view.team_of(self.request), self.line
+        state: object = {} if finder == "deleted_webhook" else self.value
+        if state is None:  # the answer need not show the webhook
+            session.own.forget(thing)
+        else:
+            weight = len(exchange.answer)
+            session.own.learn(thing, state, exchange.started, exchange.ended, stamp=stamp, weight=weight)
 
     async def _look(self, name: str) -> Reading:
         known = self._known()
@@ -266,10 +377,19 @@ class Driver(Generic[T]):
             self._outcome = self._outcome_of(done, found)
             await self.journal.settled(self._outcome)
         if done.verdict is _UNKNOWN:
-            self.session.leave_unsettled(self.current_intent())
-        elif self.session.unsettled:
-            self.session.unsettled.pop(self.intent.key, None)
+            self._leave_open(self.current_intent())
+        elif self.session.left_open:
+            self.session.left_open.take(self.intent.key)
         self.found, self.done = found, done
+        if self._takes_up or self._was_in_doubt():
+            self.session.keep_ended(self.outcome())
+
+    def _leave_open(self, intent: Intent) -> None:
+        """Keep an intent whose fate is open, and nothing of what its thing was like before."""
+        if self.line is not None and self.operation.finder == "updated_webhook":
+            self.session.own.forget((self.view.team_of(self.request), self.line))
+        in_journal = self.journal is not None and self.journal is self.session.journal
+        self.session.leave_unsettled(intent, self.line, in_journal=in_journal)
 
     def _others_told(self, done: Done) -> Done:
         """Tell as duplicates what was found beside the webhook of the answer, whichever of them is older."""
@@ -325,10 +445,12 @@ class Driver(Generic[T]):
         if is_unique(self.intent.tag):
             return
         found = [done.value, *(done.evidence.duplicates or ())]
-        ids = [each.get("id") for each in found if isinstance(each, dict)]
-        for each in [*ids, getattr(self.value, "id", None)]:
-            if isinstance(each, str):
-                self.session.claim(each, self.intent.key)
+        answered = getattr(self.value, "id", None)
+        if isinstance(answered, str):
+            self.session.claim(answered, self.intent.key, is_certain=True)
+        for each in found:
+            if isinstance(each, dict) and isinstance(each.get("id"), str):
+                self.session.claim(each["id"], self.intent.key, is_certain=False)
 
     def _shelve(self) -> None:
         """Keep the intent, if and only if a byte of it may have left."""
@@ -336,7 +458,7 @@ class Driver(Generic[T]):
         if self.journal is not None:
             self.journal.shelved(intent, sent=sent)
         if sent:
-            self.session.leave_unsettled(intent)
+            self._leave_open(intent)
 
     # --- telling
 
@@ -353,16 +475,6 @@ class Driver(Generic[T]):
             operation=self.operation.name, key=self.intent.key, decision=kind, reason=reason, verdict=verdict
         )
         self.session.tell(self.session.on_decision, report)
-
-
-def _free_at(known: Known) -> float:
-    """
-    Tell when the next create of the same URL may be sent, local s.
-
-    Not sooner than what lands last of this one is surely told from it, by times of two clocks.
-    """
-    policy = known.policy
-    return known.over + 2 * policy.clock_slack + policy.clock_band
 
 
 def _unread(operation: Operation, exchange: Exchange, error: Exception) -> TransportError:
@@ -392,11 +504,3 @@ def _words(decision: Decision) -> tuple[Any, str, str | None]:  # Any: one of De
             return "read", f"{reader}: {why}", None
         case Wait(seconds):
             return "wait", f"{seconds:.3f} s", None
-
-
-def _closed(*, in_doubt: bool) -> Done:
-    if not in_doubt:
-        reason = "the client was closed before it was sent again; what was sent did nothing"
-        return Done(verdict=Verdict.NOT_APPLIED, reason=reason, evidence=Evidence(basis="never sent"))
-    reason = "the client was closed before it was known: settle its intent with another client"
-    return Done(verdict=Verdict.UNKNOWN, reason=reason, evidence=Evidence(basis="none"))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from invsvc_async.errors import InvsvcError, ServiceError, TransportError
+from invsvc_async.intents import line_of
 from invsvc_async.operations import BY_NAME
 from invsvc_async.reconcile.decide import READ_TIME
 from invsvc_async.reconcile.evidence import (
@@ -80,8 +81,10 @@ class Looks:
         seen_from, ended = exchange.started, exchange.ended
         try:
             envelope = self._view.opened(request, exchange)
-            return self._seen(exchange, envelope)
+            return self._seen(request, exchange, envelope)
         except ServiceError as error:
+            if error.status == 404 and error.own_envelope and request.operation.name == "webhooks.get":
+                self._learn(request, exchange, {}, stamp_of(error))
             return Reading(
                 started=seen_from,
                 ended=ended,
@@ -93,10 +96,21 @@ class Looks:
         except InvsvcError as error:
             return Reading(started=seen_from, ended=ended, error=facts_of(error))
 
-    def _seen(self, exchange: Exchange, envelope: Envelope) -> Reading:
+    def _learn(self, request: Request, exchange: Exchange, state: Wire, stamp: int | None) -> None:
+        """Keep the state that was read for the writes that follow."""
+        session, line = self._session, line_of(request, None, None)
+        if session.is_bound_to_a_mode and line is not None:
+            thing, weight = (self._view.team_of(request), line), len(exchange.answer)
+            session.own.learn(thing, state, exchange.started, exchange.ended, stamp=stamp, weight=weight)
+
+    def _seen(self, request: Request, exchange: Exchange, envelope: Envelope) -> Reading:
         seen = envelope.data
         if isinstance(seen, dict):
             self._session.saw(seen.get("livemode"))
+            if request.path:
+                self._learn(request, exchange, seen, envelope.stamp)
+        elif isinstance(seen, list) and self._session.is_bound_to_a_mode:
+            self._session.own.listed(self._view.team_of(request), seen)
         many = len(seen) if isinstance(seen, list) else 0
         return Reading(
             started=exchange.started,
@@ -115,10 +129,16 @@ class Looks:
 
     def _with_claims(self, reading: Reading) -> Reading:
         """Note which items belong to other intents; the list may be shared with them."""
-        claims, key = self._session.claims, self._intent.key
-        ids = (item.get("id") for item in reading.seen or () if isinstance(item, dict))
-        others = frozenset(each for each in ids if isinstance(each, str) and claims.get(each, key) != key)
-        return attrs.evolve(reading, claimed_by_others=others) if others else reading
+        claims, own = self._session.claims, self._intent.key
+        certain, guessed = set[str](), set[str]()
+        for item in reading.seen or ():
+            known_as = item.get("id") if isinstance(item, dict) else None
+            claim = claims.get(known_as) if isinstance(known_as, str) else None
+            if claim is not None and known_as is not None and claim[0] != own:
+                (certain if claim[1] else guessed).add(known_as)
+        if not (certain or guessed):
+            return reading
+        return attrs.evolve(reading, claimed_by_others=frozenset(certain), guessed=frozenset(guessed))
 
     def _reader(self, name: str) -> Reader | None:
         """Find the caller's own reader of that name; an intent from elsewhere holds but the name."""

@@ -11,7 +11,7 @@ import logging
 import random
 import re
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from urllib.parse import quote, urlencode
 
 import attrs
@@ -31,8 +31,9 @@ from invsvc_async.errors import (
 from invsvc_async.operations import Kind
 from invsvc_async.reconcile.clock import ServerClock
 from invsvc_async.reconcile.ends import End
+from invsvc_async.reconcile.own_writes import OwnWrites
 from invsvc_async.transport import CODINGS, Exchange, Transport
-from invsvc_async.turns import Listings, Turns
+from invsvc_async.turns import KeyedLock, Listings
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from invsvc_async.journal import Journal
     from invsvc_async.limits import Lane
     from invsvc_async.operations import Operation
+    from invsvc_async.outcome import Outcome
     from invsvc_async.quota import RetryQuota
     from invsvc_async.reconcile.evidence import Wire
     from invsvc_async.reconcile.intent import Intent
@@ -57,6 +59,7 @@ T = TypeVar("T")
 
 UNSETTLED_KEPT = 10_000
 CLAIMS_KEPT = 50_000
+ENDED_KEPT = 1000
 HEADERS_KEPT = 16
 _SHORTEST_TOKEN = 10  # characters: what is shorter is a test's stand-in, and could be part of any word
 _ANY = "surrogateescape"  # as aiohttp reads headers
@@ -117,6 +120,81 @@ if TYPE_CHECKING:
             ...
 
 
+@attrs.define(eq=False)
+class LeftOpen:
+    """
+    The writes whose fate is open, by key and by line: those of this client, and those that a process before
+    it left in the journal.
+    """
+
+    unsettled: OrderedDict[str, Intent] = attrs.field(factory=OrderedDict)  # of this client
+    leftovers: dict[str, Intent] | None = None  # of the process before; ``None``: not yet looked for
+    looking: asyncio.Lock = attrs.field(factory=asyncio.Lock)
+    _by_line: dict[str, set[str]] = attrs.field(factory=dict)
+    _lines: dict[str, str] = attrs.field(factory=dict)
+    _in_journal: set[str] = attrs.field(factory=set)
+
+    def __bool__(self) -> bool:
+        return bool(self.unsettled or self._lines)
+
+    def add(self, intent: Intent, line: str | None, *, in_journal: bool) -> None:
+        """Keep *intent*; the oldest one goes if there are too many."""
+        self.unsettled[intent.key] = intent
+        self.unsettled.move_to_end(intent.key)
+        self._place(intent.key, line, in_journal=in_journal)
+        if len(self.unsettled) > UNSETTLED_KEPT:
+            key = next(iter(self.unsettled))
+            self.take(key)
+            log.error("more than %d unsettled writes: intent %s is no longer kept here", UNSETTLED_KEPT, key)
+
+    def add_leftover(self, intent: Intent, line: str | None) -> None:
+        """Keep *intent* of a process before this one."""
+        if self.leftovers is None:
+            self.leftovers = {}
+        self.leftovers[intent.key] = intent
+        self._place(intent.key, line, in_journal=True)
+
+    def _place(self, key: str, line: str | None, *, in_journal: bool) -> None:
+        if line is not None:
+            self._lines[key] = line
+            self._by_line.setdefault(line, set()).add(key)
+        if in_journal:
+            self._in_journal.add(key)
+
+    def get(self, key: str) -> Intent | None:
+        """Return the newest revision of the intent of *key* that this client left open."""
+        return self.unsettled.get(key)
+
+    def take(self, key: str) -> None:
+        """Forget the intent of *key*: its fate is known."""
+        self.unsettled.pop(key, None)
+        if self.leftovers:
+            self.leftovers.pop(key, None)
+        self._in_journal.discard(key)
+        line = self._lines.pop(key, None)
+        if line is not None:
+            self._by_line[line].discard(key)
+            if not self._by_line[line]:
+                del self._by_line[line]
+
+    def overtake(self, line: str | None, newest: str) -> list[Intent]:
+        """
+        Note that *newest* is the newest write of *line*; return the revisions that the journal must keep of
+        those before it.
+        """
+        if line is None or line not in self._by_line:
+            return []
+        revised: list[Intent] = []
+        for key in self._by_line[line] - {newest}:
+            for kept in (self.unsettled, self.leftovers or {}):
+                intent = kept.get(key)
+                if intent is not None and intent.newest is not False:
+                    kept[key] = attrs.evolve(intent, newest=False)
+                    if key in self._in_journal:
+                        revised.append(kept[key])
+        return revised
+
+
 @attrs.define(kw_only=True, eq=False, repr=False)
 class Session:
     """What all views of one client share: connections, credential, clocks, claims, open intents."""
@@ -134,9 +212,12 @@ class Session:
     random: Callable[[], float] = random.random
     journal: Journal | None = None
     server_clock: ServerClock = attrs.field(factory=ServerClock)
-    unsettled: OrderedDict[str, Intent] = attrs.field(factory=OrderedDict)
-    claims: OrderedDict[str, str] = attrs.field(factory=OrderedDict)  # webhook id: key of its intent
-    turns: Turns = attrs.field(factory=Turns)
+    # By webhook id: the key of the write that made it, and whether an answer said so, or only a match.
+    claims: OrderedDict[str, tuple[str, bool]] = attrs.field(factory=OrderedDict)
+    own: OwnWrites = attrs.field(factory=OwnWrites)
+    lines: KeyedLock = attrs.field(factory=KeyedLock)
+    left_open: LeftOpen = attrs.field(factory=LeftOpen)
+    ended: OrderedDict[str, Outcome[Any]] = attrs.field(factory=OrderedDict)  # once in doubt, by key
     listings: Listings = attrs.field(factory=Listings)
     livemode: bool | None = None  # as answers showed it
     warned: set[str] = attrs.field(factory=set)
@@ -182,22 +263,33 @@ class Session:
         if self.journal is not None:
             await self.journal.aclose()
 
-    def claim(self, webhook_id: str, key: str) -> None:
+    @property
+    def is_bound_to_a_mode(self) -> bool:
+        """Whether all answers are of one data mode; a person's may change from one call to the next."""
+        return self.credential.kind != "person_token"
+
+    def claim(self, webhook_id: str, key: str, *, is_certain: bool) -> None:
         """
         Note that the webhook is the one that intent *key* made, so that no other intent takes it for its own.
+
+        It is certain if an answer said so, and a guess if the webhook was found by a match.
         """
-        self.claims.setdefault(webhook_id, key)
+        if is_certain or webhook_id not in self.claims:
+            self.claims[webhook_id] = key, is_certain
         if len(self.claims) > CLAIMS_KEPT:
             self.claims.popitem(last=False)
 
-    def leave_unsettled(self, intent: Intent) -> None:
-        """Keep an intent whose fate is open, and tell the caller's hook."""
-        self.unsettled[intent.key] = intent
-        self.unsettled.move_to_end(intent.key)
-        if len(self.unsettled) > UNSETTLED_KEPT:
-            key, _ = self.unsettled.popitem(last=False)
-            log.error("more than %d unsettled writes: intent %s is no longer kept here", UNSETTLED_KEPT, key)
+    def leave_unsettled(self, intent: Intent, line: str | None, *, in_journal: bool = False) -> None:
+        """Keep an intent whose fate is open, and call the user's hook."""
+        self.left_open.add(intent, line, in_journal=in_journal)
         self.tell(self.on_unsettled, intent)
+
+    def keep_ended(self, outcome: Outcome[Any]) -> None:
+        """Keep what became of a write once in doubt, for whoever settles or resumes its intent again."""
+        self.ended[outcome.started_as.key] = outcome
+        self.ended.move_to_end(outcome.started_as.key)
+        if len(self.ended) > ENDED_KEPT:
+            self.ended.popitem(last=False)
 
     def around(self, request: Request, running: Awaitable[T]) -> Awaitable[T]:
         """Put the hook, if there is one, around a call that is about to run."""

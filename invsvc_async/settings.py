@@ -113,7 +113,7 @@ class ReconcilePolicy:
     a journey: ``"journeys.get"`` is ``GET /journeys/{id}``, which the specification does not list; ``None``
     says that there is none; an async callable of the client and the intent replaces it, and returns a Journey
     or a finding.  ``journey_reads_show_drafts`` says that the read shows the draft of a published journey
-    too.
+    too.  ``tag_creates`` tags every new webhook (``tag=True`` of ``webhooks.create``).
     """
 
     settle_after_error: float = attrs.field(default=2.0, validator=_not_negative)
@@ -129,6 +129,7 @@ class ReconcilePolicy:
         default="journeys.get", validator=_journey_reader
     )
     journey_reads_show_drafts: bool = attrs.field(default=False, validator=_flag)
+    tag_creates: bool = attrs.field(default=False, validator=_flag)
 
 
 @attrs.frozen(kw_only=True)

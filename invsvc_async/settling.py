@@ -1,19 +1,18 @@
 """
-Take a write up where another process, or a cancellation, left it; never for another team, mode or address.
+Writes taken up where another process, or a cancellation, left them: settled, resumed or recovered.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from invsvc_async.driver import Driver
+from invsvc_async.driver import Driver, close_lines_of_leftovers, taken_up
 from invsvc_async.errors import InvalidRequestError
-from invsvc_async.operations import BY_NAME
-from invsvc_async.reconcile.evidence import Resumed
+from invsvc_async.intents import line_of, request_of
 from invsvc_async.results import result_of
-from invsvc_async.session import Request
 from invsvc_async.writes import Write
 
 if TYPE_CHECKING:
@@ -35,18 +34,18 @@ async def settled(
 ) -> Outcome[Any]:  # Any: the intent's operation says what the value is
     """Find out by reads alone what became of *intent*."""
     check_scope(view, intent, same_mode=same_mode)
-    return await _driver(view, intent, Resumed(at=view.session.clock.now()), reader=reader).run()
+    return await _driver(view, intent, reader=reader).run()
 
 
 async def recovered(
     view: View, journal: Journal, *, same_mode: bool
 ) -> list[Outcome[Any]]:  # Any: as in settled
     """Settle what the journal holds of a process before this one: it is dead, for the journal is ours now."""
-    taken_up = Resumed(at=view.session.clock.now(), journaled=True, sender_gone=True)
+    await close_lines_of_leftovers(view.session, journal)
     places = asyncio.Semaphore(AT_ONCE)
 
     async def one(intent: Intent) -> Outcome[Any]:
-        driver = _driver(view, intent, taken_up)
+        driver = _driver(view, intent, from_journal=True)
         driver.journal = None  # what stands there stays until all can be told: a kill before loses no verdict
         async with places:
             return await driver.run()
@@ -70,17 +69,19 @@ async def recovered(
 
 
 def _driver(
-    view: View, intent: Intent, taken_up: Resumed, *, reader: Reader | None = None
+    view: View, intent: Intent, *, reader: Reader | None = None, from_journal: bool = False
 ) -> Driver[Any]:  # Any: as in settled
     request = request_of(intent)
+    begin = partial(taken_up, view.session, journaled=from_journal, sender_gone=from_journal, reads_only=True)
     return Driver(
         view,
         request,
         intent,
         result_of(request.operation),
+        line=line_of(request, intent.scope.team, intent.tag) or f"key {intent.key}",
+        begin=begin,
         reader=reader,
-        history=(taken_up,),
-        may_send=False,
+        takes_up=True,
     )
 
 
@@ -88,22 +89,6 @@ def resumed(view: View, intent: Intent, *, reader: Reader | None, same_mode: boo
     """Make the write that settles *intent* first and sends it again only on proof."""
     check_scope(view, intent, same_mode=same_mode)
     return Write(view, request_of(intent), reader=reader, resumes=intent)
-
-
-def request_of(intent: Intent) -> Request:
-    """Make the request that *intent* was, or would be."""
-    operation = BY_NAME[intent.operation]
-    unlisted = not operation.listed
-    return Request(
-        operation=operation,
-        path={} if unlisted else intent.path,
-        query=intent.query,
-        body=intent.body,
-        has_body=intent.has_body,
-        team=intent.scope.team,
-        method=intent.path["method"] if unlisted else None,
-        raw_path=intent.path["path"] if unlisted else None,
-    )
 
 
 def check_scope(view: View, intent: Intent, *, same_mode: bool, in_doubt: bool = True) -> None:
@@ -121,7 +106,7 @@ def check_scope(view: View, intent: Intent, *, same_mode: bool, in_doubt: bool =
         raise _refusal(intent, f"it was for {scope.base_url}, and this client is for {session.base_url}")
     if view.team is not None and scope.team != view.team:
         raise _refusal(intent, f"it was for team {scope.team!r}, and this client acts on team {view.team!r}")
-    if same_mode or intent.key in session.unsettled:
+    if same_mode or intent.key in session.left_open.unsettled:
         return
     if scope.livemode is not None and session.livemode is not None and scope.livemode != session.livemode:
         modes = {True: "live", False: "test"}

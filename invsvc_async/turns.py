@@ -1,64 +1,120 @@
 """
-Let creates of one address take turns, and let those that wait for the same list share it; never the network.
+Locks by key, for writes that must not be under way at the same time, and fetches shared among all who wait.
 """
 
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager
+from collections import deque
 from math import inf
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable
+    from collections.abc import Awaitable, Callable, Hashable
 
     from invsvc_async.clock import Clock
 
-__all__ = ["Listings", "Turn", "Turns"]
+__all__ = ["KeyedLock", "Listings"]
+
+_SWEEP = 1000  # keys from which on those that nobody needs any more are removed
 
 
-class Turn:
-    """One place in line.  ``free_at``: local s before which the next one may not send."""
-
-    def __init__(self) -> None:
-        self.free_at: float = -inf
-        self.waiting = 0
-        self.lock: asyncio.Lock = asyncio.Lock()
-
-
-class Turns:
-    """Lines of writes that must not be under way at the same time."""
+class _Line:
+    __slots__ = ("closed_until", "held", "waiters")
 
     def __init__(self) -> None:
-        self._lines: dict[Hashable, Turn] = {}
+        self.held = False
+        self.waiters: deque[asyncio.Future[None]] = deque()
+        self.closed_until: dict[str, float] = {}  # local s, by the write that closed it
 
-    @asynccontextmanager
-    async def turn(
-        self, line: Hashable, clock: Clock, pause: Callable[[float], Awaitable[bool]]
-    ) -> AsyncGenerator[Turn]:
+    def opens_at(self, owner: str | None) -> float:
+        """Return when it opens for *owner*, whose own closing does not hold it up."""
+        return max((until for by, until in self.closed_until.items() if by != owner), default=-inf)
+
+
+class KeyedLock:
+    """
+    A lock for each key, taken in the order of asking, that can stay closed for a time after its release.
+
+    A write whose answer was lost closes the lock of its thing until nothing of it can land any more.
+    """
+
+    def __init__(self) -> None:
+        self._lines: dict[Hashable, _Line] = {}
+        self._sweep_at = _SWEEP
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    def enter(self, key: Hashable) -> bool:
+        """Take the lock if nobody has it, waits for it or has closed it."""
+        if key in self._lines:
+            return False
+        line = self._lines[key] = _Line()
+        line.held = True
+        return True
+
+    async def wait(
+        self, key: Hashable, owner: str | None, clock: Clock, pause: Callable[[float], Awaitable[bool]]
+    ) -> None:
         """
-        Wait for one's turn, as long as *pause* says that it was no shorter than asked; who holds it sets
-        ``free_at`` if the next must wait beyond its end.
+        Take the lock when it is released and open.
+
+        *owner* is not held up by what it closed itself; *pause* lets seconds pass, and returns ``False`` if
+        the client was closed meanwhile.
         """
-        turn = self._lines.setdefault(line, Turn())
-        turn.waiting += 1
+        line = self._lines.setdefault(key, _Line())
+        if line.held or line.waiters:
+            waiter = asyncio.get_running_loop().create_future()
+            line.waiters.append(waiter)
+            try:
+                await waiter
+            except BaseException:
+                if waiter.done() and not waiter.cancelled():
+                    self._release(key, line, clock)
+                else:
+                    line.waiters.remove(waiter)
+                raise
+        line.held = True
         try:
-            async with turn.lock:
-                while (left := turn.free_at - clock.now()) > 0 and await pause(left):
-                    pass
-                yield turn
-        finally:
-            turn.waiting -= 1
-            self._forget(line, turn, clock)
+            while (left := line.opens_at(owner) - clock.now()) > 0 and await pause(left):
+                pass
+        except BaseException:
+            self._release(key, line, clock)
+            raise
 
-    def _forget(self, line: Hashable, turn: Turn, clock: Clock) -> None:
-        if not turn.waiting and turn.free_at <= clock.now():
-            self._lines.pop(line, None)
-        if len(self._lines) > 1000:
+    def leave(self, key: Hashable, clock: Clock) -> None:
+        """Release the lock to whoever waits longest."""
+        self._release(key, self._lines[key], clock)
+
+    def close(self, key: Hashable, owner: str, until: float) -> None:
+        """Keep the lock closed to all but *owner* until that local time (s)."""
+        line = self._lines.setdefault(key, _Line())
+        line.closed_until[owner] = max(until, line.closed_until.get(owner, -inf))
+
+    def opens_at(self, key: Hashable) -> float:
+        """Return the local time (s) from which on it is open to all."""
+        line = self._lines.get(key)
+        return -inf if line is None else line.opens_at(None)
+
+    def _release(self, key: Hashable, line: _Line, clock: Clock) -> None:
+        while line.waiters:
+            waiter = line.waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                return
+        line.held = False
+        if not line.closed_until or line.opens_at(None) <= clock.now():
+            self._lines.pop(key, None)
+        if len(self._lines) > self._sweep_at:
             now = clock.now()
-            stale = [each for each, kept in self._lines.items() if not kept.waiting and kept.free_at <= now]
-            for each in stale:
+            for each in [each for each, kept in self._lines.items() if _is_idle(kept, now)]:
                 del self._lines[each]
+            self._sweep_at = max(_SWEEP, 2 * len(self._lines))
+
+
+def _is_idle(line: _Line, now: float) -> bool:
+    return not line.held and not line.waiters and line.opens_at(None) <= now
 
 
 class _Listing:

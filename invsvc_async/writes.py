@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import attrs
 from msgspec.structs import replace
 
-from invsvc_async.driver import Driver
-from invsvc_async.intents import intent_of, new_tag, tagged_body
+from invsvc_async.driver import Driver, Start, taken_up
+from invsvc_async.intents import before, intent_of, line_of, new_tag, tagged_body, with_before
 from invsvc_async.models.common import UNSET, Model
-from invsvc_async.reconcile.evidence import Resumed, Verdict
+from invsvc_async.reconcile.evidence import Verdict
 from invsvc_async.reconcile.first import sent_at_once
 from invsvc_async.results import result_of
 
@@ -24,9 +24,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
+    from invsvc_async.intents import Before
     from invsvc_async.models.common import Unset
     from invsvc_async.outcome import Outcome
-    from invsvc_async.reconcile.evidence import Bounds, Reader, Wire
+    from invsvc_async.reconcile.evidence import Reader, Wire
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.session import Request, View
     from invsvc_async.settings import ReconcilePolicy
@@ -94,6 +95,7 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
         self._tag = new_tag() if tag is True else tag or None
         self._resumes = resumes
         self._policy = resumes.policy if resumes else view.reconcile
+        self._tag_if_asked()
         self._key: str | None = None
         self._intent = resumes
         self._driver: Driver[T_co] | None = None
@@ -110,7 +112,7 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
         if self._driver is not None:
             return self._driver.current_intent()
         if self._intent is None:
-            self._intent = self._new_intent(None)
+            self._intent = self._intents()(None)
         return self._intent
 
     async def outcome(self) -> Outcome[T_co]:
@@ -151,7 +153,7 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
             if not waiter.done():
                 waiter.set_result(None)
 
-    def with_policy(
+    def with_policy(  # noqa: PLR0913 - each is a setting of its own
         self,
         policy: ReconcilePolicy | None = None,
         *,
@@ -166,6 +168,7 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
         absence_within: float | Unset = UNSET,
         journey_reader: Reader | Literal["journeys.get"] | None | Unset = UNSET,
         journey_reads_show_drafts: bool | Unset = UNSET,
+        tag_creates: bool | Unset = UNSET,
     ) -> Write[T_co]:
         """
         Give the same write under another policy, or with single settings changed (seconds); this one is
@@ -188,6 +191,7 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
             "absence_within": absence_within,
             "journey_reader": journey_reader,
             "journey_reads_show_drafts": journey_reads_show_drafts,
+            "tag_creates": tag_creates,
         }
         changed = {name: value for name, value in changes.items() if value is not UNSET}
         return self._but(policy=attrs.evolve(policy or self._policy, **changed))
@@ -305,39 +309,51 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
             resumes=self._resumes,
         )
         other._policy = policy or self._policy
+        other._tag_if_asked()
         other._key = key or self._key
         self._spent, self._gone = True, "another write was made of it"
         return other
 
+    def _tag_if_asked(self) -> None:
+        """Tag the create of a webhook if its policy says so."""
+        creates = self._request.operation.finder == "created_webhook" and self._resumes is None
+        if creates and self._tag is None and self._policy.tag_creates:
+            self._tag = new_tag()
+
     def _new_driver(self) -> Driver[T_co]:
-        """Make its run, with the service's clock as this client knows it now."""
-        session, request, policy = self._view.session, self._request, self._policy
-        now = session.clock.now()
+        """Make its run."""
+        view, request = self._view, self._request
         result = result_of(request.operation)
         if self._resumes is not None:
-            intent = attrs.evolve(self._resumes, policy=policy)
+            intent = attrs.evolve(self._resumes, policy=self._policy)
             return Driver(
-                self._view, request, intent, result, reader=self._reader, history=(Resumed(at=now),)
+                view,
+                request,
+                intent,
+                result,
+                line=line_of(request, intent.scope.team, intent.tag) or f"key {intent.key}",
+                begin=partial(taken_up, view.session),
+                reader=self._reader,
+                takes_up=True,
             )
-        bounds = session.server_clock.bounds(now, policy.clock_slack)
+        line = line_of(request, view.team_of(request), self._tag)
+        begin = _Begin(self._intents(), view, request, line, self._policy, self._baseline)
         if self._tag is not None:
             request = replace(request, body=tagged_body(request, self._tag))
-        first = sent_at_once(
-            request.operation,
-            self._view.timeouts,
-            has_baseline=self._baseline is not None,
-            knows_clock=bounds is not None,
+        return Driver(
+            view,
+            request,
+            self._intent or partial(self._intents(), None),
+            result,
+            line=line,
+            begin=begin,
+            reader=self._reader,
         )
-        make = partial(self._intents(), bounds)
-        if self._intent is not None:
-            make = partial(attrs.evolve, self._intent, bounds=bounds)
-        return Driver(self._view, request, make, result, reader=self._reader, first=first)
 
-    def _new_intent(self, bounds: Bounds | None) -> Intent:
-        return self._intents()(bounds)
-
-    def _intents(self) -> Callable[[Bounds | None], Intent]:
-        """Give what makes its intent, and knows nothing of this write: it is held by what the write holds."""
+    def _intents(self) -> Callable[[Before | None], Intent]:
+        """
+        Return what makes its intent, and does not refer to this write: it is held by what the write holds.
+        """
         return partial(
             intent_of,
             self._view,
@@ -348,3 +364,27 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
             baseline=self._baseline,
             reader=self._reader,
         )
+
+
+@attrs.frozen
+class _Begin:
+    """How the first run of a write begins, with what its client knows by then."""
+
+    make: Callable[[Before | None], Intent]
+    view: View
+    request: Request
+    line: str | None
+    policy: ReconcilePolicy
+    baseline: Model | Wire
+
+    def __call__(self, intent: Intent | Callable[[], Intent]) -> Start:
+        known = before(self.view, self.request, self.line, self.policy)
+        first = sent_at_once(
+            self.request.operation,
+            self.view.timeouts,
+            has_baseline=self.baseline is not None or known.last is not None,
+            knows_clock=known.bounds is not None,
+        )
+        if callable(intent):
+            return Start(partial(self.make, known), first=first)
+        return Start(with_before(intent, known, self.baseline), first=first)

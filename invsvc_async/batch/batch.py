@@ -8,6 +8,7 @@ import logging
 from math import inf
 from typing import TYPE_CHECKING, Any, Self
 
+from invsvc_async.batch.entries import ANSWERED
 from invsvc_async.batch.places import entries_of
 from invsvc_async.batch.results import Result
 from invsvc_async.batch.run import Run
@@ -125,7 +126,8 @@ class Batch:
         try:
             await self._check_place()
             for webhook_id, key in reversed(list(await self.entries.claims(_CLAIMS))):
-                self.client._view.session.claim(webhook_id, key)  # noqa: SLF001 - one package
+                session, is_certain = self.client._view.session, webhook_id.startswith(ANSWERED)  # noqa: SLF001 - one package
+                session.claim(webhook_id.removeprefix(ANSWERED), key, is_certain=is_certain)
         except BaseException:
             await self.entries.aclose()
             raise

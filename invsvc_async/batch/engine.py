@@ -15,18 +15,18 @@ import attrs
 from invsvc_async.batch.entries import LostChunkError
 from invsvc_async.batch.intake import view_for
 from invsvc_async.batch.slots import Slots
-from invsvc_async.driver import Driver
+from invsvc_async.driver import Driver, Start, taken_up
 from invsvc_async.errors import ConfigurationError
-from invsvc_async.reconcile.evidence import Resumed, Verdict
+from invsvc_async.intents import before, line_of, request_of, with_before
+from invsvc_async.reconcile.evidence import Verdict
 from invsvc_async.results import result_of
-from invsvc_async.settling import check_scope, request_of
+from invsvc_async.settling import check_scope
 
 if TYPE_CHECKING:
     from invsvc_async.batch.items import Item
     from invsvc_async.batch.results import Result
-    from invsvc_async.reconcile.evidence import History
     from invsvc_async.reconcile.intent import Intent
-    from invsvc_async.session import View
+    from invsvc_async.session import Request, View
     from invsvc_async.writes import Write
 
 __all__ = ["Engine"]
@@ -257,8 +257,10 @@ class Engine:
             await driver.drive()
             outcome = driver.outcome()
             wait = 0.0
+            if item.thing is not None:
+                wait = self._view.session.lines.opens_at(item.thing) - self._clock.now()
             if outcome.verdict is Verdict.UNKNOWN:
-                wait = (outcome.evidence.window_until or 0.0) - self._clock.now()
+                wait = max(wait, (outcome.evidence.window_until or 0.0) - self._clock.now())
             assert item.storing is not None
             self._storing.add(item.storing)
             item.storing.add_done_callback(partial(self._stored, item, wait))
@@ -286,12 +288,12 @@ class Engine:
         else:
             assert item.result is not None
             assert item.result.outcome is not None
-            self._view.session.leave_unsettled(item.result.outcome.intent)
+            self._view.session.leave_unsettled(item.result.outcome.intent, item.thing)
             self._fail_item(item, error)
 
     def _fail_item(self, item: Item, error: BaseException) -> None:
         if isinstance(error, LostChunkError):  # another worker does it now, and settles it
-            self._view.session.unsettled.pop(item.key, None)
+            self._view.session.left_open.take(item.key)
             self._let_go(item)
         else:
             self.fail(error)
@@ -311,18 +313,19 @@ class Engine:
     def _taken_up(self, item: Item) -> Driver[Any]:  # Any: of any operation
         assert item.intent is not None
         check_scope(self._anywhere, item.intent, same_mode=self._same_mode, in_doubt=item.in_doubt)
-        intent, history = self._begun(item.intent, in_doubt=item.in_doubt, sender_gone=item.sender_gone)
+        intent = item.intent
         request, view = request_of(intent), view_for(item, self._anywhere)
         result = result_of(request.operation)
-        return Driver(view, request, intent, result, reader=item.reader, history=history)
-
-    def _begun(self, intent: Intent, *, in_doubt: bool, sender_gone: bool) -> tuple[Intent, History]:
-        """Settle first what may have been sent; begin anew with what provably was not."""
-        now = self._clock.now()
-        if in_doubt:
-            return intent, (Resumed(at=now, journaled=True, sender_gone=sender_gone),)
-        bounds = self._view.session.server_clock.bounds(now, intent.policy.clock_slack)
-        return attrs.evolve(intent, sent=(), bounds=bounds), ()
+        line = line_of(request, intent.scope.team, intent.tag)
+        if item.in_doubt:  # settle first what may have been sent
+            session = view.session
+            begin: Any = partial(taken_up, session, journaled=True, sender_gone=item.sender_gone)
+        else:  # begin anew with what provably was not
+            intent = attrs.evolve(intent, sent=())
+            begin = partial(_begin_anew, view, request, line)
+        return Driver(
+            view, request, intent, result, line=line, begin=begin, reader=item.reader, takes_up=item.in_doubt
+        )
 
     def _next_in_line(self, thing: str | None, wait: float) -> None:
         """Let the next write of *thing* begin; after one that may still land, once its window is over."""
@@ -338,3 +341,8 @@ class Engine:
             self._fill()
         else:
             del self._lines[thing]
+
+
+def _begin_anew(view: View, request: Request, line: str | None, intent: Intent) -> Start:
+    """Begin a write that an earlier run took in and did not send."""
+    return Start(with_before(intent, before(view, request, line, intent.policy), intent.baseline))

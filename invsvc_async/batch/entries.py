@@ -15,7 +15,10 @@ from invsvc_async.errors import JournalError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["Entry", "LostChunkError", "Mark", "State", "entry_of", "unreadable"]
+__all__ = ["ANSWERED", "Entry", "LostChunkError", "Mark", "State", "entry_of", "unreadable"]
+
+
+ANSWERED = "="  # before the id of a claim that an answer gave; one without it may come from a match
 
 
 class State(IntEnum):
@@ -33,7 +36,8 @@ class Entry(msgspec.Struct, kw_only=True):  # two are made for each write, and a
     ``content`` is a digest of what was asked for, by which a changed input is recognised; ``run`` the run
     whose input brought it, or on one machine the last that held it; ``common`` and ``intent`` the packed
     intent (none once it is not needed any more); ``outcome`` a JSON text of what became of it; ``claim`` the
-    id of the webhook that an untagged create made; ``done_at`` epoch ms by this machine, for reports only.
+    id of the webhook that an untagged create made, after ``ANSWERED`` if an answer gave it;
+    ``done_at`` epoch ms by this machine, for reports only.
     """
 
     seq: int = 0

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from invsvc_async.intents import line_of
 from invsvc_async.reconcile.find import is_unique
-from invsvc_async.reconcile.same import normal_url
 
 if TYPE_CHECKING:
-    from invsvc_async.reconcile.evidence import Wire
     from invsvc_async.session import Request
 
 __all__ = ["content_of", "key_of", "thing_of"]
@@ -48,24 +47,10 @@ def key_of(content: bytes, occurrence: int) -> str:
 
 def thing_of(request: Request, team: str | None, tag: str | None) -> str | None:
     """
-    Name the thing that *request* touches, so that writes of one thing keep their order; ``None``: it
-    touches no other's.
+    Name the line of a write in a batch, so that those of one thing keep their order; ``None``: it needs none.
 
-    Creates touch nothing, but for those of a webhook without a tag of its own: of one URL, and of one text
-    of the caller's own, they could not be told apart.
+    As ``line_of``, but a create with a unique tag waits for nothing: nobody else has its tag.
     """
-    operation = request.operation
-    if operation.finder == "created_webhook":
-        return None if is_unique(tag) else f"{team} new {normal_url(_url(request.body))} {tag or ''}"
-    if request.raw_path is not None:
-        return None if request.method == "POST" else f"{team} {request.raw_path.partition('?')[0]}"
-    if operation.method == "POST":
+    if request.operation.finder == "created_webhook" and is_unique(tag):
         return None
-    path = operation.path
-    for name, value in request.path.items():
-        path = path.replace(f"{{{name}}}", value)
-    return f"{team} {path}"
-
-
-def _url(body: Wire) -> str:
-    return str(body["url"])
+    return line_of(request, team, tag)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import attrs
 import msgspec
 
-from invsvc_async.batch.entries import Entry, State
+from invsvc_async.batch.entries import ANSWERED, Entry, State
 from invsvc_async.batch.pack import pack
 from invsvc_async.batch.results import Result, encoded, record_of
 from invsvc_async.reconcile.evidence import Verdict
@@ -34,6 +34,11 @@ if TYPE_CHECKING:
     from invsvc_async.writes import Write
 
 __all__ = ["Item", "ItemView"]
+
+
+def _claim_of(outcome: Outcome[Any], webhook_id: str | None) -> str | None:  # Any: of any operation
+    """Return the id of the webhook that was made, and whether an answer gave it or only a match."""
+    return webhook_id if webhook_id is None or outcome.secret_lost else f"{ANSWERED}{webhook_id}"
 
 
 class Store(Protocol):
@@ -182,7 +187,7 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
             keep=not applied,
             verdict=outcome.verdict.value,
             outcome=encoded(record),
-            claim=record.thing if untagged else None,
+            claim=_claim_of(outcome, record.thing) if untagged else None,
             done_at=time.time_ns() // 1_000_000,
         )
         self.storing = self.entries.put(entry)

@@ -20,8 +20,8 @@ from invsvc_async.batch.items import Item
 from invsvc_async.batch.pack import Packed, unpack
 from invsvc_async.batch.results import Progress
 from invsvc_async.errors import InvalidRequestError, JournalError
+from invsvc_async.intents import request_of
 from invsvc_async.reconcile.evidence import Verdict
-from invsvc_async.settling import request_of
 
 if TYPE_CHECKING:
     from invsvc_async.batch.batch import Batch

@@ -41,6 +41,7 @@ _EVENTS: dict[str, type[Event]] = {
     "reading": evidence.Reading,
     "tick": evidence.Tick,
     "resumed": evidence.Resumed,
+    "closed": evidence.Closed,
 }
 _FINDINGS: dict[str, type[Any]] = {  # Any: what a finding holds is wire data
     "applied": evidence.Applied,
@@ -159,9 +160,10 @@ def _converter() -> Converter:
             "journey_reader": override(struct_hook=_reader, unstruct_hook=_reader_by_name)
         },
         evidence.Reading: {
-            "claimed_by_others": override(
-                struct_hook=lambda value, _: frozenset(value), unstruct_hook=sorted
-            ),
+            **{
+                name: override(struct_hook=lambda value, _: frozenset(value), unstruct_hook=sorted)
+                for name in ("claimed_by_others", "guessed")
+            },
             "finding": override(struct_hook=_finding, unstruct_hook=_finding_to_wire),
         },
     }

@@ -16,11 +16,13 @@ from invsvc_async.reconcile.evidence import (
     Applied,
     Attempt,
     CannotTell,
+    Closed,
     Done,
     End,
     Holds,
     Read,
     Reading,
+    Resumed,
     Send,
     Superseded,
     Verdict,
@@ -43,6 +45,7 @@ PROOF_LASTS = 5.0  # s: how long after its end a read that shows absence allows 
 READ_TIME = 5.0  # s: what one settling read is given
 SHORTEST_RESEND = 5.0  # s: no re-send is given less, unless the configured attempt is shorter still
 NOT_SENT_PAUSES = (0.1, 0.5, 2.0)  # s before each further try
+BASELINE_PAUSES = (0.1, 0.5)  # s before the read for baseline and clock is tried again
 READ_PAUSES = (0.5, 1.0, 2.0, 4.0, 5.0)  # s between settling reads; the last one repeats
 LIMITED_PAUSE = 0.1  # s: the least wait before a refused-for-rate write is sent again, doubled each time
 
@@ -55,7 +58,36 @@ def decide(operation: Operation, intent: Intent, history: History) -> Decision:
     ``sent``.
     """
     known = Known(operation, intent, history)
-    return _settle(known) if known.in_doubt else _first(known)
+    decision = _settle(known) if known.in_doubt else _first(known)
+    if history and isinstance(history[-1], Closed) and not isinstance(decision, Done):
+        return _closed(known)
+    if isinstance(decision, Send) and known.resumed is not None:
+        return _held_back(known, known.resumed) or decision
+    return decision
+
+
+def _closed(known: Known) -> Done:
+    if known.in_doubt:
+        return unknown(
+            known, "the client was closed before it was known: settle its intent with another client"
+        )
+    reason = "the client was closed before it was sent again; what was sent did nothing"
+    return not_applied(known, "never sent", reason)
+
+
+def _held_back(known: Known, resumed: Resumed) -> Done | None:
+    """Say why a write that was taken up is not sent, though it has not happened; ``None``: it may be sent."""
+    if known.is_overtaken:
+        reason = (
+            "it has not happened, and is not sent again: a newer write of this program to the same thing was"
+        )
+    elif resumed.reads_only:
+        reason = "it has not happened, and settling sends nothing"
+    else:
+        return None
+    last = known.history[-1]
+    reading = last if isinstance(last, Reading) else None
+    return done(known, Verdict.NOT_APPLIED, reason, "absence" if known.in_doubt else "never sent", reading)
 
 
 # --- Nothing is in doubt: every attempt so far was a definite no, or there was none.
@@ -82,12 +114,21 @@ def _first(known: Known) -> Decision:
 
 
 def _before_first(known: Known) -> Decision:
-    """Read once before the first send where a baseline, or the service's clock, is not known."""
-    needs_baseline = known.operation.finder == "updated_webhook" and known.baseline is None
-    reader = _reader_in_spec(known)
-    if reader and not known.readings and (known.bounds is None or needs_baseline):
-        return Read(reader=reader, why="the state and the service's clock before the write")
-    return _send(known)
+    """Read before the first send if a baseline, or the service's clock, is not known; up to three times."""
+    needs_baseline = known.operation.finder == "updated_webhook" and known.before is None
+    reader, tries = _reader_in_spec(known), known.readings
+    if reader is None or not (known.bounds is None or needs_baseline):
+        return _send(known)
+    read = Read(reader=reader, why="the state and the service's clock before the write")
+    if not tries:
+        return read
+    last = tries[-1]
+    if len(tries) > len(BASELINE_PAUSES) or last.status in (401, 403) or is_evidence(known, last):
+        return _send(known)
+    due = last.ended + BASELINE_PAUSES[len(tries) - 1]
+    if no_such_read(known, last) or due >= tries[0].started + known.intent.timeouts.call:
+        return _send(known)
+    return read if known.now >= due else Wait(due - known.now)
 
 
 def _send(known: Known) -> Send:
@@ -212,6 +253,8 @@ def _absent(known: Known, reading: Reading) -> Decision:
 def _resend(known: Known, reading: Reading) -> Send | None:
     """Send again on the proof just read, where policy and time allow."""
     policy, configured = known.policy, known.intent.timeouts.attempt
+    if reading.status == 404 and known.was_gone:  # there is nothing to change
+        return None
     if policy.resend == "never" or known.resends >= policy.max_resends or _tries_spent(known):
         return None
     left = known.deadline - reading.ended - policy.settle_after_loss - 2 * READ_TIME

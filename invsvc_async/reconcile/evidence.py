@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from invsvc_async.reconcile.intent import Intent
 
 __all__ = [
-    "Absent", "Applied", "Attempt", "Bounds", "CannotTell", "Decision", "Done", "End", "ErrorFacts", "Event",
-    "Evidence", "Finding", "History", "Holds", "Read", "Reader", "Reading", "Resumed", "Send", "Superseded",
-    "Tick", "Verdict", "Wait", "Wire",
+    "Absent", "Applied", "Attempt", "Bounds", "CannotTell", "Closed", "Decision", "Done", "End", "ErrorFacts",
+    "Event", "Evidence", "Finding", "History", "Holds", "Read", "Reader", "Reading", "Resumed", "Send",
+    "Superseded", "Tick", "Verdict", "Wait", "Wire",
 ]  # fmt: skip
 
 T_co = TypeVar("T_co", covariant=True)
@@ -71,7 +71,8 @@ class Reading:
     raw_count: int = 0  # items of a list as counted before conversion
     full: bool = False  # the list may be cut off
     stamp: int | None = None
-    claimed_by_others: frozenset[str] = frozenset()  # ids that belong to other intents
+    claimed_by_others: frozenset[str] = frozenset()  # ids that answers gave to other writes: certainly theirs
+    guessed: frozenset[str] = frozenset()  # ids that other writes took by a match: perhaps theirs
     finding: Finding | None = None  # of a reader of the caller's own
     error: ErrorFacts | None = None  # why it failed
 
@@ -90,14 +91,25 @@ class Resumed:
 
     ``journaled``: the intent comes from a journal that stored every send, so an empty ``sent`` proves that
     nothing left. ``sender_gone``: whoever sent it is provably dead, so no request of it can still leave.
+    ``newest``: whether it is the newest write of this program to its thing; ``None`` if that is not known.
+    ``reads_only``: the write is settled, and must not be sent.
     """
 
     at: float
     journaled: bool = False
     sender_gone: bool = False
+    newest: bool | None = None
+    reads_only: bool = False
 
 
-Event: TypeAlias = Attempt | Reading | Tick | Resumed
+@attrs.frozen
+class Closed:
+    """The client was closed: no request can follow."""
+
+    at: float
+
+
+Event: TypeAlias = Attempt | Reading | Tick | Resumed | Closed
 History: TypeAlias = tuple[Event, ...]
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 
 from invsvc_async.reconcile.evidence import Absent, Applied, CannotTell, Holds, Superseded, Wire
 from invsvc_async.reconcile.known import is_time
-from invsvc_async.reconcile.same import HOOK_FIELDS, normal_url, same, same_graph, same_hook, same_hook_field
+from invsvc_async.reconcile.same import HOOK_FIELDS, same, same_graph, same_hook, same_hook_field, url_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -89,15 +89,23 @@ def _journey(known: Known, reading: Reading) -> Finding:
     }
     if not wanted:
         return CannotTell("only nulls were sent, for fields that a journey never shows as null")
-    placed = known.when(seen.get("last_updated"))
+    placed = known.when(seen.get("last_updated"), reading)
     if _shows(seen, wanted):
-        changed = baseline is not None and not _shows(baseline, wanted)
-        return Applied(seen) if changed or placed == "after" else Holds(seen)
-    if placed == "before" or _same_time(seen, baseline):
+        differed = baseline is not None and not _shows(baseline, _known_of(wanted, baseline))
+        return Applied(seen) if differed or placed == "after" else Holds(seen)
+    if placed == "before" or (baseline is not None and _is_unchanged(seen, baseline, wanted)):
         return Absent()
-    if placed in ("after", "band"):
-        return Superseded("the journey was changed after the write was sent, and differs from it")
-    return CannotTell("the journey differs, and its last_updated cannot be placed against the send")
+    if not known.is_newest(reading):
+        return CannotTell(
+            "the journey was changed, by somebody else or by a later write of this program; whether this "
+            "write was applied before that cannot be told"
+        )
+    if placed == "after" or any(_is_changed(before.seen, seen, wanted) for before in known.earlier(reading)):
+        return Superseded("somebody else changed the journey after the write was sent")
+    return CannotTell(
+        "somebody else changed the journey at about the time of the write: before it, and it was not "
+        "applied; or after it, and it was overwritten"
+    )
 
 
 def _shows(journey: dict[str, Wire], wanted: dict[str, Wire]) -> bool:
@@ -106,10 +114,24 @@ def _shows(journey: dict[str, Wire], wanted: dict[str, Wire]) -> bool:
     )
 
 
-def _same_time(seen: dict[str, Wire], baseline: Wire) -> bool:
-    """Null equals no time, not even null."""
+def _known_of(wanted: dict[str, Wire], baseline: dict[str, Wire]) -> dict[str, Wire]:
+    """Return those fields that *baseline* holds: of a stored state, a large graph may have been left out."""
+    return {name: value for name, value in wanted.items() if name in baseline}
+
+
+def _is_unchanged(seen: dict[str, Wire], baseline: dict[str, Wire], wanted: dict[str, Wire]) -> bool:
+    """Return whether *seen* is still the state *baseline*; a time of null equals no time, not even null."""
     last = seen.get("last_updated")
-    return baseline is not None and last is not None and same(last, baseline.get("last_updated"))
+    fields = {name: baseline[name] for name in _known_of(wanted, baseline)}
+    return last is not None and same(last, baseline.get("last_updated")) and _shows(seen, fields)
+
+
+def _is_changed(before: Wire, seen: dict[str, Wire], wanted: dict[str, Wire]) -> bool:
+    """Return whether two reads show different states of the draft."""
+    if not isinstance(before, dict) or before.get("status") != seen.get("status"):
+        return False
+    fields = {name: seen.get(name) for name in wanted}
+    return not same(before.get("last_updated"), seen.get("last_updated")) or not _shows(before, fields)
 
 
 # --- The create of a webhook
@@ -120,12 +142,16 @@ def _created_webhook(known: Known, reading: Reading) -> Finding:
     if tagged and is_unique(known.intent.tag):
         return Applied(tagged[0], duplicates=tuple(tagged[1:]))
     candidates = [hook for hook in reading.seen if _may_be_ours(known, reading, hook)]
-    exact = [hook for hook in candidates if _is_hook(hook) and _is_exact(known, hook)]
-    if 1 <= len(exact) <= len(known.sends) and all(_surely_after(known, hook) for hook in exact):
+    equal = [hook for hook in candidates if _is_hook(hook) and _is_exact(known, hook)]
+    exact = [hook for hook in equal if _is_in_time(known, hook) and hook.get("id") not in reading.guessed]
+    if 1 <= len(exact) <= len(known.sends) and all(_surely_after(known, reading, hook) for hook in exact):
         first, *others = sorted(exact, key=lambda hook: hook["created_at"])
-        return Applied(first, duplicates=tuple(others))
+        all_told = len(exact) == len(equal) or len(exact) == len(known.sends)
+        return Applied(first, duplicates=tuple(others) if all_told else None)
     if candidates:
-        return CannotTell(f"{len(candidates)} webhook(s) could be ours", candidates=tuple(candidates))
+        return CannotTell(
+            f"{len(candidates)} webhook(s) could be this write's, or another's", candidates=tuple(candidates)
+        )
     if reading.full or reading.raw_count >= 100:
         return CannotTell("the list is full and has no cursor, so it may be cut off")
     return _with_decay(known, reading, Absent())
@@ -150,7 +176,7 @@ def _is_exact(known: Known, hook: dict[str, Wire]) -> bool:
 
 def _has_our_url(known: Known, hook: dict[str, Wire]) -> bool:
     url = hook.get("url")
-    return not isinstance(url, str) or normal_url(url) == normal_url(known.intent.body["url"])
+    return not isinstance(url, str) or url_key(url) == url_key(known.intent.body["url"])
 
 
 def _description(hook: dict[str, Wire]) -> str:
@@ -180,22 +206,31 @@ def _may_be_ours(known: Known, reading: Reading, hook: Wire) -> bool:
         return False
     if not _has_our_url(known, hook) and not _bears_our_tag(known, hook):
         return False
-    return _created_within(known, hook.get("created_at"))
-
-
-def _created_within(known: Known, created_at: Wire) -> bool:
-    """Tell whether *created_at* may lie between the first send and the end of the last window."""
-    if known.when(created_at) == "before":
+    if known.when(hook.get("created_at"), reading) == "before":
         return False
-    ends = [send.ended_by for send in known.sends]
+    return _is_in_time(known, hook) or _is_exact(known, hook)
+
+
+def _is_in_time(known: Known, hook: dict[str, Wire]) -> bool:
+    """
+    Return whether *hook* may have been created by the end of the last window.
+
+    One that was created later cannot be claimed, but if it is equal it may be a commit that came late: it
+    disproves absence.
+    """
+    created_at, ends = hook.get("created_at"), [send.ended_by for send in known.sends]
     if not is_time(created_at) or None in ends:
         return True
     latest = max(end + send.window for send in known.sends if (end := send.ended_by) is not None)
     return float(created_at) / 1000 <= latest + known.policy.clock_slack
 
 
-def _surely_after(known: Known, hook: dict[str, Wire]) -> bool:
-    return known.when(hook.get("created_at")) in ("after", "band")
+def _surely_after(known: Known, reading: Reading, hook: dict[str, Wire]) -> bool:
+    """Return whether *hook* was created after the first send began, and cannot be a forgotten one."""
+    created_at, forgotten = hook.get("created_at"), known.intent.forgotten_until
+    if forgotten is not None and not (is_time(created_at) and created_at > forgotten):
+        return False
+    return known.when(created_at, reading) in ("after", "band")
 
 
 # --- The update of a webhook
@@ -204,22 +239,38 @@ def _surely_after(known: Known, hook: dict[str, Wire]) -> bool:
 def _updated_webhook(known: Known, reading: Reading) -> Finding:
     baseline, body = known.baseline, known.intent.body
     if reading.status == 404:
-        return (
-            Superseded("the webhook is gone") if baseline else CannotTell("the webhook is gone, or never was")
-        )
+        return _gone(known, reading)
     sent = [name for name in HOOK_FIELDS if name in body]
     if not sent:
         return CannotTell("no field was sent that a webhook shows")
     if _agrees(reading.seen, body, sent):
         differed = baseline is not None and not _agrees(baseline, body, sent)
         return Applied(reading.seen) if differed else Holds(reading.seen)
+    if not known.is_newest(reading):
+        return CannotTell(
+            "the webhook differs from what was written; a later write of this program may have changed it"
+        )
+    seen_before = [before.seen for before in known.earlier(reading) if isinstance(before.seen, dict)]
+    if any(not _agrees(before, reading.seen, sent) for before in seen_before):
+        return Superseded("somebody else changed the webhook after the write was sent")
     if baseline is None:
         return CannotTell("the webhook differs, and its state from before the write is not known")
     if not _agrees(reading.seen, baseline, sent):
-        return Superseded("the webhook shows neither its state from before the write nor the one written")
+        return CannotTell(
+            "the webhook shows neither its state from before the write nor the one written: somebody else "
+            "changed it before the write was applied, and it was not; or afterwards"
+        )
     if known.decayed(reading):
         return CannotTell(_TOO_LONG_AGO.format(known.policy.absence_within))
     return Absent()
+
+
+def _gone(known: Known, reading: Reading) -> Finding:
+    if known.was_gone:
+        return Absent()
+    if known.is_newest(reading) and any(before.status == 200 for before in known.earlier(reading)):
+        return Superseded("the webhook was deleted after the write was sent")
+    return CannotTell("the webhook is gone: whether the write was applied before that cannot be told")
 
 
 def _agrees(one: dict[str, Wire], other: dict[str, Wire], names: list[str]) -> bool:

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from invsvc_async.reconcile.evidence import History
     from invsvc_async.settings import Timeouts
 
-__all__ = ["answered_at_once", "sent_at_once"]
+__all__ = ["ANSWERED", "answered_at_once", "sent_at_once"]
 
-_ANSWERED = Done(
+ANSWERED = Done(
     verdict=Verdict.APPLIED, reason="the service answered so", evidence=Evidence(basis="answered")
 )
 
@@ -43,4 +43,4 @@ def answered_at_once(history: History) -> Done | None:
     """Tell that a write is applied where its first send was answered so; ``None``: ask ``decide``."""
     if len(history) != 1 or not isinstance(history[0], Attempt) or history[0].value is not None:
         return None
-    return _ANSWERED if kind_of(history[0]) == "applied" else None
+    return ANSWERED if kind_of(history[0]) == "applied" else None

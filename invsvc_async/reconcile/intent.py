@@ -28,11 +28,14 @@ class Scope:
 
 @attrs.frozen(kw_only=True)
 class SentEnd:
-    """How a send ended.  ``latest``: server time (s) by which it had ended; ``None`` without clock bounds."""
+    """
+    How a send ended, between the server times ``earliest`` and ``latest`` (s); ``None`` without clock bounds.
+    """
 
     # "not applied": it never left, or had a definite no; short, long: ambiguous, by settle window
     kind: Literal["applied", "not applied", "short", "long"]
     latest: float | None = None
+    earliest: float | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -58,8 +61,13 @@ class Intent:
     ``operation`` is its name in the table (``"webhooks.create"``); ``path`` the names filled into the
     operation's path (for ``client.write``: ``{"method": …, "path": …}``); ``query`` and ``body`` as they go
     on the wire; ``tag`` the text at the end of a new webhook's description; ``baseline`` the last known state
-    (wire form) and ``bounds`` the clock bounds of the sending process, both from before the first send;
-    ``sent`` every send so far.
+    (wire form; empty if the thing was known to be gone) and ``bounds`` the clock bounds of the sending
+    process, both from before the first send; ``sent`` every send so far.
+
+    ``strangers`` are ids of webhooks of the same URL that were known before a send, so they are not this
+    write's; those created up to ``forgotten_until`` (server ms) may be missing from it.  ``newest`` is
+    whether no later write of this program to the same thing had been sent when this was stored; ``None`` if
+    that is not known.
     """
 
     key: str
@@ -73,7 +81,9 @@ class Intent:
     baseline: Wire = None
     bounds: Bounds | None = None
     sent: tuple[Sent, ...] = ()
-    strangers: tuple[str, ...] = ()  # webhooks that a list showed right before a send: never ours
+    strangers: tuple[str, ...] = ()
+    forgotten_until: int | None = None
+    newest: bool | None = None
     policy: ReconcilePolicy = attrs.field(factory=ReconcilePolicy)
     timeouts: Timeouts = attrs.field(factory=Timeouts)
     reader: str | None = None  # name of the caller's own reader

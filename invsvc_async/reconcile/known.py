@@ -7,16 +7,18 @@ from __future__ import annotations
 
 from decimal import Decimal
 from itertools import pairwise
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeGuard
 
 import attrs
 from propcache.api import cached_property
 
 from invsvc_async.reconcile.clock import agree, bounds_of
-from invsvc_async.reconcile.evidence import Attempt, Bounds, End, Reading, Resumed, Tick, Wire
-from invsvc_async.reconcile.same import normal_url
+from invsvc_async.reconcile.evidence import Attempt, Bounds, Closed, End, Reading, Resumed, Tick, Wire
+from invsvc_async.reconcile.same import url_key
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     from invsvc_async.operations import Operation
     from invsvc_async.reconcile.evidence import Event, History
     from invsvc_async.reconcile.intent import Intent, Sent
@@ -49,7 +51,7 @@ def kind_of(attempt: Attempt) -> AttemptKind:
 
 def time_of(event: Event) -> float:
     """Tell when *event* was over, in local seconds."""
-    return event.at if isinstance(event, (Tick, Resumed)) else event.ended
+    return event.at if isinstance(event, (Tick, Resumed, Closed)) else event.ended
 
 
 @attrs.frozen(kw_only=True)
@@ -59,6 +61,7 @@ class Sending:
     kind: AttemptKind
     earliest: float | None  # start
     latest: float | None
+    ended_from: float | None  # end
     ended_by: float | None
     window: float  # s after its end in which it may still land
     over: float  # local time from which on a read that starts is after the window
@@ -132,15 +135,22 @@ class Known:
         running = 0.0 if sent.end or resumed.sender_gone else sent.attempt_timeout
         over_by_wait = resumed.at + running + window
         ended_by = sent.latest + sent.attempt_timeout if sent.latest is not None else None
+        ended_from = sent.earliest
         if sent.end and sent.end.latest is not None:
-            ended_by = sent.end.latest
+            ended_by, ended_from = sent.end.latest, sent.end.earliest or sent.earliest
         over = over_by_wait
         if self.bounds is not None and ended_by is not None:  # or by the service's clock, if that is sooner
             over = min(over, ended_by + window + self.policy.clock_slack - self.bounds.low)
         if ended_by is None and self.bounds is not None:
             ended_by = resumed.at + running + self.bounds.high
         return Sending(
-            kind=kind, earliest=sent.earliest, latest=sent.latest, ended_by=ended_by, window=window, over=over
+            kind=kind,
+            earliest=sent.earliest,
+            latest=sent.latest,
+            ended_from=ended_from,
+            ended_by=ended_by,
+            window=window,
+            over=over,
         )
 
     @cached_property
@@ -160,6 +170,7 @@ class Known:
             kind=kind,
             earliest=None if low is None else attempt.started + low,
             latest=None if high is None else attempt.started + high,
+            ended_from=None if low is None else attempt.ended + low,
             ended_by=None if high is None else attempt.ended + high,
             window=window,
             over=attempt.ended + window,
@@ -167,7 +178,7 @@ class Known:
 
     @cached_property
     def strangers(self) -> frozenset[str]:
-        """Webhooks of our URL that a list showed right before a send: what it was sent on says not ours."""
+        """Ids of webhooks of this URL that were known before a send: they are not its effect."""
         shown = set(self.intent.strangers)
         for before, after in pairwise(self.history):
             if isinstance(before, Reading) and isinstance(after, Attempt):
@@ -175,12 +186,10 @@ class Known:
         return frozenset(shown)
 
     def shown_by(self, reading: Reading) -> set[str]:
-        """Tell the ids of the webhooks of our URL in a list."""
+        """Return the ids of the webhooks of this URL in a list."""
         if self.operation.finder != "created_webhook" or not isinstance(reading.seen, list):
             return set()
-        url = normal_url(self.intent.body["url"])
-        hooks = (item for item in reading.seen if isinstance(item, dict) and isinstance(item.get("id"), str))
-        return {hook["id"] for hook in hooks if normal_url(str(hook.get("url"))) == url}
+        return ids_of_url(reading.seen, url_key(self.intent.body["url"]))
 
     @cached_property
     def in_doubt(self) -> bool:
@@ -221,17 +230,37 @@ class Known:
         return since[::-1]
 
     @cached_property
-    def baseline(self) -> Wire:
-        """The last state known from before the first send, wire form; ``None`` where there is none."""
+    def before(self) -> Wire:
+        """
+        The last state known from before the first send, as an intent stores it: wire form, empty if the thing
+        was gone, ``None`` if nothing is known.
+        """
         before: Wire = self.intent.baseline
         if self.carried:
-            return self._usable(before)
+            return before
         for event in self.history:
             if isinstance(event, Attempt):
                 break
-            if isinstance(event, Reading) and event.status == 200 and isinstance(event.seen, dict):
-                before = event.seen
-        return self._usable(before)
+            if isinstance(event, Reading):
+                before = self._shown_state(event, before)
+        return before
+
+    def _shown_state(self, reading: Reading, otherwise: Wire) -> Wire:
+        if reading.status == 200 and isinstance(reading.seen, dict):
+            return reading.seen
+        if reading.status == 404 and reading.own_envelope and self.operation.finder == "updated_webhook":
+            return {}
+        return otherwise
+
+    @cached_property
+    def baseline(self) -> Wire:
+        """The state from before the first send, wire form, if it can be compared; else ``None``."""
+        return self._usable(self.before) or None
+
+    @property
+    def was_gone(self) -> bool:
+        """Whether the thing was known not to be there before the first send."""
+        return isinstance(self.before, dict) and not self.before
 
     def _usable(self, state: Wire) -> Wire:
         """Take no journey for a baseline that may be a published snapshot."""
@@ -243,19 +272,87 @@ class Known:
         )
         return None if published else state
 
-    def when(self, milliseconds: Wire) -> Literal["before", "after", "band", "unsure"]:
-        """Place a server time (ms) against the start of the first send, as surely as the clocks allow."""
+    def when(self, milliseconds: Wire, reading: Reading) -> Literal["before", "after", "band", "unsure"]:
+        """
+        Place a server time (ms) that *reading* showed against the start of the first send, as surely as the
+        clocks allow.
+        """
         first = self.sends[0]
         if not is_time(milliseconds) or first.earliest is None or first.latest is None:
             return "unsure"
         slack = self.policy.clock_slack
         low, high = first.earliest - slack, first.latest + slack
-        at = float(milliseconds) / 1000
+        at, now = float(milliseconds) / 1000, self._server_time(reading)
+        if now is None or at > now + slack or now < low:  # the service's clock has stepped back
+            return "unsure"
         if at < low:
             return "before"
         if at > high:
             return "after"
         return "band" if high - low <= self.policy.clock_band else "unsure"
+
+    def _server_time(self, reading: Reading) -> float | None:
+        """Return the latest server time (s) at which *reading* can have been answered."""
+        if reading.stamp is not None:
+            return reading.stamp / 1000
+        return None if self.bounds is None else reading.ended + self.bounds.high
+
+    # --- what other writes of this program may have done
+
+    def is_newest(self, reading: Reading) -> bool:
+        """
+        Return whether no later write of this program can have touched the thing before *reading*.
+
+        A run holds the line of its thing until its windows are over.  For a write that is taken up, whoever
+        takes it up may know; otherwise it is certain only as long as the line of its sender was closed.
+        """
+        if self.resumed is None:
+            return True
+        if self.resumed.newest is not None:
+            return self.resumed.newest
+        if reading.stamp is None or not self.carried:
+            return False
+        ends = [send.ended_from for send in self.carried]
+        closed_until = max(
+            (end + send.window for end, send in zip(ends, self.carried, strict=True) if end is not None),
+            default=float("-inf"),
+        )
+        gap = 2 * self.policy.clock_slack + self.policy.clock_band
+        return None not in ends and reading.stamp / 1000 + self.policy.clock_slack <= closed_until + gap
+
+    @property
+    def is_overtaken(self) -> bool:
+        """Whether a later write of this program to the same thing has been sent."""
+        return self.resumed is not None and self.resumed.newest is False
+
+    @cached_property
+    def free_at(self) -> float:
+        """
+        The local time from which on the next write of the same line may be sent.
+
+        Whatever this one may still do is over then, and what the next one does cannot be taken for it, by
+        times of two clocks within the widest bounds.
+        """
+        if not self.in_doubt:
+            return float("-inf")
+        widths = [each.high - each.low for each in (self.bounds, self.intent.bounds) if each is not None]
+        widths += [
+            sent.latest - sent.earliest
+            for sent in self.intent.sent
+            if sent.latest is not None and sent.earliest is not None
+        ]
+        return self.over + 2 * self.policy.clock_slack + max([self.policy.clock_band, *widths])
+
+    def earlier(self, reading: Reading) -> Iterator[Reading]:
+        """Yield the readings before *reading* that were started after the first send."""
+        sent = self.resumed is not None and bool(self.carried)
+        for event in self.history:
+            if event is reading:
+                return
+            if isinstance(event, Attempt):
+                sent = sent or kind_of(event) not in ("not applied", "echo")
+            elif sent and isinstance(event, Reading):
+                yield event
 
     def decayed(self, reading: Reading) -> bool:
         """
@@ -269,11 +366,17 @@ class Known:
         return reading.ended + self.bounds.high - first > self.policy.absence_within
 
 
+def ids_of_url(hooks: Iterable[Wire], key: str) -> set[str]:
+    """Return the ids of those *hooks* (wire form) whose URL has *key*."""
+    readable = (hook for hook in hooks if isinstance(hook, dict) and isinstance(hook.get("id"), str))
+    return {hook["id"] for hook in readable if url_key(str(hook.get("url"))) == key}
+
+
 def _no_effect(sent: Sent) -> bool:
     return sent.end is not None and sent.end.kind == "not applied"
 
 
-def is_time(value: Wire) -> bool:
+def is_time(value: Wire) -> TypeGuard[int | float | Decimal]:
     """Tell whether *value* can be a time in ms; one of hundreds of digits, which no float holds, is none."""
     return (
         isinstance(value, (int, float, Decimal))

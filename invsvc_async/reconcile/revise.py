@@ -30,7 +30,8 @@ def stored(
     if livemode is not None and scope.livemode is None:
         scope = attrs.evolve(scope, livemode=livemode)
     if send is not None and not known.history and intent.baseline is None:  # nothing has been learnt yet
-        return _but(intent, scope=scope, sent=(*intent.sent, _about_to(send, at, intent.bounds)))
+        about_to = _about_to(send, at, intent.bounds)
+        return _but(intent, scope=scope, sent=(*intent.sent, about_to), newest=_newest(known))
     bounds = known.bounds
     sent = [_sent(attempt, bounds) for attempt in known.attempts]
     if send is not None:
@@ -38,11 +39,17 @@ def stored(
     return _but(
         intent,
         scope=scope,
-        baseline=known.baseline,
+        baseline=known.before,
         bounds=bounds,
         sent=(*intent.sent, *sent),
         strangers=_strangers(known, send),
+        newest=_newest(known),
     )
+
+
+def _newest(known: Known) -> bool | None:
+    """Return whether the write is its thing's newest: a run of its own is, for it holds the line."""
+    return True if known.resumed is None else known.resumed.newest
 
 
 def _but(intent: Intent, **changes: Any) -> Intent:  # Any: as the fields
@@ -76,5 +83,6 @@ def _sent(attempt: Attempt, bounds: Bounds | None) -> Sent:
         end=SentEnd(
             kind="not applied" if kind == "echo" else kind,
             latest=attempt.ended + bounds.high if bounds else None,
+            earliest=attempt.ended + bounds.low if bounds else None,
         ),
     )

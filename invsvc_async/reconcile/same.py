@@ -7,9 +7,11 @@ specification has null.
 
 from __future__ import annotations
 
+import re
 from decimal import Decimal
+from functools import lru_cache
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import quote, urldefrag, urlsplit, urlunsplit
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,6 +19,9 @@ if TYPE_CHECKING:
     from invsvc_async.reconcile.evidence import Wire
 
 _PORTS = {"http": 80, "https": 443}
+_ESCAPE = re.compile("%([0-9A-Fa-f]{2})")
+_UNRESERVED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
+_KEPT = "!\"#$%&'()*+,/:;<=>?@[\\]^`{|}"  # ASCII that is left as it was written
 
 
 def same(one: Wire, other: Wire) -> bool:
@@ -63,24 +68,71 @@ def _without_nulls(value: Wire, part: str) -> Wire:
     return kept
 
 
+@lru_cache(maxsize=4096)
 def normal_url(url: str) -> str:
     """
-    Spell *url* so that two spellings of one address are equal: scheme and host in lower case, no default
-    port.
+    Return the one spelling of all equal spellings of *url*.
+
+    Scheme and host are in lower case, the host in its IDNA form; the default port, dot segments and escapes
+    that need not be are gone, and what must be escaped is.
     """
     try:
         parts = urlsplit(url.strip())
         port = parts.port
     except ValueError:
         return url
-    host = (parts.hostname or "").rstrip(".")
-    if ":" in host:
-        host = f"[{host}]"
+    host = _ascii_host((parts.hostname or "").rstrip("."))
     login = parts.netloc.rpartition("@")[0]
     place = f"{login}@{host}" if login else host
     if port is not None and port != _PORTS.get(parts.scheme):
         place = f"{place}:{port}"
-    return urlunsplit((parts.scheme, place, parts.path or "/", parts.query, parts.fragment))
+    path = _without_dots(_escaped(parts.path)) or "/"
+    return urlunsplit((parts.scheme, place, path, _escaped(parts.query), _escaped(parts.fragment)))
+
+
+def url_key(url: str) -> str:
+    """
+    Return what all URLs have in common that a service may store as the same one.
+
+    Coarser than ``normal_url``: a fragment is not sent anywhere, so a service may drop it.
+    """
+    return urldefrag(normal_url(url)).url
+
+
+def _ascii_host(host: str) -> str:
+    if ":" in host:
+        return f"[{host}]"
+    if host.isascii():
+        return host
+    try:
+        return host.encode("idna").decode()
+    except UnicodeError:
+        return host
+
+
+def _escaped(text: str) -> str:
+    plain = _ESCAPE.sub(_unescaped, text)
+    return plain if plain.isascii() and " " not in plain else quote(plain, safe=_KEPT)
+
+
+def _unescaped(escape: re.Match[str]) -> str:
+    character = chr(int(escape[1], 16))
+    return character if character in _UNRESERVED else escape[0].upper()
+
+
+def _without_dots(path: str) -> str:
+    if "/." not in path:
+        return path
+    kept: list[str] = []
+    *segments, last = path.split("/")
+    for segment in segments:
+        if segment == "..":
+            kept = kept[:-1] or kept  # the root has no parent
+        elif segment != ".":
+            kept.append(segment)
+    if last == "..":
+        kept = kept[:-1] or kept
+    return "/".join([*kept, "" if last in (".", "..") else last])
 
 
 def same_hook(one: Mapping[str, Wire], other: Mapping[str, Wire]) -> bool:

@@ -1,0 +1,169 @@
+"""
+What this client's own writes and reads have established: the evidence that one write is for the next.
+
+Bounded: what is old is forgotten, and then less can be said, but nothing false.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import attrs
+
+from invsvc_async.reconcile.known import ids_of_url, is_time
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+    from invsvc_async.reconcile.evidence import Wire
+
+__all__ = ["LastState", "Listed", "OwnWrites", "UrlIds", "milliseconds", "version_of"]
+
+MOST_BYTES = 16 * 2**20  # of the answers that the states are kept in
+MOST_URLS = 2000
+_NO_TIME = 10**15  # ms: later than any webhook
+IDS_OF_A_URL = 512
+
+
+def version_of(state: Wire) -> int | None:
+    """
+    Return when a state (a model or wire data) was last changed, server ms; ``None`` if it does not show that.
+    """
+    at = state.get("last_updated") if isinstance(state, dict) else getattr(state, "last_updated", None)
+    if isinstance(at, datetime):
+        return milliseconds(at)
+    return int(at) if is_time(at) else None
+
+
+def milliseconds(at: datetime) -> int:
+    """Return *at* as the wire has it, epoch ms."""
+    return round(at.timestamp() * 1000)
+
+
+@attrs.frozen
+class LastState:
+    """
+    The state of a thing in the last answer or read that showed it, between *started* and *ended* (local s).
+
+    ``state`` is a model or wire data, and an empty dict if the thing was gone.
+    """
+
+    state: Wire
+    started: float
+    ended: float
+    stamp: int | None = None  # the answer's own time, server ms
+    weight: int = attrs.field(default=0, repr=False)  # bytes of the answer
+
+
+@attrs.frozen
+class UrlIds:
+    """The ids of the webhooks of one URL that answers gave; of those created before, some are forgotten."""
+
+    ids: tuple[tuple[str, int | None], ...] = ()  # with the time of creation, server ms
+    forgotten_until: int | None = None
+
+    def shortened(self, kept: int) -> UrlIds:
+        """Return the same without all but the last *kept*."""
+        cut = len(self.ids) - kept
+        dropped = [_NO_TIME if at is None else at for _, at in self.ids[:cut]]
+        return UrlIds(self.ids[cut:], max([*dropped, self.forgotten_until or 0]))
+
+    def created_since(self, earliest: float | None) -> set[str]:
+        """Return the ids of those that may have been created at *earliest* (server s) or later."""
+        if earliest is None:
+            return {webhook_id for webhook_id, _ in self.ids}
+        return {known for known, at in self.ids if at is None or at / 1000 >= earliest}
+
+
+@attrs.define
+class Listed:
+    """A list of webhooks that the service has shown."""
+
+    hooks: list[Wire]
+    _ids: dict[str, set[str]] = attrs.field(factory=dict)
+
+    def ids(self, url_key: str) -> set[str]:
+        """Return the ids of those with that URL; worked out once for each URL."""
+        found = self._ids.get(url_key)
+        if found is None:
+            found = self._ids[url_key] = ids_of_url(self.hooks, url_key)
+        return found
+
+
+@attrs.define(eq=False)
+class OwnWrites:
+    """What the answers and reads of one client showed last."""
+
+    _states: OrderedDict[Hashable, LastState] = attrs.field(factory=OrderedDict)
+    _bytes: int = 0
+    _urls: OrderedDict[str, UrlIds] = attrs.field(factory=OrderedDict)
+    _other_urls: UrlIds = attrs.field(factory=UrlIds)
+    _lists: dict[str | None, Listed] = attrs.field(factory=dict)
+
+    # --- the last state of a thing
+
+    def learn(
+        self,
+        thing: Hashable,
+        state: Wire,
+        started: float,
+        ended: float,
+        *,
+        stamp: int | None = None,
+        weight: int = 0,
+    ) -> None:
+        """Keep *state*, shown by the answer to a request from *started* to *ended*, if it is the latest."""
+        last = self._states.get(thing)
+        if last is not None:
+            if ended <= last.started:
+                return
+            if started < last.ended and state != last.state:
+                new, old = version_of(state), version_of(last.state)
+                if new is None or old is None:
+                    self.forget(thing)  # nothing tells which of the two is the later one
+                    return
+                if new < old:
+                    return
+            self.forget(thing)
+        self._states[thing] = LastState(state, started, ended, stamp, weight)
+        self._bytes += weight
+        while self._bytes > MOST_BYTES or len(self._states) > MOST_BYTES // 1024:
+            _, oldest = self._states.popitem(last=False)
+            self._bytes -= oldest.weight
+
+    def forget(self, thing: Hashable) -> None:
+        """Forget the state of *thing*: a write whose fate is open may have changed it."""
+        last = self._states.pop(thing, None)
+        if last is not None:
+            self._bytes -= last.weight
+
+    def last(self, thing: Hashable) -> LastState | None:
+        """Return the last state of *thing* that is known."""
+        return self._states.get(thing)
+
+    # --- webhooks, by URL
+
+    def created(self, url_key: str, webhook_id: str, created_at: Wire) -> None:
+        """Keep the id that an answer gave a create of this client, and its time of creation (server ms)."""
+        known = self._urls.pop(url_key, self._other_urls)
+        created = (webhook_id, int(created_at) if is_time(created_at) else None)
+        known = UrlIds((*known.ids, created), known.forgotten_until)
+        self._urls[url_key] = known if len(known.ids) <= IDS_OF_A_URL else known.shortened(IDS_OF_A_URL // 2)
+        while len(self._urls) > MOST_URLS:
+            _, oldest = self._urls.popitem(last=False)
+            gone, others = oldest.shortened(0).forgotten_until, self._other_urls.forgotten_until
+            self._other_urls = UrlIds((), max(gone or 0, others or 0))
+
+    def ids(self, url_key: str) -> UrlIds:
+        """Return the ids that answers gave to creates of that URL."""
+        return self._urls.get(url_key, self._other_urls)
+
+    def listed(self, team: str | None, hooks: list[Wire]) -> None:
+        """Keep the list of webhooks (wire form) that was shown last."""
+        self._lists[team] = Listed(hooks)
+
+    def last_list(self, team: str | None) -> Listed | None:
+        """Return the list of webhooks that was shown last."""
+        return self._lists.get(team)
