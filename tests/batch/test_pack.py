@@ -35,6 +35,7 @@ sends = st.builds(
         SentEnd,
         kind=st.sampled_from(["applied", "not applied", "short", "long"]),
         latest=st.none() | seconds,
+        earliest=st.none() | seconds,
     ),
 )
 FIELDS = {
@@ -56,6 +57,8 @@ FIELDS = {
     "bounds": st.none() | st.builds(Bounds, low=seconds, high=seconds),
     "sent": st.lists(sends, max_size=2).map(tuple),
     "strangers": st.lists(texts, max_size=2).map(tuple),
+    "forgotten_until": st.none() | st.integers(0, 10**13),
+    "newest": st.none() | st.booleans(),
     "policy": st.builds(
         ReconcilePolicy, settle_after_loss=seconds, resend=st.sampled_from(["proven", "never"])
     ),

@@ -323,17 +323,27 @@ async def test_delete_of_what_was_gone_before_is_refused(service, client):
 
 
 async def test_update_of_a_webhook_that_somebody_deleted(service, client):
-    """Gone with a baseline known: SUPERSEDED, not sent again."""
+    """Gone, and still there in a read after the send: SUPERSEDED, not sent again."""
     hook = service.seed_webhook()
     service.script("webhooks.update", "reset")
-    service.script("webhooks.get", "pass", "gone 404", "gone 404", "gone 404")
+    service.script("webhooks.get", "pass", "pass", "gone 404", "gone 404", "gone 404")
     outcome = await client.webhooks.update(hook.id, description="mine").outcome()
     assert outcome.verdict is Verdict.SUPERSEDED
     assert service.arrivals("webhooks.update") == 1
 
 
+async def test_update_of_a_webhook_that_is_gone_at_once(service, client):
+    """Gone in each read since the send: it may have been deleted before, so UNKNOWN, not sent again."""
+    hook = service.seed_webhook()
+    service.script("webhooks.update", "reset")
+    service.script("webhooks.get", "pass", *["gone 404"] * 9)
+    outcome = await client.webhooks.update(hook.id, description="mine").outcome()
+    assert outcome.verdict is Verdict.UNKNOWN
+    assert service.arrivals("webhooks.update") == 1
+
+
 async def test_update_that_somebody_changed_meanwhile(service, client):
-    """Neither the baseline nor ours: SUPERSEDED."""
+    """Neither the baseline nor ours, in all reads since the send: somebody may have changed it before, UNKNOWN."""
     hook = service.seed_webhook(description="before")
     service.script("webhooks.update", "reset")
 
@@ -344,7 +354,8 @@ async def test_update_that_somebody_changed_meanwhile(service, client):
     outcome, _ = await asyncio.gather(
         client.webhooks.update(hook.id, description="mine").outcome(), somebody()
     )
-    assert outcome.verdict is Verdict.SUPERSEDED
+    assert outcome.verdict is Verdict.UNKNOWN
+    assert "before the write was applied, and it was not; or afterwards" in outcome.message
     assert not effects(service, "webhooks.update")
 
 

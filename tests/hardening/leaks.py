@@ -95,9 +95,10 @@ class Traffic:
             await kind()
         except InvsvcError:
             self.failed += 1
-        unsettled = self.client._view.session.unsettled  # kept by design, which would look like a leak here
-        if unsettled:
-            _, intent = unsettled.popitem()
+        left_open = self.client._view.session.left_open  # kept by design, which would look like a leak here
+        if left_open.unsettled:
+            key, intent = next(reversed(left_open.unsettled.items()))
+            left_open.take(key)
             if self.chance.random() < SETTLED:
                 await self.client.settle(intent, same_mode=True)
 

@@ -150,7 +150,7 @@ async def test_batch_with_a_damaged_row(service, tmp_path, column, values, reade
     path = tmp_path / "run.db"
     async with client_of(service) as client:
         service.script("webhooks.update", "hang" if run in readers else "pass")
-        service.script("webhooks.get", *["500"] * 99)
+        service.script("webhooks.get", "pass", *["500"] * 99)
         with suppress(TimeoutError):
             async with asyncio.timeout(0.3 if run in readers else 9):
                 await run(path, client, hooks)

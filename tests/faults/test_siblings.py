@@ -1,0 +1,361 @@
+"""Several writes of one program to one thing, and equal creates: none is taken for another's, or for a stranger's."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+import attrs
+import pytest
+
+from invsvc_async import ApiKey, Batch, Client, Intent, ReconcilePolicy, Verdict
+from tests.faults.conftest import NO_WAIT, SHORT, client_of
+
+URL = "https://me.example/in"
+NEVER = attrs.evolve(SHORT, resend="never")
+TIGHT = attrs.evolve(SHORT, clock_slack=0.05, clock_band=0.4)  # so that a gap between creates is short
+
+EXACT = attrs.evolve(SHORT, clock_slack=0.0)
+
+
+def create(client, **options):
+    return client.webhooks.create(**{"url": URL, "events": ["invoice.created"], "on_lost_secret": "keep", **options})
+
+
+def effects(service, operation):
+    return [entry for entry in service.ledger.effects(operation) if entry.by == "client"]
+
+
+async def cancelled(service, write, operation, step):
+    """Send *write*, play *step*, cancel it once it has arrived, and return its bare intent."""
+    arrived = service.arrivals(operation)
+    service.script(operation, step)
+    task = asyncio.create_task(write.outcome())
+    await service.arrived(operation, arrived + 1)
+    await asyncio.sleep(0.02)
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+    return Intent.from_json(write.intent.to_json())
+
+
+# --- one thing
+
+
+@pytest.mark.parametrize("step", ["reset", "503", "hang"])
+async def test_update_right_after_an_update(service, client, step):
+    """A second update that never happened is not called superseded: the change before it was our own."""
+    journey = service.seed_journey(status="draft")
+    await client.journeys.update(journey.id, name="first")
+    service.script("journeys.update", step)
+    outcome = await client.journeys.update(journey.id, name="second").with_policy(NEVER).outcome()
+
+    assert outcome.verdict is Verdict.NOT_APPLIED
+    assert [entry.body["name"] for entry in effects(service, "journeys.update")] == ["first"]
+
+
+async def test_update_right_after_an_update_is_sent_again(service, client):
+    """What is provably absent is sent again, and ends applied."""
+    journey = service.seed_journey(status="draft")
+    await client.journeys.update(journey.id, name="first")
+    service.script("journeys.update", "reset")
+    outcome = await client.journeys.update(journey.id, name="second").outcome()
+
+    assert (outcome.verdict, outcome.resends) == (Verdict.APPLIED, 1)
+    assert [entry.body["name"] for entry in effects(service, "journeys.update")] == ["first", "second"]
+
+
+async def test_applied_update_of_a_known_journey_needs_one_read(service, client):
+    """Where the client has seen the journey before, one read at once shows that a lost update was applied."""
+    journey = service.seed_journey(status="draft")
+    await client.journeys.get(journey.id)
+    before = service.arrivals("journeys.get")
+    service.script("journeys.update", "apply, then reset")
+    outcome = await client.journeys.update(journey.id, name="mine").outcome()
+
+    assert outcome.verdict is Verdict.APPLIED
+    assert service.arrivals("journeys.get") - before == 1
+    assert outcome.evidence.read_at < outcome.evidence.window_until
+
+
+async def test_lines_of_a_batch_that_touch_one_journey(service, client, tmp_path):
+    """The second line of a batch, lost and without effect, is not called superseded by the first."""
+    journey = service.seed_journey(status="draft")
+    service.script("journeys.update", "pass", "503")
+    writes = [client.journeys.update(journey.id, name=name).with_policy(NEVER) for name in ("one", "two")]
+    async with Batch.open(tmp_path / "run.db", client) as batch:
+        verdicts = {result.outcome.intent.body["name"]: result.verdict async for result in batch.run(writes)}
+
+    assert verdicts == {"one": Verdict.APPLIED, "two": Verdict.NOT_APPLIED}
+
+
+async def test_updates_of_one_thing_keep_their_order(service, client):
+    """Of updates begun at once, each is sent when the one before is answered."""
+    journey = service.seed_journey(status="draft")
+    names = [f"name {number}" for number in range(5)]
+    service.script("journeys.update", *["slow 0.05"] * 5)
+    await asyncio.gather(*(client.journeys.update(journey.id, name=name) for name in names))
+
+    assert [entry.body["name"] for entry in effects(service, "journeys.update")] == names
+
+
+@pytest.mark.parametrize("kind", ["journeys.update", "webhooks.update"])
+async def test_older_update_settled_after_a_newer_one(service, client, kind):
+    """A cancelled update that a newer one of this program has overtaken is not called superseded by a stranger."""
+    if kind == "journeys.update":
+        thing, change = service.seed_journey(status="draft"), client.journeys.update
+        old, new = {"name": "old"}, {"name": "new"}
+    else:
+        thing, change = service.seed_webhook(description="start"), client.webhooks.update
+        old, new = {"description": "old"}, {"description": "new"}
+    bare = await cancelled(service, change(thing.id, **old), kind, "apply, then hang")
+    await change(thing.id, **new)
+
+    same = await client.settle(bare)
+    async with client_of(service) as other:
+        elsewhere = await other.settle(bare)
+
+    assert Verdict.SUPERSEDED not in (same.verdict, elsewhere.verdict)
+    assert same.applied is not False
+    assert elsewhere.applied is not False
+    assert "a later write of this program" in elsewhere.message
+
+
+async def test_update_that_a_newer_one_set_back(service, client):
+    """An update that landed, and was undone by a later one of this program, is not called absent."""
+    hook = service.seed_webhook(status="active")
+    await client.webhooks.get(hook.id)
+    write = client.webhooks.update(hook.id, status="inactive")
+    bare = await cancelled(service, write, "webhooks.update", "apply, then hang")
+    await client.webhooks.update(hook.id, status="active")
+
+    same = await client.settle(bare)
+    async with client_of(service) as other:
+        elsewhere = await other.settle(bare)
+
+    assert len(effects(service, "webhooks.update")) == 2
+    assert same.applied is not False
+    assert elsewhere.applied is not False
+
+
+async def test_older_update_is_not_resumed_after_a_newer_one(service, client):
+    """An older write of a thing is not sent any more once a newer one was, and its verdict says so."""
+    journey = service.seed_journey(status="draft")
+    await client.journeys.get(journey.id)
+    bare = await cancelled(service, client.journeys.update(journey.id, name="old"), "journeys.update", "hang")
+    service.script("journeys.update", "422")
+    with suppress(Exception):
+        await client.journeys.update(journey.id, name="new")
+    outcome = await client.resume(bare).outcome()
+
+    assert outcome.verdict is Verdict.NOT_APPLIED
+    assert "newer write of this program" in outcome.message
+    assert effects(service, "journeys.update") == []
+
+
+async def test_update_that_somebody_else_changed_while_we_looked(service, client):
+    """Two reads after the send that differ prove somebody else's change: SUPERSEDED."""
+    hook = service.seed_webhook(description="start")
+    await client.webhooks.get(hook.id)
+    looked = service.arrivals("webhooks.get")
+    service.script("webhooks.update", "reset")
+
+    async def somebody():
+        await service.arrived("webhooks.get", looked + 1)
+        await asyncio.sleep(0.02)
+        service.change_webhook(hook.id, description="theirs")
+
+    outcome, _ = await asyncio.gather(client.webhooks.update(hook.id, description="mine").outcome(), somebody())
+    assert outcome.verdict is Verdict.SUPERSEDED
+
+
+async def test_journey_changed_in_the_future(service, client):
+    """A time of change later than the answer's own time proves nothing: the service's clock has stepped."""
+    journey = service.seed_journey(status="draft", last_updated=service.clock.now_ms() + 3_600_000)
+    await client.webhooks.list()
+    service.script("journeys.update", "reset")
+    outcome = await client.journeys.update(journey.id, name="mine").outcome()
+
+    assert outcome.verdict is Verdict.UNKNOWN
+
+
+async def test_update_of_a_webhook_that_was_never_there(service, client):
+    """Not there before and not there after: the update was not applied."""
+    service.script("webhooks.update", "reset")
+    outcome = await client.webhooks.update("wh_none", description="mine").outcome()
+
+    assert outcome.verdict is Verdict.NOT_APPLIED
+    assert service.arrivals("webhooks.update") == 1
+
+
+async def test_read_before_a_write_is_tried_again(service, client):
+    """A failed read for the baseline does not cost the verdict: it is read up to three times."""
+    hook = service.seed_webhook(description="start")
+    service.script("webhooks.get", "503", "reset", "pass")
+    service.script("webhooks.update", "apply, then reset")
+    outcome = await client.webhooks.update(hook.id, description="mine").outcome()
+
+    assert outcome.verdict is Verdict.APPLIED
+    assert outcome.evidence.read_at < outcome.evidence.window_until
+
+
+# --- equal creates
+
+PAIRS = {
+    "a named team": (lambda _: {}, lambda service: {"team": service.teams[0]}),
+    "a text and a tag": (lambda _: {"description": "spring"}, lambda _: {"tag": "spring"}),
+    "tags of one end": (lambda _: {"tag": "the spring"}, lambda _: {"description": "the", "tag": "spring"}),
+    "a spelling": (lambda _: {}, lambda _: {"url": "https://ME.example:443/%69n"}),
+}
+
+
+@pytest.mark.parametrize("pair", PAIRS)
+@pytest.mark.parametrize("steps", [("apply, then reset", "reset"), ("reset", "apply, then reset")], ids=["first", "second"])
+async def test_equal_creates_in_two_spellings(service, pair, steps):
+    """Each create ends with a webhook of its own, whichever of the two was lost."""
+    one, other = (options(service) for options in PAIRS[pair])
+    async with client_of(service, reconcile=TIGHT) as client:
+        await client.webhooks.list()
+        service.script("webhooks.create", *steps)
+        outcomes = await asyncio.gather(create(client, **one).outcome(), create(client, **other).outcome())
+
+    assert [outcome.verdict for outcome in outcomes] == [Verdict.APPLIED, Verdict.APPLIED]
+    assert sorted(outcome.value.id for outcome in outcomes) == sorted(
+        entry.target for entry in effects(service, "webhooks.create")
+    )
+    first_sent = service.ledger.find("webhooks.create")[0]
+    assert first_sent.applied or outcomes[0].resends == 1  # applied by its own effect
+
+
+async def test_second_of_two_equal_creates_settled_elsewhere(service, client):
+    """The webhook of an earlier equal create is not taken for that of the second, which never happened."""
+    await client.webhooks.list()
+    first = await create(client)
+    bare = await cancelled(service, create(client), "webhooks.create", "hang")
+    async with client_of(service) as other:
+        outcome = await other.settle(bare)
+
+    assert outcome.verdict is not Verdict.APPLIED
+    assert [entry.target for entry in effects(service, "webhooks.create")] == [first.id]
+
+
+async def test_leftover_create_and_an_equal_one(service):
+    """Settling a leftover create and making an equal webhook do not share one webhook."""
+    async with client_of(service, reconcile=TIGHT) as dead:
+        await dead.webhooks.list()
+        bare = await cancelled(service, create(dead), "webhooks.create", "hang")
+    async with client_of(service, reconcile=TIGHT) as client:
+        await client.webhooks.list()
+        service.script("webhooks.create", "late 0.1, then reset")
+        settled, made = await asyncio.gather(client.settle(bare), create(client).outcome())
+
+    assert made.verdict is Verdict.APPLIED
+    assert settled.verdict is not Verdict.APPLIED
+    assert len(effects(service, "webhooks.create")) == 1
+
+
+async def test_commit_that_is_seen_after_the_window(service):
+    """An equal webhook that appears just after the window is not read as absence: nothing is sent again."""
+    policy = ReconcilePolicy(settle_after_error=0.2, settle_after_loss=0.4, clock_slack=0.0, deadline=20.0)
+    async with client_of(service, reconcile=policy) as client:
+        await client.webhooks.list()
+        service.script("webhooks.create", "late 0.45, then reset")
+        service.script("webhooks.list", "pass", "slow 0.3", "slow 0.3", "slow 0.3")
+        outcome = await create(client).outcome()
+
+    assert len(effects(service, "webhooks.create")) == 1
+    assert outcome.applied is not False
+
+
+async def test_guess_is_no_absence(service, client):
+    """A webhook that another write took by a match does not prove that this one is absent."""
+    await client.webhooks.list()
+    service.script("webhooks.create", "apply, then reset")
+    bare = await cancelled(service, create(client), "webhooks.create", "apply, then hang")
+    (entry,) = effects(service, "webhooks.create")
+    async with client_of(service) as other:
+        other._view.session.claim(entry.target, "another", is_certain=False)
+        outcome = await other.settle(bare)
+
+    assert outcome.verdict is Verdict.UNKNOWN
+
+
+# --- one settler at a time
+
+
+@pytest.mark.parametrize("operation", ["webhooks.create", "journeys.update", "webhooks.delete", "webhooks.update"])
+@pytest.mark.parametrize("together", [True, False], ids=["at once", "one after the other"])
+@pytest.mark.parametrize("tag", [True, False], ids=["tagged", "plain"])
+async def test_two_resumes_of_one_intent(service, operation, together, tag):
+    """Resuming one intent twice makes one effect, at once or one after the other."""
+    async with client_of(service, reconcile=EXACT) as dead:
+        await dead.webhooks.list()
+        write = {
+            "webhooks.create": lambda: create(dead, tag=tag),
+            "journeys.update": lambda: dead.journeys.update(service.seed_journey(status="draft").id, name="mine"),
+            "webhooks.update": lambda: dead.webhooks.update(service.seed_webhook().id, description="mine"),
+            "webhooks.delete": lambda: dead.webhooks.delete(service.seed_webhook().id),
+        }[operation]()
+        bare = await cancelled(service, write, operation, "hang")
+    async with client_of(service, reconcile=EXACT) as client:
+        if together:
+            outcomes = await asyncio.gather(client.resume(bare).outcome(), client.resume(bare).outcome())
+        else:
+            outcomes = [await client.resume(bare).outcome() for _ in range(2)]
+
+    assert [outcome.verdict for outcome in outcomes] == [Verdict.APPLIED, Verdict.APPLIED]
+    assert len(effects(service, operation)) == 1
+
+
+async def test_resume_of_one_intent_in_two_clients(service):
+    """A job that is delivered again, to another process, makes no second webhook."""
+    async with client_of(service, reconcile=EXACT) as dead:
+        await dead.webhooks.list()
+        bare = await cancelled(service, create(dead), "webhooks.create", "hang")
+    for _ in range(2):
+        async with client_of(service, reconcile=EXACT) as client:
+            outcome = await client.resume(bare).outcome()
+
+    assert len(effects(service, "webhooks.create")) == 1
+    assert outcome.applied is not False
+
+
+async def test_delete_that_is_settled_from_a_bare_intent(service, client):
+    """The evidence of a delete that arrived and did nothing is a read, not that it was never sent."""
+    hook = service.seed_webhook()
+    write = client.webhooks.delete(hook.id)
+    bare = Intent.from_json(write.intent.to_json())
+    await cancelled(service, write, "webhooks.delete", "hang")
+    async with client_of(service) as other:
+        outcome = await other.settle(bare)
+
+    assert (outcome.verdict, outcome.evidence.basis) == (Verdict.NOT_APPLIED, "absence")
+    assert outcome.evidence.read_at is not None
+
+
+# --- tags as a setting
+
+
+async def test_policy_tags_every_create(service):
+    """With ``tag_creates`` each create has a tag of its own, as with ``tag=True``."""
+    async with client_of(service, reconcile=attrs.evolve(SHORT, tag_creates=True)) as client:
+        outcomes = await asyncio.gather(create(client).outcome(), create(client).outcome())
+        own = await create(client, tag="mine").outcome()
+    async with client_of(service) as plain:
+        asked = await create(plain).with_policy(tag_creates=True).outcome()
+
+    tags = {outcome.intent.tag for outcome in (*outcomes, asked)}
+    assert len(tags) == 3
+    assert all(tag.startswith("[iv-") for tag in tags)
+    assert own.intent.tag == "mine"
+
+
+async def test_profile_tags_every_create(service, tmp_path, monkeypatch):
+    """A profile can ask for it, too."""
+    (tmp_path / "invsvc.toml").write_text(
+        f'[profiles.live]\nbase_url = "{service.base_url}"\n[profiles.live.reconcile]\ntag_creates = true\n'
+    )
+    monkeypatch.chdir(tmp_path)
+    async with Client.from_env(profile="live", credential=ApiKey(service.api_key), reads=NO_WAIT) as client:
+        outcome = await create(client).outcome()
+    assert outcome.intent.tag.startswith("[iv-")
