@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from contextlib import AsyncExitStack
+from itertools import cycle
 from typing import TYPE_CHECKING
 
 import aiohttp
@@ -20,26 +21,28 @@ if TYPE_CHECKING:
 _TOGETHER = 50
 _CALLS = 500
 _PATH = "/webhooks/wh_1"
+_HOOKS = 64  # that are changed in turn: changes of one webhook wait for each other
 
 
 async def _own_ways(base: str, undo: AsyncExitStack) -> dict[str, Callable[[], Awaitable[object]]]:
     client = await undo.enter_async_context(Client(base, ApiKey("key")))
     raw = await undo.enter_async_context(aiohttp.ClientSession(headers={"Authorization": "Bearer key"}))
-    hook = await client.webhooks.get("wh_1")
+    hooks = cycle([await client.webhooks.get(f"wh_{number}") for number in range(1, _HOOKS + 1)])
+    paths = cycle([f"/webhooks/wh_{number}" for number in range(1, _HOOKS + 1)])
 
     async def raw_get() -> object:
         async with raw.get(base + _PATH) as response:
             return json.loads(await response.read())
 
     async def raw_put() -> object:
-        async with raw.put(base + _PATH, json={"description": "changed"}) as response:
+        async with raw.put(base + next(paths), json={"description": "changed"}) as response:
             return json.loads(await response.read())
 
     async def get() -> object:
         return await client.webhooks.get("wh_1")
 
     async def put() -> object:
-        return await client.webhooks.update(hook, description="changed")
+        return await client.webhooks.update(next(hooks), description="changed")
 
     return {"raw GET": raw_get, "raw PUT": raw_put, "GET": get, "PUT": put}
 

@@ -10,15 +10,15 @@ from typing import Any
 __all__ = ["all_bad", "invoice", "one_bad", "page", "webhook"]
 
 _WEBHOOK = (
-    b'{"success":true,"data":{"id":"wh_1","url":"https://receiver.example/in","events":["invoice.created",'
+    b'{"success":true,"data":{"id":"%b","url":"https://receiver.example/in","events":["invoice.created",'
     b'"invoice.canceled","payment.created"],"status":"active","description":"changed","owner":"usr_1",'
     b'"created_at":1795160000000},"message":"ok","timestamp":%013d}'
 )
 
 
-def webhook(now: int) -> bytes:
-    """Give a webhook's answer at *now*, ms since the epoch."""
-    return _WEBHOOK % now
+def webhook(now: int, webhook_id: bytes = b"wh_1") -> bytes:
+    """Return a webhook's answer at *now*, ms since the epoch."""
+    return _WEBHOOK % (webhook_id, now)
 
 
 def invoice(at: int) -> dict[str, Any]:

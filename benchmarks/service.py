@@ -69,7 +69,11 @@ class _Connection(asyncio.Protocol):
 
     def _answer(self, head: bytes) -> None:
         line = head[: head.find(b"\r\n")]
-        body = self._page(line) if b"/invoices/" in line else bodies.webhook(time.time_ns() // 1_000_000)
+        if b"/invoices/" in line:
+            body = self._page(line)
+        else:
+            asked = line.partition(b"/webhooks/")[2].partition(b" ")[0]
+            body = bodies.webhook(time.time_ns() // 1_000_000, asked or b"wh_1")
         if self._delay:
             asyncio.get_running_loop().call_later(self._delay, self._write, body)
         else:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import attrs
 
@@ -56,8 +56,7 @@ _APPLIED, _UNKNOWN = Verdict.APPLIED, Verdict.UNKNOWN  # as in session: cheaper 
 log: logging.Logger = logging.getLogger("invsvc_async.writes")
 
 
-@attrs.frozen
-class Start:
+class Start(NamedTuple):
     """How a run begins, once it has the line of its thing."""
 
     intent: Intent | Callable[[], Intent]  # or what makes it: few writes need it
@@ -171,10 +170,7 @@ class Driver(Generic[T]):
         session, line = self.session, self.line
         if session.journal is not None and session.left_open.leftovers is None:
             await close_lines_of_leftovers(session, session.journal)
-        if line is None:
-            await self._run()
-            return
-        if not session.lines.enter(line):
+        if line is not None and not session.lines.enter(line):  # somebody else is in it, or has closed it
             owner = self.intent.key if self._takes_up or self.history else None
             try:
                 await session.lines.wait(line, owner, session.clock, session.pause)
@@ -183,20 +179,17 @@ class Driver(Generic[T]):
                     session.leave_unsettled(self.intent, line)
                 raise
         try:
-            await self._run()
-        finally:
-            if self._was_in_doubt():
-                session.lines.close(line, self.intent.key, self._known().free_at)
-            session.lines.leave(line, session.clock)
-
-    async def _run(self) -> None:
-        try:
             self._start()
             if self._outcome is None:
                 await self._conclude(await self._loop())
         except BaseException:
             self._shelve()
             raise
+        finally:
+            if line is not None:
+                if self.done is not ANSWERED and self._was_in_doubt():
+                    session.lines.close(line, self.intent.key, self._known().free_at)
+                session.lines.leave(line, session.clock)
 
     def _start(self) -> None:
         """Begin, or go on after a cancelled await, with what is known now."""
@@ -226,7 +219,7 @@ class Driver(Generic[T]):
             self._intent = attrs.evolve(ended.intent, policy=self.intent.policy)
 
     def _was_in_doubt(self) -> bool:
-        return bool(self.history) and self.done is not ANSWERED and self._known().in_doubt
+        return bool(self.history) and self._known().in_doubt
 
     async def _loop(self) -> Done:
         while True:
@@ -346,7 +339,9 @@ class Driver(Generic[T]):
             session.own.forget(thing)
         else:
             weight = len(exchange.answer)
-            session.own.learn(thing, state, exchange.started, exchange.ended, stamp=stamp, weight=weight)
+            session.own.learn(
+                thing, state, exchange.started, exchange.ended, stamp=stamp, weight=weight, written=True
+            )
 
     async def _look(self, name: str) -> Reading:
         known = self._known()
@@ -381,7 +376,7 @@ class Driver(Generic[T]):
         elif self.session.left_open:
             self.session.left_open.take(self.intent.key)
         self.found, self.done = found, done
-        if self._takes_up or self._was_in_doubt():
+        if done is not ANSWERED and (self._takes_up or self._was_in_doubt()):
             self.session.keep_ended(self.outcome())
 
     def _leave_open(self, intent: Intent) -> None:

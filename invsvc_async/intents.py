@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from base64 import b32encode
 from secrets import token_bytes, token_hex
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import attrs
 
@@ -60,12 +60,9 @@ def line_of(request: Request, team: str | None, tag: str | None) -> str | None:
         return None if request.method == "POST" else request.raw_path.partition("?")[0]
     if operation.method == "POST":
         return None
-    path = operation.path
     if not request.path:
-        return f"{path} {team}"
-    for name, value in request.path.items():
-        path = path.replace(f"{{{name}}}", value)
-    return path
+        return f"{operation.path} {team}"
+    return f"{operation.path.partition('{')[0]}{'/'.join(request.path.values())}"
 
 
 def request_of(intent: Intent) -> Request:
@@ -84,8 +81,7 @@ def request_of(intent: Intent) -> Request:
     )
 
 
-@attrs.frozen
-class Before:
+class Before(NamedTuple):
     """What a client knows right before the first send of a write."""
 
     at: float  # local s
@@ -154,7 +150,7 @@ def intent_of(
     view: View,
     request: Request,
     policy: ReconcilePolicy,
-    known: Before | None,
+    known: Before | None = None,
     *,
     key: str | None,
     tag: str | None,

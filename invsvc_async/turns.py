@@ -40,7 +40,7 @@ class KeyedLock:
     """
 
     def __init__(self) -> None:
-        self._lines: dict[Hashable, _Line] = {}
+        self._lines: dict[Hashable, _Line | None] = {}  # None: held, and nobody waits
         self._sweep_at = _SWEEP
 
     def __len__(self) -> int:
@@ -50,9 +50,16 @@ class KeyedLock:
         """Take the lock if nobody has it, waits for it or has closed it."""
         if key in self._lines:
             return False
-        line = self._lines[key] = _Line()
-        line.held = True
+        self._lines[key] = None
         return True
+
+    def _line(self, key: Hashable) -> _Line:
+        line = self._lines.get(key)
+        if line is None:
+            held = key in self._lines
+            line = self._lines[key] = _Line()
+            line.held = held
+        return line
 
     async def wait(
         self, key: Hashable, owner: str | None, clock: Clock, pause: Callable[[float], Awaitable[bool]]
@@ -63,7 +70,7 @@ class KeyedLock:
         *owner* is not held up by what it closed itself; *pause* lets seconds pass, and returns ``False`` if
         the client was closed meanwhile.
         """
-        line = self._lines.setdefault(key, _Line())
+        line = self._line(key)
         if line.held or line.waiters:
             waiter = asyncio.get_running_loop().create_future()
             line.waiters.append(waiter)
@@ -84,12 +91,16 @@ class KeyedLock:
             raise
 
     def leave(self, key: Hashable, clock: Clock) -> None:
-        """Release the lock to whoever waits longest."""
-        self._release(key, self._lines[key], clock)
+        """Release the lock to the one that has waited longest."""
+        line = self._lines[key]
+        if line is None:
+            del self._lines[key]
+        else:
+            self._release(key, line, clock)
 
     def close(self, key: Hashable, owner: str, until: float) -> None:
         """Keep the lock closed to all but *owner* until that local time (s)."""
-        line = self._lines.setdefault(key, _Line())
+        line = self._line(key)
         line.closed_until[owner] = max(until, line.closed_until.get(owner, -inf))
 
     def opens_at(self, key: Hashable) -> float:
@@ -106,15 +117,15 @@ class KeyedLock:
         line.held = False
         if not line.closed_until or line.opens_at(None) <= clock.now():
             self._lines.pop(key, None)
-        if len(self._lines) > self._sweep_at:
+        elif len(self._lines) > self._sweep_at:
             now = clock.now()
             for each in [each for each, kept in self._lines.items() if _is_idle(kept, now)]:
                 del self._lines[each]
             self._sweep_at = max(_SWEEP, 2 * len(self._lines))
 
 
-def _is_idle(line: _Line, now: float) -> bool:
-    return not line.held and not line.waiters and line.opens_at(None) <= now
+def _is_idle(line: _Line | None, now: float) -> bool:
+    return line is not None and not line.held and not line.waiters and line.opens_at(None) <= now
 
 
 class _Listing:

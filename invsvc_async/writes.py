@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
-    from invsvc_async.intents import Before
     from invsvc_async.models.common import Unset
     from invsvc_async.outcome import Outcome
     from invsvc_async.reconcile.evidence import Reader, Wire
@@ -112,7 +111,7 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
         if self._driver is not None:
             return self._driver.current_intent()
         if self._intent is None:
-            self._intent = self._intents()(None)
+            self._intent = self._intents()()
         return self._intent
 
     async def outcome(self) -> Outcome[T_co]:
@@ -337,20 +336,20 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
                 takes_up=True,
             )
         line = line_of(request, view.team_of(request), self._tag)
-        begin = _Begin(self._intents(), view, request, line, self._policy, self._baseline)
+        begin = partial(_begin, view, request, line, self._policy, self._baseline)
         if self._tag is not None:
             request = replace(request, body=tagged_body(request, self._tag))
         return Driver(
             view,
             request,
-            self._intent or partial(self._intents(), None),
+            self._intent or self._intents(),
             result,
             line=line,
             begin=begin,
             reader=self._reader,
         )
 
-    def _intents(self) -> Callable[[Before | None], Intent]:
+    def _intents(self) -> Callable[..., Intent]:
         """
         Return what makes its intent, and does not refer to this write: it is held by what the write holds.
         """
@@ -366,25 +365,22 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
         )
 
 
-@attrs.frozen
-class _Begin:
-    """How the first run of a write begins, with what its client knows by then."""
-
-    make: Callable[[Before | None], Intent]
-    view: View
-    request: Request
-    line: str | None
-    policy: ReconcilePolicy
-    baseline: Model | Wire
-
-    def __call__(self, intent: Intent | Callable[[], Intent]) -> Start:
-        known = before(self.view, self.request, self.line, self.policy)
-        first = sent_at_once(
-            self.request.operation,
-            self.view.timeouts,
-            has_baseline=self.baseline is not None or known.last is not None,
-            knows_clock=known.bounds is not None,
-        )
-        if callable(intent):
-            return Start(partial(self.make, known), first=first)
-        return Start(with_before(intent, known, self.baseline), first=first)
+def _begin(
+    view: View,
+    request: Request,
+    line: str | None,
+    policy: ReconcilePolicy,
+    baseline: Model | Wire,
+    intent: Intent | Callable[..., Intent],
+) -> Start:
+    """Begin the first run of a write, with what its client knows by now."""
+    known = before(view, request, line, policy)
+    first = sent_at_once(
+        request.operation,
+        view.timeouts,
+        has_baseline=baseline is not None or known.last is not None,
+        knows_clock=known.bounds is not None,
+    )
+    if callable(intent):
+        return Start(partial(intent, known), (), first)
+    return Start(with_before(intent, known, baseline), (), first)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import attrs
 
@@ -42,19 +42,18 @@ def milliseconds(at: datetime) -> int:
     return round(at.timestamp() * 1000)
 
 
-@attrs.frozen
-class LastState:
+class LastState(NamedTuple):
     """
-    The state of a thing in the last answer or read that showed it, between *started* and *ended* (local s).
+    The state of a thing in the last answer or read that showed it, which ended at *ended* (local s).
 
-    ``state`` is a model or wire data, and an empty dict if the thing was gone.
+    ``state`` is a model or wire data, and an empty dict if the thing was gone; ``stamp`` the answer's own
+    time (server ms), ``weight`` its length in bytes.
     """
 
     state: Wire
-    started: float
     ended: float
-    stamp: int | None = None  # the answer's own time, server ms
-    weight: int = attrs.field(default=0, repr=False)  # bytes of the answer
+    stamp: int | None
+    weight: int
 
 
 @attrs.frozen
@@ -113,21 +112,21 @@ class OwnWrites:
         *,
         stamp: int | None = None,
         weight: int = 0,
+        written: bool = False,
     ) -> None:
-        """Keep *state*, shown by the answer to a request from *started* to *ended*, if it is the latest."""
-        last = self._states.get(thing)
+        """
+        Keep *state*, shown by the answer to a request from *started* to *ended*, if it is the latest.
+
+        *written*: it is the answer to a write of ours.  A read that overlaps with what is kept is left out,
+        because nothing tells which of the two is the later state.
+        """
+        last = self._states.pop(thing, None)
         if last is not None:
-            if ended <= last.started:
+            if started < last.ended and not written:
+                self._states[thing] = last
                 return
-            if started < last.ended and state != last.state:
-                new, old = version_of(state), version_of(last.state)
-                if new is None or old is None:
-                    self.forget(thing)  # nothing tells which of the two is the later one
-                    return
-                if new < old:
-                    return
-            self.forget(thing)
-        self._states[thing] = LastState(state, started, ended, stamp, weight)
+            self._bytes -= last.weight
+        self._states[thing] = LastState(state, ended, stamp, weight)
         self._bytes += weight
         while self._bytes > MOST_BYTES or len(self._states) > MOST_BYTES // 1024:
             _, oldest = self._states.popitem(last=False)

@@ -8,7 +8,6 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from invsvc_async import checks, convert, reads
-from invsvc_async.intents import line_of
 from invsvc_async.models.common import Model
 from invsvc_async.pages import Pages
 from invsvc_async.positions import Position
@@ -71,17 +70,16 @@ class Resource:
     async def _read(self, model: type[T], request: Request, *, deadline: float | None = None) -> T:
         return convert.one(model, await reads.read(self._view, request, deadline=deadline))
 
-    async def _read_state(self, model: type[T], request: Request) -> T:
-        """Read one thing, and keep its state for the writes that follow."""
-        view = self._view
-        session, begun = view.session, view.session.clock.now()
+    async def _read_state(self, model: type[T], request: Request, line: str) -> T:
+        """Read one thing, and keep its state for the writes that follow in its *line*."""
+        view, session = self._view, self._view.session
+        begun = session.clock.now()
         envelope = await reads.read(view, request)
         state = convert.one(model, envelope)
-        line = line_of(request, None, None)
-        if session.is_bound_to_a_mode and line is not None:
+        if session.is_bound_to_a_mode:
             weight = len(envelope.raw) if isinstance(envelope.raw, Raw) else 0
-            thing, ended = (view.team_of(request), line), session.clock.now()
-            session.own.learn(thing, state, begun, ended, stamp=envelope.stamp, weight=weight)
+            thing = view.team_of(request), line
+            session.own.learn(thing, state, begun, session.clock.now(), stamp=envelope.stamp, weight=weight)
         return state
 
     async def _read_many(self, model: type[T], request: Request) -> tuple[tuple[T, ...], Meta]:

@@ -69,7 +69,7 @@ class Webhooks(Resource):
 
         """
         request = self._request(operations.WEBHOOKS_GET, {"webhook_id": webhook_id}, team=team)
-        return await self._read_state(models.Webhook, request)
+        return await self._read_state(models.Webhook, request, f"/webhooks/{webhook_id}")
 
     def create(
         self,
