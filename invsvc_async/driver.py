@@ -78,7 +78,7 @@ def taken_up(
     *journaled*: it comes from a journal that stored every send; *sender_gone*: whoever sent it is dead;
     *reads_only*: it must not be sent.
     """
-    newest, latest = intent.newest if journaled else None, session.left_open.get(intent.key)
+    newest, latest = intent.newest if journaled else None, session.left_open.get(intent.identity)
     if latest is not None and len(latest.sent) >= len(intent.sent):  # this client left it open itself
         intent, newest = attrs.evolve(latest, policy=intent.policy), latest.newest
     if intent.newest is False:
@@ -102,7 +102,7 @@ async def close_lines_of_leftovers(session: Session, journal: Journal) -> None:
             if line is not None:
                 resumed = Resumed(at=session.clock.now(), journaled=True, sender_gone=True)
                 known = Known(BY_NAME[intent.operation], intent, (resumed,))
-                session.lines.close(line, intent.key, known.free_at)
+                session.lines.close(line, intent.identity, known.free_at, session.clock)
         if left_open.leftovers is None:
             left_open.leftovers = {}
 
@@ -171,7 +171,7 @@ class Driver(Generic[T]):
         if session.journal is not None and session.left_open.leftovers is None:
             await close_lines_of_leftovers(session, session.journal)
         if line is not None and not session.lines.enter(line):  # somebody else is in it, or has closed it
-            owner = self.intent.key if self._takes_up or self.history else None
+            owner = self.intent.identity if self._takes_up or self.history else None
             try:
                 await session.lines.wait(line, owner, session.clock, session.pause)
             except BaseException:
@@ -188,14 +188,14 @@ class Driver(Generic[T]):
         finally:
             if line is not None:
                 if self.done is not ANSWERED and self._was_in_doubt():
-                    session.lines.close(line, self.intent.key, self._known().free_at)
+                    session.lines.close(line, self.intent.identity, self._known().free_at, session.clock)
                 session.lines.leave(line, session.clock)
 
     def _start(self) -> None:
         """Begin, or go on after a cancelled await, with what is known now."""
         begin, self._begin = self._begin, None
         if begin is None and self.history:
-            latest = self.session.left_open.get(self.intent.key)
+            latest = self.session.left_open.get(self.intent.identity)
             if latest is None or latest.newest is not False:
                 self._add(Tick(self.session.clock.now()))
                 return
@@ -209,7 +209,7 @@ class Driver(Generic[T]):
 
     def _take_what_is_known(self) -> None:
         """Take the verdict that an earlier run of the same intent in this client came to."""
-        ended = self.session.ended.get(self.intent.key)
+        ended = self.session.ended.get(self.intent.identity)
         if ended is None:
             return
         if ended.verdict in (Verdict.APPLIED, Verdict.REFUSED, Verdict.SUPERSEDED):
@@ -267,7 +267,7 @@ class Driver(Generic[T]):
             self._add(Attempt(started=started, ended=clock.now(), end=End.NOT_SENT, error=facts_of(error)))
             return
         if self.session.left_open:
-            for overtaken in self.session.left_open.overtake(self.line, self.intent.key):
+            for overtaken in self.session.left_open.overtake(self.line, self.intent.identity):
                 assert self.session.journal is not None
                 self.session.journal.shelved(overtaken, sent=True)
         if self.journal is not None:
@@ -324,7 +324,7 @@ class Driver(Generic[T]):
     def _learn(self, exchange: Exchange, stamp: int | None) -> None:
         """Keep what the answer established for the writes that follow."""
         finder, session = self.operation.finder, self.session
-        if finder is None or self.line is None or not session.is_bound_to_a_mode:
+        if self.line is None or not session.is_bound_to_a_mode:
             return
         if finder == "created_webhook":
             if self.line.startswith("url "):
@@ -335,7 +335,7 @@ class Driver(Generic[T]):
             return
         thing = self.view.team_of(self.request), self.line
         state: object = {} if finder == "deleted_webhook" else self.value
-        if state is None:  # the answer need not show the webhook
+        if finder is None or state is None:  # the answer need not show the thing
             session.own.forget(thing)
         else:
             weight = len(exchange.answer)
@@ -374,7 +374,7 @@ class Driver(Generic[T]):
         if done.verdict is _UNKNOWN:
             self._leave_open(self.current_intent())
         elif self.session.left_open:
-            self.session.left_open.take(self.intent.key)
+            self.session.left_open.take(self.intent.identity)
         self.found, self.done = found, done
         if done is not ANSWERED and (self._takes_up or self._was_in_doubt()):
             self.session.keep_ended(self.outcome())
@@ -442,10 +442,10 @@ class Driver(Generic[T]):
         found = [done.value, *(done.evidence.duplicates or ())]
         answered = getattr(self.value, "id", None)
         if isinstance(answered, str):
-            self.session.claim(answered, self.intent.key, is_certain=True)
+            self.session.claim(answered, self.intent.identity, is_certain=True)
         for each in found:
             if isinstance(each, dict) and isinstance(each.get("id"), str):
-                self.session.claim(each["id"], self.intent.key, is_certain=False)
+                self.session.claim(each["id"], self.intent.identity, is_certain=False)
 
     def _shelve(self) -> None:
         """Keep the intent, if and only if a byte of it may have left."""

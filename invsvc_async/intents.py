@@ -159,6 +159,7 @@ def intent_of(
 ) -> Intent:
     """Make the intent of a write; each call without a *key* makes another."""
     session, operation = view.session, request.operation
+    nonce = None if key is None else token_hex(8)
     key = key or token_hex(8)
     path = dict(request.path)
     if request.raw_path is not None:
@@ -171,6 +172,7 @@ def intent_of(
     )
     intent = Intent(
         key=key,
+        nonce=nonce,
         operation=operation.name,
         path=path,
         query=dict(request.query),

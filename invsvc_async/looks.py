@@ -129,7 +129,7 @@ class Looks:
 
     def _with_claims(self, reading: Reading) -> Reading:
         """Note which items belong to other intents; the list may be shared with them."""
-        claims, own = self._session.claims, self._intent.key
+        claims, own = self._session.claims, self._intent.identity
         certain, guessed = set[str](), set[str]()
         for item in reading.seen or ():
             known_as = item.get("id") if isinstance(item, dict) else None

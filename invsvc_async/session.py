@@ -123,8 +123,8 @@ if TYPE_CHECKING:
 @attrs.define(eq=False)
 class LeftOpen:
     """
-    The writes whose fate is open, by key and by line: those of this client, and those that a process before
-    it left in the journal.
+    The writes whose fate is open, by identity and by line: those of this client, and those that a process
+    before it left in the journal.
     """
 
     unsettled: OrderedDict[str, Intent] = attrs.field(factory=OrderedDict)  # of this client
@@ -139,41 +139,47 @@ class LeftOpen:
 
     def add(self, intent: Intent, line: str | None, *, in_journal: bool) -> None:
         """Keep *intent*; the oldest one goes if there are too many."""
-        self.unsettled[intent.key] = intent
-        self.unsettled.move_to_end(intent.key)
-        self._place(intent.key, line, in_journal=in_journal)
+        self.unsettled[intent.identity] = intent
+        self.unsettled.move_to_end(intent.identity)
+        self._place(intent.identity, line, in_journal=in_journal)
         if len(self.unsettled) > UNSETTLED_KEPT:
-            key = next(iter(self.unsettled))
-            self.take(key)
-            log.error("more than %d unsettled writes: intent %s is no longer kept here", UNSETTLED_KEPT, key)
+            identity, oldest = next(iter(self.unsettled.items()))
+            self.take(identity)
+            words = "more than %d unsettled writes: intent %s is no longer kept here"
+            log.error(words, UNSETTLED_KEPT, oldest.key)
 
     def add_leftover(self, intent: Intent, line: str | None) -> None:
         """Keep *intent* of a process before this one."""
         if self.leftovers is None:
             self.leftovers = {}
-        self.leftovers[intent.key] = intent
-        self._place(intent.key, line, in_journal=True)
+        self.leftovers[intent.identity] = intent
+        self._place(intent.identity, line, in_journal=True)
 
-    def _place(self, key: str, line: str | None, *, in_journal: bool) -> None:
+    def _place(self, identity: str, line: str | None, *, in_journal: bool) -> None:
         if line is not None:
-            self._lines[key] = line
-            self._by_line.setdefault(line, set()).add(key)
+            self._lines[identity] = line
+            self._by_line.setdefault(line, set()).add(identity)
         if in_journal:
-            self._in_journal.add(key)
+            self._in_journal.add(identity)
 
-    def get(self, key: str) -> Intent | None:
-        """Return the newest revision of the intent of *key* that this client left open."""
-        return self.unsettled.get(key)
+    def get(self, identity: str) -> Intent | None:
+        """Return the newest revision of an intent that this client left open."""
+        return self.unsettled.get(identity)
 
-    def take(self, key: str) -> None:
-        """Forget the intent of *key*: its fate is known."""
-        self.unsettled.pop(key, None)
+    def take_key(self, key: str) -> None:
+        """Forget the intents of *key*: somebody else finds out about them now."""
+        for identity in [identity for identity, each in self.unsettled.items() if each.key == key]:
+            self.take(identity)
+
+    def take(self, identity: str) -> None:
+        """Forget an intent: its fate is known."""
+        self.unsettled.pop(identity, None)
         if self.leftovers:
-            self.leftovers.pop(key, None)
-        self._in_journal.discard(key)
-        line = self._lines.pop(key, None)
+            self.leftovers.pop(identity, None)
+        self._in_journal.discard(identity)
+        line = self._lines.pop(identity, None)
         if line is not None:
-            self._by_line[line].discard(key)
+            self._by_line[line].discard(identity)
             if not self._by_line[line]:
                 del self._by_line[line]
 
@@ -185,13 +191,13 @@ class LeftOpen:
         if line is None or line not in self._by_line:
             return []
         revised: list[Intent] = []
-        for key in self._by_line[line] - {newest}:
+        for identity in self._by_line[line] - {newest}:
             for kept in (self.unsettled, self.leftovers or {}):
-                intent = kept.get(key)
+                intent = kept.get(identity)
                 if intent is not None and intent.newest is not False:
-                    kept[key] = attrs.evolve(intent, newest=False)
-                    if key in self._in_journal:
-                        revised.append(kept[key])
+                    kept[identity] = attrs.evolve(intent, newest=False)
+                    if identity in self._in_journal:
+                        revised.append(kept[identity])
         return revised
 
 
@@ -212,12 +218,12 @@ class Session:
     random: Callable[[], float] = random.random
     journal: Journal | None = None
     server_clock: ServerClock = attrs.field(factory=ServerClock)
-    # By webhook id: the key of the write that made it, and whether an answer said so, or only a match.
+    # By webhook id: the identity of the write that made it, and whether an answer said so, or only a match.
     claims: OrderedDict[str, tuple[str, bool]] = attrs.field(factory=OrderedDict)
     own: OwnWrites = attrs.field(factory=OwnWrites)
     lines: KeyedLock = attrs.field(factory=KeyedLock)
     left_open: LeftOpen = attrs.field(factory=LeftOpen)
-    ended: OrderedDict[str, Outcome[Any]] = attrs.field(factory=OrderedDict)  # once in doubt, by key
+    ended: OrderedDict[str, Outcome[Any]] = attrs.field(factory=OrderedDict)  # once in doubt, by identity
     listings: Listings = attrs.field(factory=Listings)
     livemode: bool | None = None  # as answers showed it
     warned: set[str] = attrs.field(factory=set)
@@ -268,14 +274,14 @@ class Session:
         """Whether all answers are of one data mode; a person's may change from one call to the next."""
         return self.credential.kind != "person_token"
 
-    def claim(self, webhook_id: str, key: str, *, is_certain: bool) -> None:
+    def claim(self, webhook_id: str, identity: str, *, is_certain: bool) -> None:
         """
-        Note that the webhook is the one that intent *key* made, so that no other intent takes it for its own.
+        Note that the webhook is the one that this write made, so that no other write takes it for its own.
 
         It is certain if an answer said so, and a guess if the webhook was found by a match.
         """
         if is_certain or webhook_id not in self.claims:
-            self.claims[webhook_id] = key, is_certain
+            self.claims[webhook_id] = identity, is_certain
         if len(self.claims) > CLAIMS_KEPT:
             self.claims.popitem(last=False)
 
@@ -286,8 +292,9 @@ class Session:
 
     def keep_ended(self, outcome: Outcome[Any]) -> None:
         """Keep what became of a write once in doubt, for whoever settles or resumes its intent again."""
-        self.ended[outcome.started_as.key] = outcome
-        self.ended.move_to_end(outcome.started_as.key)
+        identity = outcome.started_as.identity
+        self.ended[identity] = outcome
+        self.ended.move_to_end(identity)
         if len(self.ended) > ENDED_KEPT:
             self.ended.popitem(last=False)
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from invsvc_async.driver import Driver, close_lines_of_leftovers, taken_up
 from invsvc_async.errors import InvalidRequestError
 from invsvc_async.intents import line_of, request_of
+from invsvc_async.reconcile.ends import Verdict
 from invsvc_async.results import result_of
 from invsvc_async.writes import Write
 
@@ -40,7 +41,12 @@ async def settled(
 async def recovered(
     view: View, journal: Journal, *, same_mode: bool
 ) -> list[Outcome[Any]]:  # Any: as in settled
-    """Settle what the journal holds of a process before this one: it is dead, for the journal is ours now."""
+    """
+    Settle what the journal holds of a process before this one, and return its verdicts that nobody has heard.
+
+    That process is dead, because the journal is ours now.
+    """
+    told = [outcome async for outcome in journal.unheard()]
     await close_lines_of_leftovers(view.session, journal)
     places = asyncio.Semaphore(AT_ONCE)
 
@@ -65,7 +71,11 @@ async def recovered(
         raise first from first.__cause__
     outcomes = [task.result() for task in tasks]
     await asyncio.gather(*map(journal.settled, outcomes))
-    return outcomes
+    loop, found = asyncio.get_running_loop(), [*told, *outcomes]
+    for outcome in found:
+        if outcome.verdict is not Verdict.UNKNOWN:
+            loop.call_soon(journal.heard, outcome.started_as.key)
+    return found
 
 
 def _driver(
@@ -106,7 +116,7 @@ def check_scope(view: View, intent: Intent, *, same_mode: bool, in_doubt: bool =
         raise _refusal(intent, f"it was for {scope.base_url}, and this client is for {session.base_url}")
     if view.team is not None and scope.team != view.team:
         raise _refusal(intent, f"it was for team {scope.team!r}, and this client acts on team {view.team!r}")
-    if same_mode or intent.key in session.left_open.unsettled:
+    if same_mode or session.left_open.get(intent.identity) is not None:
         return
     if scope.livemode is not None and session.livemode is not None and scope.livemode != session.livemode:
         modes = {True: "live", False: "test"}

@@ -98,9 +98,10 @@ class KeyedLock:
         else:
             self._release(key, line, clock)
 
-    def close(self, key: Hashable, owner: str, until: float) -> None:
+    def close(self, key: Hashable, owner: str, until: float, clock: Clock) -> None:
         """Keep the lock closed to all but *owner* until that local time (s)."""
-        line = self._line(key)
+        line, now = self._line(key), clock.now()
+        line.closed_until = {by: kept for by, kept in line.closed_until.items() if kept > now}
         line.closed_until[owner] = max(until, line.closed_until.get(owner, -inf))
 
     def opens_at(self, key: Hashable) -> float:

@@ -123,7 +123,14 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
             JournalError: The intent could not be stored; nothing was sent.
 
         """
-        return (await self._driven()).outcome()
+        driver = await self._driven()
+        self._tell_heard(driver)
+        return driver.outcome()
+
+    def _tell_heard(self, driver: Driver[T_co]) -> None:
+        """Note in the journal that whoever awaits this has the verdict, once that is so."""
+        if driver.journal is not None:
+            asyncio.get_running_loop().call_soon(driver.journal.heard, driver.intent.key)
 
     async def _driven(self) -> Driver[T_co]:
         """Run it, once, however many wait for that."""
@@ -229,6 +236,7 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
 
     async def _value(self) -> T_co:
         driver = await self._driven()
+        self._tell_heard(driver)
         if driver.value is not None and driver.done is not None and driver.done.verdict is _APPLIED:
             return driver.value  # without an outcome, which nobody may ask for
         outcome = driver.outcome()

@@ -293,7 +293,7 @@ class Engine:
 
     def _fail_item(self, item: Item, error: BaseException) -> None:
         if isinstance(error, LostChunkError):  # another worker does it now, and settles it
-            self._view.session.left_open.take(item.key)
+            self._view.session.left_open.take_key(item.key)
             self._let_go(item)
         else:
             self.fail(error)

@@ -67,7 +67,7 @@ class Intent:
     ``strangers`` are ids of webhooks of the same URL that were known before a send, so they are not this
     write's; those created up to ``forgotten_until`` (server ms) may be missing from it.  ``newest`` is
     whether no later write of this program to the same thing had been sent when this was stored; ``None`` if
-    that is not known.
+    that is not known.  ``nonce`` tells apart writes to which the user gave the same key.
     """
 
     key: str
@@ -84,9 +84,15 @@ class Intent:
     strangers: tuple[str, ...] = ()
     forgotten_until: int | None = None
     newest: bool | None = None
+    nonce: str | None = None
     policy: ReconcilePolicy = attrs.field(factory=ReconcilePolicy)
     timeouts: Timeouts = attrs.field(factory=Timeouts)
     reader: str | None = None  # name of the caller's own reader
+
+    @property
+    def identity(self) -> str:
+        """What no other write has, even one with the same user-supplied key."""
+        return self.key if self.nonce is None else f"{self.key} {self.nonce}"
 
     def __getstate__(self) -> dict[str, Any]:  # Any: the fields
         """Pickle a reader of the caller's own by name, as ``to_json`` does: a closure has no other form."""
