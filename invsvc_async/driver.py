@@ -69,23 +69,27 @@ def taken_up(
     intent: Intent,
     *,
     journaled: bool = False,
-    sender_gone: bool = False,
+    gone_since: float | None = None,
     reads_only: bool = False,
 ) -> Start:
     """
     Return how *intent* is taken up where another run left it.
 
-    *journaled*: it comes from a journal that stored every send; *sender_gone*: whoever sent it is dead;
-    *reads_only*: it must not be sent.
+    *journaled*: it comes from a journal that stored every send; *gone_since*: local time from which
+    on whoever sent it was known to be dead; *reads_only*: it must not be sent.
     """
     newest, latest = intent.newest if journaled else None, session.left_open.get(intent.identity)
     if latest is not None and len(latest.sent) >= len(intent.sent):  # this client left it open itself
         intent, newest = attrs.evolve(latest, policy=intent.policy), latest.newest
     if intent.newest is False:
         newest = False
-    at = session.clock.now()
     resumed = Resumed(
-        at=at, journaled=journaled, sender_gone=sender_gone, newest=newest, reads_only=reads_only
+        at=session.clock.now(),
+        journaled=journaled,
+        sender_gone=gone_since is not None,
+        since=gone_since,
+        newest=newest,
+        reads_only=reads_only,
     )
     return Start(intent, (resumed,))
 

@@ -47,11 +47,12 @@ async def recovered(
     That process is dead, because the journal is ours now.
     """
     told = [outcome async for outcome in journal.unheard()]
+    opened = view.session.clock.now()  # by now, the journal is ours
     await close_lines_of_leftovers(view.session, journal)
     places = asyncio.Semaphore(AT_ONCE)
 
     async def one(intent: Intent) -> Outcome[Any]:
-        driver = _driver(view, intent, from_journal=True)
+        driver = _driver(view, intent, gone_since=opened)
         driver.journal = None  # what stands there stays until all can be told: a kill before loses no verdict
         async with places:
             return await driver.run()
@@ -79,10 +80,16 @@ async def recovered(
 
 
 def _driver(
-    view: View, intent: Intent, *, reader: Reader | None = None, from_journal: bool = False
+    view: View, intent: Intent, *, reader: Reader | None = None, gone_since: float | None = None
 ) -> Driver[Any]:  # Any: as in settled
     request = request_of(intent)
-    begin = partial(taken_up, view.session, journaled=from_journal, sender_gone=from_journal, reads_only=True)
+    begin = partial(
+        taken_up,
+        view.session,
+        journaled=gone_since is not None,
+        gone_since=gone_since,
+        reads_only=True,
+    )
     return Driver(
         view,
         request,

@@ -319,7 +319,8 @@ class Engine:
         line = line_of(request, intent.scope.team, intent.tag)
         if item.in_doubt:  # settle first what may have been sent
             session = view.session
-            begin: Any = partial(taken_up, session, journaled=True, sender_gone=item.sender_gone)
+            since = self._clock.now() if item.sender_gone else None
+            begin: Any = partial(taken_up, session, journaled=True, gone_since=since)
         else:  # begin anew with what provably was not
             intent = attrs.evolve(intent, sent=())
             begin = partial(_begin_anew, view, request, line)

@@ -91,6 +91,7 @@ class Resumed:
 
     ``journaled``: the intent comes from a journal that stored every send, so an empty ``sent`` proves that
     nothing left. ``sender_gone``: whoever sent it is provably dead, so no request of it can still leave.
+    ``since``: when that was known, if before *at*.
     ``newest``: whether it is the newest write of this program to its thing; ``None`` if that is not known.
     ``reads_only``: the write is settled, and must not be sent.
     """
@@ -98,6 +99,7 @@ class Resumed:
     at: float
     journaled: bool = False
     sender_gone: bool = False
+    since: float | None = None
     newest: bool | None = None
     reads_only: bool = False
 

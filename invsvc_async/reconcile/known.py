@@ -133,7 +133,8 @@ class Known:
         kind: AttemptKind = sent.end.kind if sent.end else "long"
         window = self.window_of(kind)
         running = 0.0 if sent.end or resumed.sender_gone else sent.attempt_timeout
-        over_by_wait = resumed.at + running + window
+        since = resumed.at if resumed.since is None else resumed.since
+        over_by_wait = since + running + window
         ended_by = sent.latest + sent.attempt_timeout if sent.latest is not None else None
         ended_from = sent.earliest
         if sent.end and sent.end.latest is not None:
@@ -142,7 +143,7 @@ class Known:
         if self.bounds is not None and ended_by is not None:  # or by the service's clock, if that is sooner
             over = min(over, ended_by + window + self.policy.clock_slack - self.bounds.low)
         if ended_by is None and self.bounds is not None:
-            ended_by = resumed.at + running + self.bounds.high
+            ended_by = since + running + self.bounds.high
         return Sending(
             kind=kind,
             earliest=sent.earliest,
