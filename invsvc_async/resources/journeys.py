@@ -43,7 +43,8 @@ class Journeys(Resource):
         characters, *description* at most 1000; *graph* has ``nodes`` and ``edges`` and no key that the
         specification does not name.  Needs admin authority.
 
-        When the answer is lost, the journey is read back: its fields and its ``last_updated`` tell.  That
+        Updates of one journey are sent one at a time.  When the answer is lost, the journey is read back: its
+        fields and its ``last_updated`` tell, beside the last state that this client has seen.  That
         read is not in the specification's list; ``ReconcilePolicy(journey_reader=…)`` replaces it or
         switches it off.  Only of a draft can it tell, unless ``journey_reads_show_drafts`` says that the
         deployment shows drafts of published journeys too.

@@ -87,10 +87,14 @@ class Webhooks(Resource):
         Subscribe a URL to events; only this answer ever holds the ``secret`` that signs deliveries, so
         store it.
 
-        *url* is absolute, http or https; *events* are names of the specification.  *tag* puts a short token
-        at the end of *description*, by which the webhook is found for certain; a text of your own instead
-        is found for certain if no other webhook of this URL bears it.  A webhook made here delivers payload
-        version v1, unless the team's default is v2.
+        *url* is absolute, http or https; *events* are names of the specification.  A webhook made here
+        delivers payload version v1, unless the team's default is v2.
+
+        *tag* puts a short token at the end of *description*, by which the webhook is found for certain;
+        ``ReconcilePolicy(tag_creates=True)`` does so for every create of a client.  Without a tag, equal
+        webhooks are told apart by their times only: creates of one URL wait for each other, and if another
+        program makes an equal one at the same time, a lost answer may end as UNKNOWN or with the other's
+        webhook.  A text of your own as *tag* helps only if no other webhook of this URL has it.
 
         When the answer is lost, the team's webhooks are listed: the tag, or the same content in the time of
         the sends, tells.  The secret is lost then: *on_lost_secret* says whether that raises or gives the
