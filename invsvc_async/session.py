@@ -163,8 +163,8 @@ class LeftOpen:
             self._in_journal.add(identity)
 
     def get(self, identity: str) -> Intent | None:
-        """Return the newest revision of an intent that this client left open."""
-        return self.unsettled.get(identity)
+        """Return the newest revision of an intent that is open."""
+        return self.unsettled.get(identity) or (self.leftovers or {}).get(identity)
 
     def take_key(self, key: str) -> None:
         """Forget the intents of *key*: somebody else finds out about them now."""

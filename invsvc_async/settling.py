@@ -123,7 +123,7 @@ def check_scope(view: View, intent: Intent, *, same_mode: bool, in_doubt: bool =
         raise _refusal(intent, f"it was for {scope.base_url}, and this client is for {session.base_url}")
     if view.team is not None and scope.team != view.team:
         raise _refusal(intent, f"it was for team {scope.team!r}, and this client acts on team {view.team!r}")
-    if same_mode or session.left_open.get(intent.identity) is not None:
+    if same_mode or intent.identity in session.left_open.unsettled:
         return
     if scope.livemode is not None and session.livemode is not None and scope.livemode != session.livemode:
         modes = {True: "live", False: "test"}

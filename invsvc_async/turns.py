@@ -77,9 +77,9 @@ class KeyedLock:
             try:
                 await waiter
             except BaseException:
-                if waiter.done() and not waiter.cancelled():
+                if waiter.done() and not waiter.cancelled():  # handed over, and not to be used
                     self._release(key, line, clock)
-                else:
+                elif waiter in line.waiters:
                     line.waiters.remove(waiter)
                 raise
         line.held = True
