@@ -91,8 +91,8 @@ def _journey(known: Known, reading: Reading) -> Finding:
         return CannotTell("only nulls were sent, for fields that a journey never shows as null")
     placed = known.when(seen.get("last_updated"), reading)
     if _shows(seen, wanted):
-        differed = baseline is not None and not _shows(baseline, _known_of(wanted, baseline))
-        return Applied(seen) if differed or placed == "after" else Holds(seen)
+        written = baseline is not None and _is_written(baseline, seen, wanted)
+        return Applied(seen) if written or placed == "after" else Holds(seen)
     if placed == "before" or (baseline is not None and _is_unchanged(seen, baseline, wanted)):
         return Absent()
     if not known.is_newest(reading):
@@ -112,6 +112,14 @@ def _shows(journey: dict[str, Wire], wanted: dict[str, Wire]) -> bool:
     return all(
         (same_graph if name == "graph" else same)(value, journey.get(name)) for name, value in wanted.items()
     )
+
+
+def _is_written(baseline: dict[str, Wire], seen: dict[str, Wire], wanted: dict[str, Wire]) -> bool:
+    """Return whether the journey has been written since *baseline*, now that it is as wanted."""
+    if not _shows(baseline, _known_of(wanted, baseline)):
+        return True
+    before, after = baseline.get("last_updated"), seen.get("last_updated")
+    return is_time(before) and is_time(after) and after > before
 
 
 def _known_of(wanted: dict[str, Wire], baseline: dict[str, Wire]) -> dict[str, Wire]:
