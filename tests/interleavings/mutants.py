@@ -1,0 +1,114 @@
+"""
+Wrong surroundings of ``decide``, each with the scenes that must notice it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from invsvc_async import driver, settling
+from invsvc_async.driver import Driver
+from invsvc_async.session import LeftOpen, Session
+from invsvc_async.turns import KeyedLock, _Line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pytest import MonkeyPatch
+
+
+@attrs.frozen
+class Mutant:
+    """
+    A part of the client that is broken by *apply*.
+
+    The scenes whose name begins with *where* must break the invariant *rule*.
+    """
+
+    name: str
+    apply: Callable[[MonkeyPatch], None]
+    where: str
+    rule: int
+
+
+def _no_lock(patch: MonkeyPatch) -> None:
+    patch.setattr(KeyedLock, "enter", lambda _lock, _key: True)
+    patch.setattr(KeyedLock, "leave", lambda _lock, _key, _clock: None)
+
+
+def _released_early(patch: MonkeyPatch) -> None:
+    patch.setattr(KeyedLock, "close", lambda *_: None)
+
+
+def _settled_without_a_lock(patch: MonkeyPatch) -> None:
+    drive = Driver._drive
+
+    async def without(self: Driver[Any]) -> None:
+        if self._takes_up:
+            self.line = None
+        await drive(self)
+
+    patch.setattr(Driver, "_drive", without)
+
+
+def _held_up_by_itself(patch: MonkeyPatch) -> None:
+    opens_at = _Line.opens_at
+    patch.setattr(_Line, "opens_at", lambda line, _owner: opens_at(line, None))
+
+
+def _guesses_are_certain(patch: MonkeyPatch) -> None:
+    claim = Session.claim
+
+    def certain(self: Session, webhook_id: str, identity: str, *, is_certain: bool) -> None:
+        claim(self, webhook_id, identity, is_certain=is_certain or True)
+
+    patch.setattr(Session, "claim", certain)
+
+
+def _taken_up_before_the_lock(patch: MonkeyPatch) -> None:
+    make = Driver.__init__
+
+    def early(self: Driver[Any], view: Any, request: Any, intent: Any, result: Any, **others: Any) -> None:
+        if others.get("takes_up"):
+            start = others["begin"](intent)
+            others["begin"] = lambda _intent: start
+        make(self, view, request, intent, result, **others)
+
+    patch.setattr(Driver, "__init__", early)
+
+
+def _leftovers_close_nothing(patch: MonkeyPatch) -> None:
+    async def only_kept(session: Session, journal: Any) -> None:
+        async for intent in journal.open_intents():
+            line = driver.line_of(driver.request_of(intent), intent.scope.team, intent.tag)
+            session.left_open.add_leftover(intent, line)
+        if session.left_open.leftovers is None:
+            session.left_open.leftovers = {}
+
+    patch.setattr(driver, "close_lines_of_leftovers", only_kept)
+    patch.setattr(settling, "close_lines_of_leftovers", only_kept)
+
+
+def _not_overtaken(patch: MonkeyPatch) -> None:
+    patch.setattr(LeftOpen, "overtake", lambda _left, _line, _newest: [])
+
+
+def _outcomes_forgotten(patch: MonkeyPatch) -> None:
+    patch.setattr(Driver, "_take_what_is_known", lambda _driver: None)
+
+
+MUTANTS = (
+    Mutant("no lock", _no_lock, "live create, live create", 11),
+    Mutant("no lock, in order", _no_lock, "live rename, live rename", 12),
+    Mutant("lock released before the windows", _released_early, "live rename, live rename", 11),
+    Mutant("settle takes no lock", _settled_without_a_lock, "resume of a cancelled rename, live rename", 11),
+    Mutant("own closing holds itself up", _held_up_by_itself, "settle of a cancelled create alone", 5),
+    Mutant("claims by match are certain", _guesses_are_certain, "a guess", 3),
+    Mutant("taken up before the lock", _taken_up_before_the_lock, "resume of a cancelled rename, live rename", 9),
+    Mutant("leftovers do not close lines", _leftovers_close_nothing, "killed: create", 11),
+    Mutant("leftovers do not close lines, in order", _leftovers_close_nothing, "killed: rename, change", 12),
+    Mutant("overtaken not marked", _not_overtaken, "resume of a cancelled remove, live change", 12),
+    Mutant("outcomes forgotten", _outcomes_forgotten, "create, resume and resume, live nothing", 13),
+)

@@ -1,0 +1,330 @@
+"""
+The service in memory: journeys, webhooks, and a ledger of who changed what and when.
+
+It stands in for the transport, the lowest seam of the client: one call of ``send`` is one request.  What
+becomes of each request is chosen by the schedule.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextvars import Context, ContextVar
+from typing import TYPE_CHECKING, Any
+
+import attrs
+from multidict import CIMultiDict, CIMultiDictProxy
+
+from invsvc_async.errors import ConfigurationError
+from invsvc_async.reconcile.ends import End
+from invsvc_async.reconcile.same import url_key
+from tests.interleavings.loop import RUN, START
+
+if TYPE_CHECKING:
+    from invsvc_async.exchange import Exchange
+    from tests.interleavings.loop import ScriptedLoop
+
+SERVER = 1_700_000_000.0  # s: the service's clock minus ours
+CONNECT = 0.01  # s until the first byte leaves
+EFFECT = 0.05  # s after that
+ANSWER = 0.1
+READ = 0.02
+ATTEMPT = 6.0  # s: the longest that a request takes
+
+WRITER: ContextVar[str] = ContextVar("writer")  # which write a request belongs to, whoever sends it
+_JSON = CIMultiDictProxy(CIMultiDict({"Content-Type": "application/json"}))
+
+
+@attrs.frozen
+class Fate:
+    """What becomes of a request that writes; times in s after its first byte."""
+
+    name: str
+    status: int | None = None  # of the answer; ``None``: it is lost
+    effect: float | None = None
+    lasts: float = ANSWER
+    window: float = 0.0  # how long after its end it may still have an effect, as the client must assume
+    leaves: bool = True
+
+
+LONG, SHORT = 3.0, 1.0  # settle windows of the clients here, s
+FATES = {
+    fate.name: fate
+    for fate in (
+        Fate("ok", 200, EFFECT),
+        Fate("lost", None, None, window=LONG),
+        Fate("landed", None, EFFECT, window=LONG),
+        Fate("soon", None, ANSWER + 0.7, window=LONG),
+        Fate("late", None, ANSWER + LONG - 0.001, window=LONG),
+        Fate("slow", None, ATTEMPT - 0.5, ATTEMPT - CONNECT - 0.01, window=LONG),
+        Fate("500", 500, None, window=SHORT),
+        Fate("500 late", 500, ANSWER + SHORT - 0.001, window=SHORT),
+        Fate("unsent", leaves=False),
+    )
+}
+READS = {"ok": READ, "slow": 1.3, "failed": READ}
+
+
+@attrs.define
+class Sent:
+    """One request that writes, as it was."""
+
+    writer: str
+    client: str
+    thing: str
+    method: str
+    body: Any
+    started: float
+    fate: Fate
+    ended: float | None = None
+    answered: bool = False
+    effect_at: float | None = None  # when it takes effect, unless that is impossible then
+    landing: asyncio.TimerHandle | None = None
+
+
+@attrs.frozen
+class Effect:
+    """A change of the service's state."""
+
+    at: float
+    writer: str | None  # ``None``: a stranger
+    thing: str
+    number: int  # of the send
+    made: str | None = None  # id of a new webhook
+
+
+@attrs.define
+class Service:
+    """What is stored at the service, and the ledger."""
+
+    loop: ScriptedLoop
+    fates: dict[str, tuple[str, ...]]  # by writer: what may become of its sends
+    reads: tuple[str, ...]
+    journeys: dict[str, dict[str, Any]] = attrs.field(factory=dict)
+    hooks: dict[str, dict[str, Any]] = attrs.field(factory=dict)
+    sends: list[Sent] = attrs.field(factory=list)
+    effects: list[Effect] = attrs.field(factory=list)
+    looks: list[tuple[float, float, str, str]] = attrs.field(factory=list)  # started, ended, run, status
+    states: dict[str, list[tuple[float, Any]]] = attrs.field(factory=dict)
+
+    def stamp(self) -> int:
+        """Return the service's time in whole ms."""
+        return int((self.loop.now + SERVER) * 1000)
+
+    def seed_journey(self, name: str) -> None:
+        """Store the journey of these walks."""
+        self.journeys["j1"] = {
+            "id": "j1", "name": name, "status": "draft", "version": 1, "livemode": False,
+            "last_updated": self.stamp() - 60_000, "description": "",
+        }  # fmt: skip
+        self._note("/journeys/j1")
+
+    def seed_hook(self, description: str) -> None:
+        """Store the webhook of these walks."""
+        self.hooks[_id(0)] = {
+            "id": _id(0), "url": "https://a.example/in", "events": ["invoice.created"], "status": "active",
+            "description": description, "owner": "team", "created_at": self.stamp() - 60_000,
+        }  # fmt: skip
+        self._note(f"/webhooks/{_id(0)}")
+
+    def _note(self, thing: str) -> None:
+        self.states.setdefault(thing, []).append((self.loop.now, self.state(thing)))
+
+    def state(self, thing: str) -> Any:
+        """Return a copy of the state of *thing* now."""
+        kind, _, name = thing[1:].partition("/")
+        found = (self.journeys if kind == "journeys" else self.hooks).get(name)
+        return None if found is None else dict(found)
+
+    def act(self, thing: str, changes: dict[str, Any] | None) -> None:
+        """Let a stranger change *thing* (``None``: delete it)."""
+        self.effects.append(Effect(self.loop.now, None, thing, -1))
+        self._change(thing, changes)
+
+    def create_by_stranger(self, body: dict[str, Any]) -> None:
+        """Let a stranger create a webhook."""
+        made = self._create(body)
+        self.effects.append(Effect(self.loop.now, None, thing_of("POST", "/webhooks", body), -1, made))
+
+    def land_at(self, number: int, at: float) -> None:
+        """Let a send take effect at *at*."""
+        sent = self.sends[number]
+        if sent.landing is not None:
+            sent.landing.cancel()
+        sent.effect_at, sent.landing = at, self.loop.call_at(at, self.land, number, context=Context())
+
+    def end(self, number: int) -> None:
+        """Note the end of a send; if it was interrupted, its effect comes within the window all the same."""
+        sent = self.sends[number]
+        if sent.ended is not None:
+            return
+        sent.ended = self.loop.now
+        if sent.effect_at is not None and sent.effect_at > sent.ended + LONG:
+            self.land_at(number, sent.ended + LONG - 0.001)
+
+    def land(self, number: int) -> None:
+        """Let a send take effect, if it still can."""
+        sent = self.sends[number]
+        if sent.method == "POST":
+            made: str | None = self._create(sent.body)
+        else:
+            if self.state(sent.thing) is None:
+                return
+            made = None
+            self._change(sent.thing, sent.body if sent.method == "PUT" else None)
+        self.effects.append(Effect(self.loop.now, sent.writer, sent.thing, number, made))
+
+    def _create(self, body: dict[str, Any]) -> str:
+        made = _id(len(self.effects) + 1)
+        self.hooks[made] = {
+            "status": "active", "description": None, **body, "id": made, "owner": "team",
+            "created_at": self.stamp(),
+        }  # fmt: skip
+        return made
+
+    def _change(self, thing: str, changes: dict[str, Any] | None) -> None:
+        kind, _, name = thing[1:].partition("/")
+        if changes is None:
+            self.hooks.pop(name, None)
+        elif kind == "journeys":
+            self.journeys[name] = {**self.journeys[name], **changes, "last_updated": self.stamp()}
+        else:
+            self.hooks[name] = {**self.hooks[name], **changes}
+        self._note(thing)
+
+
+@attrs.define(eq=False)
+class Wire:
+    """The transport of one client."""
+
+    service: Service
+    client: str
+    closed: bool = False
+    _in_flight: set[asyncio.Future[None]] = attrs.field(factory=set)
+
+    async def send(self, exchange: Exchange) -> Exchange:
+        """Do what ``Transport.send`` does, with what the schedule says."""
+        if self.closed:
+            raise ConfigurationError("This client is closed: make a new one.")
+        exchange.started = self.service.loop.now
+        opened = False
+        try:
+            if not await self._pause(CONNECT) or self._is_late(exchange):
+                return exchange
+            exchange.started, opened = self.service.loop.now, True
+            await (self._write(exchange) if exchange.write else self._read(exchange))
+        finally:
+            exchange.ended = self.service.loop.now
+            if exchange.end is None:
+                exchange.end = End.LOST if opened else End.NOT_SENT
+                exchange.error = ConnectionError("as the schedule has it")
+        return exchange
+
+    def _is_late(self, exchange: Exchange) -> bool:
+        return exchange.not_after is not None and self.service.loop.now > exchange.not_after
+
+    async def _pause(self, seconds: float) -> bool:
+        """Let *seconds* pass; ``False`` if the client is closed meanwhile."""
+        loop = self.service.loop
+        over = loop.create_future()
+        timer = loop.call_later(seconds, _wake, over)
+        self._in_flight.add(over)
+        try:
+            await over
+        finally:
+            timer.cancel()
+            self._in_flight.discard(over)
+        return not self.closed
+
+    async def _write(self, exchange: Exchange) -> None:
+        service, loop = self.service, self.service.loop
+        writer = WRITER.get()
+        ways = service.fates.get(writer, ("ok",))
+        before = sum(sent.writer == writer for sent in service.sends)
+        if before:  # what is sent again
+            ways = tuple(dict.fromkeys(("ok", *ways)))
+        costs = [0 if not before or way == "ok" else 1 for way in ways]
+        chosen = service.loop.schedule.choose(f"fate of {writer}", ways, at=loop.now - START, costs=costs)
+        fate = FATES[ways[chosen]]
+        if not fate.leaves:
+            exchange.end = End.NOT_SENT
+            exchange.error = ConnectionError("refused")
+            return
+        body = json.loads(exchange.content) if exchange.content else None
+        path = exchange.url.path.removeprefix("/v2")
+        sent = Sent(writer, self.client, thing_of(exchange.method, path, body), exchange.method, body,
+                    loop.now, fate)  # fmt: skip
+        number = len(service.sends)
+        service.sends.append(sent)
+        refused = exchange.method != "POST" and service.state(path) is None
+        if fate.effect is not None and not refused:
+            service.land_at(number, loop.now + fate.effect)
+        try:
+            alive = await self._pause(fate.lasts)
+        finally:
+            service.end(number)
+        if not alive or fate.status is None:
+            return
+        sent.answered = fate.status == 200
+        if fate.status == 200 and not any(effect.number == number for effect in service.effects):
+            self._answer(exchange, 404, None)
+        else:
+            self._answer(exchange, fate.status, self._value(number) if fate.status == 200 else None)
+
+    def _value(self, number: int) -> Any:
+        service = self.service
+        sent = service.sends[number]
+        if sent.method == "POST":
+            made = next(effect.made for effect in service.effects if effect.number == number)
+            return {**service.hooks[made], "secret": "s"} if made in service.hooks else {"id": made}
+        if sent.method == "DELETE":
+            return {"id": sent.thing.rpartition("/")[2], "message": "gone"}
+        return service.state(sent.thing)
+
+    async def _read(self, exchange: Exchange) -> None:
+        service, loop = self.service, self.service.loop
+        chosen = loop.schedule.choose("read", service.reads, at=loop.now - START)
+        way = service.reads[chosen]
+        begun = loop.now
+        path = exchange.url.path.removeprefix("/v2")
+        seen: Any = [dict(hook) for hook in service.hooks.values()] if path == "/webhooks" else service.state(path)
+        status = 503 if way == "failed" else 404 if seen is None else 200
+        stamp = service.stamp()
+        if not await self._pause(READS[way]):
+            return
+        service.looks.append((begun, loop.now, RUN.get(), f"{path} {status}"))
+        self._answer(exchange, status, seen if status == 200 else None, stamp)
+
+    def _answer(self, exchange: Exchange, status: int, data: Any, stamp: int | None = None) -> None:
+        stamp = self.service.stamp() if stamp is None else stamp
+        body: dict[str, Any] = {"success": status == 200, "timestamp": stamp}
+        if status == 200:
+            body |= {"data": data, "message": "ok"}
+        else:
+            body["error"] = {"code": "internal_server_error" if status >= 500 else "resource_not_found",
+                             "message": str(status)}  # fmt: skip
+        exchange.status, exchange.answer_headers = status, _JSON
+        exchange.answer = json.dumps(body).encode()
+        exchange.end = End.ANSWERED
+
+    async def aclose(self) -> None:
+        """End what is in flight."""
+        self.closed = True
+        for over in tuple(self._in_flight):
+            _wake(over)
+        while self._in_flight:
+            await asyncio.sleep(0)
+
+
+def _wake(over: asyncio.Future[None]) -> None:
+    if not over.done():
+        over.set_result(None)
+
+
+def _id(number: int) -> str:
+    return f"wh_{number:026d}"
+
+
+def thing_of(method: str, path: str, body: Any) -> str:
+    """Return what a request is about: for a create, its URL."""
+    return f"url {url_key(body['url'])}" if method == "POST" else path

@@ -1,0 +1,33 @@
+"""
+All interleavings of a few runs on one thing, in the real driver, locks, claims, settling and recovery.
+
+``reconcile.decide`` says what follows from what one write has seen.  The walk of ``tests/exhaustive`` judges
+that.  What decides outside it is walked here:
+
+- ``turns.KeyedLock`` and ``intents.line_of``: which writes wait for which, and until when a line stays closed;
+- ``Session.claim``: which webhook belongs to which intent, surely or by a guess;
+- ``driver.taken_up``: which revision of an intent counts, whether a newer write was sent, and since when
+  (``Resumed.at``);
+- ``Session.ended``: outcomes that are remembered for whoever takes the same intent up again;
+- ``LeftOpen.overtake``: which open writes a newer one of the same line has overtaken;
+- ``driver.close_lines_of_leftovers``: the lines of what a process before this one left in the journal.
+
+Only the transport is replaced, by a service in memory whose answers and effects follow a schedule.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.interleavings.scenes import SCENES
+from tests.interleavings.walk import walk
+
+
+@pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.name)
+def test_scene(scene):
+    """No schedule within the bound of the scene breaks an invariant."""
+    found = walk(scene)
+
+    assert found.whole
+    assert found.walked > 50
+    assert not found.broken, str(found)
