@@ -63,25 +63,33 @@ async def test_write_that_was_closed():
 
 
 async def test_claims_that_are_forgotten(monkeypatch):
-    """The oldest goes first once there are too many."""
+    """The oldest goes first once there are too many; a guess gives way to what is certain, and to no guess."""
     monkeypatch.setattr(session, "CLAIMS_KEPT", 2)
     async with Client(BASE, ApiKey("abc")) as client:
         kept = client._view.session
         for number in range(3):
-            kept.claim(f"wh_{number}", f"k{number}")
-        kept.claim("wh_2", "another")
-        assert dict(kept.claims) == {"wh_1": "k1", "wh_2": "k2"}, "the first to claim a webhook keeps it"
+            kept.claim(f"wh_{number}", f"k{number}", is_certain=False)
+        kept.claim("wh_2", "another", is_certain=False)
+        assert dict(kept.claims) == {"wh_1": ("k1", False), "wh_2": ("k2", False)}
+        kept.claim("wh_2", "sure", is_certain=True)
+        kept.claim("wh_2", "another", is_certain=False)
+        assert dict(kept.claims) == {"wh_1": ("k1", False), "wh_2": ("sure", True)}
 
 
 async def test_unsettled_writes_that_are_too_many(monkeypatch, caplog):
-    """The oldest is no longer kept, which is logged with its key."""
+    """The oldest is no longer kept, which is logged with its key; nothing else of it is kept either."""
     monkeypatch.setattr(session, "UNSETTLED_KEPT", 1)
     async with Client(BASE, ApiKey("abc")) as client:
         writes = [client.webhooks.create(**HOOK).keyed(f"row-{number}") for number in range(2)]
+        left_open = client._view.session.left_open
         for write in writes:
-            client._view.session.leave_unsettled(write.intent)
+            client._view.session.leave_unsettled(write.intent, "the line")
             write.close()
         assert [intent.key for intent in client.unsettled] == ["row-1"]
+        assert left_open.overtake("the line", "newer") == [], "no journal has them"
+        assert [intent.newest for intent in client.unsettled] == [False]
+        left_open.take(client.unsettled[0].identity)
+        assert not left_open
     assert "intent row-0 is no longer kept here" in caplog.text
 
 

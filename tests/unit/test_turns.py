@@ -1,4 +1,4 @@
-"""Turns of creates, and lists that are shared: who waits, who is forgotten, and what is ended."""
+"""Locks by key, and lists that are shared: who waits and for how long, who is forgotten, and what is ended."""
 
 from __future__ import annotations
 
@@ -6,25 +6,220 @@ import asyncio
 
 import pytest
 
+from invsvc_async import turns
 from invsvc_async.testing import VirtualClock
-from invsvc_async.turns import Listings, Turns
+from invsvc_async.turns import KeyedLock, Listings
 
 
-async def test_lines_that_nobody_waits_in_are_forgotten():
-    """More than a thousand lines whose time has passed do not pile up; those still held back stay."""
-    clock, turns = VirtualClock(), Turns()
+async def never(_seconds):
+    raise AssertionError("nobody has to wait")
 
-    async def no_pause(_seconds):
-        raise AssertionError("nobody has to wait")
 
-    for number in range(1001):
-        async with turns.turn(number, clock, no_pause) as turn:
-            turn.free_at = clock.now() + (60 if number % 2 else 1)
-    assert len(turns._lines) == 1001
+async def settle_down():
+    """Let every task go as far as it can."""
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+def waiting(lock, key, clock, *, owner=None, pause=never):
+    return asyncio.create_task(lock.wait(key, owner, clock, pause))
+
+
+async def test_free_lock():
+    """It is taken at once, is not given twice, and nothing of it is left after its release."""
+    lock, clock = KeyedLock(), VirtualClock()
+
+    assert lock.enter("a")
+    assert not lock.enter("a")
+    assert lock.enter("b")
+    lock.leave("a", clock)
+    assert len(lock) == 1
+    assert lock.enter("a")
+
+
+async def test_waiters_are_served_in_order():
+    """Each release lets in the one that has waited longest, and nobody passes those who wait."""
+    lock, clock, served = KeyedLock(), VirtualClock(), []
+    lock.enter("a")
+
+    async def one(name):
+        await lock.wait("a", None, clock, never)
+        served.append(name)
+
+    tasks = []
+    for name in "bcd":
+        tasks.append(asyncio.create_task(one(name)))
+        await settle_down()
+    for expected in ("b", "bc", "bcd"):
+        lock.leave("a", clock)
+        assert not lock.enter("a"), "it is handed over before the waiter runs"
+        await settle_down()
+        assert "".join(served) == expected
+    lock.leave("a", clock)
+    assert len(lock) == 0
+
+
+async def test_waiter_that_is_cancelled_while_it_waits():
+    """It is taken out of the queue, and the next one is let in."""
+    lock, clock = KeyedLock(), VirtualClock()
+    lock.enter("a")
+    gone, stays = waiting(lock, "a", clock), waiting(lock, "a", clock)
+    await settle_down()
+    gone.cancel()
+    await settle_down()
+    lock.leave("a", clock)
+
+    await asyncio.wait_for(stays, 5)
+    lock.leave("a", clock)
+    assert gone.cancelled()
+    assert len(lock) == 0
+
+
+async def test_waiter_that_is_cancelled_as_the_lock_is_handed_over():
+    """The lock goes on to the next one."""
+    lock, clock = KeyedLock(), VirtualClock()
+    lock.enter("a")
+    gone, stays = waiting(lock, "a", clock), waiting(lock, "a", clock)
+    await settle_down()
+    lock.leave("a", clock)
+    gone.cancel()
+
+    await asyncio.wait_for(stays, 5)
+    assert gone.cancelled()
+    lock.leave("a", clock)
+    assert len(lock) == 0
+
+
+async def test_last_waiter_that_is_cancelled_as_the_lock_is_handed_over():
+    """The lock is free again."""
+    lock, clock = KeyedLock(), VirtualClock()
+    lock.enter("a")
+    gone = waiting(lock, "a", clock)
+    await settle_down()
+    lock.leave("a", clock)
+    gone.cancel()
+    await settle_down()
+
+    assert gone.cancelled()
+    assert len(lock) == 0
+
+
+async def test_closed_lock():
+    """It is closed to the next one until its time has passed, though it was released."""
+    lock, clock, paused = KeyedLock(), VirtualClock(), []
+
+    async def pause(seconds):
+        paused.append(seconds)
+        clock.advance(seconds)
+        return True
+
+    lock.enter("a")
+    lock.close("a", "first", clock.now() + 4, clock)
+    lock.leave("a", clock)
+    assert not lock.enter("a")
+    assert lock.opens_at("a") == clock.now() + 4
+    await lock.wait("a", None, clock, pause)
+
+    assert paused == [4]
+    lock.leave("a", clock)
+    assert len(lock) == 0
+
+
+async def test_closed_lock_and_its_owner():
+    """Whoever closed it is not held up by that, but by what others closed."""
+    lock, clock, paused = KeyedLock(), VirtualClock(), []
+
+    async def pause(seconds):
+        paused.append(seconds)
+        clock.advance(seconds)
+        return True
+
+    lock.close("a", "first", clock.now() + 4, clock)
+    await lock.wait("a", "first", clock, never)
+    lock.close("a", "second", clock.now() + 2, clock)
+    lock.leave("a", clock)
+    await lock.wait("a", "first", clock, pause)
+
+    assert paused == [2]
+
+
+async def test_lock_that_is_closed_again():
+    """The later of two times counts, whichever was given first, and a time that has passed does not."""
+    lock, clock = KeyedLock(), VirtualClock()
+    begun = clock.now()
+    lock.close("a", "first", begun + 4, clock)
+    lock.close("a", "first", begun + 2, clock)
+    lock.close("a", "second", begun + 3, clock)
+
+    assert lock.opens_at("a") == begun + 4
+    clock.advance(5)
+    lock.close("a", "third", begun + 6, clock)
+    assert lock.opens_at("a") == begun + 6
+    assert lock.opens_at("b") < begun
+
+
+async def test_lock_that_is_closed_while_somebody_waits():
+    """The one that is let in waits until it opens, and is woken when the client is closed."""
+    lock, clock, paused = KeyedLock(), VirtualClock(), []
+
+    async def interrupted(seconds):
+        paused.append(seconds)
+        return False
+
+    lock.enter("a")
+    waiter = waiting(lock, "a", clock, pause=interrupted)
+    await settle_down()
+    lock.close("a", "first", clock.now() + 4, clock)
+    lock.leave("a", clock)
+    await asyncio.wait_for(waiter, 5)
+
+    assert paused == [4]
+
+
+async def test_waiter_that_is_cancelled_while_the_lock_is_closed():
+    """It releases the lock to the next one, which waits for the rest of the time."""
+    lock, clock, paused = KeyedLock(), VirtualClock(), []
+    forever = asyncio.Event()
+
+    async def stuck(_seconds):
+        return await forever.wait()
+
+    async def pause(seconds):
+        paused.append(seconds)
+        clock.advance(seconds)
+        return True
+
+    lock.close("a", "first", clock.now() + 4, clock)
+    gone = waiting(lock, "a", clock, pause=stuck)
+    await settle_down()
+    stays = waiting(lock, "a", clock, pause=pause)
+    await settle_down()
+    clock.advance(1)
+    gone.cancel()
+    await asyncio.wait_for(stays, 5)
+
+    assert gone.cancelled()
+    assert paused == [3]
+
+
+async def test_locks_that_nobody_needs_are_forgotten(monkeypatch):
+    """Those whose time has passed do not pile up; those that are held, closed or waited for stay."""
+    monkeypatch.setattr(turns, "_SWEEP", 10)
+    lock, clock = KeyedLock(), VirtualClock()
+    for number in range(9):
+        lock.close(number, "owner", clock.now() + (60 if number % 2 else 1), clock)
+    lock.enter("held")
+    lock.enter("waited for")
+    waiter = waiting(lock, "waited for", clock)
+    await settle_down()
     clock.advance(2)
-    async with turns.turn("last", clock, no_pause):
-        pass
-    assert set(turns._lines) == set(range(1, 1001, 2))
+    lock.enter("last")
+    lock.close("last", "owner", clock.now() + 60, clock)
+    lock.leave("last", clock)
+
+    assert set(lock._lines) == {1, 3, 5, 7, "held", "waited for", "last"}
+    lock.leave("waited for", clock)
+    await asyncio.wait_for(waiter, 5)
 
 
 async def test_list_whose_only_asker_leaves_before_it_is_begun():
