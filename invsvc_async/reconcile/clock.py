@@ -59,6 +59,8 @@ class ServerClock:
 
     # Each: begun, highest low, lowest high.
     _buckets: deque[tuple[float, float, float]] = attrs.field(factory=deque)
+    # The last answer of ``bounds``, its slack, and until when it holds if nothing is learnt.
+    _last: tuple[Bounds | None, float, float] = (None, -1.0, 0.0)
 
     def learn(self, stamp: int, started: float, ended: float) -> None:
         """Take in an answer's *stamp* (server ms) with the local times of its send and receipt."""
@@ -66,13 +68,20 @@ class ServerClock:
         if self._buckets and ended - self._buckets[-1][0] < _BUCKET:
             begun, known_low, known_high = self._buckets[-1]
             if low > known_low or high < known_high:
+                self._last = None, -1.0, 0.0
                 self._buckets[-1] = (begun, max(low, known_low), min(high, known_high))
             return
+        self._last = None, -1.0, 0.0
         self._buckets.append((ended, low, high))
         while self._buckets[0][0] < ended - KEPT:
             self._buckets.popleft()
 
     def bounds(self, now: float, slack: float) -> Bounds | None:
         """Tell the bounds at *now*; ``None`` where none are known, or where they exclude each other."""
-        since = now - KEPT
-        return _agreed([(low, high) for begun, low, high in self._buckets if begun >= since], slack)
+        bounds, its_slack, until = self._last
+        if slack == its_slack and now < until:
+            return bounds
+        recent = [bucket for bucket in self._buckets if bucket[0] >= now - KEPT]
+        bounds = _agreed([(low, high) for _, low, high in recent], slack)
+        self._last = bounds, slack, recent[0][0] + KEPT if recent else now
+        return bounds

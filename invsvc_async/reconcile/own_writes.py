@@ -120,12 +120,12 @@ class OwnWrites:
         *written*: it is the answer to a write of ours.  A read that overlaps with what is kept is left out,
         because nothing tells which of the two is the later state.
         """
-        last = self._states.pop(thing, None)
+        last = self._states.get(thing)
         if last is not None:
             if started < last.ended and not written:
-                self._states[thing] = last
                 return
             self._bytes -= last.weight
+            self._states.move_to_end(thing)
         self._states[thing] = LastState(state, ended, stamp, weight)
         self._bytes += weight
         while self._bytes > MOST_BYTES or len(self._states) > MOST_BYTES // 1024:
