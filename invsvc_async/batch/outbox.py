@@ -1,16 +1,21 @@
 """
-Keep a client's single writes through a kill: stored before their first byte, gone once their fate is known.
+The journal of a client's single writes in one SQLite file.
+
+An intent is stored before the first byte of its write.  Its verdict is stored before the application gets
+it, and removed once the application has it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from invsvc_async.batch.entries import Entry, State
-from invsvc_async.batch.pack import Packed, pack, unpack
+from invsvc_async.batch.pack import Packed, pack
 from invsvc_async.batch.sqlite import SqliteEntries, entries
+from invsvc_async.batch.verdict_record import intent_of, is_answered, outcome_of, verdict_record
 from invsvc_async.errors import JournalError
 from invsvc_async.reconcile.evidence import Verdict
 
@@ -24,15 +29,22 @@ if TYPE_CHECKING:
 
 __all__ = ["Outbox"]
 
-_PAGE = 256  # intents read at once
+log: logging.Logger = logging.getLogger("invsvc_async.writes")
+
+_PAGE = 256  # entries read at once
+# What was heard is removed once a second such time has begun.  Tasks between a write and who waits for it get
+# some turns of the event loop to pass the verdict on, and removals cost few commits of their own.
+_HEARD_AFTER = 0.05  # s
+_UNKNOWN = Verdict.UNKNOWN  # on 3.11, to reach an enum's member through its class takes as long as a call
+_OPEN, _DONE = f"state < {State.DONE:d}", f"state = {State.DONE:d}"
 
 
 class Outbox:
     """
     The journal of ``Client(journal="outbox.db")``: one SQLite file, one process at a time.
 
-    A write whose verdict is known is taken out, so the file holds what is open and no more.  It holds bodies
-    in plain, for they are sent again: mode 0600.
+    The file contains the writes that are open, and the verdicts that no application has had yet.  Bodies are
+    stored in plain text, because they are sent again: the mode is 0600.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -41,13 +53,20 @@ class Outbox:
         self._closed = False
         self._opening = asyncio.Lock()
         self._run = 0  # counts the openings: an entry of a smaller number is of a process before this one
+        # All that follow go by the identity of intents, which is the key of their entries.
+        self._left: set[str] = set()  # such entries
+        self._done: set[str] = set()  # entries with a verdict
+        self._sent: dict[str, Packed] = {}  # what was stored before the last send, until the verdict
+        self._heard: dict[str, None] = {}  # entries to be removed, in order
+        self._next: dict[str, None] = {}  # of them, those that go first
+        self._timer: asyncio.TimerHandle | None = None
 
     async def open(self) -> None:
         """
-        Take hold of the file; once, however often it is asked for.
+        Acquire the file; opens it once, however often this is called.
 
         Raises:
-            JournalError: Another process has it; it is damaged, no outbox, or of a newer version; the
+            JournalError: Another process has it; it is damaged, not an outbox, or of a newer version; the
                 folder cannot be written.
 
         """
@@ -56,8 +75,19 @@ class Outbox:
         async with self._opening:
             if not self._opened:
                 await self._entries.open()
-                self._run = await self._entries.next_run()
+                try:
+                    await self._take_over()
+                except BaseException:
+                    await self._entries.aclose()
+                    raise
                 self._opened = True
+
+    async def _take_over(self) -> None:
+        """Begin another run, and note what the runs before it have left."""
+        self._run = await self._entries.next_run()
+        found = await self._entries.ask(_keys)
+        self._left = {key for key, _ in found}
+        self._done = {key for key, state in found if state == State.DONE}
 
     async def sending(self, intent: Intent) -> None:
         """
@@ -68,51 +98,162 @@ class Outbox:
 
         """
         await self.open()
-        await self._entries.put(self._entry(intent))
+        self._reopen(intent.identity)
+        self._left.discard(intent.identity)
+        packed = self._sent[intent.identity] = pack(intent, self._entries.commons)
+        await self._entries.put(self._entry(State.SENDING, intent, packed))
 
     def shelved(self, intent: Intent, *, sent: bool) -> None:
-        """Note how far a cancelled write got, without waiting; one that provably never left is taken out."""
-        if self._opened:
-            if sent:
-                self._entries.put(self._entry(intent))
-            else:
-                self._entries.take_out(intent.key)
+        """
+        Note how far a cancelled write got, without waiting.
+
+        One that provably never left is removed.  If a verdict is stored already, that is what stays: nobody
+        has heard it.
+        """
+        if not self._opened or intent.identity in self._done:
+            return
+        self._reopen(intent.identity)
+        self._sent.pop(intent.identity, None)
+        if sent:
+            self._entries.put(self._entry(State.SENDING, intent))
+        else:
+            self._left.discard(intent.identity)
+            self._entries.take_out(intent.identity)
 
     async def settled(self, outcome: Outcome[object]) -> None:
-        """Take the write out, or keep it where its fate is unknown; too late to store that, it stays open."""
+        """
+        Store the verdict of a write; UNKNOWN leaves it open.
+
+        If the verdict cannot be stored, that is logged, and the write stays open in the file.
+        """
         if not self._opened:
             return
-        if outcome.verdict is Verdict.UNKNOWN:
-            await self._entries.put(self._entry(outcome.intent))
+        identity = outcome.started_as.identity
+        self._reopen(identity)
+        packed = self._sent.pop(identity, None)
+        if outcome.verdict is _UNKNOWN:
+            self._left.discard(identity)  # it is not recovered by this process again
+            entry = self._entry(State.SENDING, outcome.intent)
         else:
-            await self._entries.take_out(outcome.started_as.key)
+            self._done.add(identity)
+            as_sent = packed is not None and is_answered(outcome)
+            entry = self._entry(
+                State.DONE,
+                outcome.started_as if as_sent else outcome.intent,
+                packed if as_sent else None,
+                verdict=outcome.verdict.value,
+                outcome=verdict_record(outcome),
+            )
+        try:
+            await self._entries.put(entry)
+        except JournalError as error:
+            name, key = outcome.started_as.operation, outcome.started_as.key
+            log.error("%s %s: its verdict is not stored: %s", name, key, error)  # noqa: TRY400 - its words say it all
+
+    def heard(self, identity: str) -> None:
+        """
+        Remove the verdict of *identity* a moment later, together with all that are heard meanwhile.
+
+        An intent that is still open stays.
+        """
+        if self._opened and identity in self._done:
+            self._heard[identity] = None
+            if self._timer is None:
+                self._wait()
 
     async def open_intents(self) -> AsyncIterator[Intent]:
-        """Walk what a process before this one left, oldest first."""
-        await self.open()
-        seq = 0
-        while found := await self._entries.ask(partial(self._page, seq)):
-            for entry in found:
-                assert entry.common is not None
-                assert entry.intent is not None
-                yield unpack(entry.key, Packed(common=entry.common, text=entry.intent), self._entries.commons)
-            seq = found[-1].seq
+        """Iterate over the open intents of processes before this one, oldest first."""
+        async for entry in self._walk(_OPEN):
+            yield intent_of(entry, self._entries.commons)
+
+    async def unheard(self) -> AsyncIterator[Outcome[Any]]:  # Any: the operation says what its value is
+        """
+        Iterate over the verdicts of processes before this one that no application has had, oldest first.
+
+        Those that a recovery by this process has found come too, until they are heard.
+        """
+        async for entry in self._walk(_DONE):
+            yield outcome_of(entry, self._entries.commons)
 
     async def aclose(self) -> None:
-        """Let go of the file, with everything stored."""
+        """Release the file, with everything stored."""
+        await asyncio.sleep(0)  # what was returned just now is about to be heard
+        if self._opened:
+            self._remove({**self._next, **self._heard})
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         self._opened, self._closed = False, True
         await self._entries.aclose()
 
-    def _page(self, after: int, connection: sqlite3.Connection) -> list[Entry]:
-        return entries(connection, "seq > ? AND run < ? ORDER BY seq LIMIT ?", (after, self._run, _PAGE))
+    # --- entries
 
-    def _entry(self, intent: Intent) -> Entry:
-        packed = pack(intent, self._entries.commons)
+    def _reopen(self, identity: str) -> None:
+        """Forget what was heard of *identity*: something else is about to be stored of it."""
+        self._done.discard(identity)
+        self._heard.pop(identity, None)
+        self._next.pop(identity, None)
+
+    async def _walk(self, which: str) -> AsyncIterator[Entry]:
+        await self.open()
+        seq = 0
+        while found := await self._entries.ask(partial(self._page, which, seq)):
+            for entry in found:
+                if self._is_left(entry.key):
+                    yield entry
+            seq = found[-1].seq
+
+    def _is_left(self, identity: str) -> bool:
+        """Return whether nothing has become of *identity* since the processes before this one."""
+        return identity in self._left and identity not in self._heard and identity not in self._next
+
+    def _page(self, which: str, after: int, connection: sqlite3.Connection) -> list[Entry]:
+        where = f"seq > ? AND run < ? AND {which} ORDER BY seq LIMIT ?"
+        return entries(connection, where, (after, self._run, _PAGE))
+
+    def _entry(
+        self, state: State, intent: Intent, packed: Packed | None = None, **done: Any
+    ) -> Entry:  # Any: what Entry has of an end
+        """Make the entry of *intent*, whose packed form may be at hand; *done* is how it ended."""
+        packed = packed or pack(intent, self._entries.commons)
         return Entry(
-            key=intent.key,
-            state=State.SENDING,
-            run=self._run,
+            key=intent.identity,
+            state=state,
+            run=self._run
+            - (intent.identity in self._left),  # until it is sent again, or heard, it stays left
             operation=intent.operation,
             common=packed.common,
             intent=packed.text,
+            **done,
         )
+
+    # --- removing what was heard
+
+    def _wait(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(_HEARD_AFTER, self._on_time)
+
+    def _on_time(self) -> None:
+        """Remove what has waited for long enough, and wait again if there is more."""
+        self._timer = None
+        self._remove(self._next)
+        self._next, self._heard = self._heard, {}
+        if self._next:
+            self._wait()
+
+    def _remove(self, heard: dict[str, None]) -> None:
+        done = [identity for identity in heard if identity in self._done]
+        self._done.difference_update(done)
+        self._left.difference_update(done)
+        if done:
+            self._entries.ask(partial(_delete, done))
+
+
+def _keys(connection: sqlite3.Connection) -> list[tuple[str, int]]:
+    return connection.execute("SELECT key, state FROM entries").fetchall()
+
+
+def _delete(keys: list[str], connection: sqlite3.Connection) -> None:
+    for start in range(0, len(keys), _PAGE):
+        some = keys[start : start + _PAGE]
+        marks = ", ".join("?" * len(some))
+        connection.execute(f"DELETE FROM entries WHERE key IN ({marks})", some)  # noqa: S608 - our own text

@@ -117,9 +117,13 @@ class SqliteEntries:
         """Forget the entry of *key*."""
         return self._open_writer.store(key, None)
 
-    async def ask(self, act: Callable[[sqlite3.Connection], T]) -> T:
-        """Run *act* on the writer's thread, in a transaction, after all that was put before."""
-        return await self._open_writer.act(act)
+    def ask(self, act: Callable[[sqlite3.Connection], T]) -> asyncio.Future[T]:
+        """
+        Run *act* on the writer's thread, in a transaction, after all that was put before.
+
+        It runs whether or not the future, which has its result, is awaited.
+        """
+        return self._open_writer.act(act)
 
     async def next_run(self) -> int:
         """Count one more run, and tell its number."""

@@ -1,0 +1,251 @@
+"""
+Convert between an outcome and the record of it that an outbox stores.
+
+Records contain no webhook secret, no token and no history.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+import attrs
+import msgspec
+from msgspec.structs import asdict
+
+from invsvc_async import errors
+from invsvc_async.batch.entries import unreadable
+from invsvc_async.batch.pack import Packed, unpack
+from invsvc_async.batch.results import Record, record_of
+from invsvc_async.convert import unstructure
+from invsvc_async.errors import InvsvcError, ServiceError, TransportError, service_error_class
+from invsvc_async.operations import BY_NAME
+from invsvc_async.outcome import Outcome
+from invsvc_async.reconcile.evidence import Evidence, Verdict
+from invsvc_async.reconcile.intent import SentEnd
+from invsvc_async.results import result_of
+from invsvc_async.wire.exact import UNREADABLE, exact
+
+if TYPE_CHECKING:
+    from invsvc_async.batch.entries import Entry
+    from invsvc_async.batch.pack import Commons
+    from invsvc_async.reconcile.evidence import Basis, Wire
+    from invsvc_async.reconcile.intent import Intent
+
+__all__ = ["VerdictRecord", "intent_of", "is_answered", "outcome_of", "verdict_record"]
+
+_APPLIED = Verdict.APPLIED  # on 3.11, to reach an enum's member through its class takes as long as a call
+# Errors that a write can end with, besides the service's, and that their text alone rebuilds.
+_BY_NAME: dict[str, type[InvsvcError]] = {
+    each.__name__: each
+    for each in (
+        errors.ConfigurationError,
+        errors.DeadlineExceededError,
+        errors.NotSentError,
+        errors.ResponseLostError,
+        errors.TransportError,
+        errors.UnreadableResponseError,
+    )
+}
+
+
+class ErrorRecord(msgspec.Struct, omit_defaults=True, kw_only=True):
+    """An error without the body and the headers of its answer."""
+
+    kind: str  # name of the class
+    message: str | None = None  # of a service's error: as sent
+    status: int | None = None
+    code: str | None = None
+    details: Any = None  # as sent
+    operation: str | None = None
+    own_envelope: bool = False
+
+
+class VerdictRecord(Record, omit_defaults=True, kw_only=True):
+    """What a batch stores of an outcome, and besides its value, its error and the data mode."""
+
+    value: Any = None  # wire form
+    error: ErrorRecord | None = None
+    others_unknown: bool = False  # whether there are duplicates is not known
+    livemode: bool | None = None
+
+
+_encode = msgspec.json.Encoder(decimal_format="number").encode
+_decode = msgspec.json.Decoder(VerdictRecord, float_hook=exact).decode
+
+
+def is_answered(outcome: Outcome[object]) -> bool:
+    """
+    Return whether the last send was answered, and well, as for nearly every write.
+
+    Then the intent as it was stored before that send says all that matters.
+    """
+    return outcome.verdict is _APPLIED and outcome.evidence.basis == "answered"
+
+
+def verdict_record(outcome: Outcome[object]) -> str:
+    """
+    Return the text that is stored of *outcome*.
+
+    A value that has no form in JSON, such as an object of a user-supplied reader, is left out.
+    """
+    value = _plain(outcome.value)
+    record = VerdictRecord(
+        **asdict(record_of(outcome)),
+        value=_without_secrets(value),
+        error=None if outcome.error is None else _error_record(outcome.error),
+        others_unknown=outcome.evidence.duplicates is None,
+        livemode=outcome.livemode,
+    )
+    record.why = outcome.message
+    record.story, record.failed, record.status = None, None, None  # the error itself is there
+    created = BY_NAME[outcome.started_as.operation].finder == "created_webhook"
+    if created and isinstance(value, dict) and value.get("secret") is not None:
+        record.lost = True  # for whoever reads the record: nobody has received it
+    try:
+        return _encode(record).decode()
+    except (ValueError, TypeError, RecursionError):  # texts that UTF-8 cannot hold, or too deep
+        return _encode(_encodable(record)).decode()
+
+
+def intent_of(entry: Entry, commons: Commons) -> Intent:
+    """
+    Return the intent of an entry, which is stored under the intent's identity.
+
+    Raises:
+        JournalError: The entry is damaged.
+
+    """
+    if entry.common is None or entry.intent is None:
+        raise unreadable(entry.key, "it has no intent")
+    intent = unpack(entry.key, Packed(common=entry.common, text=entry.intent), commons)
+    if intent.nonce is None:
+        return intent
+    return attrs.evolve(intent, key=entry.key.removesuffix(f" {intent.nonce}"))
+
+
+def outcome_of(entry: Entry, commons: Commons) -> Outcome[Any]:  # Any: the operation says what its value is
+    """
+    Rebuild the outcome of an entry that is done, without its history.
+
+    Raises:
+        JournalError: The entry is damaged.
+
+    """
+    try:
+        verdict, record = Verdict(str(entry.verdict)), _decode(entry.outcome or "")
+        intent = intent_of(entry, commons)
+        return Outcome(
+            verdict=verdict,
+            message=record.why,
+            evidence=Evidence(
+                basis=cast("Basis", record.basis),
+                candidates=_by_id(record.candidates),
+                duplicates=None if record.others_unknown else _by_id(record.duplicates),
+            ),
+            value=_value_of(record, intent.operation),
+            error=None if record.error is None else _error_of(record.error),
+            attempts=record.tries,
+            resends=record.again,
+            secret_lost=record.lost,
+            started_as=_answered(intent) if verdict is _APPLIED and record.basis == "answered" else intent,
+            livemode=record.livemode,
+        )
+    except errors.JournalError:
+        raise
+    except (InvsvcError, TypeError, *UNREADABLE) as error:
+        raise unreadable(entry.key, error) from None
+
+
+def _answered(intent: Intent) -> Intent:
+    """Note in *intent*, if it was stored before the last request, how that ended."""
+    if not intent.sent or intent.sent[-1].end is not None:
+        return intent
+    last = attrs.evolve(intent.sent[-1], end=SentEnd(kind="applied"))
+    return attrs.evolve(intent, sent=(*intent.sent[:-1], last))
+
+
+# --- values
+
+
+def _plain(value: object) -> Wire:
+    """Return the wire form of *value*; ``None`` if it has none."""
+    try:
+        return unstructure(value)
+    except (InvsvcError, TypeError, ValueError, RecursionError):
+        return None
+
+
+def _without_secrets(plain: Wire) -> Wire:
+    """Return *plain* without the secrets in it."""
+    kind = type(plain)
+    if kind is dict:
+        return {name: _without_secrets(inner) for name, inner in plain.items() if name != "secret"}
+    if kind is list:
+        return [_without_secrets(each) for each in plain]
+    return None if kind is msgspec.Raw else plain  # could not be decoded: it may contain one
+
+
+def _encodable(record: VerdictRecord) -> VerdictRecord:
+    """Leave out what JSON cannot express, and replace characters that UTF-8 cannot."""
+    record.value, record.why = None, _text(record.why)
+    error = record.error
+    if error is not None:
+        error.details = None
+        error.message = None if error.message is None else _text(error.message)
+        error.code = None if error.code is None else _text(error.code)
+    return record
+
+
+def _text(text: str) -> str:
+    return text.encode(errors="replace").decode()
+
+
+def _value_of(record: VerdictRecord, operation: str) -> Any:  # Any: as in outcome_of
+    value = record.value
+    if value is None or (record.basis == "reader" and not isinstance(value, dict)):
+        return value  # a user-supplied reader says what it is
+    return result_of(BY_NAME[operation]).of_state(value)
+
+
+def _by_id(ids: list[str]) -> tuple[Wire, ...]:
+    return tuple({"id": each} for each in ids)
+
+
+# --- errors
+
+
+def _error_record(error: InvsvcError) -> ErrorRecord:
+    kind = type(error).__name__
+    if isinstance(error, ServiceError):
+        return ErrorRecord(
+            kind=kind,
+            message=error.message,
+            status=error.status,
+            code=error.code,
+            details=_without_secrets(_plain(error.details)),
+            operation=error.operation,
+            own_envelope=error.own_envelope,
+        )
+    status, operation = None, None
+    if isinstance(error, TransportError):
+        status, operation = error.status, error.operation
+    return ErrorRecord(kind=kind, message=str(error), status=status, operation=operation)
+
+
+def _error_of(record: ErrorRecord) -> InvsvcError:
+    kind, message = _BY_NAME.get(record.kind), record.message or ""
+    if kind is not None and issubclass(kind, TransportError):
+        return kind(message, operation=record.operation, status=record.status)
+    if kind is not None or record.status is None:
+        return (kind or InvsvcError)(message)
+    details = record.details
+    if isinstance(details, list) and all(isinstance(each, str) for each in details):
+        details = tuple(details)
+    return service_error_class(record.status)(
+        status=record.status,
+        code=record.code,
+        message=record.message,
+        details=details,
+        operation=record.operation,
+        own_envelope=record.own_envelope,
+    )
