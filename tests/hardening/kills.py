@@ -3,7 +3,8 @@ Kill processes in the middle of their journals and stores, again and again, and 
 
     python -m tests.hardening.kills [KILLS_OF_OUTBOXES [KILLS_OF_BATCHES [KILLS_OF_STORES]]]
 
-Must never judge by what the client saw.
+The judge is the ledger of the service: a verdict is true if the effects are as it says, and each write that
+arrived has a verdict, which an ``await`` of some process returned.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ class Survived:
     writes: int  # that arrived; of a store, events
     verdicts: dict[str, int]
     wrong: list[str]
+    saved: int = 0  # verdicts that nobody heard but from an outbox, which had kept them for the next process
 
 
 async def outboxes(kills: int, folder: Path, *, seed_of: int = 7) -> Survived:
@@ -79,9 +81,11 @@ async def _killed(service: Simulator, journal: Path, told: Path, first: int, aft
 
 def _judged(service: Simulator, told: Path, kills: int) -> Survived:
     verdicts: defaultdict[str, list[str]] = defaultdict(list)
+    saved = 0
     for line in told.read_text().splitlines():
         with suppress(ValueError):  # the last one of a killed process may be cut
-            key, verdict = json.loads(line)
+            key, verdict, how = json.loads(line)
+            saved += how == "kept" and key not in verdicts
             verdicts[key].append(verdict)
     sent, effects, fates = Counter[str](), Counter[str](), defaultdict[str, list[str]](list)
     for entry in service.ledger.entries:
@@ -103,7 +107,9 @@ def _judged(service: Simulator, told: Path, kills: int) -> Survived:
         ) or verdict == Verdict.SUPERSEDED
     ]  # fmt: skip
     last = Counter(said[-1] for said in verdicts.values())
-    return Survived(kills=kills, writes=len({*sent, *verdicts}), verdicts=dict(last), wrong=wrong)
+    return Survived(
+        kills=kills, writes=len({*sent, *verdicts}), verdicts=dict(last), wrong=wrong, saved=saved
+    )
 
 
 async def batches(kills: int, folder: Path, *, seed_of: int = 7, items: int = BATCHED) -> Survived:
@@ -146,8 +152,9 @@ async def main(of_outboxes: int = 100, of_batches: int = 110, of_stores: int = 1
     for kind, kills in ((outboxes, of_outboxes), (batches, of_batches), (stores, of_stores)):
         with tempfile.TemporaryDirectory() as folder:
             survived = await kind(kills, Path(folder))
+        saved = f"; {survived.saved} verdicts heard from the next process" if kind is outboxes else ""
         sys.stdout.write(
-            f"{kind.__name__}: {survived.kills} kills, {survived.writes:,} {'events' if kind is stores else 'writes'}, {survived.verdicts}; "
+            f"{kind.__name__}: {survived.kills} kills, {survived.writes:,} {'events' if kind is stores else 'writes'}, {survived.verdicts}{saved}; "
             f"{len(survived.wrong)} wrong\n" + "".join(f"  {each}\n" for each in survived.wrong[:20])
         )
         failed |= bool(survived.wrong) or survived.kills < kills

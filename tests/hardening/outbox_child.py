@@ -3,7 +3,9 @@ Write through a client with an outbox, in a process that is there to be killed.
 
     python -m tests.hardening.outbox_child BASE_URL API_KEY JOURNAL TOLD FIRST COUNT
 
-Takes up what was left first.  Each verdict is a line of TOLD before the outbox knows of it.
+Recovers what was left, and writes meanwhile.  Each verdict is written to TOLD once an ``await`` of this program has returned it,
+as any application would note it: key, verdict, and whether it came live, was found out after a kill, or was
+kept by the outbox.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from typing import TYPE_CHECKING
 from invsvc_async import ApiKey, Client, ReconcilePolicy, Timeouts
 
 if TYPE_CHECKING:
-    from invsvc_async.session import DecisionReport
+    from invsvc_async import Outcome
 
 # No effect of the service comes later than these windows: what did, could rightly happen twice.
 POLICY = ReconcilePolicy(settle_after_error=0.5, settle_after_loss=0.6, deadline=20.0)
@@ -27,22 +29,27 @@ AT_ONCE = 24
 async def main(url: str, key: str, journal: str, told: str, first: str, count: str) -> None:
     file = os.open(told, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
-    def note(report: DecisionReport) -> None:
-        if report.decision == "done":
-            os.write(file, json.dumps([report.key, report.verdict]).encode() + b"\n")
+    def tell(outcome: Outcome[object], how: str) -> None:
+        key = outcome.started_as.key
+        os.write(file, json.dumps([key, outcome.verdict, how]).encode() + b"\n")
 
     numbers = iter(range(int(first), int(first) + int(count)))
     async with Client(
-        url, ApiKey(key), journal=journal, timeout=Timeouts(attempt=1.0), reconcile=POLICY, on_decision=note
+        url, ApiKey(key), journal=journal, timeout=Timeouts(attempt=1.0), reconcile=POLICY
     ) as client:
-        await client.recover()
+
+        async def recover() -> None:
+            for outcome in await client.recover():
+                tell(outcome, "found out" if outcome.history else "kept")
 
         async def work() -> None:
             for number in numbers:
                 name = f"row-{number}"
-                await client.webhooks.update(f"wh_{number}", description=name).keyed(name).outcome()
+                write = client.webhooks.update(f"wh_{number}", description=name).keyed(name)
+                tell(await write.outcome(), "live")
 
         async with asyncio.TaskGroup() as group:
+            group.create_task(recover())  # meanwhile: it may need longer than there is until the kill
             for _ in range(AT_ONCE):
                 group.create_task(work())
 
