@@ -18,7 +18,7 @@ from invsvc_async.reconcile.evidence import Verdict
 from invsvc_async.settings import check_count
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
     from datetime import datetime
     from pathlib import Path
     from types import TracebackType
@@ -125,9 +125,7 @@ class Batch:
         await self.entries.open()
         try:
             await self._check_place()
-            for webhook_id, key in reversed(list(await self.entries.claims(_CLAIMS))):
-                session, is_certain = self.client._view.session, webhook_id.startswith(ANSWERED)  # noqa: SLF001 - one package
-                session.claim(webhook_id.removeprefix(ANSWERED), key, is_certain=is_certain)
+            self.take_claims(reversed(list(await self.entries.claims(_CLAIMS))))
         except BaseException:
             await self.entries.aclose()
             raise
@@ -240,6 +238,13 @@ class Batch:
         if done_before.tzinfo is None:
             raise InvalidRequestError("done_before: a time with its zone")
         return await self.entries.prune(round(done_before.timestamp() * 1000))
+
+    def take_claims(self, claims: Iterable[tuple[str, str]]) -> None:
+        """Let the client know which webhooks are those of untagged creates, and how certain that is."""
+        session = self.client._view.session  # noqa: SLF001 - one package
+        for webhook_id, key in claims:
+            is_certain = webhook_id.startswith(ANSWERED)
+            session.claim(webhook_id.removeprefix(ANSWERED), key, is_certain=is_certain)
 
     def warn_once(self, words: str) -> None:
         """Log a warning, once for each batch."""

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from invsvc_async.batch.items import Item
     from invsvc_async.batch.results import Result
     from invsvc_async.reconcile.intent import Intent
-    from invsvc_async.session import Request, View
+    from invsvc_async.session import Request, Session, View
     from invsvc_async.writes import Write
 
 __all__ = ["Engine"]
@@ -53,8 +53,7 @@ class Engine:
         self._slots = Slots(concurrency, rate, self._fill_soon)
         self._is_filling = False  # in the loop's next round
         self._ready: deque[Item] = deque()
-        # Of one thing each; the first is ready or under way, or stands for a write of an earlier run.
-        self._lines: dict[str, deque[Item | None]] = {}
+        self._lines: dict[str, deque[Item]] = {}  # of one thing each; the first is ready or under way
         self._waiting: dict[str, Item] = {}  # for their readers
         self._tasks: set[asyncio.Task[None]] = set()
         self._storing: set[asyncio.Future[None]] = set()  # what became of those that have ended
@@ -100,11 +99,6 @@ class Engine:
             self._lines.setdefault(item.thing, deque()).append(item)
         self._make_ready(item)
         self._fill()
-
-    def hold(self, thing: str, seconds: float) -> None:
-        """Keep what touches *thing* back for so long: a write of an earlier run may still land."""
-        self._lines[thing] = deque([None])
-        self._next_in_line(thing, seconds)
 
     def meet(self, key: str, write: Write[Any]) -> None:  # Any: of any operation
         """Take the readers of *write*, which the input holds, for the item of *key* that waits for them."""
@@ -235,9 +229,14 @@ class Engine:
         return self._ready.popleft()
 
     def _has_place(self, item: Item) -> bool:
-        """Take a place for *item*; what was sent before needs none, for it is read about first."""
-        item.in_slot = not item.in_doubt and self._slots.take()
-        return item.in_slot or item.in_doubt
+        """Take a place for *item*, if it may be sent at once."""
+        needs_none = item.in_doubt or item.is_overtaken or self._is_held_up(item)
+        item.in_slot = not needs_none and self._slots.take()
+        return item.in_slot or needs_none
+
+    def _is_held_up(self, item: Item) -> bool:
+        """Return whether a write of somebody else to the same thing may still land: its run waits for that."""
+        return item.thing is not None and self._view.session.lines.opens_at(item.thing) > self._clock.now()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
@@ -256,6 +255,8 @@ class Engine:
             driver = self._taken_up(item) if write is None else write._new_driver()  # noqa: SLF001 - one package
             await driver.drive()
             outcome = driver.outcome()
+            if item.storing is None:  # the client knew what became of it: the user has settled it
+                await item.settled(outcome)
             wait = 0.0
             if item.thing is not None:
                 wait = self._view.session.lines.opens_at(item.thing) - self._clock.now()
@@ -317,10 +318,9 @@ class Engine:
         request, view = request_of(intent), view_for(item, self._anywhere)
         result = result_of(request.operation)
         line = line_of(request, intent.scope.team, intent.tag)
-        if item.in_doubt:  # settle first what may have been sent
-            session = view.session
+        if item.in_doubt or item.is_overtaken:  # settle first what may have been sent
             since = self._clock.now() if item.sender_gone else None
-            begin: Any = partial(taken_up, session, journaled=True, gone_since=since)
+            begin: Any = partial(_taken_up, view.session, since)
         else:  # begin anew with what provably was not
             intent = attrs.evolve(intent, sent=())
             begin = partial(_begin_anew, view, request, line)
@@ -337,11 +337,19 @@ class Engine:
             return
         line = self._lines[thing]
         line.popleft()
-        if line and line[0] is not None:
+        if line:
             self._make_ready(line[0])
             self._fill()
         else:
             del self._lines[thing]
+
+
+def _taken_up(session: Session, gone_since: float | None, intent: Intent) -> Start:
+    """Take a write up where an earlier run left it; of one that was overtaken, this client may not know."""
+    latest = session.left_open.get(intent.identity)
+    if latest is not None and intent.newest is False:
+        session.left_open.unsettled[intent.identity] = attrs.evolve(latest, newest=False)
+    return taken_up(session, intent, journaled=True, gone_since=gone_since)
 
 
 def _begin_anew(view: View, request: Request, line: str | None, intent: Intent) -> Start:

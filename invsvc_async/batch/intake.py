@@ -131,6 +131,7 @@ class Intake:
         self._entries, self._store, self._session = entries, store, session
         self._held, self._run = held, run
         self._tag, self._on_secret, self._on_met = tag, on_secret, on_met
+        self._own = session.own if session.is_bound_to_a_mode else None
         self._repeats: OrderedDict[bytes, int] = OrderedDict()
         self._policies: dict[int, tuple[ReconcilePolicy, ReconcilePolicy]] = {}
         self.skipped: int = 0  # done by an earlier run
@@ -234,6 +235,7 @@ class Intake:
             entries=self._store,
             on_secret=self._on_secret,
             write=write,
+            own=self._own,
         )
         write._view = view_for(item, write._view)  # noqa: SLF001 - one package
         write._key, write._policy = asked.key, self._waiting(write._policy)  # noqa: SLF001 - one package

@@ -14,6 +14,7 @@ import msgspec
 from invsvc_async.batch.entries import ANSWERED, Entry, State
 from invsvc_async.batch.pack import pack
 from invsvc_async.batch.results import Result, encoded, record_of
+from invsvc_async.batch.siblings import left_by
 from invsvc_async.reconcile.evidence import Verdict
 from invsvc_async.reconcile.find import is_unique
 from invsvc_async.session import View
@@ -25,10 +26,12 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
     from invsvc_async.batch.pack import Commons
+    from invsvc_async.batch.siblings import Left
     from invsvc_async.batch.slots import Slots
     from invsvc_async.outcome import Outcome
     from invsvc_async.reconcile.evidence import Reader
     from invsvc_async.reconcile.intent import Intent
+    from invsvc_async.reconcile.own_writes import OwnWrites
     from invsvc_async.session import Request
     from invsvc_async.transport import Exchange
     from invsvc_async.writes import Write
@@ -49,8 +52,8 @@ class Store(Protocol):
         """The common parts of intents."""
         ...
 
-    def put(self, entry: Entry) -> Future[None]:
-        """Store *entry*, durably once the future is done."""
+    def put(self, entry: Entry, left: Left | None = None) -> Future[None]:
+        """Store *entry*, and with it what it *left* of its thing; durably once the future is done."""
         ...
 
     def shelve(self, entry: Entry) -> None:
@@ -94,6 +97,12 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
     waits: bool = False  # for the input to bring it
     lease: Lease | None = None  # how long the right to send it lasts, where others may take it over
     on_end: Callable[[], None] | None = None
+    own: OwnWrites | None = None  # the client's register, if all its answers are of one data mode
+
+    @property
+    def is_overtaken(self) -> bool:
+        """Whether a later write to the same thing may have had an effect, so this one must not be sent."""
+        return self.intent is not None and self.intent.newest is False
 
     @property
     def in_doubt(self) -> bool:
@@ -190,14 +199,21 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
             claim=_claim_of(outcome, record.thing) if untagged else None,
             done_at=time.time_ns() // 1_000_000,
         )
-        self.storing = self.entries.put(entry)
+        self.storing = self.entries.put(entry, left_by(self.thing, outcome, self.own))
         self.result = Result.of(entry, record, outcome)
+
+    def heard(self, key: str) -> None:
+        """Do nothing: the entries of a batch stay."""
 
     async def aclose(self) -> None:
         """Stay: the entries are the batch's."""
 
     def open_intents(self) -> AsyncIterator[Intent]:
         """Never asked for: a batch takes its entries up itself."""
+        raise NotImplementedError
+
+    def unheard(self) -> AsyncIterator[Outcome[Any]]:  # Any: of any operation
+        """Never asked for: a batch gives its results itself."""
         raise NotImplementedError
 
     def _entry(

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from invsvc_async.batch.entries import Entry, Mark
     from invsvc_async.batch.pack import Commons
     from invsvc_async.batch.results import Summary
+    from invsvc_async.batch.siblings import LastWrite
     from invsvc_async.reconcile.evidence import Verdict
 
 __all__ = ["Entries"]
@@ -56,6 +57,10 @@ class Entries(Protocol):
 
     async def reopen(self, verdict: Verdict, *, keep_sends: bool) -> int:
         """Make those of *verdict* to do again; without their sends where it is certain that none landed."""
+        ...
+
+    async def last_writes(self, things: Sequence[str]) -> list[LastWrite]:
+        """Look up what the writes that are done left of *things*."""
         ...
 
     async def prune(self, before: int) -> int:

@@ -15,6 +15,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 import attrs
+from msgspec.structs import astuple
 
 from invsvc_async.batch.database import Database
 from invsvc_async.batch.entries import Entry, LostChunkError
@@ -24,21 +25,39 @@ from invsvc_async.errors import JournalError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from invsvc_async.batch.siblings import Left
     from invsvc_async.clock import Clock
 
 __all__ = ["ChunkStore", "OwnedEntries"]
 
-_STORE = """
+_OWNED = """
 WITH given AS (
     SELECT * FROM unnest($1::text[], $2::bigint[], $3::text[], $4::smallint[], $5::text[], $6::bigint[],
         $7::text[], $8::text[], $9::text[], $10::bigint[])
     AS t (key, chunk, token, state, verdict, common, intent, outcome, claim, done_at)
 ), owned AS MATERIALIZED (SELECT id, owner FROM chunks WHERE id = ANY ($2) ORDER BY id FOR SHARE)
+"""
+_UPDATE = """
 UPDATE entries e SET state = g.state, verdict = g.verdict, common = g.common, intent = g.intent,
     outcome = g.outcome, claim = g.claim, done_at = g.done_at
 FROM given g JOIN owned o ON o.id = g.chunk AND o.owner = g.token
-WHERE e.key = g.key AND e.chunk = g.chunk RETURNING e.key
+WHERE e.key = g.key AND e.chunk = g.chunk RETURNING e.key, e.seq
 """
+_STORE = _OWNED + _UPDATE
+# The same, and what those writes left of their things.  Two writes to one thing are not stored together, but a
+# statement that met a thing twice would fail for all.
+_LEAVE = f"""{_OWNED}, stored AS ({_UPDATE}), remains AS (
+    SELECT * FROM unnest($11::text[], $12::text[], $13::text[], $14::text[], $15::bigint[])
+    AS t (key, thing, team, state, stamp)
+), kept AS (
+    INSERT INTO states (thing, seq, team, state, stamp)
+    SELECT DISTINCT ON (r.thing) r.thing, s.seq, r.team, r.state, r.stamp
+    FROM remains r JOIN stored s USING (key) ORDER BY r.thing, s.seq DESC
+    ON CONFLICT (thing) DO UPDATE SET seq = greatest(states.seq, excluded.seq), team = excluded.team,
+        state = excluded.state, stamp = excluded.stamp
+)
+SELECT key FROM stored
+"""  # noqa: S608 - our own text
 _STORED = ("state", "verdict", "common", "intent", "outcome", "claim", "done_at")
 _PAUSE = 0.2  # s between looks whether a lease is valid again
 
@@ -48,6 +67,7 @@ class _Given:
     """An entry that is to be stored, if *chunk* is still *token*'s."""
 
     entry: Entry
+    left: Left | None
     chunk: int
     token: str
     done: asyncio.Future[None]
@@ -74,11 +94,16 @@ class OwnedEntries(Database):
 
     # --- what a worker stores
 
-    def put(self, entry: Entry, chunk: int, token: str) -> asyncio.Future[None]:
-        """Store *entry* if its chunk is still *token*'s; the future fails with LostChunkError if not."""
+    def put(
+        self, entry: Entry, chunk: int, token: str, left: Left | None = None
+    ) -> asyncio.Future[None]:
+        """
+        Store *entry*, and with it what it *left* of its thing, if its chunk is still *token*'s; the future
+        fails with LostChunkError if not.
+        """
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         before = self._pending.get(entry.key)
-        self._pending[entry.key] = _Given(entry, chunk, token, done)
+        self._pending[entry.key] = _Given(entry, left, chunk, token, done)
         if before is not None:  # replaced before it was stored: what came later counts
             done.add_done_callback(lambda later: _follow(before.done, later))
         if self._flushing is None:
@@ -117,7 +142,11 @@ class OwnedEntries(Database):
             [each.entry.key for each in given], [each.chunk for each in given], [each.token for each in given]
         ]  # fmt: skip
         columns += [[getattr(each.entry, name) for each in given] for name in _STORED]
-        return {row["key"] for row in await self.fetch(_STORE, *columns)}
+        left = [(each.entry.key, *astuple(each.left)) for each in given if each.left is not None]
+        if not left:
+            return {row["key"] for row in await self.fetch(_STORE, *columns)}
+        columns += map(list, zip(*left, strict=True))
+        return {row["key"] for row in await self.fetch(_LEAVE, *columns)}
 
     async def _store_commons(self) -> None:
         fresh = [number for number in self.commons.texts if number not in self._stored_commons]
@@ -205,9 +234,9 @@ class ChunkStore:
         """The common parts of intents."""
         return self.entries.commons
 
-    def put(self, entry: Entry) -> asyncio.Future[None]:
-        """Store *entry* if the chunk is still owned."""
-        return self.entries.put(entry, self.chunk, self.token)
+    def put(self, entry: Entry, left: Left | None = None) -> asyncio.Future[None]:
+        """Store *entry*, and with it what it *left* of its thing, if the chunk is still owned."""
+        return self.entries.put(entry, self.chunk, self.token, left)
 
     def shelve(self, entry: Entry) -> None:
         """Store *entry* without waiting and without fail."""

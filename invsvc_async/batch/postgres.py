@@ -6,6 +6,7 @@ Entries come in chunks, which are queued when they are handed out; who may write
 
 from __future__ import annotations
 
+from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -15,6 +16,7 @@ from invsvc_async.batch.handing import Chunks
 from invsvc_async.batch.met import Met
 from invsvc_async.batch.ownership import OwnedEntries
 from invsvc_async.batch.results import Summary
+from invsvc_async.batch.siblings import NO_EFFECT, LastWrite
 from invsvc_async.errors import InvalidRequestError
 from invsvc_async.reconcile.evidence import Verdict
 
@@ -46,6 +48,23 @@ FROM unnest($1::bigint[], $2::bigint[], $3::text[]) AS g (seq, chunk, intent) WH
 _AT_ONCE = 200  # entries made to do again together: as many as a chunk of new ones has
 _BUSY = "SELECT thing, min(chunk) FROM entries WHERE thing = ANY ($1) AND done_at IS NULL GROUP BY thing"
 
+# Not of the schema's first version, and not a new version: packages before this one pass it over.
+_STATES = f"""
+CREATE TABLE states (thing text PRIMARY KEY, seq bigint NOT NULL, team text, state text, stamp bigint);
+CREATE INDEX unknown_things ON entries (thing) WHERE verdict = '{Verdict.UNKNOWN}' AND thing IS NOT NULL;
+CREATE INDEX claimed_things ON entries (thing) WHERE claim IS NOT NULL;
+INSERT INTO states (thing, seq) SELECT thing, max(seq) FROM entries WHERE state = 2 AND thing IS NOT NULL
+    AND verdict NOT IN ('{NO_EFFECT[0]}', '{NO_EFFECT[1]}') AND operation <> 'webhooks.create' GROUP BY thing;
+"""  # noqa: S608 - our own text
+_PRUNE = """
+UPDATE entries SET intent = NULL, outcome = NULL, claim = NULL
+WHERE state = 2 AND done_at < $1 AND (intent IS NOT NULL OR outcome IS NOT NULL)
+"""
+_PRUNE_STATES = """
+UPDATE states s SET team = NULL, state = NULL, stamp = NULL FROM entries e
+WHERE s.state IS NOT NULL AND e.seq = s.seq AND e.done_at < $1
+"""
+
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _text = msgspec.json.Encoder().encode
 
@@ -66,6 +85,8 @@ class PostgresBatch(OwnedEntries):
 
         """
         await super().open()
+        if self._create:
+            await self.ask(_make_states)
         self.chunks: Chunks = Chunks(self.lent, slots=self.settings.slots, silence=self.settings.silence)
 
     async def aclose(self) -> None:
@@ -218,12 +239,31 @@ class PostgresBatch(OwnedEntries):
 
     async def prune(self, before: int) -> int:
         """Empty what was done before *before* (epoch ms) of all but key, digest and verdict."""
-        text = (
-            "UPDATE entries SET intent = NULL, outcome = NULL, claim = NULL "
-            "WHERE state = 2 AND done_at < $1 AND (intent IS NOT NULL OR outcome IS NOT NULL)"
-        )
-        status = await self.ask(lambda c: c.execute(text, before))
-        return int(status.split()[-1])
+
+        async def prune(connection: Any) -> int:
+            status = await connection.execute(_PRUNE, before)
+            await _make_states(connection)
+            await connection.execute(_PRUNE_STATES, before)
+            return int(status.split()[-1])
+
+        return await self.ask(prune)
+
+    # --- what writes have left of their things
+
+    async def last_writes(self, things: Sequence[str]) -> list[LastWrite]:
+        """Look up what the writes that are done left of *things*."""
+        text = "SELECT thing, seq, team, state, stamp FROM states WHERE thing = ANY ($1)"
+        return [LastWrite(**row) for row in await self.fetch(text, things)]
+
+    async def unknown_of(self, things: Sequence[str]) -> list[Entry]:
+        """Give the entries of *things* whose fate is unknown."""
+        where = f"verdict = '{Verdict.UNKNOWN}' AND thing IS NOT NULL AND thing = ANY ($1)"
+        return await self._entries(where, things)
+
+    async def claims_of(self, things: Sequence[str]) -> list[tuple[str, str]]:
+        """Give (webhook id, key) of untagged creates of *things*, which are URLs."""
+        text = "SELECT claim, key FROM entries WHERE claim IS NOT NULL AND thing = ANY ($1) ORDER BY seq"
+        return [(row["claim"], row["key"]) for row in await self.fetch(text, things)]
 
     async def claims(self, limit: int) -> Iterable[tuple[str, str]]:
         """Give (webhook id, key) of untagged creates, the latest ones."""
@@ -240,6 +280,13 @@ class PostgresBatch(OwnedEntries):
         return [entry_of(row) for row in rows]
 
 
+async def _make_states(connection: Any) -> None:
+    """Add the table of what writes have left to a journal that a package before this one has made."""
+    await connection.execute(_IN_TURN)
+    if not await connection.fetchval("SELECT to_regclass('states')"):
+        await connection.execute(_STATES)
+
+
 async def _refuse_others(connection: Any, entries: Sequence[Entry]) -> None:
     """Refuse *entries* under whose key the journal has another write."""
     text = "SELECT key, content FROM entries WHERE key = ANY ($1)"
@@ -254,8 +301,9 @@ async def _refuse_others(connection: Any, entries: Sequence[Entry]) -> None:
 
 
 def _without_sends(intent: str) -> str:
-    """Take out what a packed intent says of its sends; here, for PostgreSQL's JSON cannot hold every text."""
+    """Make a packed intent that of another write, not sent yet; here, for PostgreSQL's JSON cannot hold every text."""
     kept = _members(intent)
     for name in ("sent", "bounds", "baseline"):
         kept.pop(name, None)
+    kept["nonce"] = msgspec.Raw(_text(token_hex(8)))  # what clients remember of the one before is not about it
     return _text(kept).decode()

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections import Counter
 from contextlib import aclosing
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
+
+import attrs
 
 from invsvc_async.batch.check import sound
 from invsvc_async.batch.engine import Engine
@@ -19,25 +21,33 @@ from invsvc_async.batch.intake import Intake, chunks
 from invsvc_async.batch.items import Item
 from invsvc_async.batch.pack import Packed, unpack
 from invsvc_async.batch.results import Progress
+from invsvc_async.batch.siblings import can_overtake, learn
 from invsvc_async.errors import InvalidRequestError, JournalError
 from invsvc_async.intents import request_of
-from invsvc_async.reconcile.evidence import Verdict
+from invsvc_async.looks import Looks
+from invsvc_async.operations import BY_NAME
+from invsvc_async.reconcile.evidence import Resumed, Verdict
+from invsvc_async.reconcile.known import Known
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+
     from invsvc_async.batch.batch import Batch
     from invsvc_async.batch.entries import Entry
     from invsvc_async.batch.intake import Writes
     from invsvc_async.batch.items import Store
     from invsvc_async.batch.results import Result
     from invsvc_async.batch.sqlitebatch import SqliteBatch
+    from invsvc_async.reconcile.evidence import Reading
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.writes import Write
 
-__all__ = ["Run"]
+__all__ = ["Run", "note_in_flight"]
 
 log: logging.Logger = logging.getLogger("invsvc_async.batch")
 
 _PAGE = 128  # entries taken up at once
+_CLOCKS_AGREE = 600.0  # s for which one reading of the service's clock is good
 _TICK = 0.2  # s between reports of progress
 _NO_SECRETS = (
     "this batch creates webhooks and nobody takes their secrets: they are shown once, in the answer, and no "
@@ -61,6 +71,7 @@ class Run:
         self._ticking: asyncio.TimerHandle | None = None
         self._began = self._over = 0.0
         self._verdicts: Counter[Verdict] = Counter()
+        self._clock_reading: Reading | None = None  # by which the service's clock is known
         self.ended: bool = False  # nothing is under way and nothing will be; results may wait to be taken
 
     def __aiter__(self) -> Run:
@@ -160,6 +171,7 @@ class Run:
         async with sound(self._writes, batch.client) as writes:
             entries = cast("SqliteBatch", batch.entries)
             run = await entries.next_run()
+            wrote_before = await entries.has_last_writes()
             await self._feed_left(engine, entries)
             session = batch.client._view.session  # noqa: SLF001 - one package
             self._intake = Intake(
@@ -168,23 +180,27 @@ class Run:
             )  # fmt: skip
             async with aclosing(chunks(writes)) as source:
                 async for some in source:
-                    for item in await self._taken(self._intake, some):
+                    items = await self._taken(self._intake, some)
+                    if wrote_before:
+                        await self._last_writes(items)
+                    for item in items:
                         self._look_for_secrets(item)
                         await engine.room()
                         engine.add(item)
 
     async def _feed_left(self, engine: Engine, entries: SqliteBatch) -> None:
         """Feed what an earlier run has left."""
-        for thing, seconds in (await self._open_windows()).items():
-            engine.hold(thing, seconds)
-        after = 0
-        while page := await entries.not_done(after, _PAGE):
-            for entry in page:
+        async for page in _pages(partial(entries.done, Verdict.UNKNOWN)):
+            await self._close_lines(page)
+        in_flight: dict[str, int] = {}
+        async for page in _pages(entries.in_flight):
+            note_in_flight(in_flight, page, [self._item(entry, entries) for entry in page])
+        async for page in _pages(entries.not_done):
+            items = [self._item(entry, entries) for entry in page]
+            for item in await self._taken_up(page, items, in_flight):
                 await engine.room()
-                item = self._item(entry, entries)
                 item.waits = item.names_reader
                 engine.add(item)
-            after = page[-1].seq
 
     async def _taken(self, intake: Intake, writes: list[Write[Any]]) -> list[Item]:  # Any: of any operation
         """Take *writes* in; of one that cannot be, say what that means for those before it."""
@@ -193,23 +209,55 @@ class Run:
         except InvalidRequestError as error:
             raise InvalidRequestError(error.problems, hint=_AMID) from error
 
-    async def _open_windows(self) -> dict[str, float]:
-        """Tell what an earlier run left unknown and may still land, and for how long, in seconds."""
-        windows: dict[str, float] = {}
-        after, now = 0, time.time_ns() / 1e9
-        while page := await self._batch.entries.done(Verdict.UNKNOWN, after, _PAGE):
-            for entry in page:
-                if entry.intent is None:  # pruned: long ago
-                    continue
-                intent = self._intent(entry)
-                thing = thing_of(request_of(intent), intent.scope.team, intent.tag)
-                window = intent.policy.settle_after_loss
-                over = (entry.done_at or 0) / 1000 + window
-                left = min(window, over - now)  # the date may have been set back
-                if thing is not None and left > 0:
-                    windows[thing] = max(left, windows.get(thing, 0.0))
-            after = page[-1].seq
-        return windows
+    # --- what other writes have left
+
+    async def _close_lines(self, unknown: list[Entry]) -> None:
+        """
+        Close the lines of the things to which writes whose fate is *unknown* may still happen.
+
+        How long ago a write was sent is known by the service's clock alone, so one read is spent to learn it.
+        """
+        view = self._batch.client._view  # noqa: SLF001 - one package
+        session, reading = view.session, self._clock_reading
+        if reading is not None and reading.ended < session.clock.now() - _CLOCKS_AGREE:
+            reading = None
+        for entry in unknown:
+            if entry.intent is None:  # pruned: long ago
+                continue
+            intent = self._intent(entry)
+            operation = BY_NAME[intent.operation]
+            line = thing_of(request_of(intent), intent.scope.team, intent.tag)
+            if line is None:
+                continue
+            if reading is None and operation.reader is not None:
+                looks = Looks(attrs.evolve(view, team=None), intent, partial(_same, intent), own=None)
+                reading = self._clock_reading = await looks.look(operation.reader, lane="settle")
+            resumed = Resumed(at=session.clock.now(), journaled=True, sender_gone=True)
+            known = Known(operation, intent, (resumed,) if reading is None else (resumed, reading))
+            if known.free_at > resumed.at:
+                session.lines.close(line, intent.identity, known.free_at, session.clock)
+
+    async def _taken_up(
+        self, entries: list[Entry], items: list[Item], in_flight: Mapping[str, int]
+    ) -> list[Item]:
+        """
+        Return the *items* of entries that are not done, those marked that a later write has overtaken.
+
+        *in_flight* is the last write of each thing that may have been sent, and is not done.
+        """
+        done = await self._last_writes(items)
+        for entry, item in zip(entries, items, strict=True):
+            last = max(done.get(item.thing, 0), in_flight.get(item.thing, 0)) if item.thing else 0
+            if last > entry.seq and item.intent is not None:
+                item.intent = attrs.evolve(item.intent, newest=False)
+        return items
+
+    async def _last_writes(self, items: Iterable[Item]) -> Mapping[str, int]:
+        """Learn what the writes that are done left of the things of *items*; return which was the last."""
+        things = {item.thing for item in items if item.thing is not None}
+        rows = await self._batch.entries.last_writes(sorted(things)) if things else []
+        learn(self._batch.client._view.session, rows)  # noqa: SLF001 - one package
+        return {row.thing: row.seq for row in rows}
 
     def _intent(self, entry: Entry) -> Intent:
         if entry.common is None or entry.intent is None:
@@ -220,6 +268,7 @@ class Run:
     def _item(self, entry: Entry, store: Store) -> Item:
         """Take up an entry that is not done."""
         batch, intent = self._batch, self._intent(entry)
+        session = batch.client._view.session  # noqa: SLF001 - one package
         return Item(
             key=entry.key,
             content=entry.content,
@@ -230,8 +279,30 @@ class Run:
             intent=intent,
             fed=False,
             stored=True,
+            own=session.own if session.is_bound_to_a_mode else None,
         )
 
     def _look_for_secrets(self, item: Item) -> None:
         if self._batch.on_secret is None and item.creates_webhook:
             self._batch.warn_once(_NO_SECRETS)
+
+
+async def _pages(
+    page: Callable[[int, int], Awaitable[list[Entry]]],
+) -> AsyncIterator[list[Entry]]:
+    """Yield all pages of entries, in the order in which they came."""
+    after = 0
+    while entries := await page(after, _PAGE):
+        yield entries
+        after = entries[-1].seq
+
+
+def note_in_flight(last: dict[str, int], entries: list[Entry], items: list[Item]) -> None:
+    """Note in *last* which of *entries*, of *items*, is the last of its thing that may have been sent."""
+    for entry, item in zip(entries, items, strict=True):
+        if item.thing is not None and item.in_doubt and can_overtake(entry.operation):
+            last[item.thing] = max(entry.seq, last.get(item.thing, 0))
+
+
+def _same(intent: Intent) -> Intent:
+    return intent

@@ -23,7 +23,7 @@ from invsvc_async.batch.entries import Entry, LostChunkError, State
 from invsvc_async.batch.intake import Intake, chunks
 from invsvc_async.batch.ownership import ChunkStore, token_of
 from invsvc_async.batch.pack import pack
-from invsvc_async.batch.run import Run
+from invsvc_async.batch.run import Run, note_in_flight
 from invsvc_async.errors import JournalError
 
 if TYPE_CHECKING:
@@ -222,8 +222,7 @@ class SharedRun(Run):
 
     async def _add(self, engine: Engine, work: _Work) -> None:
         """Add what is open of a chunk to what is under way."""
-        for entry in await self._entries.of_chunk(work.store.chunk):
-            item = self._item(entry, work.store)
+        for item in await self._open_items(work):
             item.lease, item.sender_gone = work.store, work.sender_gone
             if item.names_reader and (write := self._with_readers.pop(item.key, None)) is not None:
                 item.take_readers(write)
@@ -231,6 +230,22 @@ class SharedRun(Run):
             await engine.room()
             work.open += 1
             engine.add(item)
+
+    async def _open_items(self, work: _Work) -> list[Item]:
+        """
+        Return the open items of a chunk, with what other workers have left of their things.
+
+        All open writes of one thing are in one chunk, so what is found lasts while the chunk is owned.
+        """
+        entries = await self._entries.of_chunk(work.store.chunk)
+        items = [self._item(entry, work.store) for entry in entries]
+        things = sorted({item.thing for item in items if item.thing is not None})
+        if things:
+            await self._close_lines(await self._entries.unknown_of(things))
+            self._batch.take_claims(await self._entries.claims_of(things))
+        in_flight: dict[str, int] = {}
+        note_in_flight(in_flight, entries, items)
+        return await self._taken_up(entries, items, in_flight)
 
     async def _end_chunk(self, engine: Engine, work: _Work) -> None:
         """See one chunk to its end, or until it is another worker's."""

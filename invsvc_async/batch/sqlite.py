@@ -106,7 +106,7 @@ class SqliteEntries:
 
     def put(self, entry: Entry) -> asyncio.Future[None]:
         """Store *entry* in place of an earlier one of its key; the future is done once it is on the disk."""
-        return self._open_writer.store(entry.key, _row_of(entry))
+        return self._open_writer.store(entry.key, row_of(entry))
 
     def shelve(self, entry: Entry) -> None:
         """Store *entry* without waiting and without fail: closed, it stays as it was."""
@@ -236,7 +236,8 @@ class SqliteEntries:
         connection.executemany("INSERT INTO commons VALUES (?, ?)", fresh)
 
 
-def _row_of(entry: Entry) -> tuple[str | int | bytearray, ...]:
+def row_of(entry: Entry) -> tuple[str | int | bytearray, ...]:
+    """Return the columns of *entry* as they are stored."""
     return (
         entry.key, bytearray(entry.content), int(entry.state), entry.run, entry.operation,
         entry.verdict or "", entry.common or "", entry.intent or "", entry.outcome or "",

@@ -5,14 +5,19 @@ Ask the questions of a batch of one SQLite file; never while another process own
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from invsvc_async.batch.entries import Entry, Mark, State
 from invsvc_async.batch.results import Summary
-from invsvc_async.batch.sqlite import SqliteEntries, entries, fact
+from invsvc_async.batch.siblings import NO_EFFECT, LastWrite, Left
+from invsvc_async.batch.sqlite import SqliteEntries, entries, fact, row_of
+from invsvc_async.batch.writer import transaction
 from invsvc_async.reconcile.evidence import Verdict
 
 if TYPE_CHECKING:
+    import asyncio
     import sqlite3
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
@@ -20,6 +25,28 @@ if TYPE_CHECKING:
 __all__ = ["SqliteBatch"]
 
 _DONE = int(State.DONE)
+# Not of the schema's first version, and not a new version: packages before this one pass it over.
+_STATES = "CREATE TABLE states (thing TEXT PRIMARY KEY, seq INTEGER NOT NULL, team TEXT, state TEXT, stamp INTEGER)"
+_IDS = "coalesce(json_extract(outcome, '$.thing'), json_extract(intent, '$.path.id'))"
+# What a package before this one has done: which write of a thing was the last, though not what it left.
+_OF_BEFORE = f"""
+INSERT INTO states (thing, seq) SELECT thing, max(seq) FROM (
+    SELECT seq, iif(operation = 'journeys.update', '/journeys/', '/webhooks/') || {_IDS} AS thing
+    FROM entries WHERE state = 2 AND verdict NOT IN ('{NO_EFFECT[0]}', '{NO_EFFECT[1]}')
+    AND operation IN ('journeys.update', 'webhooks.update', 'webhooks.delete')
+    AND json_valid(coalesce(outcome, '{{}}')) AND json_valid(coalesce(intent, '{{}}'))
+) WHERE thing IS NOT NULL GROUP BY thing
+"""  # noqa: S608 - our own text
+# One statement for all rows of a group: each statement more hands the interpreter over some times.
+_LEAVE = """
+INSERT INTO states (thing, seq, team, state, stamp)
+SELECT json_extract(each.value, '$[1]'), entries.seq, json_extract(each.value, '$[2]'),
+    json_extract(each.value, '$[3]'), json_extract(each.value, '$[4]')
+FROM json_each(?) AS each JOIN entries ON entries.key = json_extract(each.value, '$[0]') WHERE true
+ON CONFLICT (thing) DO UPDATE SET seq = max(seq, excluded.seq), team = excluded.team, state = excluded.state,
+    stamp = excluded.stamp
+"""
+_encode = msgspec.json.Encoder().encode
 
 
 class SqliteBatch(SqliteEntries):
@@ -27,6 +54,23 @@ class SqliteBatch(SqliteEntries):
 
     def __init__(self, path: str | Path, *, reading: bool = False) -> None:
         super().__init__(path, "a batch", reading=reading)
+
+    def put(self, entry: Entry, left: Left | None = None) -> asyncio.Future[None]:
+        """
+        Store *entry* in place of an earlier one of its key, and with it what it *left* of its thing; the
+        future is done once it is on the disk.
+        """
+        row = row_of(entry)
+        return self._open_writer.store(entry.key, row if left is None else (*row, left))
+
+    async def last_writes(self, things: Sequence[str]) -> list[LastWrite]:
+        """Look up what the writes that are done left of *things*."""
+        return await self.ask(partial(_last_writes, things)) if things else []
+
+    async def has_last_writes(self) -> bool:
+        """Return whether writes that are done left anything."""
+        text = "SELECT EXISTS (SELECT 1 FROM states)"
+        return bool(await self.ask(lambda connection: connection.execute(text).fetchone()[0]))
 
     async def fact(self, name: str, value: str | None = None) -> str | None:
         """Tell a fact about the whole batch; with *value*, set it where it was not known."""
@@ -39,6 +83,11 @@ class SqliteBatch(SqliteEntries):
     async def not_done(self, after: int, limit: int) -> list[Entry]:
         """Page through the entries that are not done, in the order in which they came."""
         where = "state < 2 AND seq > ? ORDER BY seq LIMIT ?"
+        return await self.ask(lambda connection: entries(connection, where, (after, limit)))
+
+    async def in_flight(self, after: int, limit: int) -> list[Entry]:
+        """Page through the entries that were stored as about to be sent, and are not done."""
+        where = "state < 2 AND state = 1 AND seq > ? ORDER BY seq LIMIT ?"  # so that the index is used
         return await self.ask(lambda connection: entries(connection, where, (after, limit)))
 
     async def done(self, verdict: Verdict | None, after: int, limit: int) -> list[Entry]:
@@ -65,6 +114,40 @@ class SqliteBatch(SqliteEntries):
         """Give (webhook id, key) of untagged creates, the latest ones."""
         text = "SELECT claim, key FROM entries WHERE claim IS NOT NULL ORDER BY seq DESC LIMIT ?"
         return await self.ask(lambda connection: connection.execute(text, (limit,)).fetchall())
+
+    # --- on the writer's thread
+
+    def _prepare(self, connection: sqlite3.Connection) -> None:
+        super()._prepare(connection)
+        if self._reading or connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'states'").fetchone():
+            return
+        with transaction(connection):
+            connection.execute(_STATES)
+            connection.execute(_OF_BEFORE)
+
+    def _store(self, connection: sqlite3.Connection, rows: dict[str, tuple[Any, ...] | None]) -> None:
+        """Write *rows*, and what some of them left of their things, in one transaction."""
+        left = {key: row[-1] for key, row in rows.items() if row is not None and type(row[-1]) is Left}
+        if not left:
+            super()._store(connection, rows)
+            return
+        with transaction(connection):
+            whole = {key: row[:-1] if row is not None and key in left else row for key, row in rows.items()}
+            super()._store(connection, whole)
+            _leave(connection, left)
+
+
+def _leave(connection: sqlite3.Connection, left: Mapping[str, Left]) -> None:
+    """Store what writes left of their things, by the keys of the writes."""
+    rows = [(key, each.thing, each.team, each.state, each.stamp) for key, each in left.items()]
+    connection.execute(_LEAVE, (_encode(rows).decode(),))
+
+
+def _last_writes(things: Sequence[str], connection: sqlite3.Connection) -> list[LastWrite]:
+    text = "SELECT thing, seq, team, state, stamp FROM states WHERE thing IN (SELECT value FROM json_each(?))"
+    found = connection.execute(text, (_encode(things).decode(),))
+    names = ("thing", "seq", "team", "state", "stamp")
+    return [LastWrite(**dict(zip(names, row, strict=True))) for row in found]
 
 
 def _fact(name: str, value: str | None, connection: sqlite3.Connection) -> str | None:
@@ -105,7 +188,9 @@ def _summary(connection: sqlite3.Connection) -> Summary:
 
 
 def _reopen(verdict: Verdict, keep_sends: bool, connection: sqlite3.Connection) -> int:  # noqa: FBT001 - bound by partial
-    intent = "intent" if keep_sends else "json_remove(intent, '$.sent', '$.bounds', '$.baseline')"
+    # Written anew, it is another write: what this client remembers of the one before is not about it.
+    anew = "json_set(json_remove(intent, '$.sent', '$.bounds', '$.baseline'), '$.nonce', hex(randomblob(8)))"
+    intent = "intent" if keep_sends else anew
     changed = connection.execute(
         f"UPDATE entries SET state = 0, verdict = NULL, outcome = NULL, done_at = NULL, intent = {intent} "  # noqa: S608 - our own text
         "WHERE state = 2 AND verdict = ? AND intent IS NOT NULL",
@@ -118,6 +203,11 @@ def _prune(before: int, connection: sqlite3.Connection) -> int:
     changed = connection.execute(
         "UPDATE entries SET intent = NULL, outcome = NULL, claim = NULL "
         "WHERE state = 2 AND done_at < ? AND (intent IS NOT NULL OR outcome IS NOT NULL)",
+        (before,),
+    )
+    connection.execute(
+        "UPDATE states SET team = NULL, state = NULL, stamp = NULL WHERE state IS NOT NULL AND EXISTS "
+        "(SELECT 1 FROM entries WHERE entries.seq = states.seq AND entries.done_at < ?)",
         (before,),
     )
     return changed.rowcount

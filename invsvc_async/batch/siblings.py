@@ -1,0 +1,146 @@
+"""
+What the writes of a batch left of each thing: the evidence for later writes, after a restart or elsewhere.
+
+A journal keeps one row for each thing that was changed.  Rows contain no secrets.
+"""
+
+from __future__ import annotations
+
+from math import inf
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from invsvc_async import wire
+from invsvc_async.batch.entries import unreadable
+from invsvc_async.convert.plain import plain_of, unstructure
+from invsvc_async.errors import InvsvcError
+from invsvc_async.models.common import UNSET, Model, wire_names
+from invsvc_async.operations import BY_NAME
+from invsvc_async.reconcile.evidence import Verdict
+from invsvc_async.reconcile.same import HOOK_FIELDS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from invsvc_async.outcome import Outcome
+    from invsvc_async.reconcile.evidence import Wire
+    from invsvc_async.reconcile.own_writes import LastState, OwnWrites
+    from invsvc_async.session import Session
+
+__all__ = ["NO_EFFECT", "LastWrite", "Left", "can_overtake", "learn", "left_by"]
+
+NO_EFFECT = (Verdict.NOT_APPLIED, Verdict.REFUSED)  # a write that ended so has overtaken nothing
+MOST_GRAPH = 4096  # bytes: a larger graph is left out of a stored state
+_SURELY_MORE = 2 * MOST_GRAPH  # bytes of an answer, whose other fields are short
+# What an update can change, and what finds compare: a state needs no more.
+_JOURNEY = ("id", "status", "last_updated", "name", "description", "graph", "triggerType", "replacesDefaults")
+_WEBHOOK = ("id", *HOOK_FIELDS)
+_ALWAYS = ("url", "events", "status")  # of a webhook: its description may be left out if there is none
+
+_encode = msgspec.json.Encoder(decimal_format="number").encode
+
+
+class Left(msgspec.Struct, frozen=True):
+    """
+    What one write left of *thing*.
+
+    ``state`` is the last known state as JSON text (``{}`` if the thing is gone, ``None`` if it is not known),
+    as the members of *team* see it; ``stamp`` the time of the answer that showed it (server ms).
+    """
+
+    thing: str
+    team: str | None = None
+    state: str | None = None
+    stamp: int | None = None
+
+
+class LastWrite(Left, frozen=True, kw_only=True):
+    """The same, of all writes of a journal; ``seq`` is the last of those that may have had an effect."""
+
+    seq: int
+
+
+def can_overtake(operation: str) -> bool:
+    """Return whether writes of *operation* to one thing replace each other: creates of one URL do not."""
+    return BY_NAME[operation].finder != "created_webhook"
+
+
+def left_by(thing: str | None, outcome: Outcome[Any], own: OwnWrites | None) -> Left | None:  # Any: any value
+    """
+    Return what the write with *outcome* left of its thing; ``None`` if it did nothing.
+
+    *own* is the register of the client, or ``None`` if its answers may be of several data modes.
+    """
+    if thing is None or outcome.verdict in NO_EFFECT or not can_overtake(outcome.started_as.operation):
+        return None
+    finder = BY_NAME[outcome.started_as.operation].finder
+    team = outcome.started_as.scope.team
+    last = None if own is None or finder is None else own.last((team, thing))
+    # A webhook shows no time of its last change, so a state from before a write in doubt proves nothing.
+    if last is None or (outcome.verdict is Verdict.UNKNOWN and finder != "journey"):
+        return Left(thing)
+    state = _journey(last) if finder == "journey" else _webhook(last)
+    return Left(thing, team, None if state is None else _encode(state).decode(), last.stamp)
+
+
+def _journey(last: LastState) -> dict[str, Wire]:
+    """Return the wire form of a journey, without what no update changes; a find bears missing fields."""
+    fields = _JOURNEY if last.weight <= _SURELY_MORE else tuple(name for name in _JOURNEY if name != "graph")
+    state = _chosen(last.state, fields)
+    if "graph" in state and len(_encode(state["graph"])) > MOST_GRAPH:
+        del state["graph"]
+    return state
+
+
+def _chosen(state: Model | dict[str, Wire], fields: tuple[str, ...]) -> dict[str, Wire]:
+    if isinstance(state, dict):
+        return {name: state[name] for name in fields if name in state}
+    # Not the whole model's wire form: that of a graph takes as long as all else.
+    values = {sent_as: state._slot(name) for name, sent_as in wire_names(type(state)).items()}  # noqa: SLF001 - absent is not null
+    return {name: plain_of(values[name]) for name in fields if values.get(name, UNSET) is not UNSET}
+
+
+def _webhook(last: LastState) -> dict[str, Wire] | None:
+    """Return the wire form of a webhook, empty if it is gone; ``None`` if it was not shown whole."""
+    state = unstructure(last.state)
+    if state and not all(name in state for name in _ALWAYS):
+        return None
+    return {name: state[name] for name in _WEBHOOK if name in state}
+
+
+def learn(session: Session, rows: Iterable[LastWrite]) -> None:
+    """
+    Give the client what a journal holds of things.
+
+    It replaces nothing that the client has seen later itself.
+
+    Raises:
+        JournalError: A state cannot be read.
+
+    """
+    if not session.is_bound_to_a_mode:
+        return
+    for row in rows:
+        if row.state is None:
+            continue
+        thing, known = (row.team, row.thing), session.own.last((row.team, row.thing))
+        is_later = known is None or _is_later(row.stamp, known.stamp)
+        if is_later:
+            state, weight = _state_of(row), len(row.state)
+            session.own.learn(thing, state, -inf, -inf, stamp=row.stamp, weight=weight, written=True)
+
+
+def _is_later(stamp: int | None, known: int | None) -> bool:
+    """Return whether another worker's answer is surely later than the one that this client had."""
+    return stamp is not None and known is not None and stamp > known
+
+
+def _state_of(row: LastWrite) -> Wire:
+    try:
+        state = wire.loads((row.state or "").encode())
+    except InvsvcError as error:
+        raise unreadable(row.thing, error) from None
+    if not isinstance(state, dict):
+        raise unreadable(row.thing, "it is no object")
+    return state

@@ -1,0 +1,500 @@
+"""What the writes of a batch leave for the later ones of the same thing: after a restart, and elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+
+import attrs
+import msgspec
+import pytest
+
+from invsvc_async import TokenProvider, Verdict
+from invsvc_async.batch import Batch
+from invsvc_async.batch.items import Item
+from invsvc_async.batch.siblings import MOST_GRAPH
+from tests.batch.conftest import HOOK, POLICY, client_of
+from tests.batch.database import database
+from tests.batch.writing import all_of, shelve_one
+
+
+@pytest.fixture(params=["file", "database"])
+def journal(request, tmp_path):
+    """Give a journal of the test's own, of both kinds."""
+    if request.param == "file":
+        return tmp_path / "run.db"
+    return database().journal(f"w{abs(hash(request.node.name))}", silence=1)
+
+
+@asynccontextmanager
+async def opened(service, journal, **settings):
+    """Open the batch with a client of its own, as a process that has just begun would."""
+    async with client_of(service, **settings) as client, Batch.open(journal, client, tag=False) as batch:
+        yield client, batch
+
+
+async def rows(batch):
+    """Give what the journal keeps of each thing."""
+    names = ("thing", "team", "state", "stamp")
+    text = f"SELECT {', '.join(names)} FROM states"  # noqa: S608 - our own text
+    if hasattr(batch.entries, "fetch"):
+        found = [tuple(row) for row in await batch.entries.fetch(text)]
+    else:
+        found = await batch.entries.ask(lambda connection: connection.execute(text).fetchall())
+    return {row[0]: dict(zip(names, row, strict=True)) for row in found}
+
+
+async def state_of(batch, thing):
+    """Give the state that the journal keeps of *thing*; ``None``: it keeps none."""
+    text = (await rows(batch))[thing]["state"]
+    return None if text is None else msgspec.json.decode(text)
+
+
+def renames(client, journey, *names):
+    """Make one update of *journey* for each name, keyed by it."""
+    return [client.journeys.update(journey.id, name=name).keyed(name) for name in names]
+
+
+def describes(client, hook_id, *texts):
+    """Make one update of a webhook for each text, keyed by it."""
+    return [client.webhooks.update(hook_id, description=text).keyed(text) for text in texts]
+
+
+def done_by(service, operation="journeys.update"):
+    """List the names that took effect, in their order."""
+    fields = {"journeys.update": "name", "webhooks.update": "description"}
+    return [entry.body[fields[operation]] for entry in service.ledger.effects(operation)]
+
+
+# --- order
+
+
+async def test_refused_write_is_not_sent_over_a_newer_one(service, journal):
+    """Made to do again after a later write of its thing was applied, it is told as not applied, with the reason."""
+    journey = service.seed_journey()
+    service.script("journeys.update", "403")
+    async with opened(service, journal) as (client, batch):
+        first = await all_of(batch, renames(client, journey, "k1", "k2"))
+    async with opened(service, journal) as (client, batch):
+        assert await batch.retry(verdict=Verdict.REFUSED) == 1
+        [again] = await all_of(batch)
+    assert {result.key: result.verdict for result in first} == {"k1": "refused", "k2": "applied"}
+    assert (again.key, again.verdict) == ("k1", Verdict.NOT_APPLIED)
+    assert "a newer write of this program" in again.message
+    assert (done_by(service), service.arrivals("journeys.update")) == (["k2"], 2)
+
+
+async def test_refused_writes_of_one_thing_are_sent_again_in_their_order(service, journal):
+    """A later write that had no effect has overtaken nothing: both are sent again, the older one first."""
+    journey = service.seed_journey()
+    service.script("journeys.update", "403", "403")
+    async with opened(service, journal) as (client, batch):
+        await all_of(batch, renames(client, journey, "k1", "k2"))
+        assert await batch.retry(verdict=Verdict.REFUSED) == 2
+    async with opened(service, journal) as (_, batch):
+        again = await all_of(batch)
+    assert [(result.key, result.verdict) for result in again] == [("k1", "applied"), ("k2", "applied")]
+    assert done_by(service) == ["k1", "k2"]
+
+
+async def test_refused_creates_of_one_address_are_sent_again(service, journal):
+    """Creates do not replace each other, so a later one of the same URL has overtaken nothing."""
+    service.script("webhooks.create", "403")
+    async with opened(service, journal) as (client, batch):
+        await all_of(batch, [client.webhooks.create(**HOOK).keyed(key) for key in ("k1", "k2")])
+    async with opened(service, journal) as (_, batch):
+        await batch.retry(verdict=Verdict.REFUSED)
+        [again] = await all_of(batch)
+    assert (again.key, again.verdict) == ("k1", Verdict.APPLIED)
+
+
+async def test_unknown_write_that_was_overtaken_is_not_sent(service, journal):
+    """Settled in another process after a later write of its thing, it is no stranger's victim, nor sent."""
+    hook = service.seed_webhook(description="before")
+    service.script("webhooks.update", "reset")
+    service.script("webhooks.get", "pass", "403")
+    async with opened(service, journal) as (client, batch):
+        first = await all_of(batch, describes(client, hook.id, "k1", "k2"))
+    async with opened(service, journal) as (_, batch):
+        assert await batch.retry(verdict=Verdict.UNKNOWN) == 1
+        [again] = await all_of(batch)
+    assert {result.key: result.verdict for result in first} == {"k1": "unknown", "k2": "applied"}
+    assert (again.key, again.verdict) == ("k1", Verdict.UNKNOWN)
+    assert "a later write of this program" in again.message
+    assert done_by(service, "webhooks.update") == ["k2"]
+
+
+async def test_unknown_write_that_this_client_left_open(service, journal):
+    """What another worker has sent since is known from the journal, whatever this client remembers."""
+    journey = service.seed_journey()
+    service.script("journeys.update", "reset")
+    service.script("journeys.get", "pass", "403")
+    async with client_of(service) as first:
+        async with Batch.open(journal, first) as batch:
+            [unknown] = await all_of(batch, renames(first, journey, "k1"))
+        async with opened(service, journal) as (client, batch):
+            [newer] = await all_of(batch, renames(client, journey, "k2"))
+        async with Batch.open(journal, first) as batch:
+            await batch.retry(verdict=Verdict.UNKNOWN)
+            [again] = await all_of(batch)
+    assert (unknown.verdict, newer.verdict) == ("unknown", "applied")
+    assert again.verdict in (Verdict.UNKNOWN, Verdict.NOT_APPLIED)
+    assert done_by(service) == ["k2"]
+
+
+async def test_write_overtaken_by_one_in_flight(service, journal):
+    """A later write that may have been sent, and is not done, has overtaken it, too."""
+    journey = service.seed_journey()
+    service.script("journeys.update", "403", "apply, then hang")
+    async with opened(service, journal) as (client, batch):
+        running = asyncio.create_task(all_of(batch, renames(client, journey, "k1", "k2")))
+        await service.arrived("journeys.update", 2)
+        running.cancel()
+        await asyncio.wait([running])
+        assert await batch.retry(verdict=Verdict.REFUSED) == 1
+    async with opened(service, journal) as (_, batch):
+        results = {result.key: result.verdict for result in await all_of(batch)}
+    assert results == {"k1": Verdict.NOT_APPLIED, "k2": Verdict.APPLIED}
+    assert done_by(service) == ["k2"]
+
+
+async def test_write_done_anew_is_judged_anew(service, journal):
+    """What this client remembers of a write that is made to do again is not about the one sent since."""
+    journey = service.seed_journey()
+    service.script("journeys.update", "reset", "apply, then hang")
+    async with client_of(service, reconcile=attrs.evolve(POLICY, resend="never")) as client:
+        async with Batch.open(journal, client) as batch:
+            [first] = await all_of(batch, renames(client, journey, "k1"))
+            assert await batch.retry(verdict=first.verdict) == 1
+            running = asyncio.create_task(all_of(batch))
+            await service.arrived("journeys.update", 2)
+            running.cancel()
+            await asyncio.wait([running])
+            [again] = await all_of(batch)
+    assert (first.verdict, again.verdict) == (Verdict.NOT_APPLIED, Verdict.APPLIED)
+    assert done_by(service) == ["k1"]
+
+
+async def test_write_done_anew_after_it_was_superseded(service, journal):
+    """The verdict of before is not given again for a write that was sent anew and cut off."""
+    journey = service.seed_journey()
+    service.script("journeys.update", "reset", "apply, then hang")
+    policy = attrs.evolve(POLICY, settle_after_loss=2.0)
+    async with client_of(service, reconcile=policy) as client, Batch.open(journal, client) as batch:
+        running = asyncio.create_task(all_of(batch, renames(client, journey, "k1")))
+        await service.arrived("journeys.get", 2)  # one before the write, one after it
+        await asyncio.sleep(0.3)  # more than the slack between clocks
+        service.change_journey(journey.id, name="a stranger's")
+        [first] = await running
+        assert first.verdict is Verdict.SUPERSEDED
+        assert await batch.retry(verdict=Verdict.SUPERSEDED) == 1
+        running = asyncio.create_task(all_of(batch))
+        await service.arrived("journeys.update", 2)
+        running.cancel()
+        await asyncio.wait([running])
+        [again] = await all_of(batch)
+    assert again.verdict is Verdict.APPLIED
+
+
+async def test_write_that_the_user_has_settled(service, journal):
+    """A verdict that this client knows by now is stored and given, though nothing is read or sent for it."""
+    journey = service.seed_journey()
+    service.script("journeys.update", "apply, then reset")
+    service.script("journeys.get", "pass", "403")
+    async with opened(service, journal) as (client, batch):
+        [first] = await all_of(batch, renames(client, journey, "k1"))
+        [intent] = client.unsettled
+        assert (await client.settle(intent)).applied
+        await batch.retry(verdict=Verdict.UNKNOWN)
+        [again] = await all_of(batch)
+        assert (await batch.summary()).verdicts == {Verdict.APPLIED: 1}
+    assert (first.verdict, again.verdict) == (Verdict.UNKNOWN, Verdict.APPLIED)
+
+
+# --- the state that a write left is the baseline of the next one
+
+
+BLIND = ("503", "503", "503")  # the reads before the write tell nothing
+
+
+async def test_baseline_after_a_restart(service, journal):
+    """An update in doubt is compared with what the one before it left, in another process."""
+    hook = service.seed_webhook(description="before")
+    async with opened(service, journal) as (client, batch):
+        await all_of(batch, describes(client, hook.id, "k1"))
+    service.script("webhooks.update", "reset")
+    service.script("webhooks.get", *BLIND)
+    async with opened(service, journal) as (client, batch):
+        [second] = await all_of(batch, describes(client, hook.id, "k2"))
+    assert (second.verdict, second.resends) == (Verdict.APPLIED, 1)
+    assert done_by(service, "webhooks.update") == ["k1", "k2"]
+
+
+async def test_baseline_of_a_write_taken_in_before(service, journal):
+    """A write that was taken in and not sent, by a run that ended, is compared with it, too."""
+    hook = service.seed_webhook(description="before")
+    async with opened(service, journal) as (client, batch):
+        await all_of(batch, describes(client, hook.id, "k1"))
+        service.script("webhooks.update", "403")
+        await all_of(batch, describes(client, hook.id, "k2"))
+        await batch.retry(verdict=Verdict.REFUSED)
+    service.script("webhooks.update", "reset")
+    service.script("webhooks.get", *BLIND)
+    async with opened(service, journal) as (_, batch):
+        [second] = await all_of(batch)
+    assert (second.verdict, second.resends) == (Verdict.APPLIED, 1)
+
+
+async def test_webhook_that_was_deleted(service, journal):
+    """An update in doubt of what an earlier run has deleted is told as not applied."""
+    hook = service.seed_webhook()
+    async with opened(service, journal) as (client, batch):
+        await all_of(batch, [client.webhooks.delete(hook.id).keyed("k1")])
+        assert await state_of(batch, f"/webhooks/{hook.id}") == {}
+    service.script("webhooks.update", "reset")
+    service.script("webhooks.get", *BLIND)
+    async with opened(service, journal) as (client, batch):
+        [second] = await all_of(batch, describes(client, hook.id, "k2"))
+    assert second.verdict is Verdict.NOT_APPLIED
+
+
+async def test_state_of_a_webhook_after_a_write_in_doubt(service, journal):
+    """Whether it was changed cannot be seen later, so nothing of it is kept; the order of writes is."""
+    hook = service.seed_webhook(description="before")
+    async with opened(service, journal) as (client, batch):
+        await all_of(batch, describes(client, hook.id, "k1"))
+        assert (await state_of(batch, f"/webhooks/{hook.id}"))["description"] == "k1"
+        service.script("webhooks.update", "apply, then reset")
+        service.script("webhooks.get", "403", "403", "403", "403")
+        [second] = await all_of(batch, describes(client, hook.id, "k2"))
+        assert second.verdict is Verdict.UNKNOWN
+        assert await state_of(batch, f"/webhooks/{hook.id}") is None
+
+
+async def test_what_is_kept_of_a_state(service, journal):
+    """What updates change, with status and time; no secret, and no graph of more than 4 KiB."""
+    small, large = service.seed_journey(), service.seed_journey()
+    hook = service.seed_webhook(secret="whsec_never")  # noqa: S106 - a test's
+    node = {"id": "n", "type": "t", "position": {"x": 0, "y": 0}, "data": {"config": {}}}
+    graphs = {}
+    for journey, size in ((small, 10), (large, MOST_GRAPH)):
+        config = {**node, "data": {"config": {"text": "x" * size}}}
+        graphs[journey.id] = {"nodes": [config], "edges": []}
+    async with opened(service, journal) as (client, batch):
+        writes = [client.journeys.update(each.id, graph=graphs[each.id]) for each in (small, large)]
+        results = await all_of(batch, [*writes, *describes(client, hook.id, "k1")])
+        assert {result.verdict for result in results} == {Verdict.APPLIED}
+        kept = {each.id: await state_of(batch, f"/journeys/{each.id}") for each in (small, large)}
+        told = await rows(batch)
+    shown = service.book().journeys.items
+    assert kept[small.id]["graph"]["nodes"][0]["data"] == {"config": {"text": "x" * 10}}
+    assert "graph" not in kept[large.id]
+    for each in (small, large):
+        assert kept[each.id]["status"] == "draft"
+        assert kept[each.id]["last_updated"] == shown[each.id]["last_updated"]
+    assert "whsec" not in str(told)
+    assert all(row["stamp"] > 10**12 for row in told.values())
+
+
+async def test_state_without_a_mode_of_its_own(service, journal):
+    """A person's data mode may change from one call to the next, so no state is kept, nor taken."""
+    hook = service.seed_webhook(description="before")
+
+    async def source():
+        return service.person_token
+
+    async with opened(service, journal, credential=TokenProvider(source, kind="person_token")) as (client, batch):
+        [first] = await all_of(batch, describes(client, hook.id, "k1"))
+        assert first.verdict is Verdict.APPLIED
+        assert await state_of(batch, f"/webhooks/{hook.id}") is None
+        assert client._view.session.own.last((None, f"/webhooks/{hook.id}")) is None
+
+
+async def test_states_are_pruned(service, journal):
+    """Pruning empties states as it does entries; which write was the last of its thing is kept."""
+    journey = service.seed_journey()
+    service.script("journeys.update", "403")
+    async with opened(service, journal) as (client, batch):
+        await all_of(batch, renames(client, journey, "k1", "k2"))
+        await batch.retry(verdict=Verdict.REFUSED)
+        await batch.prune(done_before=datetime.now(UTC) - timedelta(days=1))
+        assert (await state_of(batch, f"/journeys/{journey.id}"))["name"] == "k2"
+        assert await batch.prune(done_before=datetime.now(UTC) + timedelta(days=1)) == 1
+        assert await state_of(batch, f"/journeys/{journey.id}") is None
+    async with opened(service, journal) as (_, batch):
+        [again] = await all_of(batch)
+    assert (again.verdict, done_by(service)) == (Verdict.NOT_APPLIED, ["k2"])
+
+
+async def test_states_are_looked_for_only_where_there_are_any(service, client, tmp_path, monkeypatch):
+    """A first run on a file asks the journal nothing more for its writes."""
+    hooks = [service.seed_webhook() for _ in range(3)]
+    asked = []
+    async with Batch.open(tmp_path / "run.db", client) as batch:
+        real = batch.entries.last_writes
+
+        async def noting(things):
+            asked.append(sorted(things))
+            return await real(things)
+
+        monkeypatch.setattr(batch.entries, "last_writes", noting)
+        await all_of(batch, [client.webhooks.update(hook.id, description="a") for hook in hooks])
+        assert asked == []
+        await all_of(batch, [client.webhooks.update(hook.id, description="b") for hook in hooks])
+        assert asked == [sorted(f"/webhooks/{hook.id}" for hook in hooks)]
+
+
+# --- claims
+
+
+@pytest.mark.parametrize(("stored", "is_certain"), [("={}", True), ("{}", False)])
+async def test_claims_say_how_they_are_known(service, journal, stored, is_certain):
+    """An id that an answer gave is certain; one without its mark, as journals of before have it, is a guess."""
+    async with opened(service, journal) as (client, batch):
+        [made] = await all_of(batch, [client.webhooks.create(**HOOK).keyed("a")])
+        claims = list(await batch.entries.claims(10))
+        assert claims == [(f"={made.thing}", "a")]
+        await change_claim(batch, stored.format(made.thing))
+    async with opened(service, journal) as (client, batch):
+        assert client._view.session.claims[made.thing] == ("a", is_certain)
+
+
+async def change_claim(batch, claim):
+    """Store *claim* as that of every entry."""
+    if hasattr(batch.entries, "fetch"):
+        await batch.entries.fetch("UPDATE entries SET claim = $1", claim)
+    else:
+        text = "UPDATE entries SET claim = ?"
+        await batch.entries.ask(lambda connection: connection.execute(text, (claim,)).rowcount)
+
+
+async def test_claim_of_a_match_is_a_guess(service, journal):
+    """A create that was found by a match, and not by an answer, claims its webhook without the mark."""
+    service.script("webhooks.create", "apply, then reset")
+    async with opened(service, journal) as (client, batch):
+        [made] = await all_of(batch, [client.webhooks.create(**HOOK).keyed("a")])
+        assert list(await batch.entries.claims(10)) == [(made.thing, "a")]
+    assert made.verdict is Verdict.APPLIED
+
+
+async def test_claims_of_other_workers(service, client):
+    """A worker learns what another's creates of a URL have made when it takes up one of the same URL."""
+    journal = database().journal("claimsofothers", silence=1)
+    async with client_of(service) as other, Batch.open(journal, client, tag=False) as mine:
+        async with Batch.open(journal, other, tag=False) as theirs:
+            [made] = await all_of(theirs, [other.webhooks.create(**HOOK).keyed("a")])
+        assert made.thing not in client._view.session.claims
+        await all_of(mine, [client.webhooks.create(**HOOK).keyed("b")])
+        assert client._view.session.claims[made.thing] == ("a", True)
+
+
+# --- lines
+
+
+async def test_worker_waits_for_the_window_of_another(service):
+    """What one worker left unknown may still land: the next one sends nothing newer to its thing before that."""
+    journal, hook = database().journal("windows", silence=1), service.seed_webhook(description="before")
+    policy = attrs.evolve(POLICY, settle_after_loss=1.5, deadline=0.2)
+    service.script("webhooks.update", "late 1.2, then reset")
+    service.script("webhooks.get", "pass", "403", "403", "403", "403")
+    async with opened(service, journal, reconcile=policy) as (client, batch):
+        [first] = await all_of(batch, describes(client, hook.id, "k1"))
+    async with opened(service, journal, reconcile=policy) as (client, batch):
+        [second] = await all_of(batch, describes(client, hook.id, "k2"))
+    assert (first.verdict, second.verdict) == (Verdict.UNKNOWN, Verdict.APPLIED)
+    assert done_by(service, "webhooks.update") == ["k1", "k2"]
+
+
+async def test_window_of_long_ago_holds_nothing_up(service, journal):
+    """By the service's clock, which one read shows, a write of unknown fate is known to be over."""
+    hook = service.seed_webhook(description="before")
+    policy = attrs.evolve(POLICY, settle_after_loss=60.0, deadline=0.2)
+    service.script("webhooks.update", "reset")
+    service.script("webhooks.get", "pass", "403", "403", "403", "403")
+    async with opened(service, journal, reconcile=policy) as (client, batch):
+        [first] = await all_of(batch, describes(client, hook.id, "k1"))
+    service._state.clock.offset += 3600  # an hour later
+    async with asyncio.timeout(30), opened(service, journal, reconcile=policy) as (client, batch):
+        [second] = await all_of(batch, describes(client, hook.id, "k2"))
+    assert (first.verdict, second.verdict) == (Verdict.UNKNOWN, Verdict.APPLIED)
+
+
+async def test_write_that_waits_for_its_line_holds_no_place(service, client, tmp_path):
+    """While the window of a live write to the same thing is open, others are sent from the one place."""
+    hooks = [service.seed_webhook() for _ in range(4)]
+    service.script("webhooks.update", "reset")
+    service.script("webhooks.get", "pass", "403", "403", "403")
+    policy = attrs.evolve(POLICY, settle_after_loss=1.0, deadline=0.1)
+    live = client.webhooks.update(hooks[0].id, description="live").with_policy(policy)
+    assert (await live.outcome()).verdict is Verdict.UNKNOWN
+    ended = []
+    async with Batch.open(tmp_path / "run.db", client, concurrency=1) as batch:
+        async for result in batch.run(describe for hook in hooks for describe in describes(client, hook.id, hook.id)):
+            ended.append(result.key)
+            assert result.verdict is Verdict.APPLIED
+    assert ended[-1] == hooks[0].id
+    assert done_by(service, "webhooks.update")[-1] == hooks[0].id
+
+
+async def test_updates_of_journeys_with_faults_between(service, tmp_path):
+    """Three updates of each journey, one right after the other, some in doubt: no sibling is a stranger."""
+    journeys = [service.seed_journey() for _ in range(99)]
+    plan = ["pass"] * 300
+    for number in range(7, 300, 20):  # 5 of 100
+        plan[number] = "apply, then 503" if number % 40 == 7 else "503"
+    service.script("journeys.update", *plan)
+    async with client_of(service) as client, Batch.open(tmp_path / "run.db", client) as batch:
+        writes = (
+            client.journeys.update(journeys[number // 3 % 99].id, name=f"row {number}").keyed(f"row {number}")
+            for number in range(300)
+        )
+        results = {result.key: result for result in await all_of(batch, writes)}
+    assert {result.verdict for result in results.values()} == {Verdict.APPLIED}
+    effects = [entry.body["name"] for entry in service.ledger.effects("journeys.update")]
+    assert sorted(effects) == sorted(results)
+    for journey in journeys:
+        own = [e.body["name"] for e in service.ledger.effects("journeys.update") if e.path_id == journey.id]
+        assert own == sorted(own, key=lambda name: int(name.split()[1]))
+
+
+# --- the journal of an item
+
+
+def test_item_as_a_journal():
+    """A driver may say that a verdict was heard; what an earlier process left is not asked of one item."""
+    item = Item(key="a", content=b"", run=1, thing=None, entries=None)
+    item.heard("a")
+    for asked in (item.unheard, item.open_intents):
+        with pytest.raises(NotImplementedError):
+            asked()
+
+
+# --- journals of before
+
+
+async def test_file_of_before_learns_which_write_was_last(service, tmp_path):
+    """A journal without states gets them when it is opened: which write of each thing was the last applied."""
+    path, journey = tmp_path / "run.db", service.seed_journey()
+    service.script("journeys.update", "403")
+    async with opened(service, path) as (client, batch):
+        await all_of(batch, renames(client, journey, "k1", "k2"))
+    with sqlite3.connect(path) as connection:
+        connection.execute("DROP TABLE states")
+    connection.close()
+    async with opened(service, path) as (_, batch):
+        await batch.retry(verdict=Verdict.REFUSED)
+        [again] = await all_of(batch)
+    assert (again.verdict, done_by(service)) == (Verdict.NOT_APPLIED, ["k2"])
+
+
+async def test_in_flight_and_fresh(service, client, journal):
+    """A write in flight is settled, and the newer one of the input goes after it, in another process."""
+    hook = service.seed_webhook(description="before")
+    service.script("webhooks.update", "late 0.15, then hang")
+    await shelve_one(service, client, journal, describes(client, hook.id, "k1")[0], "webhooks.update")
+    async with opened(service, journal) as (other, batch):
+        results = await all_of(batch, describes(other, hook.id, "k1", "k2"))
+    assert [(result.key, result.verdict) for result in results] == [("k1", "applied"), ("k2", "applied")]
+    assert done_by(service, "webhooks.update") == ["k1", "k2"]
