@@ -536,6 +536,38 @@ async def test_recovery_that_is_cut_off_keeps_its_verdicts(applied, tmp_path):
     assert rows(path) == []
 
 
+@pytest.mark.usefixtures("never")
+async def test_heard_leftover_comes_no_more_before_it_is_removed(applied, tmp_path):
+    """In the first period nor in the second; then nothing of it is left, in the file or in memory."""
+    path = tmp_path / "outbox.db"
+    await ended(path, applied)
+    outbox = Outbox(path)
+    await outbox.open()
+    outbox.heard(applied.started_as.identity)
+    for many in (1, 1, 0):
+        assert await held(outbox) == ([], [])
+        assert len(rows(path)) == len(outbox._left) == many
+        outbox._on_time()
+    await outbox.aclose()
+
+
+async def test_leftover_that_is_sent_again_during_a_recovery(applied, tmp_path):
+    """It is this process's own from then on: a recovery that has read its entry before leaves it out."""
+    path = tmp_path / "outbox.db"
+    open_ = attrs.evolve(applied, verdict=Verdict.UNKNOWN, value=None)
+    first, second = (
+        attrs.evolve(open_, started_as=attrs.evolve(open_.started_as, key=key)) for key in ("first", "second")
+    )
+    await ended(path, first, second)
+    outbox = Outbox(path)
+    found = []
+    async for intent in outbox.open_intents():
+        found.append(intent.key)
+        await outbox.sending(second.intent)
+    await outbox.aclose()
+    assert found == ["first"]
+
+
 async def test_recovered_intent_that_is_unknown_comes_once_in_a_process(applied, tmp_path):
     """It is not recovered again by the process that found nothing, but by the next one."""
     path, key = tmp_path / "outbox.db", applied.started_as.key
