@@ -235,7 +235,7 @@ class Engine:
         return item.in_slot or needs_none
 
     def _is_held_up(self, item: Item) -> bool:
-        """Return whether a write of somebody else to the same thing may still land: its run waits for that."""
+        """Return whether another write to the same thing may still land; the run of *item* waits for that."""
         return item.thing is not None and self._view.session.lines.opens_at(item.thing) > self._clock.now()
 
     def _ended(self, task: asyncio.Task[None]) -> None:

@@ -44,8 +44,8 @@ FROM given g JOIN owned o ON o.id = g.chunk AND o.owner = g.token
 WHERE e.key = g.key AND e.chunk = g.chunk RETURNING e.key, e.seq
 """
 _STORE = _OWNED + _UPDATE
-# The same, and what those writes left of their things.  Two writes to one thing are not stored together, but a
-# statement that met a thing twice would fail for all.
+# The same, and what those writes left of their things.  Two writes to one thing are not stored together, but
+# a statement that met a thing twice would fail for all.
 _LEAVE = f"""{_OWNED}, stored AS ({_UPDATE}), remains AS (
     SELECT * FROM unnest($11::text[], $12::text[], $13::text[], $14::text[], $15::bigint[])
     AS t (key, thing, team, state, stamp)
@@ -94,9 +94,7 @@ class OwnedEntries(Database):
 
     # --- what a worker stores
 
-    def put(
-        self, entry: Entry, chunk: int, token: str, left: Left | None = None
-    ) -> asyncio.Future[None]:
+    def put(self, entry: Entry, chunk: int, token: str, left: Left | None = None) -> asyncio.Future[None]:
         """
         Store *entry*, and with it what it *left* of its thing, if its chunk is still *token*'s; the future
         fails with LostChunkError if not.

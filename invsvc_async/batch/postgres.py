@@ -53,8 +53,21 @@ _STATES = f"""
 CREATE TABLE states (thing text PRIMARY KEY, seq bigint NOT NULL, team text, state text, stamp bigint);
 CREATE INDEX unknown_things ON entries (thing) WHERE verdict = '{Verdict.UNKNOWN}' AND thing IS NOT NULL;
 CREATE INDEX claimed_things ON entries (thing) WHERE claim IS NOT NULL;
-INSERT INTO states (thing, seq) SELECT thing, max(seq) FROM entries WHERE state = 2 AND thing IS NOT NULL
-    AND verdict NOT IN ('{NO_EFFECT[0]}', '{NO_EFFECT[1]}') AND operation <> 'webhooks.create' GROUP BY thing;
+"""
+# What a package before this one has done.  It named things otherwise: TEAM /webhooks/ID, TEAM new URL TAG.
+_OF_BEFORE = rf"""
+UPDATE entries SET thing = CASE operation
+    WHEN 'webhooks.create' THEN regexp_replace(thing, '^\S+ new ([^ #]*).*$', 'url \1')
+    WHEN 'sheets.save_mapping' THEN regexp_replace(thing, '^(\S+) (/\S+)$', '\2 \1')
+    ELSE regexp_replace(thing, '^\S+ /', '/') END
+WHERE thing IS NOT NULL AND (done_at IS NULL OR verdict = '{Verdict.UNKNOWN}' OR claim IS NOT NULL);
+UPDATE entries e SET chunk = m.chunk FROM (
+    SELECT thing, min(chunk) AS chunk FROM entries WHERE done_at IS NULL AND thing IS NOT NULL
+    GROUP BY thing HAVING count(DISTINCT chunk) > 1
+) m WHERE e.thing = m.thing AND e.done_at IS NULL;
+INSERT INTO states (thing, seq) SELECT regexp_replace(thing, '^\S+ /', '/'), max(seq) FROM entries
+    WHERE state = 2 AND verdict NOT IN ('{NO_EFFECT[0]}', '{NO_EFFECT[1]}')
+    AND operation IN ('journeys.update', 'webhooks.update', 'webhooks.delete') GROUP BY 1;
 """  # noqa: S608 - our own text
 _PRUNE = """
 UPDATE entries SET intent = NULL, outcome = NULL, claim = NULL
@@ -285,6 +298,7 @@ async def _make_states(connection: Any) -> None:
     await connection.execute(_IN_TURN)
     if not await connection.fetchval("SELECT to_regclass('states')"):
         await connection.execute(_STATES)
+        await connection.execute(_OF_BEFORE)
 
 
 async def _refuse_others(connection: Any, entries: Sequence[Entry]) -> None:
@@ -301,9 +315,14 @@ async def _refuse_others(connection: Any, entries: Sequence[Entry]) -> None:
 
 
 def _without_sends(intent: str) -> str:
-    """Make a packed intent that of another write, not sent yet; here, for PostgreSQL's JSON cannot hold every text."""
+    """
+    Make a packed intent that of another write, which was not sent yet.
+
+    Not in SQL, because PostgreSQL's JSON cannot hold every text.
+    """
     kept = _members(intent)
     for name in ("sent", "bounds", "baseline"):
         kept.pop(name, None)
-    kept["nonce"] = msgspec.Raw(_text(token_hex(8)))  # what clients remember of the one before is not about it
+    # What clients remember of the write before is not about this one.
+    kept["nonce"] = msgspec.Raw(_text(token_hex(8)))
     return _text(kept).decode()

@@ -26,7 +26,9 @@ __all__ = ["SqliteBatch"]
 
 _DONE = int(State.DONE)
 # Not of the schema's first version, and not a new version: packages before this one pass it over.
-_STATES = "CREATE TABLE states (thing TEXT PRIMARY KEY, seq INTEGER NOT NULL, team TEXT, state TEXT, stamp INTEGER)"
+_STATES = """
+CREATE TABLE states (thing TEXT PRIMARY KEY, seq INTEGER NOT NULL, team TEXT, state TEXT, stamp INTEGER)
+"""
 _IDS = "coalesce(json_extract(outcome, '$.thing'), json_extract(intent, '$.path.id'))"
 # What a package before this one has done: which write of a thing was the last, though not what it left.
 _OF_BEFORE = f"""
@@ -119,7 +121,8 @@ class SqliteBatch(SqliteEntries):
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
         super()._prepare(connection)
-        if self._reading or connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'states'").fetchone():
+        text = "SELECT 1 FROM sqlite_master WHERE name = 'states'"
+        if self._reading or connection.execute(text).fetchone():
             return
         with transaction(connection):
             connection.execute(_STATES)

@@ -164,15 +164,15 @@ async def test_write_done_anew_is_judged_anew(service, journal):
     """What this client remembers of a write that is made to do again is not about the one sent since."""
     journey = service.seed_journey()
     service.script("journeys.update", "reset", "apply, then hang")
-    async with client_of(service, reconcile=attrs.evolve(POLICY, resend="never")) as client:
-        async with Batch.open(journal, client) as batch:
-            [first] = await all_of(batch, renames(client, journey, "k1"))
-            assert await batch.retry(verdict=first.verdict) == 1
-            running = asyncio.create_task(all_of(batch))
-            await service.arrived("journeys.update", 2)
-            running.cancel()
-            await asyncio.wait([running])
-            [again] = await all_of(batch)
+    policy = attrs.evolve(POLICY, resend="never")
+    async with opened(service, journal, reconcile=policy) as (client, batch):
+        [first] = await all_of(batch, renames(client, journey, "k1"))
+        assert await batch.retry(verdict=first.verdict) == 1
+        running = asyncio.create_task(all_of(batch))
+        await service.arrived("journeys.update", 2)
+        running.cancel()
+        await asyncio.wait([running])
+        [again] = await all_of(batch)
     assert (first.verdict, again.verdict) == (Verdict.NOT_APPLIED, Verdict.APPLIED)
     assert done_by(service) == ["k1"]
 
@@ -276,7 +276,7 @@ async def test_state_of_a_webhook_after_a_write_in_doubt(service, journal):
 async def test_what_is_kept_of_a_state(service, journal):
     """What updates change, with status and time; no secret, and no graph of more than 4 KiB."""
     small, large = service.seed_journey(), service.seed_journey()
-    hook = service.seed_webhook(secret="whsec_never")  # noqa: S106 - a test's
+    hook = service.seed_webhook(secret="whsec_never")
     node = {"id": "n", "type": "t", "position": {"x": 0, "y": 0}, "data": {"config": {}}}
     graphs = {}
     for journey, size in ((small, 10), (large, MOST_GRAPH)):
@@ -305,7 +305,10 @@ async def test_state_without_a_mode_of_its_own(service, journal):
     async def source():
         return service.person_token
 
-    async with opened(service, journal, credential=TokenProvider(source, kind="person_token")) as (client, batch):
+    async with opened(service, journal, credential=TokenProvider(source, kind="person_token")) as (
+        client,
+        batch,
+    ):
         [first] = await all_of(batch, describes(client, hook.id, "k1"))
         assert first.verdict is Verdict.APPLIED
         assert await state_of(batch, f"/webhooks/{hook.id}") is None
@@ -431,7 +434,9 @@ async def test_write_that_waits_for_its_line_holds_no_place(service, client, tmp
     assert (await live.outcome()).verdict is Verdict.UNKNOWN
     ended = []
     async with Batch.open(tmp_path / "run.db", client, concurrency=1) as batch:
-        async for result in batch.run(describe for hook in hooks for describe in describes(client, hook.id, hook.id)):
+        async for result in batch.run(
+            describe for hook in hooks for describe in describes(client, hook.id, hook.id)
+        ):
             ended.append(result.key)
             assert result.verdict is Verdict.APPLIED
     assert ended[-1] == hooks[0].id

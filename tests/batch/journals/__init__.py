@@ -1,0 +1,1 @@
+"""Journals that an earlier commit has made, as text, and what makes them."""
