@@ -721,9 +721,9 @@ async def test_heard_is_safe_at_any_time(applied, tmp_path):
 async def test_no_secret_is_in_the_file(service, client, tmp_path):
     """Neither an answer's, nor one deep in plain data, nor one in an error's details."""
     live = await client.webhooks.create(**HOOK).outcome()
-    secrets = [live.value.secret, "whsec_deep", "whsec_details"]
+    secrets = [live.value.secret, "whsec_plain", "whsec_deep", "whsec_details"]
     assert live.value.secret.startswith("whsec_")
-    plain = {"hooks": [{"id": "wh_plain", "secret": "whsec_deep"}]}
+    plain = {"secret": "whsec_plain", "hooks": [{"id": "wh_plain", "secret": "whsec_deep"}]}
     intent = attrs.evolve(
         live.intent, key="plain", operation="client.write", path={"method": "POST", "path": "/x"}
     )
@@ -749,8 +749,8 @@ async def test_no_secret_is_in_the_file(service, client, tmp_path):
 
     assert [secret for secret in secrets if secret.encode() in content] == []
     assert all(text in content for text in (live.value.id.encode(), b"wh_plain", b"wh_details"))
-    _, [created, _, refused] = await next_process(tmp_path / "outbox.db")
-    assert created.secret_lost
+    _, [created, written, refused] = await next_process(tmp_path / "outbox.db")
+    assert (created.secret_lost, written.secret_lost) == (True, False)
     assert refused.error.details == {"hook": {"id": "wh_details"}}
 
 
