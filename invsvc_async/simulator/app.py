@@ -7,7 +7,6 @@ Must never play a fault that the ledger does not name, and never lets a client t
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -17,6 +16,7 @@ from invsvc_async.simulator.auth import Caller, Credential
 from invsvc_async.simulator.calls import Answer, Malformed, Refusal
 from invsvc_async.simulator.exchange import Exchange
 from invsvc_async.simulator.faults import Faults, Step, parse_for, parse_step
+from invsvc_async.simulator.ledger import SENDER
 from invsvc_async.simulator.records import read_json
 from invsvc_async.simulator.routes import BY_OPERATION, TABLE, UNKNOWN, Route
 from invsvc_async.simulator.state import Book, seeded
@@ -107,6 +107,7 @@ class Application:
             path_id=next(reversed(request.match_info.values()), None),
             query=query,
             body=raw.decode(errors="replace") if isinstance(body, Malformed) else body,
+            sender=request.headers.get(SENDER),
         )
         caller = self._caller(route, request, query)
         if isinstance(caller, Caller) and caller is not NOBODY:
@@ -135,7 +136,7 @@ class Application:
         if step.effect == "late":
             self._apply_later(step.late, exchange)
         elif step.effect == "now":
-            past = time.monotonic() - (step.number or 0) if step.end == "stale" else None
+            past = self._state.clock.steady() - (step.number or 0) if step.end == "stale" else None
             outcome = exchange.perform(self._state, past, self.on_effect)
             if step.truthful:
                 return await self._tell(step, request, exchange.true_answer(step, outcome))

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
-import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -190,7 +189,7 @@ class Post:
     async def _attempt(self, delivery: Delivery) -> Attempt:
         if self._session is None:
             self._session = aiohttp.ClientSession(timeout=self._timeout)
-        at = time.monotonic()
+        at = self._state.clock.steady()
         try:
             async with self._session.post(
                 delivery.url, data=delivery.body, headers=delivery.headers, allow_redirects=False

@@ -6,7 +6,6 @@ Must never answer 2xx to a write before its effect, and never does anything that
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -64,7 +63,7 @@ class Exchange:
         except Refusal as refused:
             return refused
         if self.route.write:
-            self.entry.applied_at, self.entry.target = time.monotonic(), answer.target
+            self.entry.applied_at, self.entry.target = state.clock.steady(), answer.target
             if on_effect is not None:
                 on_effect(self.route.operation, book, answer)
         return answer

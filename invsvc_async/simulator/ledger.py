@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from invsvc_async.simulator.records import Json
 
 
+SENDER = "X-Write-Id"  # a header by which a judge attributes requests; the service itself ignores it
+
+
 @dataclass(slots=True, kw_only=True)
 class Entry:
     """
@@ -43,6 +46,7 @@ class Entry:
     by: Literal["client", "other"] = "client"
     target: str | None = None  # the id of the thing that was created or changed
     refused: bool = False  # answered with a definite 4xx of the service, without an effect
+    sender: str | None = None  # the header `SENDER` of the request: which write of the client sent it
 
     @property
     def applied(self) -> bool:
@@ -53,7 +57,8 @@ class Entry:
 class Ledger:
     """Entries in the order of arrival: writes in `entries`, reads in `reads`."""
 
-    def __init__(self) -> None:
+    def __init__(self, steady: Callable[[], float] = time.monotonic) -> None:
+        self.steady = steady
         self.entries: list[Entry] = []
         self.reads: list[Entry] = []
         self._numbers = itertools.count(1)
@@ -84,7 +89,14 @@ class Ledger:
             await future
 
     def arrive(
-        self, operation: str, *, write: bool, path_id: str | None, query: dict[str, str] | None, body: Json
+        self,
+        operation: str,
+        *,
+        write: bool,
+        path_id: str | None,
+        query: dict[str, str] | None,
+        body: Json,
+        sender: str | None = None,
     ) -> Entry:
         """Note a request that has just been read whole."""
         entry = Entry(
@@ -93,7 +105,8 @@ class Ledger:
             path_id=path_id,
             query=query,
             body=body,
-            received_at=time.monotonic(),
+            received_at=self.steady(),
+            sender=sender,
         )
         (self.entries if write else self.reads).append(entry)
         self._arrived[operation] += 1
@@ -103,7 +116,7 @@ class Ledger:
 
     def by_other(self, operation: str, *, team: str, livemode: bool, target: str, body: Json) -> Entry:
         """Note that somebody else changed *target*, at once and without a request."""
-        now = time.monotonic()
+        now = self.steady()
         entry = Entry(
             number=next(self._numbers),
             operation=operation,

@@ -62,13 +62,14 @@ class Simulator(Seeding, Delivering):
         delivery_backoff: Seconds before the second attempt of a delivery; doubled up to 16 times as much.
         delivery_timeout: Seconds of one attempt of a delivery.
         admin: Serve ``/_simulator/`` (ledger, arrivals, script, faults) to whoever can connect.
+        clock: Its clock; the default one is the machine's. Waits are those of the event loop.
 
     Raises:
         ValueError: A setting that no service could run with.
 
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each is a setting of its own
         self,
         *,
         seed: int = 7,
@@ -83,6 +84,7 @@ class Simulator(Seeding, Delivering):
         delivery_backoff: float = 0.01,
         delivery_timeout: float = 10.0,
         admin: bool = False,
+        clock: Clock | None = None,
     ) -> None:
         unknown = set(names or ()) - set(NAMES)
         if unknown:
@@ -95,9 +97,12 @@ class Simulator(Seeding, Delivering):
         if journey_reads not in (readings := get_args(JourneyReads)):
             raise ValueError(f"journey_reads must be one of {', '.join(readings)}, not {journey_reads!r}")
         self.base_url: str = ""
-        self.ledger: Ledger = Ledger()
+        clock = clock or Clock()
+        self.ledger: Ledger = Ledger(clock.steady)
         self.team: str = "team_1"
-        self._state = State(seed=seed, names={**NAMES, **(names or {})}, journey_reads=journey_reads)
+        self._state = State(
+            seed=seed, names={**NAMES, **(names or {})}, journey_reads=journey_reads, clock=clock
+        )
         self._keyring = Keyring(self._state)
         self._app = Application(
             self._state, self._keyring, self.ledger, faults=faults or Faults.none(), seed=seed

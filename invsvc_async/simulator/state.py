@@ -12,12 +12,13 @@ import time
 import uuid
 from collections import deque
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from invsvc_async.simulator.records import Json, Record
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 Version = Literal["v1", "v1.1", "v2"]
 PAST_KEPT = 60.0  # seconds of changes that a stale read can be shown
@@ -30,22 +31,29 @@ def seeded(seed: int, part: str) -> random.Random:
 
 @dataclass(slots=True)
 class Clock:
-    """The service's clock: the machine's, moved by `offset` seconds (either way, at any time)."""
+    """
+    The service's clock: the machine's, moved by `offset` seconds (either way, at any time).
+
+    `wall` and `steady` return the machine's time of day and its monotonic time, in seconds.
+    """
 
     offset: float = 0.0
+    wall: Callable[[], float] = time.time
+    steady: Callable[[], float] = time.monotonic
 
     def now_ms(self) -> int:
-        """Tell the service's time in epoch milliseconds, as every ``timestamp`` has it."""
-        return int((time.time() + self.offset) * 1000)
+        """Return the service's time in epoch milliseconds, as every ``timestamp`` has it."""
+        return int((self.wall() + self.offset) * 1000)
 
 
 class Shelf:
     """Records of one kind by id. Remembers what it showed during the last `PAST_KEPT` seconds."""
 
-    __slots__ = ("_undo", "items")
+    __slots__ = ("_steady", "_undo", "items")
 
-    def __init__(self) -> None:
+    def __init__(self, steady: Callable[[], float] = time.monotonic) -> None:
         self.items: dict[str, Record] = {}
+        self._steady = steady
         self._undo: deque[tuple[float, str, Record | None]] = deque()
 
     def seed(self, record: Record, key: str = "id") -> Record:
@@ -79,7 +87,7 @@ class Shelf:
         return shown
 
     def _remember(self, key: str) -> None:
-        now = time.monotonic()
+        now = self._steady()
         while self._undo and self._undo[0][0] < now - PAST_KEPT:
             self._undo.popleft()
         self._undo.append((now, key, self.items.get(key)))
@@ -120,14 +128,16 @@ class Account:
 class State:
     """All that the service holds, in memory."""
 
-    def __init__(self, *, seed: int, names: Mapping[str, str], journey_reads: str) -> None:
-        self.clock: Clock = Clock()
+    def __init__(
+        self, *, seed: int, names: Mapping[str, str], journey_reads: str, clock: Clock | None = None
+    ) -> None:
+        self.clock: Clock = clock or Clock()
         self.names: dict[str, str] = dict(names)
         self.journey_reads = journey_reads
         self.random: random.Random = seeded(seed, "state")
-        self.teams: Shelf = Shelf()
+        self.teams: Shelf = Shelf(self.clock.steady)
         self.accounts: dict[str, Account] = {}
-        self.users: Shelf = Shelf()
+        self.users: Shelf = Shelf(self.clock.steady)
         self.preferences: dict[tuple[str, str], Record] = {}
         self.bases: dict[tuple[str, str], list[Record]] = {}
         self._books: dict[tuple[str, bool], Book] = {}
@@ -137,7 +147,11 @@ class State:
         key = (team, livemode)
         book = self._books.get(key)
         if book is None:
-            book = self._books[key] = Book(team, livemode)
+            shelf = partial(Shelf, self.clock.steady)
+            book = self._books[key] = Book(
+                team, livemode, journeys=shelf(), webhooks=shelf(), invoices=shelf(), downloads=shelf(),
+                links=shelf(), sheets=shelf(),
+            )  # fmt: skip
         return book
 
     @property

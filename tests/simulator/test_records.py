@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from decimal import Decimal
 
 import pytest
 
 from invsvc_async.simulator import Simulator, state
+from invsvc_async.simulator.ledger import SENDER
 from invsvc_async.simulator.records import Record, json_text, read_json
 from invsvc_async.simulator.state import Shelf
 
-from .conftest import HOOK
+from .conftest import HOOK, Caller, plain_session
 
 
 def test_json_round_trip_with_decimals():
@@ -72,6 +74,36 @@ async def test_clock_shift(service, call, offset):
     expected = (time.time() + offset) * 1000
     for shown in (answered["timestamp"], answered["data"]["created_at"], updated["data"]["last_updated"]):
         assert abs(shown - expected) < 5000
+
+
+async def test_injected_clock():
+    """Envelopes, records, the ledger and the past of shelves all follow the clock that is given."""
+    ticks = itertools.count(1)
+    clock = state.Clock(offset=2.0, wall=lambda: 1000.0, steady=lambda: float(next(ticks)))
+    async with Simulator(clock=clock) as service, plain_session() as session:
+        call = Caller(session, service)
+        answered = (await call("POST", "/webhooks", json=HOOK)).body
+        hook_id = answered["data"]["id"]
+        service.remove_webhook(hook_id)
+        made, removed = service.ledger.entries
+
+    assert service.clock is clock
+    assert (answered["timestamp"], answered["data"]["created_at"]) == (1_002_000, 1_002_000)
+    assert 0 < made.received_at < made.applied_at < removed.applied_at < 100
+    webhooks = service.book().webhooks
+    assert (hook_id in webhooks.as_of(made.applied_at), hook_id in webhooks.as_of(None)) == (True, False)
+
+
+async def test_sender_in_the_ledger(service, call):
+    """The ledger attributes a request to the write that its header names; without one, to nobody."""
+    await call("POST", "/webhooks", json=HOOK)
+    address, token = f"{service.base_url}/webhooks", {"Authorization": f"Bearer {service.api_key}"}
+    async with plain_session() as session:
+        await session.post(address, json=HOOK, headers={**token, SENDER: "w7"})
+        await session.get(address, headers={**token, SENDER: "w8"})
+
+    assert [entry.sender for entry in service.ledger.entries] == [None, "w7"]
+    assert [entry.sender for entry in service.ledger.reads] == ["w8"]
 
 
 async def test_somebody_else(service, call):
