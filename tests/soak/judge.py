@@ -1,0 +1,313 @@
+"""
+Judges the verdicts of a soak by what the service truly did, write by write.
+
+Pure functions of the writes with the verdicts that were heard, and of the ledger, in which each effect bears
+the key of the write that sent it. What the client saw is looked at in one place only: which read an APPLIED
+without an effect of its own rests on.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import Counter, defaultdict
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from invsvc_async import Verdict
+from invsvc_async.reconcile.evidence import Reading
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from invsvc_async.simulator import Entry
+    from tests.soak.records import Heard, Sent, Sibling
+
+__all__ = ["KINDS", "Fault", "Truth", "judge"]
+
+TICK = 1e-3  # s: stamps of the ledger are less than that later than the loop's time
+PROOF = 10.0  # s: a read of 5 s, and the 5 s in which it allows a send
+_FINAL = (Verdict.APPLIED, Verdict.NOT_APPLIED, Verdict.REFUSED)
+KINDS = (
+    "applied, without an effect",
+    "applied, by another's effect",
+    "applied, by a later effect",
+    "not applied, with an effect",
+    "superseded, by nobody else",
+    "duplicate",
+    "lost",
+    "order",
+    "contradiction",
+    "unasked",
+    "raised",
+)
+
+
+@attrs.frozen(eq=False)
+class Fault:
+    """A verdict that the ledger contradicts, or a promise that it shows broken."""
+
+    kind: str  # of KINDS
+    sibling: Sibling | None
+    why: str
+    at: float  # s, of the loop
+
+
+@attrs.frozen(eq=False)
+class Change:
+    """The state of a thing from a moment on; ``None`` where it is gone."""
+
+    at: float
+    state: dict[str, Any] | None  # Any: JSON
+    entry: Entry
+
+
+class Truth:
+    """
+    What the ledger says, by write and by thing.
+
+    *initial* are the states of the things that were there before the first write; *siblings* the writes, whose
+    requests it attributes to runs.
+    """
+
+    def __init__(
+        self,
+        ledger: Iterable[Entry],
+        initial: Mapping[str, Mapping[str, Any]],
+        siblings: Iterable[Sibling] = (),
+    ) -> None:
+        self.initial = initial
+        self.requests = {sent.name: sent for sibling in siblings for sent in sibling.sent}
+        self.effects: defaultdict[str, list[Entry]] = defaultdict(list)
+        self.arrived: set[str] = set()
+        self.unattributed: list[Entry] = []
+        self.changes: defaultdict[str, list[Change]] = defaultdict(list)
+        self._times: dict[str, list[float]] = {}
+        entries = self.entries = list(ledger)
+        for entry in entries:
+            if entry.by == "client":
+                key = key_of(entry)
+                self.arrived.add(key)
+                if entry.applied_at is not None:
+                    self.effects[key].append(entry)
+                    if not key:
+                        self.unattributed.append(entry)
+        for entry in sorted(
+            (each for each in entries if each.applied), key=lambda each: each.applied_at or 0.0
+        ):
+            self._follow(entry)
+
+    def _follow(self, entry: Entry) -> None:
+        thing, at = entry.target or "", entry.applied_at or 0.0
+        before = self.changes[thing][-1].state if self.changes[thing] else self.initial.get(thing)
+        state: dict[str, Any] | None
+        if entry.operation.endswith(".delete"):
+            state = None
+        elif entry.operation == "webhooks.create":
+            state = {"status": "active", **entry.body}
+        else:
+            state = {**(before or {}), **(entry.body or {})}
+        self.changes[thing].append(Change(at, state, entry))
+
+    def states(self, thing: str, since: float, until: float) -> list[Mapping[str, Any] | None]:
+        """Return all states that *thing* had from *since* to *until*."""
+        changes = self.changes.get(thing, [])
+        times = self._times.get(thing)
+        if times is None:
+            times = self._times[thing] = [change.at for change in changes]
+        first, last = bisect_right(times, since), bisect_right(times, until)
+        before = changes[first - 1].state if first else self.initial.get(thing)
+        return [before, *(change.state for change in changes[first:last])]
+
+    def around(self, thing: str, since: float, until: float) -> list[Change]:
+        """Return the changes of *thing* from *since* to *until*."""
+        changes = self.changes.get(thing, [])
+        times = [change.at for change in changes]
+        return changes[bisect_left(times, since) : bisect_right(times, until)]
+
+
+def key_of(entry: Entry) -> str:
+    """Return the key of the write that sent *entry*."""
+    return (entry.sender or "").partition("@")[0]
+
+
+def judge(siblings: Sequence[Sibling], truth: Truth) -> list[Fault]:
+    """Return every fault, each write judged by its own effects; all late effects must have landed."""
+    found = [Fault("unasked", None, "an effect that no write sent", 0.0) for _ in truth.unattributed]
+    keys = {sibling.key for sibling in siblings}
+    found += [
+        Fault("unasked", None, f"an effect of {key}", 0.0) for key in truth.effects if key and key not in keys
+    ]
+    for sibling in siblings:
+        found += _faults_of(sibling, truth)
+    return found + _disorder(siblings, truth)
+
+
+def _faults_of(sibling: Sibling, truth: Truth) -> list[Fault]:
+    own, found = truth.effects.get(sibling.key, []), []
+    if len(own) > 1:
+        why = f"{len(own)} effects"
+        found += [Fault("duplicate", sibling, why, each.applied_at or 0.0) for each in own[1:]]
+    at = sibling.runs[-1].began if sibling.runs else 0.0
+    found += [Fault("raised", sibling, text.strip().splitlines()[-1], at) for text in sibling.raised]
+    if not sibling.heard and not sibling.raised and sibling.key in truth.arrived:
+        found.append(Fault("lost", sibling, "it arrived, and nobody heard a verdict of it", at))
+    for heard in sibling.heard:
+        fault = _false(sibling, heard, own, truth)
+        if fault is not None:
+            found.append(
+                Fault(fault[0], sibling, f"{heard.run.kind} by {heard.run.client}: {fault[1]}", heard.at)
+            )
+    return found + _contradiction(sibling)
+
+
+def _false(sibling: Sibling, heard: Heard, own: list[Entry], truth: Truth) -> tuple[str, str] | None:
+    match heard.verdict:
+        case Verdict.APPLIED:
+            return _false_applied(sibling, heard, own, truth)
+        case Verdict.NOT_APPLIED | Verdict.REFUSED:
+            later = {sent.name for sent in sibling.sent if _began_after(sent, heard)}
+            effects = [each for each in own if each.sender not in later]
+            if effects:
+                at = effects[0].applied_at or 0.0
+                return (
+                    "not applied, with an effect",
+                    f"{heard.verdict}, and its effect landed {_apart(at, heard.at)}",
+                )
+        case Verdict.SUPERSEDED:
+            return _false_superseded(sibling, heard, truth)
+    return None
+
+
+def _began_after(sent: Sent, heard: Heard) -> bool:
+    """Return whether a run that the application began once it had heard the verdict made the request."""
+    return sent.run.began >= heard.at and sent.run is not heard.run
+
+
+def _false_applied(sibling: Sibling, heard: Heard, own: list[Entry], truth: Truth) -> tuple[str, str] | None:
+    if sibling.operation == "webhooks.create":
+        targets = {each.target for each in own if (each.applied_at or 0.0) <= heard.at + TICK}
+        if heard.value_id is not None and heard.value_id not in targets:
+            taken = [
+                each
+                for each in truth.changes.get(heard.value_id, [])
+                if each.entry.operation == "webhooks.create"
+            ]
+            whose = key_of(taken[0].entry) if taken else "nobody"
+            return "applied, by another's effect", f"it took {heard.value_id}, which {whose} created"
+        return None if targets else ("applied, without an effect", "no create of it had an effect")
+    if any((each.applied_at or 0.0) <= heard.at + TICK for each in own):
+        return None
+    if _held(sibling, heard, truth):
+        return None
+    if own:
+        return "applied, by a later effect", f"its effect landed {_apart(own[0].applied_at or 0.0, heard.at)}"
+    return "applied, without an effect", "it had no effect, and no read showed the thing as it was wanted"
+
+
+def _held(sibling: Sibling, heard: Heard, truth: Truth) -> bool:
+    """Return whether the thing was as wanted during the read that the verdict rests on."""
+    if sibling.thing.startswith("/"):
+        return False
+    return any(
+        _is_as_wanted(sibling, state)
+        for since, until in _looks(sibling, heard)
+        for state in truth.states(sibling.thing, since - TICK, until + TICK)
+    )
+
+
+def _looks(sibling: Sibling, heard: Heard) -> list[tuple[float, float]]:
+    """Return when the read was made; of a verdict without a history, the time since the first send."""
+    outcome = heard.outcome
+    if outcome is None or not outcome.history:
+        return [(sibling.first_opened or heard.run.began, heard.at)]
+    read_at = outcome.evidence.read_at
+    return [
+        (each.started - heard.ahead, each.ended - heard.ahead)
+        for each in outcome.history
+        if isinstance(each, Reading) and each.started == read_at
+    ]
+
+
+def _is_as_wanted(sibling: Sibling, state: Mapping[str, Any] | None) -> bool:
+    if state is None or sibling.wanted is None:
+        return state is None and sibling.wanted is None
+    return all(state.get(name) == value for name, value in sibling.wanted.items())
+
+
+def _false_superseded(sibling: Sibling, heard: Heard, truth: Truth) -> tuple[str, str] | None:
+    since = sibling.first_opened
+    changes = truth.around(sibling.thing, 0.0 if since is None else since - TICK, heard.at + TICK)
+    beside = {sent.name for sent in _besides(changes, truth)}
+    for change in changes:
+        if change.entry.by == "other" or change.entry.sender in beside:
+            return None
+    return (
+        "superseded, by nobody else",
+        f"of the {len(changes)} changes since its first send none is a rival's",
+    )
+
+
+def _besides(changes: list[Change], truth: Truth) -> list[Sent]:
+    """Return the requests among *changes* by which another client resumed a write beside this program."""
+    found = []
+    for change in changes:
+        sent = truth.requests.get(change.entry.sender or "")
+        if sent is not None and sent.run.beside:
+            found.append(sent)
+    return found
+
+
+def _contradiction(sibling: Sibling) -> list[Fault]:
+    """
+    Return the final verdicts that are the opposite of the one that the await gave, with no send between them.
+
+    Those of two settlings may differ: what siblings did between their reads can make the state as wanted.
+    """
+    found = []
+    for earlier, later in pairwise(each for each in sibling.heard if each.verdict in _FINAL):
+        opposite = (earlier.verdict is Verdict.APPLIED) != (later.verdict is Verdict.APPLIED)
+        is_live = earlier.run.kind == "live"
+        if opposite and is_live and not any(sent.run is later.run for sent in sibling.sent):
+            why = f"{earlier.verdict} by {earlier.run.kind}, then {later.verdict} by {later.run.kind}"
+            found.append(Fault("contradiction", sibling, why, later.at))
+    return found
+
+
+def _disorder(siblings: Sequence[Sibling], truth: Truth) -> list[Fault]:
+    """Return the effects that landed after those of a newer write of the same sequence."""
+    chains: defaultdict[int, list[Sibling]] = defaultdict(list)
+    for sibling in siblings:
+        chains[sibling.chain[0]].append(sibling)
+    found = []
+    for chain in chains.values():
+        chain.sort(key=lambda each: each.chain[1])
+        for place, older in enumerate(chain):
+            for newer in chain[place + 1 :]:
+                found += _inverted(older, newer, truth)
+    return found
+
+
+def _inverted(older: Sibling, newer: Sibling, truth: Truth) -> list[Fault]:
+    if newer.operation == "webhooks.create" or older.thing != newer.thing:
+        return []
+    news = [each.applied_at or 0.0 for each in truth.effects.get(newer.key, [])]
+    found = []
+    for effect in truth.effects.get(older.key, []):
+        at, sent = effect.applied_at or 0.0, truth.requests.get(effect.sender or "")
+        beside = sent is not None and sent.run.beside
+        late = [each for each in news if each + (PROOF if beside else 0.0) < at]
+        if late:
+            why = f"its effect landed {at - late[0]:.3f} s after that of the newer write {newer.key}"
+            found.append(Fault("order", older, why, at))
+    return found
+
+
+def _apart(at: float, verdict: float) -> str:
+    return f"{abs(at - verdict):.3f} s {'after' if at > verdict else 'before'} it was heard"
+
+
+def verdicts_of(siblings: Iterable[Sibling]) -> Counter[str]:
+    """Count the last verdicts; a write of which none was heard is counted as such."""
+    return Counter(str(each.heard[-1].verdict) if each.heard else "none" for each in siblings)

@@ -1,0 +1,230 @@
+"""
+The program under test: its client, which can be killed and comes back with its journal, and one on another machine.
+
+A kill drops every task of the client at once, and the next client opens what was durable at that moment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+from unittest.mock import patch
+
+from invsvc_async import ApiKey, Client, Timeouts
+from invsvc_async.batch.outbox import Outbox
+from invsvc_async.batch.writer import Writer
+from invsvc_async.errors import JournalError
+from tests.soak.records import attributed
+from tests.soak.virtual import LoopClock
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Callable, Coroutine, Generator
+    from pathlib import Path
+
+    from invsvc_async import Intent
+    from invsvc_async.session import DecisionReport
+    from invsvc_async.simulator import Simulator
+    from tests.soak.records import Flights
+    from tests.soak.virtual import VirtualLoop
+    from tests.soak.world import World
+
+__all__ = ["InlineWriter", "KilledError", "Program", "in_virtual_time"]
+
+T = TypeVar("T")
+
+PLACES = 2000  # no request waits for a place: one that has begun is on its way
+
+
+class KilledError(Exception):
+    """The process that was to do it has been killed."""
+
+
+class InOrder(dict[Any, None]):
+    """A set that is iterated over in the order of adding, so that a seed repeats."""
+
+    def add(self, item: object) -> None:
+        """Add *item*."""
+        self[item] = None
+
+    def discard(self, item: object) -> None:
+        """Remove *item*, if it is there."""
+        self.pop(item, None)
+
+
+class InlineWriter(Writer):
+    """
+    The thread of a journal without the thread: a group is committed some virtual milliseconds after it was asked for.
+
+    So a seed repeats, and what a kill finds under way is lost as on a disk.
+    """
+
+    def __init__(self, *arguments: Any, chance: random.Random) -> None:  # Any: those of Writer
+        super().__init__(*arguments)
+        self._chance = chance
+        self._connection: sqlite3.Connection | None = None
+
+    async def start(self) -> None:
+        """Open the connection."""
+        self._connection = self._connect()
+
+    async def stop(self) -> None:
+        """Commit what was asked for, and close."""
+        self._ended = JournalError(f"journal {self._name}: it is closed")
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            for jobs in (self._under_way, self._waiting):
+                if jobs:
+                    self._commit(connection, jobs)
+            connection.close()
+        for job in (*self._under_way, *self._waiting):
+            job.resolve()
+
+    def _hand_over(self) -> None:
+        if self._waiting and self._ended is None:
+            self._under_way, self._waiting = self._waiting, []
+            delay = self._chance.expovariate(1 / self._chance.choice((0.0005, 0.0005, 0.02)))
+            self._loop.call_later(delay, self._land)
+
+    def _land(self) -> None:
+        if self._connection is not None:
+            jobs = self._under_way
+            self._commit(self._connection, jobs)
+            self._committed(jobs)
+
+
+@contextmanager
+def in_virtual_time(loop: VirtualLoop, chance: random.Random) -> Generator[None]:
+    """Let journals commit on the loop, and aiohttp tell by the loop's time how long a connection is idle."""
+    writer = partial(InlineWriter, chance=chance)
+    with patch("invsvc_async.batch.sqlite.Writer", writer), patch("aiohttp.connector.monotonic", loop.time):
+        yield
+
+
+class Program:
+    """One client of the program; with *folder*, it has a journal there and can be killed."""
+
+    def __init__(
+        self,
+        name: str,
+        service: Simulator,
+        world: World,
+        loop: VirtualLoop,
+        flights: Flights,
+        chance: random.Random,
+        *,
+        folder: Path | None = None,
+    ) -> None:
+        self.generation = 0
+        self.unsettled: dict[str, Intent] = {}  # as the client tells of them
+        self.alive = asyncio.Event()
+        self._name, self._folder = name, folder
+        self._service, self._world, self._loop, self._flights = service, world, loop, flights
+        self._chance = chance
+        # In the order of their beginning, or a seed would not repeat. Any: of any kind of call.
+        self._tasks: dict[asyncio.Task[Any], None] = {}
+        self._awaited: tuple[str, asyncio.Event] | None = None
+        self.start()
+
+    @property
+    def name(self) -> str:
+        """The client's name in the ledger."""
+        return f"{self._name}{self.generation}"
+
+    @property
+    def _path(self) -> Path:
+        assert self._folder is not None
+        return self._folder / f"outbox-{self.generation}.db"
+
+    def start(self) -> None:
+        """Make the client; its machine's clock has a start of its own."""
+        self.ahead = self._chance.choice((0.0, 50_000.0, -900.0))
+        journal = None if self._folder is None else Outbox(self._path)
+        client = Client(
+            self._service.base_url,
+            ApiKey(self._service.api_key),
+            timeout=Timeouts(attempt=self._world.attempt),
+            max_concurrency=PLACES,
+            journal=journal,
+            on_unsettled=self._keep,
+            on_decision=None if journal is None else self._decided,
+            clock=LoopClock(self._loop, self.ahead),
+        )
+        client._view.session.random = self._chance.random
+        client._view.session.transport._in_flight = InOrder()
+        self.client = attributed(client, self._flights, self._loop, ahead=self.ahead)
+        self.alive.set()
+
+    def _keep(self, intent: Intent) -> None:
+        self.unsettled[intent.key] = intent
+
+    def _decided(self, report: DecisionReport) -> None:
+        if self._awaited and self._awaited[0] == report.decision:
+            self._awaited[1].set()
+            self._awaited = None
+
+    async def next_decision(self, kind: str) -> None:
+        """Wait until the client decides so about one of its writes."""
+        decided = asyncio.Event()
+        self._awaited = kind, decided
+        await decided.wait()
+
+    async def call(self, begin: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """
+        Run the coroutine that *begin* makes, which uses the client, as a part of its process.
+
+        Raises:
+            KilledError: The process was killed meanwhile.
+
+        """
+        if self._folder is None:
+            return await begin()
+
+        async def begun() -> T:
+            return await begin()
+
+        generation = self.generation
+        task = self._loop.create_task(begun())
+        self._tasks[task] = None
+        try:
+            return await task
+        except asyncio.CancelledError:
+            if task.cancelled() and generation != self.generation:
+                raise KilledError from None
+            task.cancel()
+            raise
+        finally:
+            self._tasks.pop(task, None)
+
+    async def kill(self) -> None:
+        """Kill it as it stands, and start it anew with what its journal had stored."""
+        before, path = self.client, self._path
+        self.alive.clear()
+        self.generation += 1
+        _copy(path, self._path)
+        for task in [*self._tasks]:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        self.unsettled.clear()
+        await before.aclose()
+        for suffix in ("", "-wal", "-shm", ".owner"):
+            path.with_name(path.name + suffix).unlink(missing_ok=True)
+        self.start()
+
+    async def aclose(self) -> None:
+        """Close the client."""
+        await self.client.aclose()
+
+
+def _copy(path: Path, other: Path) -> None:
+    """Copy what is committed in the SQLite file *path* at this moment."""
+    source, target = sqlite3.connect(path), sqlite3.connect(other)
+    try:
+        source.backup(target)
+    finally:
+        source.close()
+        target.close()

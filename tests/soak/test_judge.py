@@ -1,0 +1,272 @@
+"""The judge catches each kind of false verdict, and leaves the truthful ones alone: fabricated writes and ledgers."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from invsvc_async import Verdict
+from invsvc_async.reconcile.evidence import Evidence, Reading
+from invsvc_async.simulator import Entry
+from tests.soak.judge import KINDS, Truth, judge
+from tests.soak.records import Heard, Run, Sent, Sibling
+
+START = {"jrn": {"name": "start"}, "wh": {"status": "active", "description": "start"}}
+
+
+class Story:
+    """Writes, their requests and verdicts, and a ledger, told event by event."""
+
+    def __init__(self):
+        self.siblings, self.entries = [], []
+
+    def write(self, key="w1", operation="journeys.update", thing="jrn", place=0, **wanted):
+        """Add a write, with one run that began at 0."""
+        wanted = None if operation.endswith("delete") else wanted or {"name": "a"}
+        sibling = Sibling(key, operation, thing, wanted, (1, place))
+        sibling.runs.append(Run("live", "a0", 0.0))
+        self.siblings.append(sibling)
+        return sibling
+
+    def send(self, sibling, at, applied=None, target=None, run=None):
+        """Add a request that arrives at once, and has its effect at *applied*."""
+        run = run or sibling.runs[-1]
+        name = f"{sibling.key}@{run.client}#{len(self.entries)}"
+        sibling.sent.append(Sent(run, at, opened=at, name=name))
+        self.entries.append(
+            Entry(
+                number=len(self.entries),
+                operation=sibling.operation,
+                path_id=sibling.thing,
+                body=sibling.wanted,
+                received_at=at,
+                applied_at=applied,
+                target=None if applied is None else target or sibling.thing,
+                sender=name,
+            )
+        )
+
+    def rival(self, at, operation="journeys.update", thing="jrn", **body):
+        """Let somebody else change the thing."""
+        fields = {"operation": operation, "path_id": thing, "target": thing, "body": body}
+        self.entries.append(Entry(number=0, received_at=at, applied_at=at, by="other", **fields))
+
+    def hear(self, sibling, verdict, at, value_id=None, read=None, run=None, before=()):
+        """Add a verdict, resting on a read at *read* if there is one; there were others *before*."""
+        outcome = None
+        if read is not None:
+            history = tuple(Reading(started=each, ended=each + 0.1, status=200) for each in (*before, read))
+            outcome = SimpleNamespace(history=history, evidence=Evidence(basis="equal", read_at=read))
+        sibling.heard.append(Heard(verdict, at, run or sibling.runs[-1], value_id, outcome))
+
+    def faults(self):
+        """Return the kinds of faults that the judge finds."""
+        found = judge(self.siblings, Truth(self.entries, START, self.siblings))
+        assert {fault.kind for fault in found} <= set(KINDS)
+        return [fault.kind for fault in found]
+
+
+@pytest.fixture
+def story():
+    return Story()
+
+
+def test_truthful_verdicts(story):
+    """Each verdict that the ledger bears out is left alone."""
+    applied, absent, refused = (story.write(key) for key in ("w1", "w2", "w3"))
+    story.send(applied, 1.0, applied=1.0)
+    story.send(absent, 2.0)
+    story.send(refused, 3.0)
+    story.hear(applied, Verdict.APPLIED, 1.1)
+    story.hear(absent, Verdict.NOT_APPLIED, 20.0)
+    story.hear(refused, Verdict.REFUSED, 20.0)
+    assert story.faults() == []
+
+
+def test_applied_without_an_effect(story):
+    """APPLIED needs an effect of the write's own, or a read that showed the thing as it was wanted."""
+    story.send(write := story.write(), 1.0)
+    story.hear(write, Verdict.APPLIED, 20.0, read=19.0)
+    assert story.faults() == ["applied, without an effect"]
+
+
+@pytest.mark.parametrize(("read", "kinds"), [(19.0, []), (25.0, ["applied, without an effect"])])
+def test_applied_as_the_state_holds(story, read, kinds):
+    """Without an effect, the state must have been as wanted during the very read that the verdict rests on."""
+    story.send(write := story.write(), 1.0)
+    story.rival(10.0, name="a")
+    story.rival(22.0, name="rival")
+    story.hear(write, Verdict.APPLIED, 30.0, read=read)
+    assert story.faults() == kinds
+
+
+def test_applied_by_a_read_that_it_does_not_rest_on(story):
+    """That an earlier read showed the thing as wanted does not bear a verdict out that rests on another one."""
+    story.send(write := story.write(), 1.0)
+    story.rival(10.0, name="a")
+    story.rival(22.0, name="rival")
+    story.hear(write, Verdict.APPLIED, 30.0, read=25.0, before=(19.0,))
+    assert story.faults() == ["applied, without an effect"]
+
+
+def test_applied_by_a_later_effect(story):
+    """An effect that lands after APPLIED was heard is not what it rests on."""
+    story.send(write := story.write(), 1.0, applied=30.0)
+    story.hear(write, Verdict.APPLIED, 20.0, read=19.0)
+    assert story.faults() == ["applied, by a later effect"]
+
+
+def test_applied_without_a_history(story):
+    """A verdict that comes out of a journal has no reads: any time since the first send counts."""
+    story.send(write := story.write(), 1.0)
+    story.rival(10.0, name="a")
+    story.rival(12.0, name="rival")
+    story.hear(write, Verdict.APPLIED, 30.0)
+    assert story.faults() == []
+
+
+def test_create_that_took_another_webhook(story):
+    """A create that is given the webhook of an equal one is false, whether or not it had an effect."""
+    one = story.write("w1", "webhooks.create", "url one", url="u")
+    two = story.write("w2", "webhooks.create", "url one", url="u")
+    story.send(one, 1.0, applied=1.0, target="wh_1")
+    story.send(two, 2.0, applied=2.0, target="wh_2")
+    story.hear(one, Verdict.APPLIED, 5.0, value_id="wh_1")
+    story.hear(two, Verdict.APPLIED, 5.0, value_id="wh_1")
+    assert story.faults() == ["applied, by another's effect"]
+
+
+def test_create_without_an_effect(story):
+    """An equal webhook of a rival's does not make a create true."""
+    story.send(write := story.write("w1", "webhooks.create", "url one", url="u"), 1.0)
+    story.hear(write, Verdict.APPLIED, 5.0)
+    assert story.faults() == ["applied, without an effect"]
+
+
+@pytest.mark.parametrize("verdict", [Verdict.NOT_APPLIED, Verdict.REFUSED])
+@pytest.mark.parametrize("landed", [2.0, 40.0])
+def test_no_with_an_effect(story, verdict, landed):
+    """A no is false if an effect was there, or lands later."""
+    story.send(write := story.write(), 1.0, applied=landed)
+    story.hear(write, verdict, 20.0)
+    assert story.faults() == ["not applied, with an effect"]
+
+
+def test_no_before_a_resume(story):
+    """What a run does that was begun after the no was heard does not make it false."""
+    story.send(write := story.write(), 1.0)
+    story.hear(write, Verdict.NOT_APPLIED, 20.0)
+    write.runs.append(Run("resume", "a0", 21.0))
+    story.send(write, 22.0, applied=22.0)
+    story.hear(write, Verdict.APPLIED, 22.1)
+    assert story.faults() == []
+
+
+@pytest.mark.parametrize(("rival", "kinds"), [(5.0, []), (0.5, ["superseded, by nobody else"])])
+def test_superseded(story, rival, kinds):
+    """SUPERSEDED needs a rival's change after the first send; a sibling's does not count."""
+    write, sibling = story.write("w1"), story.write("w2", place=1)
+    story.send(write, 1.0)
+    story.send(sibling, 3.0, applied=3.0)
+    story.rival(rival, name="rival")
+    story.hear(write, Verdict.SUPERSEDED, 20.0)
+    story.hear(sibling, Verdict.APPLIED, 20.0)
+    assert story.faults() == kinds
+
+
+def test_superseded_of_another_thing(story):
+    """A rival's change of another thing is none."""
+    story.send(write := story.write(), 1.0)
+    story.rival(5.0, thing="jrn_2", name="rival")
+    story.hear(write, Verdict.SUPERSEDED, 20.0)
+    assert story.faults() == ["superseded, by nobody else"]
+
+
+def test_superseded_beside_a_resume_elsewhere(story):
+    """A client cannot know what another one resumes beside it: that counts as a stranger's act."""
+    write, other = story.write("w1"), story.write("w2")
+    story.send(write, 1.0)
+    other.runs.append(Run("resume", "b0", 0.5, beside=True))
+    story.send(other, 3.0, applied=3.0)
+    story.hear(write, Verdict.SUPERSEDED, 20.0)
+    story.hear(other, Verdict.APPLIED, 20.0)
+    assert story.faults() == []
+
+
+def test_duplicate(story):
+    """Two effects of one write are one too many, even if the verdict is right."""
+    write = story.write("w1", "webhooks.create", "url one", url="u")
+    story.send(write, 1.0, applied=1.0, target="wh_1")
+    story.send(write, 17.0, applied=17.0, target="wh_2")
+    story.hear(write, Verdict.APPLIED, 18.0, value_id="wh_2")
+    assert story.faults() == ["duplicate"]
+
+
+def test_lost(story):
+    """A write that arrived, and of which nobody heard a verdict, is lost; one that never arrived is not."""
+    story.send(story.write("w1"), 1.0)
+    story.write("w2")
+    assert story.faults() == ["lost"]
+
+
+@pytest.mark.parametrize(("landed", "kinds"), [(3.0, []), (9.0, ["order"])])
+def test_order(story, landed, kinds):
+    """Of two writes awaited one after the other, the older one's effect must not land after the newer one's."""
+    older, newer = story.write("w1"), story.write("w2", place=1)
+    story.send(older, 1.0, applied=landed)
+    story.send(newer, 4.0, applied=4.0)
+    story.hear(older, Verdict.UNKNOWN, 3.5)
+    story.hear(newer, Verdict.APPLIED, 4.1)
+    assert story.faults() == kinds
+
+
+@pytest.mark.parametrize(("landed", "kinds"), [(12.0, []), (20.0, ["order"])])
+def test_order_beside_a_resume_elsewhere(story, landed, kinds):
+    """Another client that resumes the older one may send as long as its proof lasts, and no longer."""
+    older, newer = story.write("w1"), story.write("w2", place=1)
+    story.send(newer, 4.0, applied=4.0)
+    older.runs.append(Run("resume", "b0", 3.0, beside=True))
+    story.send(older, landed, applied=landed)
+    story.hear(older, Verdict.APPLIED, landed + 1)
+    story.hear(newer, Verdict.APPLIED, 4.1)
+    assert story.faults() == kinds
+
+
+def test_contradiction(story):
+    """A settling that says the opposite of the await is a fault, even where each could be true by itself."""
+    story.send(write := story.write(), 1.0)
+    story.rival(10.0, name="a")
+    story.hear(write, Verdict.NOT_APPLIED, 5.0)
+    write.runs.append(Run("settle", "b0", 11.0))
+    story.hear(write, Verdict.APPLIED, 12.0, read=11.0)
+    assert story.faults() == ["contradiction"]
+
+
+def test_unasked(story):
+    """An effect that no write of the soak sent is named."""
+    stranger = story.write("w9")
+    story.send(stranger, 1.0, applied=1.0)
+    story.siblings.clear()
+    assert story.faults() == ["unasked"]
+
+
+def test_raised(story):
+    """An error where a verdict was due is a fault."""
+    write = story.write()
+    write.raised.append("Traceback …\nValueError: not in deque")
+    assert story.faults() == ["raised"]
+
+
+def test_delete(story):
+    """A delete without an effect of its own is true if the webhook was gone when it was read, and false otherwise."""
+    gone, there = (
+        story.write(key, "webhooks.delete", thing) for key, thing in (("w1", "wh"), ("w2", "wh_2"))
+    )
+    story.send(gone, 1.0)
+    story.send(there, 1.0)
+    story.rival(3.0, "webhooks.delete", "wh")
+    story.rival(3.0, "webhooks.update", "wh_2", description="rival")
+    story.hear(gone, Verdict.APPLIED, 20.0, read=19.0)
+    story.hear(there, Verdict.APPLIED, 20.0, read=19.0)
+    assert story.faults() == ["applied, without an effect"]

@@ -1,0 +1,34 @@
+"""The short soak of siblings; ``python -m tests.soak.siblings`` is the long one."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.soak.report import UNKNOWN_ALLOWED, Report
+from tests.soak.siblings import one_seed
+from tests.soak.world import WORLDS
+
+WRITES = 2000  # of each world
+
+
+def check(report: Report) -> None:
+    """Fail with the stories if anything was false."""
+    assert report.faults == {}, report.text()
+    assert report.share <= UNKNOWN_ALLOWED, report.text()
+    assert report.writes >= WRITES
+    assert report.verdicts["applied"] > WRITES / 2
+    assert report.most_hooks < 100, "the list was full, and could tell nothing"
+
+
+@pytest.mark.parametrize("world", [world.name for world in WORLDS])
+def test_siblings(world):
+    """No verdict is false, nothing is lost or done twice, and few writes are unknown."""
+    check(one_seed(1, writes=WRITES, world=world))
+
+
+@pytest.mark.parametrize("world", ["few at once", "killed"])
+def test_a_seed_repeats(world):
+    """A failing seed can be run alone: the same seed gives the same verdicts, at the same moments."""
+    one, again = (one_seed(3, writes=500, world=world) for _ in range(2))
+    assert (one.verdicts, one.per_write, one.virtual) == (again.verdicts, again.per_write, again.virtual)
+    assert one.kills == again.kills
