@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from invsvc_async.turns import KeyedLock
     from tests.interleavings.service import Effect, Sent
-    from tests.interleavings.stage import Heard, Stage
+    from tests.interleavings.stage import Heard, Member, Stage
 
 SLACK, BAND = 0.25, 1.0  # s, of the policy
 TIE = 1e-6
@@ -55,20 +55,24 @@ def _ended(stage: Stage) -> Iterator[str]:
         elif not task.cancelled() and task.exception() is not None:
             yield f"0: {run} failed: {task.exception()!r}"
     for member in stage.members.values():
-        if member.name in stage.killed_at:
-            continue
-        state = member.state
-        for key, line in [*state.lines._lines.items()]:
-            if line is None or line.held or line.waiters:
-                yield f"0: the line {key} of {member.name} is not released"
-            elif line.opens_at(None) > loop.now + LONG + ATTEMPT + 2 * SLACK + 3 * BAND:
-                yield f"0: the line {key} of {member.name} stays closed"
-            else:
-                _go_through(state.lines, key)
-        if len(state.lines):
-            yield f"0: {member.name} keeps lines that nobody needs"
-        if state.pauses or state.listings._under_way or state.listings._next:
-            yield f"0: {member.name} keeps a pause or a list"
+        if member.name not in stage.killed_at:
+            yield from _released(stage, member)
+
+
+def _released(stage: Stage, member: Member) -> Iterator[str]:
+    """Each line is free once its time has passed, and nothing is kept of it."""
+    state, longest = member.state, LONG + ATTEMPT + 2 * SLACK + 3 * BAND
+    for key, line in [*state.lines._lines.items()]:
+        if line is None or line.held or line.waiters:
+            yield f"0: the line {key} of {member.name} is not released"
+        elif line.opens_at(None) > stage.loop.now + longest:
+            yield f"0: the line {key} of {member.name} stays closed"
+        else:
+            _go_through(state.lines, key)
+    if len(state.lines):
+        yield f"0: {member.name} keeps lines that nobody needs"
+    if state.pauses or state.listings._under_way or state.listings._next:
+        yield f"0: {member.name} keeps a pause or a list"
 
 
 class _Later:
@@ -140,7 +144,9 @@ def _true(stage: Stage, heard: Heard) -> Iterator[str]:
         case Verdict.SUPERSEDED:
             acts = [each for each in service.effects if _is_strange(stage, heard, each)]
             if not any(
-                sent.thing == each.thing and sent.started <= each.at <= heard.at for _, sent in sends[:1] for each in acts
+                sent.thing == each.thing and sent.started <= each.at <= heard.at
+                for _, sent in sends[:1]
+                for each in acts
             ):
                 yield f"9: {who} is superseded, and no stranger acted: {heard.outcome.message}"
 
@@ -149,7 +155,10 @@ def _is_strange(stage: Stage, heard: Heard, effect: Effect) -> bool:
     """Return whether *effect* is not of the program that said *heard*."""
     if effect.writer is None:
         return True
-    programs = {stage.members[stage.service.sends[effect.number].client].program, stage.members[heard.client].program}
+    programs = {
+        stage.members[stage.service.sends[effect.number].client].program,
+        stage.members[heard.client].program,
+    }
     return effect.writer != heard.writer and len(programs) > 1
 
 

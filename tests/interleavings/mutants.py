@@ -16,7 +16,7 @@ from invsvc_async.turns import KeyedLock, _Line
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pytest import MonkeyPatch
+    import pytest
 
 
 @attrs.frozen
@@ -28,21 +28,21 @@ class Mutant:
     """
 
     name: str
-    apply: Callable[[MonkeyPatch], None]
+    apply: Callable[[pytest.MonkeyPatch], None]
     where: str
     rule: int
 
 
-def _no_lock(patch: MonkeyPatch) -> None:
+def _no_lock(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(KeyedLock, "enter", lambda _lock, _key: True)
     patch.setattr(KeyedLock, "leave", lambda _lock, _key, _clock: None)
 
 
-def _released_early(patch: MonkeyPatch) -> None:
+def _released_early(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(KeyedLock, "close", lambda *_: None)
 
 
-def _settled_without_a_lock(patch: MonkeyPatch) -> None:
+def _settled_without_a_lock(patch: pytest.MonkeyPatch) -> None:
     drive = Driver._drive
 
     async def without(self: Driver[Any]) -> None:
@@ -53,12 +53,12 @@ def _settled_without_a_lock(patch: MonkeyPatch) -> None:
     patch.setattr(Driver, "_drive", without)
 
 
-def _held_up_by_itself(patch: MonkeyPatch) -> None:
+def _held_up_by_itself(patch: pytest.MonkeyPatch) -> None:
     opens_at = _Line.opens_at
     patch.setattr(_Line, "opens_at", lambda line, _owner: opens_at(line, None))
 
 
-def _guesses_are_certain(patch: MonkeyPatch) -> None:
+def _guesses_are_certain(patch: pytest.MonkeyPatch) -> None:
     claim = Session.claim
 
     def certain(self: Session, webhook_id: str, identity: str, *, is_certain: bool) -> None:
@@ -67,7 +67,7 @@ def _guesses_are_certain(patch: MonkeyPatch) -> None:
     patch.setattr(Session, "claim", certain)
 
 
-def _taken_up_before_the_lock(patch: MonkeyPatch) -> None:
+def _taken_up_before_the_lock(patch: pytest.MonkeyPatch) -> None:
     make = Driver.__init__
 
     def early(self: Driver[Any], view: Any, request: Any, intent: Any, result: Any, **others: Any) -> None:
@@ -79,7 +79,7 @@ def _taken_up_before_the_lock(patch: MonkeyPatch) -> None:
     patch.setattr(Driver, "__init__", early)
 
 
-def _leftovers_close_nothing(patch: MonkeyPatch) -> None:
+def _leftovers_close_nothing(patch: pytest.MonkeyPatch) -> None:
     async def only_kept(session: Session, journal: Any) -> None:
         async for intent in journal.open_intents():
             line = driver.line_of(driver.request_of(intent), intent.scope.team, intent.tag)
@@ -91,11 +91,11 @@ def _leftovers_close_nothing(patch: MonkeyPatch) -> None:
     patch.setattr(settling, "close_lines_of_leftovers", only_kept)
 
 
-def _not_overtaken(patch: MonkeyPatch) -> None:
+def _not_overtaken(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(LeftOpen, "overtake", lambda _left, _line, _newest: [])
 
 
-def _outcomes_forgotten(patch: MonkeyPatch) -> None:
+def _outcomes_forgotten(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Driver, "_take_what_is_known", lambda _driver: None)
 
 
@@ -106,7 +106,9 @@ MUTANTS = (
     Mutant("settle takes no lock", _settled_without_a_lock, "resume of a cancelled rename, live rename", 11),
     Mutant("own closing holds itself up", _held_up_by_itself, "settle of a cancelled create alone", 5),
     Mutant("claims by match are certain", _guesses_are_certain, "a guess", 3),
-    Mutant("taken up before the lock", _taken_up_before_the_lock, "resume of a cancelled rename, live rename", 9),
+    Mutant(
+        "taken up before the lock", _taken_up_before_the_lock, "resume of a cancelled rename, live rename", 9
+    ),
     Mutant("leftovers do not close lines", _leftovers_close_nothing, "killed: create", 11),
     Mutant("leftovers do not close lines, in order", _leftovers_close_nothing, "killed: rename, change", 12),
     Mutant("overtaken not marked", _not_overtaken, "resume of a cancelled remove, live change", 12),

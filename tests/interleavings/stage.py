@@ -5,6 +5,7 @@ One execution: clients on a scripted loop, the runs of a scene, and a record of 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from contextvars import Context, copy_context
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,8 @@ from invsvc_async import ApiKey, Client
 from invsvc_async.errors import ConfigurationError, JournalError
 from invsvc_async.settings import ReadRetries, ReconcilePolicy, Timeouts
 from tests.interleavings.loop import RUN, START, ScriptedClock, ScriptedLoop
-from tests.interleavings.service import ATTEMPT, LONG, SHORT, WRITER, Service, Wire
+from tests.interleavings.service import ATTEMPT, LONG, SHORT, WRITER, Service
+from tests.interleavings.wire import Wire
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
@@ -101,10 +103,10 @@ class Stage:
         for run, task in self.loop.tasks:
             if not task.done() and run.startswith(f"{name}/"):
                 task._log_destroy_pending = False
-                try:
+                with contextlib.suppress(
+                    RuntimeError
+                ):  # it awaits while it is closed, but its process is dead
                     task.get_coro().close()
-                except RuntimeError:  # it awaits while it is closed: the process is dead, so nothing comes of it
-                    pass
 
     def start(self, name: str, run: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Start a run."""
@@ -158,7 +160,9 @@ class Stage:
     async def at(self, *moments: float, what: str = "begins") -> None:
         """Wait until one of *moments* (s from now) that the schedule chooses."""
         costs = [0] * len(moments)
-        chosen = self.schedule.choose(what, [f"at {each} s" for each in moments], at=self.loop.now - START, costs=costs)
+        chosen = self.schedule.choose(
+            what, [f"at {each} s" for each in moments], at=self.loop.now - START, costs=costs
+        )
         if moments[chosen]:
             await asyncio.sleep(moments[chosen])
 
@@ -193,6 +197,7 @@ class Stage:
         run, name = RUN.get(), f"cancel {writer}"
         asked: list[float] = []
         if writer in self.scene.cancels:
+
             def cancel() -> None:
                 asked.append(self.loop.now)
                 task.cancel()
@@ -221,7 +226,9 @@ class Stage:
 
     async def settle(self, writer: str, member: Member, intent: Intent) -> Outcome[Any] | None:
         """Settle *intent*."""
-        return await self.hear(writer, "settle", member, member.client.settle(intent, same_mode=True), intent.key)
+        return await self.hear(
+            writer, "settle", member, member.client.settle(intent, same_mode=True), intent.key
+        )
 
     async def resume(self, writer: str, member: Member, intent: Intent) -> Outcome[Any] | None:
         """Resume *intent*."""

@@ -33,7 +33,9 @@ class Found:
     broken: dict[str, tuple[str, list[str]]] = attrs.field(factory=dict)  # by rule: words, shortest schedule
 
     def __str__(self) -> str:
-        lines = [f"{self.scene}: {self.walked} executions{'' if self.whole else ', cut off'}, {self.verdicts}"]
+        lines = [
+            f"{self.scene}: {self.walked} executions{'' if self.whole else ', cut off'}, {self.verdicts}"
+        ]
         for words, told in self.broken.values():
             lines += [f"  {words}", *(f"      {line}" for line in told)]
         return "\n".join(lines)
@@ -76,7 +78,9 @@ def walk(scene: Scene, *, bound: int | None = None, most: int = 10**9, first: in
                 break
             for extra, point, way in _others(schedule):
                 if cost + extra <= bound:
-                    heapq.heappush(queue, (cost + extra, len(deviations) + 1, next(order), {**deviations, point: way}))
+                    heapq.heappush(
+                        queue, (cost + extra, len(deviations) + 1, next(order), {**deviations, point: way})
+                    )
     finally:
         gc.enable()
     return found
@@ -104,13 +108,18 @@ def _count(found: Found, stage: Stage, wrong: list[str]) -> None:
 
 def ledger(stage: Stage) -> list[str]:
     """Return what was sent, what came of it and what the application was told, in order."""
-    lines: list[tuple[float, str]] = []
-    for sent in stage.service.sends:
-        lines.append((sent.started, f"{sent.writer} is sent by {sent.client} ({sent.fate.name})"))
-    for effect in stage.service.effects:
-        lines.append((effect.at, f"{effect.writer or 'a stranger'} takes effect on {effect.thing}"))
-    for started, _, run, what in stage.service.looks:
-        lines.append((started, f"{run} reads {what}"))
+    service = stage.service
+    lines = [
+        *(
+            (sent.started, f"{sent.writer} is sent by {sent.client} ({sent.fate.name})")
+            for sent in service.sends
+        ),
+        *(
+            (each.at, f"{each.writer or 'a stranger'} takes effect on {each.thing}")
+            for each in service.effects
+        ),
+        *((started, f"{run} reads {what}") for started, _, run, what in service.looks),
+    ]
     for heard in stage.heard:
         words = f"{heard.writer} ({heard.how}, since {heard.begun - START:.3f}) is {heard.verdict}: {heard.outcome.message}"
         lines.append((heard.at, words))
