@@ -7,7 +7,7 @@ Times are in seconds.
 from __future__ import annotations
 
 from math import inf
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import attrs
 
@@ -18,10 +18,27 @@ if TYPE_CHECKING:
 
     from invsvc_async.reconcile.evidence import Reader
 
-__all__ = ["ParameterNames", "ReadRetries", "ReconcilePolicy", "Timeouts"]
+__all__ = ["ParameterNames", "ReadRetries", "ReconcilePolicy", "Timeouts", "unpickles_older"]
+
+T = TypeVar("T")
 
 # By it an intent remembers a reader of the caller's own.  Any: it stands where a reader does
 JOURNEY_READER: Any = "journey_reader"
+
+
+def unpickles_older(cls: type[T]) -> type[T]:
+    """Let an attrs class be unpickled from the state of an older version, which lacks its newer fields."""
+    fields = attrs.fields(cls)  # type: ignore[arg-type]  # it is an attrs class
+
+    def restore(self: T, state: dict[str, Any]) -> None:  # Any: the fields
+        for field in fields:
+            default = field.default
+            if field.name not in state and isinstance(default, attrs.Factory):  # type: ignore[arg-type]
+                default = default.factory()
+            object.__setattr__(self, field.name, state.get(field.name, default))
+
+    cls.__setstate__ = restore  # type: ignore[attr-defined]  # what pickle calls
+    return cls
 
 
 def _positive(_settings: object, field: attrs.Attribute[float], value: object) -> None:
@@ -100,6 +117,7 @@ class ReadRetries:
     refund: float = attrs.field(default=0.1, validator=_not_negative)
 
 
+@unpickles_older
 @attrs.frozen(kw_only=True)
 class ReconcilePolicy:
     """

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar
 import attrs
 
 from invsvc_async.reconcile.ends import Bounds, End, Verdict
+from invsvc_async.settings import unpickles_older
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -59,6 +60,7 @@ class Attempt:
     timeout: float = 30.0  # what the attempt was given, s
 
 
+@unpickles_older
 @attrs.frozen(kw_only=True)
 class Reading:
     """One look at the service's state, or a failed one.  Times are of the local steady clock."""
@@ -84,6 +86,7 @@ class Tick:
     at: float
 
 
+@unpickles_older
 @attrs.frozen(kw_only=True)
 class Resumed:
     """

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import attrs
 
-from invsvc_async.settings import JOURNEY_READER, ReconcilePolicy, Timeouts
+from invsvc_async.settings import JOURNEY_READER, ReconcilePolicy, Timeouts, unpickles_older
 
 if TYPE_CHECKING:
     from invsvc_async.reconcile.evidence import Bounds, Wire
@@ -26,6 +26,7 @@ class Scope:
     credential: str | None = None  # keyed fingerprint: tells two credentials apart, reveals neither
 
 
+@unpickles_older
 @attrs.frozen(kw_only=True)
 class SentEnd:
     """
@@ -53,6 +54,7 @@ class Sent:
     end: SentEnd | None = None
 
 
+@unpickles_older
 @attrs.frozen(kw_only=True, slots=False)  # with a dict it is copied, with changes, in a tenth of the time
 class Intent:
     """

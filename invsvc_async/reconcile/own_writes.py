@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LastState", "Listed", "OwnWrites", "UrlIds", "milliseconds", "version_of"]
 
-MOST_BYTES = 16 * 2**20  # of the answers that the states are kept in
+MOST_BYTES = 8 * 2**20  # of the answers that the states are kept in
 MOST_URLS = 2000
 _NO_TIME = 10**15  # ms: later than any webhook
 IDS_OF_A_URL = 512

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import pytest
 
 from invsvc_async import (
@@ -13,6 +15,8 @@ from invsvc_async import (
     ReconcilePolicy,
     Timeouts,
 )
+from invsvc_async.reconcile.evidence import Reading, Resumed
+from invsvc_async.reconcile.intent import Intent, Scope, SentEnd
 
 BASE = "http://127.0.0.1:1/v2"
 
@@ -83,3 +87,23 @@ def test_client_that_could_not_work(given, said):
     """What would fail, or wait for ever, at the first request is refused before there is one."""
     with pytest.raises(ConfigurationError, match=said):
         Client(BASE, ApiKey("key"), **given)
+
+
+@pytest.mark.parametrize(
+    ("whole", "newer"),
+    [
+        (ReconcilePolicy(), ["tag_creates"]),
+        (Intent(key="k", operation="webhooks.delete", scope=Scope(base_url="b")), ["newest", "nonce", "policy"]),
+        (SentEnd(kind="long"), ["earliest"]),
+        (Resumed(at=1.0), ["since", "newest", "reads_only"]),
+        (Reading(started=1.0, ended=2.0), ["guessed"]),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_pickle_of_an_older_version(whole, newer):
+    """What an older version pickled lacks the newer fields: they are as by default."""
+    state = {name: value for name, value in whole.__getstate__().items() if name not in newer}
+    older = object.__new__(type(whole))
+    older.__setstate__(state)
+    assert older == whole
+    assert pickle.loads(pickle.dumps(older)) == whole  # noqa: S301 - our own
