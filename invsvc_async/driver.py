@@ -184,7 +184,7 @@ class Driver(Generic[T]):
                 raise
         try:
             self._start()
-            if self._outcome is None:
+            if self.done is None:
                 await self._conclude(await self._loop())
         except BaseException:
             self._shelve()

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from invsvc_async.driver import Driver, close_lines_of_leftovers, taken_up
 from invsvc_async.errors import InvalidRequestError
 from invsvc_async.intents import line_of, request_of
-from invsvc_async.reconcile.ends import Verdict
 from invsvc_async.results import result_of
 from invsvc_async.writes import Write
 
@@ -35,7 +34,11 @@ async def settled(
 ) -> Outcome[Any]:  # Any: the intent's operation says what the value is
     """Find out by reads alone what became of *intent*."""
     check_scope(view, intent, same_mode=same_mode)
-    return await _driver(view, intent, reader=reader).run()
+    driver = _driver(view, intent, reader=reader)
+    outcome = await driver.run()
+    if driver.journal is not None:
+        asyncio.get_running_loop().call_soon(driver.journal.heard, intent.identity)
+    return outcome
 
 
 async def recovered(
@@ -74,8 +77,7 @@ async def recovered(
     await asyncio.gather(*map(journal.settled, outcomes))
     loop, found = asyncio.get_running_loop(), [*told, *outcomes]
     for outcome in found:
-        if outcome.verdict is not Verdict.UNKNOWN:
-            loop.call_soon(journal.heard, outcome.started_as.key)
+        loop.call_soon(journal.heard, outcome.started_as.identity)
     return found
 
 

@@ -130,7 +130,7 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
     def _tell_heard(self, driver: Driver[T_co]) -> None:
         """Note in the journal that whoever awaits this has the verdict, once that is so."""
         if driver.journal is not None:
-            asyncio.get_running_loop().call_soon(driver.journal.heard, driver.intent.key)
+            asyncio.get_running_loop().call_soon(driver.journal.heard, driver.intent.identity)
 
     async def _driven(self) -> Driver[T_co]:
         """Run it, once, however many wait for that."""

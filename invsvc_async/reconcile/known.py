@@ -248,7 +248,7 @@ class Known:
 
     def _shown_state(self, reading: Reading, otherwise: Wire) -> Wire:
         if reading.status == 200 and isinstance(reading.seen, dict):
-            return reading.seen
+            return {name: value for name, value in reading.seen.items() if name != "secret"}
         if reading.status == 404 and reading.own_envelope and self.operation.finder == "updated_webhook":
             return {}
         return otherwise

@@ -43,7 +43,7 @@ def stored(
         bounds=bounds,
         sent=(*intent.sent, *sent),
         strangers=_strangers(known, send),
-        newest=_newest(known),
+        newest=_newest(known) if known.history or send is not None else intent.newest,
     )
 
 

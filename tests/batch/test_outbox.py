@@ -12,7 +12,7 @@ from contextlib import closing
 
 import pytest
 
-from invsvc_async import JournalError, Verdict
+from invsvc_async import JournalError, NotFoundError, Verdict
 from invsvc_async.batch.outbox import Outbox
 from tests.batch.conftest import HOOK, client_of
 
@@ -56,14 +56,79 @@ async def test_killed_write_is_recovered(service, tmp_path):
 
 
 async def test_write_of_known_verdict_leaves_nothing(service, tmp_path):
-    """Once its verdict is known a write is gone from the outbox, and what it held with it."""
+    """Once its verdict is heard a write is gone from the outbox, and what it held with it."""
     path = tmp_path / "outbox.db"
     async with client_of(service, journal=path) as client:
         await client.webhooks.create(**HOOK)
         refused = await client.webhooks.delete("wh_none").outcome()
+        settled = await client.settle(refused.intent)
 
-    assert refused.verdict is Verdict.REFUSED
+    assert (refused.verdict, settled.applied) == (Verdict.REFUSED, False)
     assert await kept(path) == []
+    with closing(sqlite3.connect(path)) as looking:
+        assert looking.execute("SELECT key, verdict FROM entries").fetchall() == []
+
+
+KILLED_BEFORE_ITS_AWAIT_RETURNS = """
+import asyncio, os, signal, sys
+from invsvc_async import ApiKey, Client
+from invsvc_async.batch.outbox import Outbox
+class Killing(Outbox):
+    async def settled(self, outcome):
+        await super().settled(outcome)
+        os.kill(os.getpid(), signal.SIGKILL)
+async def main(url, key, path):
+    async with Client(url, ApiKey(key), journal=Killing(path)) as client:
+        await client.webhooks.delete("wh_none")
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+async def test_verdict_that_nobody_heard_is_recovered(service, tmp_path):
+    """A process killed between the verdict and its await's return: the next one gets it once, without a request."""
+    path = tmp_path / "outbox.db"
+    child = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", KILLED_BEFORE_ITS_AWAIT_RETURNS, service.base_url, service.api_key, str(path)
+    )
+    assert await child.wait() == -signal.SIGKILL
+    before = service.arrivals()
+
+    async with client_of(service, journal=path) as client:
+        [outcome] = await client.recover()
+        again = await client.recover()
+    async with client_of(service, journal=path) as client:
+        next_time = await client.recover()
+
+    assert outcome.verdict is Verdict.REFUSED
+    with pytest.raises(NotFoundError):
+        outcome.unwrap()
+    assert (again, next_time, service.arrivals() - before) == ([], [], 0)
+
+
+async def test_verdict_whose_storing_is_cancelled_reaches_the_next_awaiter(service, tmp_path):
+    """A second awaiter of the write gets it, and nothing is left in the outbox."""
+    path = tmp_path / "outbox.db"
+    stored, go_on = asyncio.Event(), asyncio.Event()
+
+    class Slow(Outbox):
+        async def settled(self, outcome):
+            await super().settled(outcome)
+            stored.set()
+            await go_on.wait()
+
+    async with client_of(service, journal=Slow(path)) as client:
+        write = client.webhooks.update(service.seed_webhook().id, description="new")
+        first, second = asyncio.create_task(write.outcome()), asyncio.create_task(write.outcome())
+        await stored.wait()
+        first.cancel()
+        go_on.set()
+        await asyncio.wait([first, second])
+
+    assert first.cancelled()
+    assert second.result().verdict is Verdict.APPLIED
+    assert service.arrivals("webhooks.update") == 1
+    with closing(sqlite3.connect(path)) as looking:
+        assert looking.execute("SELECT key, verdict FROM entries").fetchall() == []
 
 
 async def test_write_is_stored_before_its_first_byte(service, tmp_path):
