@@ -153,12 +153,12 @@ def _faults_of(sibling: Sibling, truth: Truth) -> list[Fault]:
     found += [Fault("raised", sibling, text.strip().splitlines()[-1], at) for text in sibling.raised]
     if not sibling.heard and not sibling.raised and sibling.key in truth.arrived:
         found.append(Fault("lost", sibling, "it arrived, and nobody heard a verdict of it", at))
+    told: set[str] = set()  # one false verdict may be heard again and again
     for heard in sibling.heard:
-        fault = _false(sibling, heard, own, truth)
-        if fault is not None:
-            found.append(
-                Fault(fault[0], sibling, f"{heard.run.kind} by {heard.run.client}: {fault[1]}", heard.at)
-            )
+        kind, why = _false(sibling, heard, own, truth) or ("", "")
+        if kind and kind not in told:
+            told.add(kind)
+            found.append(Fault(kind, sibling, f"{heard.run.kind} by {heard.run.client}: {why}", heard.at))
     return found + _contradiction(sibling)
 
 

@@ -91,6 +91,14 @@ def test_applied_without_an_effect(story):
     assert story.faults() == ["applied, without an effect"]
 
 
+def test_false_verdict_that_is_heard_again(story):
+    """A false verdict that a journal gives again is one fault."""
+    story.send(write := story.write(), 1.0)
+    story.hear(write, Verdict.APPLIED, 20.0)
+    story.hear(write, Verdict.APPLIED, 30.0)
+    assert story.faults() == ["applied, without an effect"]
+
+
 @pytest.mark.parametrize(("read", "kinds"), [(19.0, []), (25.0, ["applied, without an effect"])])
 def test_applied_as_the_state_holds(story, read, kinds):
     """Without an effect, the state must have been as wanted during the very read that the verdict rests on."""
