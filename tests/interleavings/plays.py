@@ -92,7 +92,7 @@ def taken_up(
     how: str,
     *,
     moments: tuple[float, ...],
-    waits: tuple[float, ...] = (0.0, 1.0, 4.45, 8.0),
+    waits: tuple[float, ...] = (0.0, 4.45, 8.0),
 ) -> Callable[[Stage], Coroutine[Any, Any, None]]:
     """Return a scene where A is cancelled in flight and taken up by its own client, beside B."""
 

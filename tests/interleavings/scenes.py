@@ -27,16 +27,16 @@ def _scene(
     return Scene(name=name, play=play, fates=fates, cancels=frozenset(cancels), **settings)
 
 
+LEFT = ("lost", "landed", "late")
 AWAY = ("ok", "lost", "landed", "soon", "late")
 PAIRS = (("create", "create"), ("rename", "rename"), ("change", "change"), ("change", "remove"),
           ("remove", "change"))  # fmt: skip
 
-LEFT = ("lost", "landed", "late")
 ENDS = ("ok", "lost")
 SCENES: tuple[Scene, ...] = (
     *(
         _scene(f"live {one}, live {other}", together(one, other, moments=(0.05, 4.0)),
-               fates={"A": (*AWAY, "500 late", "slow", "unsent"), "B": ENDS}, cancels="A")
+               fates={"A": (*LEFT, "500 late", "slow", "unsent"), "B": ENDS}, cancels="A")
         for one, other in PAIRS
     ),
     *(
@@ -74,7 +74,7 @@ SCENES: tuple[Scene, ...] = (
     ),
     *(
         _scene(f"{how} of a {one} left by another client, live {other}",
-               left_elsewhere(one, other, how, moments=(0.05, 4.5), waits=(0.0, 1.0, 8.0)),
+               left_elsewhere(one, other, how, moments=(0.05, 4.5), waits=(0.0, 8.0)),
                fates={"A": LEFT, "B": ENDS}, cancels="A", rivals=True)
         for one, other in PAIRS
         for how in ("settle", "resume")

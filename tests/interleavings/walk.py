@@ -61,6 +61,7 @@ def walk(scene: Scene, *, bound: int | None = None, most: int = 10**9, first: in
     bound = scene.bound if bound is None else bound
     queue: list[tuple[int, int, int, dict[int, int]]] = [(0, 0, next(order), {})]
     gc.disable()
+    gc.freeze()  # what is there already is not looked at again and again
     try:
         while queue:
             if found.walked >= most:
@@ -82,6 +83,7 @@ def walk(scene: Scene, *, bound: int | None = None, most: int = 10**9, first: in
                         queue, (cost + extra, len(deviations) + 1, next(order), {**deviations, point: way})
                     )
     finally:
+        gc.unfreeze()
         gc.enable()
     return found
 
