@@ -4,29 +4,36 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Protocol
 
 import attrs
 
 from invsvc_async.batch.lines import as_write
-from invsvc_async.cli.judge import Asked, Judgement, Report, judge
+from invsvc_async.cli.judge import Asked, Judgement, Report, judge, sender_of
 from invsvc_async.cli.ordinary import Ordinary
 from invsvc_async.client import Client
 from invsvc_async.credentials import ApiKey
 from invsvc_async.reconcile.evidence import Verdict
+from invsvc_async.session import View
 from invsvc_async.settings import ReconcilePolicy, Timeouts
+from invsvc_async.simulator.ledger import SENDER
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
 
     from invsvc_async.cli.embedded import Embedded
     from invsvc_async.cli.workload import Step, Unit
+    from invsvc_async.exchange import Exchange
+    from invsvc_async.session import Request
     from invsvc_async.writes import Write
 
 __all__ = ["ATTEMPT_TIMEOUT", "POLICY", "Column", "run_column"]
 
 ATTEMPT_TIMEOUT = 1.5  # s, of either client
 POLICY = ReconcilePolicy(settle_after_error=1.0, settle_after_loss=1.5, deadline=40.0, max_resends=2)
+
+_SENDER: ContextVar[str] = ContextVar("_SENDER")  # of the write that the calling task awaits
 
 
 @attrs.frozen(kw_only=True)
@@ -66,7 +73,7 @@ async def run_column(
         service.base_url, credential, timeout=timeouts, reconcile=POLICY, max_concurrency=concurrency
     ) as client:
         if name == "sdk":
-            reports = await _run(_Sdk(client, service.team), units, concurrency, on_done)
+            reports = await _run(_Sdk(_attributed(client), service.team), units, concurrency, on_done)
         else:
             plain = Ordinary(
                 service.base_url,
@@ -83,7 +90,7 @@ async def run_column(
     told = await service.tell()
     before = {each.id for each in service.plan.webhooks}
     return Column(
-        judgement=judge(reports, told.ledger, told.state),
+        judgement=judge(reports, told.ledger, told.state, told.before),
         reads=told.reads,
         left=sum("url" in thing and key not in before for key, thing in told.state.items()),
         seconds=seconds,
@@ -115,23 +122,56 @@ def _write(client: Client, step: Step, made: object) -> Write[Any]:
     return as_write(client, step.operation, arguments, key=step.key)
 
 
+@attrs.define(kw_only=True, eq=False, repr=False)
+class _AttributedView(View):
+    """A view that names the write in the header of each request to write, so that the ledger can, too."""
+
+    def send(self, request: Request, exchange: Exchange) -> Awaitable[Exchange]:
+        """Send *exchange* with that header."""
+        if exchange.write:
+            exchange.headers = {**exchange.headers, SENDER: _SENDER.get()}
+        return super().send(request, exchange)
+
+
+def _attributed(client: Client) -> Client:
+    """Return a view of *client* whose requests name their write."""
+    plain = client._view  # noqa: SLF001 - of the same package
+    return Client.of(
+        _AttributedView(
+            session=plain.session,
+            timeouts=plain.timeouts,
+            reads=plain.reads,
+            reconcile=plain.reconcile,
+            names=plain.names,
+        )
+    )
+
+
 @attrs.frozen
 class _Sdk:
     client: Client
     home: str
 
     async def write(self, step: Step, made: Any) -> tuple[Report, Any]:
-        """Do it as a batch does: a create bears a tag."""
-        outcome = await _write(self.client, step, made).tagged().outcome()
-        asked = Asked.of(outcome.intent, home=self.home)
+        """Do it as a batch does, with a tag on each create, or as a program does that knows of no tags."""
+        write = _write(self.client, step, made)
+        if step.tagged:
+            write = write.tagged()
+        _SENDER.set(sender_of(step.key))
+        began = time.monotonic()
+        outcome = await write.outcome()
+        created = outcome.value if step.operation == "webhooks.create" else None
         report = Report(
             key=step.key,
-            asked=asked,
+            asked=Asked.of(outcome.intent, home=self.home),
             verdict=outcome.verdict,
             reason=outcome.message,
             story=outcome.explain(),
+            made=getattr(created, "id", None),
+            began=began,
+            ended=time.monotonic(),
         )
-        return report, outcome.value if step.operation == "webhooks.create" else None
+        return report, created
 
 
 @attrs.frozen
@@ -145,9 +185,17 @@ class _Plain:
         write = _write(self.client, step, made)
         intent = write.intent
         write.close()
-        answer = await self.plain.write(intent)
+        began = time.monotonic()
+        answer = await self.plain.write(intent, sender=sender_of(step.key))
+        is_created = answer.verdict is Verdict.APPLIED and step.operation == "webhooks.create"
+        created = answer.made if is_created else None
         report = Report(
-            key=step.key, asked=Asked.of(intent, home=self.home), verdict=answer.verdict, reason=answer.reason
+            key=step.key,
+            asked=Asked.of(intent, home=self.home),
+            verdict=answer.verdict,
+            reason=answer.reason,
+            made=created,
+            began=began,
+            ended=time.monotonic(),
         )
-        made_here = answer.verdict is Verdict.APPLIED and step.operation == "webhooks.create"
-        return report, answer.made if made_here else None
+        return report, created

@@ -21,6 +21,7 @@ _WORDS = (
     ("duplicates", "second effects of a write"),
     ("lost", "called applied, and never happened"),
     ("wrong", "reports that the ledger contradicts"),
+    ("out_of_order", "of these, effects out of order"),
     ("unknown", "reported as unknown"),
     ("unreported", "of these, not reported"),
     ("webhooks_left", "webhooks left behind"),
@@ -46,7 +47,8 @@ def command(
     Judge any client, in any language: `invsvc conformance -- python examples/conformance/sdk.py`.
 
     The command gets INVSVC_BASE_URL, INVSVC_API_KEY and INVSVC_WRITES (a file with a JSON object a line: key,
-    operation, method, path, query, body), and prints a line {"key", "verdict", "reason"} for each write.
+    after, operation, method, path, query, headers, body), and prints a line {"key", "verdict", "reason"} for
+    each write.  A write is sent once the one that it names in "after" has been reported.
 
     Exits with 1 if a write had two effects, a report is untrue or missing, or the command failed.
     """

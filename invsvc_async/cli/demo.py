@@ -75,7 +75,7 @@ def _units(path: Path | None, writes: int, seed: int) -> list[Unit]:
     from invsvc_async.cli import workload
 
     if path is None:
-        return workload.made_up(writes, seed)
+        return workload.made_up(writes, seed, sequences=True)
     lines, problems = workload.checked(path)
     if problems or not lines:
         from invsvc_async.cli.output import USAGE, fail

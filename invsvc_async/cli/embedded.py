@@ -50,11 +50,16 @@ class Plan:
 
 @attrs.frozen(kw_only=True)
 class Told:
-    """What truly happened, once no effect was still to come: ``state`` holds webhooks and journeys by id."""
+    """
+    What truly happened, once no effect was still to come.
+
+    ``before`` and ``state`` are the webhooks and journeys by id, at the start and at the end.
+    """
 
     ledger: list[Entry]
     reads: int
     state: dict[str, Any]
+    before: dict[str, Any]
 
 
 @attrs.frozen
@@ -65,6 +70,7 @@ class Embedded:
     base_url: str
     api_key: str
     team: str
+    _before: dict[str, Any]
     _ask: asyncio.StreamWriter
     _answers: asyncio.StreamReader
 
@@ -75,7 +81,7 @@ class Embedded:
         async for line in self._answers:
             plain = wire.loads(line)
             if is_object(plain):
-                return Told(ledger=ledger, reads=plain["reads"], state=plain["state"])
+                return Told(ledger=ledger, reads=plain["reads"], state=plain["state"], before=self._before)
             ledger.append(Entry(**dict(zip(_ENTRY, plain, strict=True))))
         raise EOFError("the embedded service ended before it had told what happened")
 
@@ -93,7 +99,10 @@ async def embedded(plan: Plan) -> AsyncGenerator[Embedded]:
     try:
         child.stdin.write(wire.dumps(attrs.asdict(plan)) + b"\n")
         about = wire.loads(await child.stdout.readline())
-        yield Embedded(plan, about["base_url"], about["api_key"], about["team"], child.stdin, child.stdout)
+        before = wire.loads(await child.stdout.readline())
+        yield Embedded(
+            plan, about["base_url"], about["api_key"], about["team"], before, child.stdin, child.stdout
+        )
     finally:
         child.stdin.close()
         await child.wait()
@@ -116,6 +125,7 @@ async def _serve() -> None:
     service = seeded(wire.loads(await said.readline()))
     async with service:
         _say({"base_url": service.base_url, "api_key": service.api_key, "team": service.team})
+        _say(_state(service))
         async for _question in said:
             await service.settled()
             for entry in service.ledger.entries:

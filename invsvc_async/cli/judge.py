@@ -1,15 +1,19 @@
 """
-Judge what a client says of its writes by what the service truly did; never by what the client saw.
+Judges what a client reports of its writes by the service's own ledger.
 
-Pure functions of reported verdicts, ledger entries and the final state.  Every write must carry a value of
-its own: the ledger knows a write by its operation, target, team and body.
+Pure functions of reported verdicts, ledger entries and states.  A write is judged by *its own* effects: those
+of requests that bear its key in the header ``X-Write-Id``, or, if the client sent no such header, those with
+its operation, target, team and body.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter, defaultdict
 from decimal import Decimal
+from math import inf
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 import attrs
 
@@ -24,7 +28,10 @@ if TYPE_CHECKING:
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.simulator import Entry
 
-__all__ = ["Asked", "Judgement", "Report", "Wrong", "judge"]
+__all__ = ["Asked", "Judgement", "Report", "Wrong", "judge", "sender_of"]
+
+TICK = 0.02  # s: two processes read one monotonic clock, which some systems advance in steps of 16 ms
+_NO = (Verdict.NOT_APPLIED, Verdict.REFUSED)
 
 
 @attrs.frozen(kw_only=True)
@@ -38,28 +45,41 @@ class Asked:
 
     @classmethod
     def of(cls, intent: Intent, *, home: str) -> Asked:
-        """Tell what *intent* asks for; *home* is the team of the credential."""
+        """Return what *intent* asks for; *home* is the team of the credential."""
         path_id = next(reversed(intent.path.values()), None) if intent.path else None
         body = intent.body if intent.has_body else None
         return cls(
             operation=intent.operation, path_id=path_id, team=intent.scope.team or home, body=canonical(body)
         )
 
+    @property
+    def thing(self) -> tuple[str, str] | None:
+        """The resource and the id of what it changes; ``None`` for a create."""
+        return None if self.path_id is None else (self.operation.partition(".")[0], self.path_id)
+
 
 @attrs.frozen(kw_only=True)
 class Report:
-    """What a client believes happened to one write, why in its words, and how it knows, where it tells."""
+    """
+    What a client believes happened to one write, why in its words, and how it knows if it says so.
+
+    ``made`` is the id that the client gives for what it created.  The write was under way from ``began`` to
+    ``ended``, in seconds of the ledger's clock; if that is not known, the whole run counts.
+    """
 
     key: str
     asked: Asked
     verdict: Verdict
     reason: str = ""
     story: str = ""
+    made: str | None = None
+    began: float = -inf
+    ended: float = inf
 
 
 @attrs.frozen(kw_only=True)
 class Wrong:
-    """A verdict that the ledger contradicts."""
+    """A verdict that the ledger contradicts, or an effect that came after that of a newer write."""
 
     report: Report
     why: str
@@ -68,11 +88,12 @@ class Wrong:
 @attrs.frozen(kw_only=True)
 class Judgement:
     """
-    What one run came to, by the service's own record.
+    The counts of one run, by the service's own record.
 
     ``duplicates`` counts second effects of a write (third ones too); ``lost`` the writes called applied
-    that neither ledger nor state shows, which are among ``wrong``; ``unasked`` effects that belong to no
-    write; ``sends`` the requests to write that arrived.
+    that had no effect, and ``inverted`` those whose effect came after that of a newer write to the same
+    thing, both of which are among ``wrong``; ``unasked`` effects that belong to no write; ``sends`` the
+    requests to write that arrived.
     """
 
     asked: int
@@ -84,42 +105,53 @@ class Judgement:
     wrong: tuple[Wrong, ...]
     verdicts: dict[Verdict, int]
     unknown_reasons: dict[str, int]
+    inverted: int = 0
 
 
-def judge(reports: Iterable[Report], ledger: Sequence[Entry], state: Mapping[str, Wire]) -> Judgement:
+def sender_of(key: str) -> str:
+    """Return the value of the header ``X-Write-Id`` for the write *key*."""
+    return quote(key, safe="")
+
+
+def judge(
+    reports: Iterable[Report],
+    ledger: Sequence[Entry],
+    state: Mapping[str, Wire],
+    before: Mapping[str, Wire] | None = None,
+) -> Judgement:
     """
-    Compare *reports* with *ledger*, all late effects landed, and the final *state* (things by id).
+    Compare *reports* with *ledger*, in which all late effects have landed.
 
-    Raises:
-        ValueError: Two writes are alike, so that the ledger cannot tell them apart.
-
+    Reports of one thing are in the order in which its writes were made.  *before* and *state* are the things
+    by id, at the start and at the end; without *before*, as much of it as no effect has changed is taken from
+    *state*.
     """
     reports = list(reports)
-    entries = _by_write(ledger)
-    _refuse_twins(reports)
-    told = {report.asked for report in reports}
-    applied = {asked: [each for each in entries[asked] if each.applied_at is not None] for asked in told}
-    wrong = [
-        Wrong(report=report, why=why) for report in reports if (why := _wrong(report, entries, ledger, state))
-    ]
-    lost = tuple(each.report for each in wrong if each.report.verdict is Verdict.APPLIED)
+    states = _States(ledger, _unchanged(ledger, state) if before is None else before)
+    own = _Own(reports, ledger, states)
+    false = {each.key: why for each in reports if (why := _false(each, own, states, ledger))}
+    inverted = _inverted(reports, own)
     ours = [each for each in ledger if each.by == "client"]
-    effects = sum(each.applied_at is not None for each in ours)
     return Judgement(
         asked=len(reports),
-        effects=effects,
-        duplicates=sum(max(0, len(each) - 1) for each in applied.values()),
-        unasked=effects - sum(map(len, applied.values())),
+        effects=sum(each.applied_at is not None for each in ours),
+        duplicates=sum(len(each) - 1 for each in own.effects.values()),
+        unasked=own.unasked,
         sends=len(ours),
-        lost=lost,
-        wrong=tuple(wrong),
+        lost=tuple(each for each in reports if each.key in false and each.verdict is Verdict.APPLIED),
+        wrong=tuple(
+            Wrong(report=each, why=why)
+            for each in reports
+            if (why := false.get(each.key) or inverted.get(each.key))
+        ),
         verdicts=Counter(report.verdict for report in reports),
         unknown_reasons=Counter(report.reason for report in reports if report.verdict is Verdict.UNKNOWN),
+        inverted=len(inverted),
     )
 
 
 def canonical(body: Wire) -> str:
-    """Write *body* so that equal ones are equal texts: the order of keys is nothing, and 1 is 1.0."""
+    """Format *body* so that equal bodies are equal texts: key order does not matter, and 1 is 1.0."""
     return wire.dumps(_plain(body)).decode()
 
 
@@ -133,12 +165,101 @@ def _plain(value: Wire) -> Wire:
     return value
 
 
-def _by_write(ledger: Iterable[Entry]) -> defaultdict[Asked, list[Entry]]:
-    entries: defaultdict[Asked, list[Entry]] = defaultdict(list)
+def _at(entry: Entry) -> float:
+    """Return when the effect of *entry* happened."""
+    return inf if entry.applied_at is None else entry.applied_at
+
+
+class _States:
+    """The states of each thing over time, as the effects of all who wrote made them."""
+
+    def __init__(self, ledger: Iterable[Entry], before: Mapping[str, Wire]) -> None:
+        self._before = before
+        self._times: defaultdict[str, list[float]] = defaultdict(list)
+        self._after: defaultdict[str, list[Wire]] = defaultdict(list)
+        for each in sorted((each for each in ledger if each.applied_at is not None), key=_at):
+            thing = each.target or ""
+            past = self._after[thing][-1] if self._after[thing] else before.get(thing)
+            self._times[thing].append(_at(each))
+            self._after[thing].append(_changed(past, each))
+
+    def between(self, thing: str, since: float, until: float) -> list[Wire]:
+        """Return every state that *thing* had from *since* to *until*; ``None`` where it was not there."""
+        times, after = self._times.get(thing, []), self._after.get(thing, [])
+        first, last = bisect_right(times, since), bisect_right(times, until)
+        past = after[first - 1] if first else self._before.get(thing)
+        return [past, *after[first:last]]
+
+
+def _changed(past: Wire, entry: Entry) -> Wire:
+    if entry.operation.endswith(".delete"):
+        return None
+    if entry.operation == "webhooks.create":
+        past = {"status": "active"}  # unless its body says otherwise
+    body: Wire = entry.body
+    return {**(past or {}), **(body if is_object(body) else {})}
+
+
+def _unchanged(ledger: Iterable[Entry], state: Mapping[str, Wire]) -> dict[str, Wire]:
+    """Return what *state* shows of the beginning: the fields that no effect has set."""
+    found: dict[str, Wire] = {key: dict(thing) for key, thing in state.items()}
     for each in ledger:
-        if each.by == "client":
-            entries[_asked_by(each)].append(each)
-    return entries
+        if each.applied_at is None or each.target is None:
+            continue
+        if each.operation.endswith((".create", ".delete")):
+            found[each.target] = None if each.operation.endswith(".create") else {}
+        elif is_object(each.body):
+            for name in each.body:
+                (found.get(each.target) or {}).pop(name, None)
+    return found
+
+
+class _Own:
+    """
+    The effects of each write.
+
+    ``effects`` holds them by the key of the write, if it had any.  Equal writes whose requests do not name
+    their sender share the effects as it suits their reports best; ``shared`` are their keys.
+    """
+
+    def __init__(self, reports: Sequence[Report], ledger: Iterable[Entry], states: _States) -> None:
+        self.effects: defaultdict[str, list[Entry]] = defaultdict(list)
+        self.shared: set[str] = set()
+        self.unasked = 0
+        by_sender = {sender_of(report.key): report for report in reports}
+        by_asked: defaultdict[Asked, list[Report]] = defaultdict(list)
+        for report in reports:
+            by_asked[report.asked].append(report)
+        rest: defaultdict[Asked, list[Entry]] = defaultdict(list)
+        for each in ledger:
+            if each.by != "client" or each.applied_at is None:
+                continue
+            asked, named = _asked_by(each), by_sender.get(each.sender or "")
+            if named is None:
+                rest[asked].append(each)
+            elif named.asked == asked:
+                self.effects[named.key].append(each)
+            else:
+                self.unasked += 1
+        for asked, entries in rest.items():
+            self._share(entries, by_asked.get(asked, []), states)
+
+    def _share(self, entries: list[Entry], equal: list[Report], states: _States) -> None:
+        if not equal:
+            self.unasked += len(entries)
+            return
+        if len(equal) > 1:
+            self.shared.update(report.key for report in equal)
+        wanting = sorted(equal, key=lambda report: _need(report, states))
+        for place, each in enumerate(entries):
+            self.effects[wanting[place if place < len(wanting) else 0].key].append(each)
+
+
+def _need(report: Report, states: _States) -> int:
+    """Return how much *report* needs an effect to be true; the least number needs it most."""
+    if report.verdict is Verdict.APPLIED:
+        return int(_was_so(report, states))
+    return 3 if report.verdict in _NO else 2
 
 
 def _asked_by(entry: Entry) -> Asked:
@@ -147,52 +268,55 @@ def _asked_by(entry: Entry) -> Asked:
     )
 
 
-def _refuse_twins(reports: Sequence[Report]) -> None:
-    seen: dict[Asked, str] = {}
-    for report in reports:
-        first = seen.setdefault(report.asked, report.key)
-        if first != report.key:
-            raise ValueError(
-                f"{report.key} and {first} are the same write: the ledger cannot tell them apart"
-            )
-
-
-def _wrong(
-    report: Report,
-    entries: Mapping[Asked, Sequence[Entry]],
-    ledger: Sequence[Entry],
-    state: Mapping[str, Wire],
-) -> str | None:
-    arrived = entries[report.asked]
-    applied = any(each.applied_at is not None for each in arrived)
-    if report.verdict is Verdict.APPLIED and not applied and not _shown(report.asked, state):
-        return "called applied, and neither ledger nor state shows it"
-    if report.verdict in (Verdict.NOT_APPLIED, Verdict.REFUSED) and applied:
+def _false(report: Report, own: _Own, states: _States, ledger: Iterable[Entry]) -> str | None:
+    """Return what the ledger has against a verdict."""
+    effects = own.effects.get(report.key, [])
+    if report.verdict is Verdict.APPLIED:
+        if not any(_at(each) <= report.ended + TICK for each in effects):
+            return None if _was_so(report, states) else "called applied, and the ledger has no effect of it"
+        if report.made is not None and all(each.target != report.made for each in effects):
+            return f"called applied, and {report.made} is not what it created"
+    if report.verdict in _NO and effects:
         return f"called {report.verdict}, and the ledger applied it"
-    if report.verdict is Verdict.SUPERSEDED and not _changed_by_others(report.asked, arrived, ledger):
+    if report.verdict is Verdict.SUPERSEDED and not _has_rival(report, effects, ledger):
         return "called superseded, and nobody else changed that thing since the send"
     return None
 
 
-def _shown(asked: Asked, state: Mapping[str, Wire]) -> bool:
-    """Tell whether the final state is as *asked* wanted it."""
-    if asked.operation == "webhooks.delete":
-        return asked.path_id not in state
+def _was_so(report: Report, states: _States) -> bool:
+    """Return whether the thing was as wanted while the write was under way, whoever made it so."""
+    asked = report.asked
+    if asked.path_id is None:
+        return False
+    seen = states.between(asked.path_id, report.began - TICK, report.ended + TICK)
+    if asked.operation.endswith(".delete"):
+        return None in seen
     sent: dict[str, Wire] = wire.loads(asked.body.encode()) or {}
-    things: list[Wire] = [state.get(asked.path_id)] if asked.path_id else list(state.values())
-    return any(thing is not None and _holds(thing, sent) for thing in things)
+    return any(thing is not None and _holds(thing, sent) for thing in seen)
 
 
 def _holds(thing: Mapping[str, Wire], sent: Mapping[str, Wire]) -> bool:
     return all(canonical({name: thing.get(name)}) == canonical({name: value}) for name, value in sent.items())
 
 
-def _changed_by_others(asked: Asked, arrived: Sequence[Entry], ledger: Sequence[Entry]) -> bool:
-    since = min((each.received_at for each in arrived), default=0.0)
+def _has_rival(report: Report, effects: Iterable[Entry], ledger: Iterable[Entry]) -> bool:
+    since = max(report.began - TICK, min((each.received_at for each in effects), default=-inf))
     return any(
-        each.applied_at is not None
-        and each.applied_at >= since
-        and each.target == asked.path_id
-        and (each.by == "other" or _asked_by(each) != asked)
+        each.by == "other" and each.target == report.asked.path_id and since <= _at(each) < inf
         for each in ledger
     )
+
+
+def _inverted(reports: Iterable[Report], own: _Own) -> dict[str, str]:
+    """Return the writes with an effect that came after one of a newer write to the same thing."""
+    found: dict[str, str] = {}
+    first: dict[tuple[str, str], tuple[float, str]] = {}  # effect of the newer writes of each thing
+    for report in reversed(list(reports)):
+        thing, effects = report.asked.thing, own.effects.get(report.key)
+        if thing is None or not effects or report.key in own.shared:
+            continue
+        at, newer = first.get(thing, (inf, ""))
+        if max(map(_at, effects)) > at:
+            found[report.key] = f"its effect came after that of the newer write {newer}"
+        first[thing] = min((at, newer), (min(map(_at, effects)), report.key))
+    return found

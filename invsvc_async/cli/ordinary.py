@@ -18,6 +18,7 @@ import attrs
 
 from invsvc_async.operations import BY_NAME
 from invsvc_async.reconcile.evidence import Verdict
+from invsvc_async.simulator.ledger import SENDER
 from invsvc_async.simulator.records import is_object
 
 if TYPE_CHECKING:
@@ -63,23 +64,24 @@ class Ordinary:
         """Close the session."""
         await self._session.close()
 
-    async def write(self, intent: Intent) -> Answer:
-        """Send what *intent* says, up to three times."""
+    async def write(self, intent: Intent, *, sender: str) -> Answer:
+        """Send what *intent* says, up to three times; *sender* names the write to the ledger."""
         for tried in range(TRIES):
             if tried:
                 await asyncio.sleep(PAUSE * 2 ** (tried - 1) * (0.5 + self._jitter.random()))
             try:
-                status, body = await self._once(intent)
+                status, body = await self._once(intent, sender)
             except (aiohttp.ClientError, TimeoutError):
                 continue
             if status < 500 and status != TIMED_OUT:
                 return _believed(status, body)
         return Answer(Verdict.UNKNOWN, f"gave up after {TRIES} tries")
 
-    async def _once(self, intent: Intent) -> tuple[int, bytes]:
+    async def _once(self, intent: Intent, sender: str) -> tuple[int, bytes]:
         row = BY_NAME[intent.operation]
         body: Mapping[str, Any] = {"json": intent.body} if intent.has_body else {}  # Any: JSON
-        async with self._session.request(row.method, self._url(row.path, intent), **body) as response:
+        url, headers = self._url(row.path, intent), {SENDER: sender}
+        async with self._session.request(row.method, url, headers=headers, **body) as response:
             return response.status, await response.read()
 
     def _url(self, path: str, intent: Intent) -> str:

@@ -103,6 +103,7 @@ def _plain(column: Column) -> dict[str, Any]:
         "duplicates": judged.duplicates,
         "lost": len(judged.lost),
         "wrong": [{"key": each.report.key, "why": each.why} for each in judged.wrong],
+        "out_of_order": judged.inverted,
         "unasked": judged.unasked,
         "verdicts": {str(verdict): judged.verdicts.get(verdict, 0) for verdict in Verdict},
         "unknown_reasons": dict(judged.unknown_reasons),
@@ -125,6 +126,7 @@ def _rows(*columns: Column) -> list[tuple[str, list[str]]]:
         row("duplicates", [each.duplicates for each in both]),
         row("lost writes", [len(each.lost) for each in both]),
         row("wrong verdicts", [len(each.wrong) for each in both]),
+        row("  of these, out of order", [each.inverted for each in both]),
         *(row(f"verdict {verdict}", [each.verdicts.get(verdict, 0) for each in both]) for verdict in Verdict),
         *(
             row(f"  {reason}", [each.unknown_reasons.get(reason, 0) for each in both])

@@ -1,31 +1,32 @@
 """
-Make the writes of the demo, each with a value of its own; never send one.
+Makes the writes of the demo; never sends one.
 
-A unit is a row of writes that follow each other, because they touch the same thing; units run side by side.
+A unit is a sequence of writes that one task awaits one after the other; units run side by side.
 """
 
 from __future__ import annotations
 
 import random
+from itertools import cycle, islice
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from invsvc_async.batch.lines import BadLine, Line, as_write, check_line, read_lines
+from invsvc_async.batch.lines import BadLine, Line, check_line, read_lines
 from invsvc_async.cli.embedded import Plan, Thing
-from invsvc_async.cli.judge import Asked
 from invsvc_async.client import Client
 from invsvc_async.credentials import ApiKey
 from invsvc_async.operations import BY_NAME
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-__all__ = ["Step", "Unit", "checked", "from_lines", "made_up", "plan_for"]
+__all__ = ["Step", "Unit", "checked", "from_lines", "made_up", "plan_for", "respelt", "values"]
 
-HOME = "team_1"  # of the credential that the service in a box gives
-CHAINS_IN_A_TEAM = 25  # each with a webhook from before and one of its own: a list of webhooks holds 100
+HOME = "team_1"  # of the credential that the embedded service gives
+# A list of webhooks holds 100: each of these units has a webhook from before and makes one or two.
+UNITS_IN_A_TEAM = 25
 
 
 @attrs.frozen(kw_only=True)
@@ -33,41 +34,113 @@ class Step:
     """
     One write as data.
 
-    ``follows``: it changes the webhook that its unit has made; the one in ``arguments`` stands in where the
-    create did not come about.
+    ``follows``: it changes the webhook that its unit has created; the one in ``arguments`` is used if the
+    create was not applied.  ``tagged``: if it creates a webhook, that bears a tag.
     """
 
     key: str
     operation: str
     arguments: dict[str, Any]  # Any: JSON as Python values
     follows: bool = False
+    tagged: bool = True
 
 
 Unit = tuple[Step, ...]
 
 
-def made_up(writes: int, seed: int) -> list[Unit]:
-    """Make *writes* writes: three in four make, change, delete a webhook; the rest change draft journeys."""
-    chains = writes // 4
-    units = [_chain(number, seed) for number in range(chains)]
-    units += [_journey(number, seed) for number in range(writes - 3 * chains)]
+def made_up(writes: int, seed: int, *, sequences: bool = False) -> list[Unit]:
+    """
+    Make *writes* writes: three in four create, change and delete a webhook; the rest change a journey once.
+
+    With *sequences*, three in ten create, change and delete a webhook; a quarter do that with two or three
+    changes in a row; a fifth are such changes of a journey; one in twelve is one of two equal creates; the
+    rest change a journey once.
+    """
+    units = [_chain(number, seed, 1) for number in range(writes // 10 if sequences else writes // 4)]
+    if sequences:
+        units += [_chain(len(units) + number, seed, 2 + number % 2) for number in range(writes // 18)]
+        units += _equal_creates(writes // 24, seed)
+        units += [_journeys(number, seed, 2 + number % 2) for number in range(writes * 2 // 25)]
+    done = sum(map(len, units))
+    units += [_journey(number, seed) for number in range(writes - done)]
     random.Random(seed).shuffle(units)  # noqa: S311 - an order that repeats, no secret
     return units
 
 
-def _chain(number: int, seed: int) -> Unit:
-    team = f"team_demo_{number // CHAINS_IN_A_TEAM}"
-    create = {"url": f"https://receiver.example/{seed}/{number}", "events": ["invoice.created"], "team": team}
+def values(kind: int, count: int, mark: str, first: str) -> tuple[str, ...]:
+    """
+    Return what *count* changes in a row set, by *kind*: different values, values that undo each other, or
+    equal ones; *first* is what stood there before.
+    """
+    match kind % 3:
+        case 0:
+            return tuple(f"{mark}/{number}" for number in range(count))
+        case 1:
+            return (mark, first) if count == 2 else tuple(islice(cycle((mark, f"{mark}/between")), count))
+        case _:
+            return (mark,) * count
+
+
+def _chain(number: int, seed: int, changes: int) -> Unit:
+    """Create a webhook, change it so often, and delete it."""
+    team, mark = f"team_demo_{number // UNITS_IN_A_TEAM}", f"{seed}/{number}"
+    create = {"url": f"https://receiver.example/{mark}", "events": ["invoice.created"], "team": team}
     spare = {"webhook": f"wh_before{number}", "team": team}
+    fields: Iterator[dict[str, Any]]
+    if changes == 2 and number % 3 == 1:
+        fields = ({"status": status} for status in ("inactive", "active"))
+    else:
+        fields = ({"description": each} for each in values(number, changes, f"changed {mark}", ""))
     return (
         Step(key=f"create-{number}", operation="webhooks.create", arguments=create),
-        Step(
-            key=f"update-{number}",
-            operation="webhooks.update",
-            arguments={**spare, "description": f"changed {seed}/{number}"},
-            follows=True,
+        *(
+            Step(
+                key=f"update-{number}.{place}",
+                operation="webhooks.update",
+                arguments={**spare, **each},
+                follows=True,
+            )
+            for place, each in enumerate(fields)
         ),
         Step(key=f"delete-{number}", operation="webhooks.delete", arguments=spare, follows=True),
+    )
+
+
+def _equal_creates(pairs: int, seed: int) -> list[Unit]:
+    """Make pairs of equal creates: tagged or not, spelt alike or not, one after the other or at any time."""
+    return [unit for number in range(pairs) for unit in _pair(number, seed)]
+
+
+def _pair(number: int, seed: int) -> list[Unit]:
+    team, url = f"team_equal_{number // UNITS_IN_A_TEAM}", f"https://equal.example/{seed}/{number}"
+    both = [
+        Step(
+            key=f"equal-{number}.{place}",
+            operation="webhooks.create",
+            arguments={"url": each, "events": ["invoice.created"], "team": team},
+            tagged=number % 4 == 2,
+        )
+        for place, each in enumerate((url, respelt(url) if number % 2 else url))
+    ]
+    return [(both[0],), (both[1],)] if number % 4 == 3 else [(both[0], both[1])]
+
+
+def respelt(url: str) -> str:
+    """Return *url*, an address of https, in another spelling."""
+    host, _, path = url.removeprefix("https://").partition("/")
+    return f"HTTPS://{host.upper()}:443/{path}"
+
+
+def _journeys(number: int, seed: int, changes: int) -> Unit:
+    """Change one journey so often, one after the other."""
+    names = values(number, changes, f"Reminders {seed}/{number}", "Dunning")
+    return tuple(
+        Step(
+            key=f"sequence-{number}.{place}",
+            operation="journeys.update",
+            arguments={"journey": f"jrn_sequence{number}", "name": name},
+        )
+        for place, name in enumerate(names)
     )
 
 
@@ -77,12 +150,12 @@ def _journey(number: int, seed: int) -> Unit:
 
 
 def checked(path: Path) -> tuple[list[Line], list[BadLine]]:
-    """Read a file's writes; name each line that is none, or that the ledger could not tell from another."""
+    """Read a file's writes, and name each line that is not one, or whose key another line has."""
     client = Client("http://127.0.0.1:1/v2", ApiKey("never-sent"))
-    lines, problems, seen = list[Line](), list[BadLine](), dict[object, int]()
+    lines, problems, keys = list[Line](), list[BadLine](), dict[str, int]()
     with path.open("rb") as file:
         for line in read_lines(file):
-            bad = line if isinstance(line, BadLine) else _problem(client, line, seen)
+            bad = line if isinstance(line, BadLine) else _problem(client, line, keys)
             if bad is not None:
                 problems.append(bad)
             elif isinstance(line, Line):
@@ -90,7 +163,7 @@ def checked(path: Path) -> tuple[list[Line], list[BadLine]]:
     return lines, problems
 
 
-def _problem(client: Client, line: Line, seen: dict[object, int]) -> BadLine | None:
+def _problem(client: Client, line: Line, keys: dict[str, int]) -> BadLine | None:
     bad = check_line(client, line)
     if bad is not None:
         return bad
@@ -98,22 +171,21 @@ def _problem(client: Client, line: Line, seen: dict[object, int]) -> BadLine | N
         return BadLine(
             line.number, f"{line.operation}: the service in a box has only what the specification lists"
         )
-    write = as_write(client, line.operation, line.arguments)
-    asked = Asked.of(write.intent, home=HOME)
-    write.close()
-    for same, what in ((asked, "write"), (line.key, "key")):
-        if same is not None and seen.setdefault(same, line.number) != line.number:
-            return BadLine(
-                line.number, f"is the same {what} as line {seen[same]}: no ledger can tell them apart"
-            )
+    first = keys.setdefault(_key_of(line), line.number)
+    if first != line.number:
+        return BadLine(line.number, f"has the same key as line {first}: give each write a key of its own")
     return None
 
 
+def _key_of(line: Line) -> str:
+    return line.key or f"line-{line.number}"
+
+
 def from_lines(lines: Iterable[Line]) -> list[Unit]:
-    """Make units of a file's writes: those that touch the same thing follow each other, in its order."""
+    """Make units of a file's writes: those of the same thing follow each other, in the order of the file."""
     units: dict[object, list[Step]] = {}
     for line in lines:
-        step = Step(key=line.key or f"line-{line.number}", operation=line.operation, arguments=line.arguments)
+        step = Step(key=_key_of(line), operation=line.operation, arguments=line.arguments)
         target = _target(step)
         units.setdefault(
             line.number if target is None else (target, step.arguments.get("team") or HOME), []
@@ -122,7 +194,7 @@ def from_lines(lines: Iterable[Line]) -> list[Unit]:
 
 
 def plan_for(units: Iterable[Unit], *, seed: int, faults: str, home: str = HOME) -> Plan:
-    """Say what must be there before *units* run: every team, webhook and journey that they name."""
+    """Return what must be there before *units* run: every team, webhook and journey that they name."""
     steps = [step for unit in units for step in unit]
     things = {
         (step.operation.partition(".")[0], _target(step), step.arguments.get("team") or home)
@@ -139,7 +211,7 @@ def plan_for(units: Iterable[Unit], *, seed: int, faults: str, home: str = HOME)
 
 
 def _target(step: Step) -> str | None:
-    """Name the thing that *step* changes, as its path does; ``None`` for a create."""
+    """Return the id of what *step* changes; ``None`` for a create."""
     names = [row.name for row in BY_NAME[step.operation].parameters if row.where == "path"]
     found = step.arguments.get(names[0]) if names else None
     return found if isinstance(found, str) else None

@@ -11,11 +11,17 @@ The command under test gets, in its environment:
 ``INVSVC_SETTLE``         seconds after a request's end in which the service may still commit it
 ========================  =====================================================================
 
-A line of the file is ``{"key": …, "operation": …, "method": …, "path": …, "query": {…}, "body": {…}}``, where
-``body`` may be null.  Each is to be sent as it stands, in any order; no two touch the same thing.  For each
-the command prints one line, ``{"key": …, "verdict": …, "reason": …}``, with the verdict ``applied``,
-``not_applied``, ``refused``, ``superseded`` or ``unknown``: what it *believes* happened.  Lines that are no
-JSON object are passed over.
+A line of the file is ``{"key": …, "after": …, "operation": …, "method": …, "path": …, "query": {…},
+"headers": {…}, "body": {…}}``; ``after`` and ``body`` may be null.  Each is to be sent as it stands.
+
+``after`` is the key of the write before it in a sequence, whose line comes earlier in the file: the write is
+sent only once that one has been reported.  All other order is free.  ``headers`` name the write to the
+ledger; a client that cannot send headers with a single write leaves them out.
+
+For each write the command prints one line, ``{"key": …, "verdict": …, "reason": …, "id": …}``, with the
+verdict ``applied``, ``not_applied``, ``refused``, ``superseded`` or ``unknown``: what it *believes* happened.
+``id`` is that of the webhook that a create made, and may be left out.  Lines that are not JSON objects are
+skipped.
 """
 
 from __future__ import annotations

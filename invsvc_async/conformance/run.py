@@ -60,7 +60,8 @@ class Conformance:
         judged = self.judgement
         return {
             "writes": judged.asked, "effects": judged.effects, "duplicates": judged.duplicates,
-            "lost": len(judged.lost), "wrong": len(judged.wrong), "unasked": judged.unasked,
+            "lost": len(judged.lost), "wrong": len(judged.wrong), "out_of_order": judged.inverted,
+            "unasked": judged.unasked,
             "unknown": judged.verdicts.get(Verdict.UNKNOWN, 0), "unreported": self.unreported,
             "webhooks_left": self.left, "sends": judged.sends, "reads": self.reads,
             "seconds": round(self.seconds, 1), "exit_code": self.exit_code, "holds": self.holds,
@@ -83,9 +84,9 @@ async def conform(
         ValueError: The faults are not understood.
 
     """
-    steps = made_up(writes, seed)
-    async with embedded(plan_for([(step,) for step in steps], seed=seed, faults=faults)) as service:
-        work = tasks(steps, home=service.team)
+    units = made_up(writes, seed)
+    async with embedded(plan_for(units, seed=seed, faults=faults)) as service:
+        work = tasks(units, home=service.team)
         begun = time.monotonic()
         with TemporaryDirectory() as folder:
             file = Path(folder) / "writes.jsonl"
@@ -97,7 +98,7 @@ async def conform(
         told = await service.tell()
         before = {thing.id for thing in service.plan.webhooks}
         return Conformance(
-            judgement=judge(reports, told.ledger, told.state),
+            judgement=judge(reports, told.ledger, told.state, told.before),
             unreported=unreported,
             left=sum("url" in thing and key not in before for key, thing in told.state.items()),
             reads=told.reads,
@@ -138,7 +139,11 @@ async def _ran(
 
 
 def read_reports(out: Iterable[bytes], work: Sequence[Task]) -> tuple[list[Report], int]:
-    """Take the last line of each key for its report; the second number counts the writes without one."""
+    """
+    Read the last line of each key as its report; the second number counts the writes without one.
+
+    The reports are in the order of *work*.  If a line of a create has an ``id``, that is judged, too.
+    """
     told = {line["key"]: line for line in _objects(out) if isinstance(line.get("key"), str)}
     reports = [_report(task, told.get(task.key, {})) for task in work]
     return reports, sum(report.reason == _UNREPORTED for report in reports)
@@ -148,7 +153,14 @@ def _report(task: Task, line: Mapping[str, Any]) -> Report:
     verdict = _VERDICTS.get(str(line.get("verdict")).replace(" ", "_"))
     if verdict is None:
         return Report(key=task.key, asked=task.asked, verdict=Verdict.UNKNOWN, reason=_UNREPORTED)
-    return Report(key=task.key, asked=task.asked, verdict=verdict, reason=str(line.get("reason", "")))
+    made = line.get("id") if task.asked.thing is None and verdict is Verdict.APPLIED else None
+    return Report(
+        key=task.key,
+        asked=task.asked,
+        verdict=verdict,
+        reason=str(line.get("reason", "")),
+        made=made if isinstance(made, str) else None,
+    )
 
 
 def _objects(out: Iterable[bytes]) -> list[Mapping[str, Any]]:

@@ -1,27 +1,29 @@
 """
-Make the writes that a client is judged by, each of a thing of its own; never send one.
+Makes the writes that a client is judged by; never sends one.
 """
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import attrs
 
 from invsvc_async.batch.lines import as_write
-from invsvc_async.cli.judge import Asked
-from invsvc_async.cli.workload import Step
+from invsvc_async.cli.judge import Asked, sender_of
+from invsvc_async.cli.workload import Step, Unit, respelt, values
 from invsvc_async.client import Client
 from invsvc_async.credentials import ApiKey
 from invsvc_async.operations import BY_NAME
+from invsvc_async.simulator.ledger import SENDER
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 __all__ = ["Task", "made_up", "tasks"]
 
-IN_A_TEAM = 80  # writes: a list of webhooks holds 100, and a client may leave doubles
+BLOCKS_IN_A_TEAM = 5  # each has 10 webhooks at most: a list holds 100, and a client may leave doubles
 
 
 @attrs.frozen(kw_only=True)
@@ -38,35 +40,79 @@ class Task:
         return key
 
 
-def made_up(writes: int, seed: int) -> list[Step]:
-    """Make *writes* writes, a quarter each: creates, changes and deletes of webhooks, changes of journeys."""
-    return [_step(number, seed) for number in range(writes)]
+def made_up(writes: int, seed: int) -> list[Unit]:
+    """
+    Make *writes* writes, in sequences whose writes follow each other.
+
+    Of each 16, four are alone: a create, a change and a delete of a webhook, and a change of a journey.  The
+    others are sequences of two and three changes of one journey and of one webhook, and two equal creates.
+    """
+    units: list[Unit] = []
+    left = writes
+    for number in range(writes):
+        for unit in _block(number, seed):
+            units.append(unit[:left])
+            left -= len(units[-1])
+            if not left:
+                return units
+    return units
 
 
-def _step(number: int, seed: int) -> Step:
-    team, mark = f"team_conf_{number // IN_A_TEAM}", f"{seed}/{number}"
-    match number % 4:
-        case 0:
-            made = {"url": f"https://receiver.example/{mark}", "events": ["invoice.created"], "team": team}
-            return Step(key=f"create-{number}", operation="webhooks.create", arguments=made)
-        case 1:
-            changed = {"webhook": f"wh_u{number}", "description": f"changed {mark}", "team": team}
-            return Step(key=f"update-{number}", operation="webhooks.update", arguments=changed)
-        case 2:
-            gone = {"webhook": f"wh_d{number}", "team": team}
-            return Step(key=f"delete-{number}", operation="webhooks.delete", arguments=gone)
-        case _:
-            renamed = {"journey": f"jrn_c{number}", "name": f"Dunning {mark}"}
-            return Step(key=f"journey-{number}", operation="journeys.update", arguments=renamed)
+def _block(number: int, seed: int) -> list[Unit]:
+    team, mark = f"team_conf_{number // BLOCKS_IN_A_TEAM}", f"{seed}/{number}"
+
+    def create(key: str, url: str) -> Step:
+        arguments = {"url": url, "events": ["invoice.created"], "team": team}
+        return Step(key=key, operation="webhooks.create", arguments=arguments)
+
+    def update(key: str, webhook: str, text: str) -> Step:
+        arguments = {"webhook": webhook, "description": text, "team": team}
+        return Step(key=key, operation="webhooks.update", arguments=arguments)
+
+    def rename(key: str, journey: str, name: str) -> Step:
+        return Step(key=key, operation="journeys.update", arguments={"journey": journey, "name": name})
+
+    def journeys(what: str, count: int) -> Unit:
+        names = values(number, count, f"Reminders {mark}", "Dunning")
+        return tuple(
+            rename(f"{what}-{number}.{n}", f"jrn_{what}{number}", name) for n, name in enumerate(names)
+        )
+
+    def webhooks(what: str, count: int) -> Unit:
+        texts = values(number + 1, count, f"changed {mark}", "")
+        return tuple(
+            update(f"{what}-{number}.{n}", f"wh_{what}{number}", text) for n, text in enumerate(texts)
+        )
+
+    equal = f"https://equal.example/{mark}"
+    gone = {"webhook": f"wh_gone{number}", "team": team}
+    return [
+        (create(f"create-{number}", f"https://receiver.example/{mark}"),),
+        (update(f"update-{number}", f"wh_update{number}", f"changed {mark}"),),
+        (Step(key=f"delete-{number}", operation="webhooks.delete", arguments=gone),),
+        (rename(f"journey-{number}", f"jrn_alone{number}", f"Dunning {mark}"),),
+        journeys("three", 3),
+        webhooks("two", 2),
+        journeys("pair", 2),
+        webhooks("triple", 3),
+        (
+            create(f"equal-{number}.0", equal),
+            create(f"equal-{number}.1", respelt(equal) if number % 2 else equal),
+        ),
+    ]
 
 
-def tasks(steps: Iterable[Step], *, home: str) -> list[Task]:
-    """Turn *steps* into lines that need no knowledge of the operations; *home* is the credential's team."""
+def tasks(units: Iterable[Unit], *, home: str) -> list[Task]:
+    """Turn *units* into lines that need no knowledge of the operations; *home* is the credential's team."""
     client = Client("http://127.0.0.1:1/v2", ApiKey("never-sent"))
-    return [_task(client, step, home) for step in steps]
+    found: list[Task] = []
+    for unit in units:
+        found.append(_task(client, unit[0], None, home))
+        found += [_task(client, step, previous.key, home) for previous, step in pairwise(unit)]
+    return found
 
 
-def _task(client: Client, step: Step, home: str) -> Task:
+def _task(client: Client, step: Step, after: str | None, home: str) -> Task:
     write = as_write(client, step.operation, step.arguments, key=step.key)
     intent = write.intent
     write.close()
@@ -76,7 +122,8 @@ def _task(client: Client, step: Step, home: str) -> Task:
         path = path.replace(f"{{{name}}}", quote(value, safe=""))
     query = {**intent.query, **({"team": intent.scope.team} if intent.scope.team else {})}
     line = {
-        "key": step.key, "operation": row.name, "method": row.method, "path": path, "query": query,
+        "key": step.key, "after": after, "operation": row.name, "method": row.method, "path": path,
+        "query": query, "headers": {SENDER: sender_of(step.key)},
         "body": intent.body if intent.has_body else None,
     }  # fmt: skip
     return Task(line=line, asked=Asked.of(intent, home=home))

@@ -8,10 +8,11 @@ import re
 import attrs
 import pytest
 
-from invsvc_async.cli.columns import Column
+from invsvc_async.cli.columns import Column, run_column
+from invsvc_async.cli.embedded import embedded
 from invsvc_async.cli.judge import Asked, Judgement, Report, Wrong
 from invsvc_async.cli.report import _coloured, failures, tell
-from invsvc_async.cli.workload import made_up, plan_for
+from invsvc_async.cli.workload import Step, made_up, plan_for, respelt, values
 from invsvc_async.reconcile.evidence import Verdict
 
 ASKED = Asked(operation="webhooks.delete", path_id="wh_1", team="team_1", body="null")
@@ -37,7 +38,7 @@ def test_demo_at_small_scale(offline):
     assert (ran.code, told["failures"]) == (0, [])
     assert (ours["duplicates"], ours["lost"], ours["wrong"], ours["unasked"]) == (0, 0, [], 0)
     assert theirs["duplicates"] > 0
-    assert theirs["new_webhooks_left"] > ours["new_webhooks_left"] == 0
+    assert theirs["new_webhooks_left"] > ours["new_webhooks_left"] == 4  # two pairs of equal creates
     assert theirs["reads"] == 0
     for column in (ours, theirs):
         assert column["writes"] == sum(column["verdicts"].values()) == 48
@@ -100,18 +101,139 @@ def test_colour_of_what_should_be_nothing(number, colour):
     assert _coloured("sends that arrived", number) == number
 
 
-@pytest.mark.parametrize("writes", [1, 3, 2000, 2001])
-def test_writes_made_up(writes):
-    """There are as many as asked for, each with a key and a value of its own, and no team's list fills."""
-    units = made_up(writes, seed=1)
+def test_demo_of_sequences(offline):
+    """Under faults without an effect, sequences and equal creates are judged, and each is applied once."""
+    ran = offline("demo", "--writes", "100", "--seed", "2", "--json", "--faults",
+                  "rate=0.4,reads=0.1,kinds=503+reset,phases=before")  # fmt: skip
+    ours = json.loads(ran.out)["sdk"]
+
+    assert (ours["wrong"], ours["duplicates"], ours["out_of_order"], ours["unasked"]) == ([], 0, 0, 0)
+    assert ours["verdicts"]["superseded"] == 0
+    assert ours["sends"] > ours["effects"] > 75
+
+
+def rename(key, name):
+    return Step(key=key, operation="journeys.update", arguments={"journey": "jrn_1", "name": name})
+
+
+async def run(name, unit, faults):
+    """Run one sequence through one client; return its judgement and the ledger."""
+    async with embedded(plan_for([unit], seed=1, faults=faults)) as service:
+        column = await run_column(name, [unit], service, concurrency=1, seed=1, on_done=lambda: None)
+        return column.judgement, (await service.tell()).ledger
+
+
+@pytest.mark.parametrize("name", ["sdk", "ordinary"])
+async def test_effects_by_write(name):
+    """Each request of either client names its write, so that equal ones are told apart."""
+    judged, ledger = await run(name, (rename("a", "May"), rename("b", "May"), rename("c/1", "May")), "none")
+
+    assert [each.sender for each in ledger] == ["a", "b", "c%2F1"]
+    assert (judged.wrong, judged.unasked) == ((), 0)
+
+
+async def test_write_of_what_stood_there():
+    """A change that never arrives, to what stood there from the start, may be called applied."""
+    judged, ledger = await run("sdk", (rename("a", "Dunning"),), "rate=1,reads=0,kinds=reset,phases=before")
+
+    assert not any(each.applied for each in ledger)
+    assert (judged.verdicts, judged.wrong) == ({Verdict.APPLIED: 1}, ())
+
+
+@pytest.mark.parametrize("writes", [1, 3, 100, 2000, 2001])
+@pytest.mark.parametrize("sequences", [False, True])
+def test_writes_made_up(writes, sequences):
+    """There are as many as asked for, each with a key of its own, and no team's list fills."""
+    units = made_up(writes, seed=1, sequences=sequences)
     steps = [step for unit in units for step in unit]
     plan = plan_for(units, seed=1, faults="none")
-    per_team = [sum(hook.team == team for hook in plan.webhooks) for team in plan.teams]
+    per_team = [
+        sum(hook.team == team for hook in plan.webhooks)
+        + sum(step.operation == "webhooks.create" and step.arguments["team"] == team for step in steps)
+        for team in plan.teams
+    ]
 
     assert len(steps) == len({step.key for step in steps}) == writes
-    values = [step.arguments.get("url") or step.arguments.get("name") or step.key for step in steps]
-    assert len(set(values)) == writes
-    assert all(count <= 25 for count in per_team)
+    assert all(count <= 50 for count in per_team)
+    assert [hook for hook in plan.webhooks if hook.team not in plan.teams] == []
+
+
+def changes_of(units, operation):
+    """List what the changes of each unit set, for units with more than one."""
+    names = ("name", "description", "status")
+    found = [
+        tuple(
+            step.arguments[name]
+            for step in unit
+            if step.operation == operation
+            for name in names
+            if name in step.arguments
+        )
+        for unit in units
+    ]
+    return [each for each in found if len(each) > 1]
+
+
+@pytest.mark.parametrize("operation", ["journeys.update", "webhooks.update"])
+def test_no_sequences(operation):
+    """Unless sequences are asked for, nothing is changed twice, and no create is like another."""
+    units = made_up(400, seed=1)
+    urls = [step.arguments["url"] for unit in units for step in unit if "url" in step.arguments]
+
+    assert changes_of(units, operation) == []
+    assert len(set(urls)) == len(urls) == 100
+
+
+@pytest.mark.parametrize("operation", ["journeys.update", "webhooks.update"])
+def test_sequences_made_up(operation):
+    """Changes of one thing, two or three in a row, set different values, undo each other, and set equal ones."""
+    found = changes_of(made_up(2000, seed=1, sequences=True), operation)
+    undone = [each for each in found if each[-1] in (each[0], "Dunning", "active") and len(set(each)) == 2]
+    equal = [each for each in found if len(set(each)) == 1]
+    different = [each for each in found if len(set(each)) == len(each) and each not in undone]
+
+    assert {len(each) for each in found} == {2, 3}
+    assert sum(map(len, found)) > 250
+    for kind in (undone, equal, different):
+        assert {len(each) for each in kind} == {2, 3}
+        assert len(kind) > len(found) / 5
+
+
+def test_equal_creates_made_up():
+    """Pairs of equal creates are tagged or not, spelt alike or not, one after the other or apart."""
+    creates = [
+        (unit, step)
+        for unit in made_up(2000, seed=1, sequences=True)
+        for step in unit
+        if step.key.startswith("equal-")
+    ]
+    pairs = {}
+    for unit, step in creates:
+        pairs.setdefault(step.key.partition(".")[0], []).append((len(unit), step))
+    kinds = {
+        (both[0][0], both[0][1].tagged, both[0][1].arguments["url"] == both[1][1].arguments["url"])
+        for both in pairs.values()
+    }
+
+    assert {len(both) for both in pairs.values()} == {2}
+    assert len(creates) > 150
+    assert kinds == {(2, False, True), (2, False, False), (2, True, True), (1, False, False)}
+
+
+def test_other_spelling():
+    """The other spelling is another text of the same address."""
+    from invsvc_async.reconcile.same import url_key
+
+    url = "https://equal.example/1/2"
+
+    assert respelt(url) != url
+    assert url_key(respelt(url)) == url_key(url)
+
+
+def test_values_of_an_undo():
+    """Two changes that undo each other end at what stood there before, and three at the first of them."""
+    assert values(1, 2, "new", "old") == ("new", "old")
+    assert values(1, 3, "new", "old") == ("new", "new/between", "new")
 
 
 def line(operation, key=None, **arguments):
@@ -133,19 +255,21 @@ def test_input_with_bad_lines(offline, here):
     assert [each.partition(":")[2].partition(":")[0].strip() for each in ran.err.splitlines()] == [
         "line 2", "line 3", "line 4", "line 5", "line 6",
     ]  # fmt: skip
-    assert "is the same write as line 1" in ran.err
-    assert "is the same key as line 1" in ran.err
+    assert ran.err.count("has the same key as line 1") == 2
 
 
-def test_input_with_twins_of_the_home_team(offline, here):
-    """Naming the credential's own team makes no other write: the second is named before anything runs."""
+def test_input_with_equal_writes(offline, here):
+    """Equal writes are writes of their own, in order, whether or not they name the credential's own team."""
     twins = [{"webhook": "wh_1"}, {"webhook": "wh_1", "team": "team_1"}]
-    (here / "twins.jsonl").write_text("\n".join(line("webhooks.delete", **each) for each in twins))
+    deletes = [line("webhooks.delete", **each) for each in twins]
+    updates = [line("journeys.update", journey="jrn_1", name="May")] * 2
+    (here / "twins.jsonl").write_text("\n".join([*deletes, *updates]))
 
-    ran = offline("demo", "--input", "twins.jsonl")
+    told = json.loads(offline("demo", "--input", "twins.jsonl", "--faults", "none", "--json").out)
 
-    assert (ran.code, ran.out) == (2, "")
-    assert "line 2: is the same write as line 1" in ran.err
+    for column in (told["sdk"], told["ordinary"]):
+        assert (column["effects"], column["wrong"], column["duplicates"], column["unasked"]) == (3, [], 0, 0)
+        assert (column["verdicts"]["applied"], column["verdicts"]["refused"]) == (3, 1)
 
 
 def test_input_without_a_write(offline, here):

@@ -10,7 +10,7 @@ PLAN = Plan(seed=1, faults="none", teams=("team_x",), journeys=(Thing("jrn_mine"
 
 
 async def update(service, name):
-    headers = {"Authorization": f"Bearer {service.api_key}"}
+    headers = {"Authorization": f"Bearer {service.api_key}", "X-Write-Id": f"update-{name}"}
     async with aiohttp.ClientSession(headers=headers) as session:
         url = f"{service.base_url}/journeys/jrn_mine?team=team_x"
         async with session.put(url, json={"name": name}) as answer:
@@ -18,7 +18,7 @@ async def update(service, name):
 
 
 async def test_tell_of_a_write():
-    """The ledger and the state that come out are those of the writes that went in."""
+    """The ledger and the states that come out are those of the writes that went in."""
     async with embedded(PLAN) as service:
         status = await update(service, "May")
         told = await service.tell()
@@ -27,7 +27,9 @@ async def test_tell_of_a_write():
     assert [(each.operation, each.team, each.applied) for each in told.ledger] == [
         ("journeys.update", "team_x", True)
     ]
+    assert [each.sender for each in told.ledger] == ["update-May"]
     assert told.state["jrn_mine"]["name"] == "May"
+    assert told.before["jrn_mine"]["name"] == "Dunning"
     assert told.reads == 0
 
 

@@ -115,13 +115,71 @@ def test_reports_that_are_read():
     assert unreported == 2
 
 
-def test_writes_that_are_handed_out():
-    """No two lines touch the same thing, and each is whole without any knowledge of the operations."""
-    lines = [task.line for task in tasks(made_up(100, 1), home="team_1")]
-    things = [line["path"] for line in lines if line["method"] != "POST"]
+def test_id_that_is_reported():
+    """The id of what a create made is read where the report says applied, and of no other write."""
+    work = tasks(made_up(2, 1), home="team_1")
+    out = [json.dumps({"key": task.key, "verdict": "applied", "id": "wh_1"}).encode() for task in work]
 
-    assert len(set(things)) == len(things) == 75
+    reports, _ = read_reports(out, work)
+
+    assert [report.made for report in reports] == ["wh_1", None]
+
+
+def test_writes_that_are_handed_out():
+    """Two lines touch the same thing only where one is after the other, and each line is whole by itself."""
+    lines = [task.line for task in tasks(made_up(100, 1), home="team_1")]
+    seen, last = {}, {}
+    for line in lines:
+        thing = line["path"] if line["method"] != "POST" else line["body"]["url"].lower().replace(":443", "")
+        assert line["after"] == last.get(thing)
+        last[thing], seen[line["key"]] = line["key"], line
+
+    assert len(lines) == len(seen) == 100
+    assert sum(line["after"] is not None for line in lines) == 42
+    assert [line["headers"] for line in lines] == [{"X-Write-Id": line["key"]} for line in lines]
     assert not any("{" in line["path"] for line in lines)
     assert {line["operation"] for line in lines} == {
         "webhooks.create", "webhooks.update", "webhooks.delete", "journeys.update",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("writes", [1, 4, 7, 16, 401])
+def test_number_of_writes(writes):
+    """There are as many as asked for."""
+    assert len(tasks(made_up(writes, 1), home="team_1")) == writes
+
+
+def test_lists_that_do_not_fill():
+    """No team has so many webhooks that a list of 100 could not show them and their doubles."""
+    steps = [step for unit in made_up(2000, 1) for step in unit]
+    hooks = {}
+    for step in steps:
+        if "team" in step.arguments:
+            made = step.arguments.get("webhook", step.key)
+            hooks.setdefault(step.arguments["team"], set()).add(made)
+
+    assert max(map(len, hooks.values())) <= 50
+
+
+def test_client_that_blames_strangers(judged, tmp_path):
+    """A client that calls the writes of a sequence superseded by one another is told that nobody else wrote."""
+    blaming = tmp_path / "blaming.py"
+    blaming.write_text(
+        "import json, os, urllib.request\n"
+        "for line in open(os.environ['INVSVC_WRITES']):\n"
+        "    task = json.loads(line)\n"
+        "    url = os.environ['INVSVC_BASE_URL'] + task['path']\n"
+        "    if task['query']:\n"
+        "        url += '?team=' + task['query']['team']\n"
+        "    headers = {'Authorization': 'Bearer ' + os.environ['INVSVC_API_KEY'],\n"
+        "               'Content-Type': 'application/json', **task['headers']}\n"
+        "    data = json.dumps(task['body']).encode() if task['body'] is not None else None\n"
+        "    urllib.request.urlopen(urllib.request.Request(url, data, headers, method=task['method'])).read()\n"
+        "    verdict = 'superseded' if task['after'] and 'journeys' in task['path'] else 'applied'\n"
+        "    print(json.dumps({'key': task['key'], 'verdict': verdict}))\n"
+    )
+    code, told = judged(blaming, writes=16, faults="none")
+
+    assert (code, told["exit_code"], told["duplicates"], told["unreported"]) == (1, 0, 0, 0)
+    assert sorted(told["contradicted"]) == ["pair-0.1", "three-0.1", "three-0.2"]
+    assert all("nobody else" in why for why in told["contradicted"].values())
