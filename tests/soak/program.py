@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 from unittest.mock import patch
@@ -99,8 +99,11 @@ class InlineWriter(Writer):
 @contextmanager
 def in_virtual_time(loop: VirtualLoop, chance: random.Random) -> Generator[None]:
     """Let journals commit on the loop, and aiohttp tell by the loop's time how long a connection is idle."""
-    writer = partial(InlineWriter, chance=chance)
-    with patch("invsvc_async.batch.sqlite.Writer", writer), patch("aiohttp.connector.monotonic", loop.time):
+    with ExitStack() as stack:
+        stack.enter_context(patch("invsvc_async.batch.sqlite.Writer", partial(InlineWriter, chance=chance)))
+        stack.enter_context(patch("aiohttp.connector.monotonic", loop.time))
+        # That a client has left a hanging exchange need not be noticed at once: each look costs a turn.
+        stack.enter_context(patch("invsvc_async.simulator.ends.LOOK_EVERY", 5.0))
         yield
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from invsvc_async import InvsvcError, Verdict
-from invsvc_async.simulator import Simulator, ends
+from invsvc_async.simulator import Simulator
 from invsvc_async.simulator.state import Clock
 from tests.soak.around import Surroundings
 from tests.soak.judge import Truth
@@ -233,7 +233,6 @@ class Soak(TakingUp):
 async def soak(loop: VirtualLoop, world: World, *, seed: int, writes: int) -> Soaked:
     """Do *writes* writes in *world*; everything random is drawn from *seed*."""
     chance = random.Random(seed)  # noqa: S311 - moments that repeat, no secrets
-    ends.LOOK_EVERY = 5.0  # a client that leaves a hanging exchange need not be noticed at once
     begun = loop.time()
     clock = Clock(offset=chance.uniform(-5, 5), wall=loop.wall, steady=loop.stamp)
     with tempfile.TemporaryDirectory(prefix="siblings-") as folder, in_virtual_time(loop, chance):
