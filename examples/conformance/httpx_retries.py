@@ -41,7 +41,9 @@ async def main() -> None:
         async def write(task: lines.Task) -> tuple[str, str]:
             url = lines.BASE_URL + task["path"]
             try:
-                response = await client.request(task["method"], url, params=task["query"], json=task["body"])
+                response = await client.request(
+                    task["method"], url, params=task["query"], headers=task["headers"], json=task["body"]
+                )
             except httpx.HTTPError as error:
                 return "unknown", type(error).__name__
             if response.status_code >= 500 or response.status_code == 408:

@@ -25,13 +25,21 @@ WRITES: list[Task] = [
 
 
 async def each(write: Callable[[Task], Awaitable[tuple[str, str]]]) -> None:
-    """Do every write of the file, some at once, and print what *write* believes: a verdict and a reason."""
+    """
+    Do every write of the file, some at once, and print what *write* believes: a verdict and a reason.
+
+    A write waits until the one that it names in ``after`` has been reported.
+    """
     waiting = iter(WRITES)
+    reported = {task["key"]: asyncio.Event() for task in WRITES}
 
     async def work() -> None:
         for task in waiting:
+            if task["after"] is not None:
+                await reported[task["after"]].wait()
             verdict, reason = await write(task)
             print(json.dumps({"key": task["key"], "verdict": verdict, "reason": reason}), flush=True)
+            reported[task["key"]].set()
 
     async with asyncio.TaskGroup() as tasks:
         for _ in range(CONCURRENCY):

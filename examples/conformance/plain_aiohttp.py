@@ -21,7 +21,8 @@ async def main() -> None:
 
         async def once(task: lines.Task) -> tuple[int, bytes]:
             url, body = lines.BASE_URL + task["path"], {"json": task["body"]} if task["body"] else {}
-            async with session.request(task["method"], url, params=task["query"], **body) as response:
+            sent = {"params": task["query"], "headers": task["headers"], **body}
+            async with session.request(task["method"], url, **sent) as response:
                 return response.status, await response.read()
 
         async def write(task: lines.Task) -> tuple[str, str]:

@@ -33,7 +33,7 @@ TITLES = (
 
 
 BASELINES = """\
-An update of a webhook is judged by what stood there before it. Where the one read before the write fails (one
+An update of a webhook is judged by what stood there before it. If all three reads before the write fail (one
 in ten does here), and the write fails as well, nothing tells, and the rules of `invsvc_async` say `unknown`
 rather than guess. Pass the webhook that you have read, as in `webhooks.update(hook, …)`, and what stood there
 before is always known."""
