@@ -97,7 +97,8 @@ def test_weight_of_what_is_forgotten(own, monkeypatch):
         own.learn(THING, state(str(number)), number, number + 0.5, weight=60_000)
         own.forget(THING)
     own.learn("other", state("kept"), 30.0, 31.0, weight=30_000)
-    own.learn(THING, state("last"), 30.0, 31.0, weight=60_000)
+    for number in range(31, 35):
+        own.learn(THING, state("last"), number, number + 0.5, weight=60_000)
 
     assert own.last("other") is not None
     assert own.last(THING) is not None
@@ -123,7 +124,9 @@ def test_version_of_a_model():
     """A model's time is that of the wire, to the millisecond."""
     from invsvc_async.convert import structure
 
-    assert version_of(structure(Journey, {"id": "j1", "last_updated": 1_700_000_000_123})) == 1_700_000_000_123
+    assert (
+        version_of(structure(Journey, {"id": "j1", "last_updated": 1_700_000_000_123})) == 1_700_000_000_123
+    )
 
 
 # --- webhooks, by URL

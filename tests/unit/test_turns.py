@@ -67,6 +67,7 @@ async def test_waiter_that_is_cancelled_while_it_waits():
     await settle_down()
     gone.cancel()
     await settle_down()
+    assert len(lock._lines["a"].waiters) == 1
     lock.leave("a", clock)
 
     await asyncio.wait_for(stays, 5)
@@ -155,6 +156,7 @@ async def test_lock_that_is_closed_again():
     clock.advance(5)
     lock.close("a", "third", begun + 6, clock)
     assert lock.opens_at("a") == begun + 6
+    assert set(lock._lines["a"].closed_until) == {"third"}
     assert lock.opens_at("b") < begun
 
 
@@ -174,6 +176,23 @@ async def test_lock_that_is_closed_while_somebody_waits():
     await asyncio.wait_for(waiter, 5)
 
     assert paused == [4]
+
+
+async def test_lock_that_is_closed_for_longer_during_a_pause():
+    """The one that is let in waits for the rest, too."""
+    lock, clock, paused = KeyedLock(), VirtualClock(), []
+
+    async def pause(seconds):
+        paused.append(seconds)
+        clock.advance(seconds)
+        if len(paused) == 1:
+            lock.close("a", "second", clock.now() + 3, clock)
+        return True
+
+    lock.close("a", "first", clock.now() + 4, clock)
+    await lock.wait("a", None, clock, pause)
+
+    assert paused == [4, 3]
 
 
 async def test_waiter_that_is_cancelled_while_the_lock_is_closed():
