@@ -218,10 +218,10 @@ def _held(sibling: Sibling, heard: Heard, truth: Truth) -> bool:
 
 
 def _looks(sibling: Sibling, heard: Heard) -> list[tuple[float, float]]:
-    """Return when the read was made; of a verdict without a history, the time since the first send."""
+    """Return when the read was made; of a verdict without a history, the time since the write began."""
     outcome = heard.outcome
     if outcome is None or not outcome.history:
-        return [(sibling.first_opened or heard.run.began, heard.at)]
+        return [(sibling.runs[0].began, heard.at)]
     read_at = outcome.evidence.read_at
     return [
         (each.started - heard.ahead, each.ended - heard.ahead)

@@ -78,6 +78,7 @@ class Sibling:
     heard: list[Heard] = attrs.field(factory=list)
     raised: list[str] = attrs.field(factory=list)  # errors that no verdict is to raise, with their tracebacks
     on_send: Callable[[], None] | None = None
+    holder: str = ""  # the process that has its intent, once it was cancelled
     over: bool = False  # nobody takes it up any more
 
     def begin(self, kind: str, client: str, at: float, *, beside: bool = False) -> Run:

@@ -70,6 +70,7 @@ class TakingUp:
         if intent is None:  # its process was killed meanwhile
             return
         bare = Intent.from_json(intent.to_json())
+        sibling.holder = self.main.name
         try:
             await self._in_some_way(sibling, intent, bare)
             await self._once_more(sibling, bare)
@@ -111,8 +112,14 @@ class TakingUp:
             await asyncio.sleep(30.0)
             await self._settle(sibling, bare, self.other)
 
-    async def _settle(self, sibling: Sibling, intent: Intent, program: Program) -> None:
+    async def _alive(self, sibling: Sibling, program: Program) -> None:
+        """Wait until *program* runs; what the process that held the intent would have done dies with it."""
         await program.alive.wait()
+        if program is self.main and sibling.holder != program.name:
+            raise KilledError
+
+    async def _settle(self, sibling: Sibling, intent: Intent, program: Program) -> None:
+        await self._alive(sibling, program)
         run = sibling.begin("settle", program.name, self.loop.time())
         client = program.client
         await program.call(lambda: self.heard_of(sibling, run, program, lambda: client.settle(intent)))
@@ -120,7 +127,7 @@ class TakingUp:
     async def _resume(
         self, sibling: Sibling, intent: Intent, program: Program, *, beside: bool = False
     ) -> None:
-        await program.alive.wait()
+        await self._alive(sibling, program)
         run = sibling.begin("resume", program.name, self.loop.time(), beside=beside)
         client = program.client
         await program.call(

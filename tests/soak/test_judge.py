@@ -126,10 +126,11 @@ def test_applied_by_a_later_effect(story):
 
 
 def test_applied_without_a_history(story):
-    """A verdict that comes out of a journal has no reads: any time since the first send counts."""
-    story.send(write := story.write(), 1.0)
+    """A verdict that comes out of a journal has no reads: any time since the write began counts."""
+    write = story.write()  # killed before its first byte left, so that it was never sent
     story.rival(10.0, name="a")
     story.rival(12.0, name="rival")
+    write.runs.append(Run("recover", "a1", 20.0))
     story.hear(write, Verdict.APPLIED, 30.0)
     assert story.faults() == []
 
