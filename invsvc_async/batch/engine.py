@@ -230,7 +230,7 @@ class Engine:
 
     def _has_place(self, item: Item) -> bool:
         """Take a place for *item*, if it may be sent at once."""
-        needs_none = item.in_doubt or item.is_overtaken or self._is_held_up(item)
+        needs_none = item.in_doubt or self._is_held_up(item)
         item.in_slot = not needs_none and self._slots.take()
         return item.in_slot or needs_none
 

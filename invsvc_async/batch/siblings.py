@@ -6,6 +6,7 @@ A journal keeps one row for each thing that was changed.  Rows contain no secret
 
 from __future__ import annotations
 
+import time
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from invsvc_async.errors import InvsvcError
 from invsvc_async.models.common import UNSET, Model, wire_names
 from invsvc_async.operations import BY_NAME
 from invsvc_async.reconcile.evidence import Verdict
+from invsvc_async.reconcile.own_writes import version_of
 from invsvc_async.reconcile.same import HOOK_FIELDS
 
 if TYPE_CHECKING:
@@ -38,6 +40,7 @@ _JOURNEY = ("id", "status", "last_updated", "name", "description", "graph", "tri
 _WEBHOOK = ("id", *HOOK_FIELDS)
 _ALWAYS = ("url", "events", "status")  # of a webhook: its description may be left out if there is none
 
+_RECENT = 600.0  # s
 _encode = msgspec.json.Encoder(decimal_format="number").encode
 
 
@@ -80,8 +83,12 @@ def left_by(thing: str | None, outcome: Outcome[Any], own: OwnWrites | None) -> 
     # A webhook shows no time of its last change, so a state from before a write in doubt proves nothing.
     if last is None or (outcome.verdict is Verdict.UNKNOWN and finder != "journey"):
         return Left(thing)
-    state = _journey(last) if finder == "journey" else _webhook(last)
-    return Left(thing, team, None if state is None else _encode(state).decode(), last.stamp)
+    try:
+        state = _journey(last) if finder == "journey" else _webhook(last)
+        text = None if state is None else _encode(state).decode()
+    except (InvsvcError, ValueError, TypeError):  # texts that have no form in UTF-8, for example
+        return Left(thing)
+    return Left(thing, team, text, last.stamp)
 
 
 def _journey(last: LastState) -> dict[str, Wire]:
@@ -113,7 +120,8 @@ def learn(session: Session, rows: Iterable[LastWrite]) -> None:
     """
     Give the client what a journal holds of things.
 
-    It replaces nothing that the client has seen later itself.
+    It replaces nothing that the client has seen later itself.  The state of a webhook, which shows no time of
+    its last change, counts only for some minutes: after that, a read before the write says more.
 
     Raises:
         JournalError: A state cannot be read.
@@ -125,15 +133,22 @@ def learn(session: Session, rows: Iterable[LastWrite]) -> None:
         if row.state is None:
             continue
         thing, known = (row.team, row.thing), session.own.last((row.team, row.thing))
-        is_later = known is None or _is_later(row.stamp, known.stamp)
-        if is_later:
-            state, weight = _state_of(row), len(row.state)
+        if known is not None and not _is_later(row.stamp, known.stamp):
+            continue
+        state, weight = _state_of(row), len(row.state)
+        lasts = not state or version_of(state) is not None  # what was deleted stays so
+        if lasts or _is_recent(row.stamp):
             session.own.learn(thing, state, -inf, -inf, stamp=row.stamp, weight=weight, written=True)
 
 
 def _is_later(stamp: int | None, known: int | None) -> bool:
     """Return whether another worker's answer is surely later than the one that this client had."""
     return stamp is not None and known is not None and stamp > known
+
+
+def _is_recent(stamp: int | None) -> bool:
+    """Return whether it is some minutes ago at most; a clock that is wrong costs certainty, not truth."""
+    return stamp is not None and time.time() - stamp / 1000 < _RECENT
 
 
 def _state_of(row: LastWrite) -> Wire:

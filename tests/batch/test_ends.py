@@ -135,15 +135,15 @@ async def test_stop_waits_for_what_is_being_stored(service, client, tmp_path, mo
     async with Batch.open(tmp_path / "run.db", client) as batch:
         put, ended = batch.entries.put, asyncio.Event()
 
-        def slow(entry):
+        def slow(entry, left=None):
             if entry.state is not State.DONE:
-                return put(entry)
+                return put(entry, left)
             ended.set()
-            return asyncio.ensure_future(later(entry))
+            return asyncio.ensure_future(later(entry, left))
 
-        async def later(entry):
+        async def later(entry, left):
             await asyncio.sleep(0.05)
-            await put(entry)
+            await put(entry, left)
 
         monkeypatch.setattr(batch.entries, "put", slow)
         waiting = asyncio.ensure_future(anext(batch.run(creates(client, 1))))
@@ -159,9 +159,9 @@ async def test_stop_waits_for_no_journal_that_hangs(service, client, tmp_path, m
     async with Batch.open(tmp_path / "run.db", client) as batch:
         put, ended = batch.entries.put, asyncio.Event()
 
-        def hanging(entry):
+        def hanging(entry, left=None):
             if entry.state is not State.DONE:
-                return put(entry)
+                return put(entry, left)
             ended.set()
             return asyncio.get_running_loop().create_future()
 
@@ -183,9 +183,9 @@ async def test_result_that_cannot_be_stored(service, client, tmp_path, monkeypat
     async with Batch.open(tmp_path / "run.db", client) as batch:
         put = batch.entries.put
 
-        def full(entry):
+        def full(entry, left=None):
             future = (
-                put(entry) if entry.state is not State.DONE else asyncio.get_running_loop().create_future()
+                put(entry, left) if entry.state is not State.DONE else asyncio.get_running_loop().create_future()
             )
             if entry.state is State.DONE:
                 future.set_exception(JournalError("the disk is full"))

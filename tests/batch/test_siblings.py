@@ -6,6 +6,7 @@ import asyncio
 import sqlite3
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 
 import attrs
 import msgspec
@@ -14,7 +15,8 @@ import pytest
 from invsvc_async import TokenProvider, Verdict
 from invsvc_async.batch import Batch
 from invsvc_async.batch.items import Item
-from invsvc_async.batch.siblings import MOST_GRAPH
+from invsvc_async.batch.siblings import MOST_GRAPH, Left, left_by
+from invsvc_async.reconcile.own_writes import OwnWrites
 from tests.batch.conftest import HOOK, POLICY, client_of
 from tests.batch.database import database
 from tests.batch.writing import all_of, shelve_one
@@ -296,6 +298,80 @@ async def test_what_is_kept_of_a_state(service, journal):
         assert kept[each.id]["last_updated"] == shown[each.id]["last_updated"]
     assert "whsec" not in str(told)
     assert all(row["stamp"] > 10**12 for row in told.values())
+
+
+async def test_state_of_long_ago(service, journal):
+    """A webhook may have been changed by anybody since: the read before the write says more than the journal."""
+    hook, journey = service.seed_webhook(description="before"), service.seed_journey()
+    async with opened(service, journal) as (client, batch):
+        await all_of(batch, [*describes(client, hook.id, "k1"), *renames(client, journey, "k2")])
+        await change_stamps(batch, "stamp - 3600000")
+    async with opened(service, journal) as (client, batch):
+        await client.webhooks.list()  # by which the service's clock is known
+        service.change_webhook(hook.id, description="a stranger's")
+        service.script("webhooks.update", "reset")
+        [second] = await all_of(batch, describes(client, hook.id, "k3"))
+        await all_of(batch, renames(client, journey, "k4"))
+    assert (second.verdict, second.resends) == (Verdict.APPLIED, 1)
+    assert service.arrivals("journeys.get") == 1  # the clock was not known then; a journey shows its version
+
+
+async def change_stamps(batch, text):
+    """Let the states have been shown at another time."""
+    if hasattr(batch.entries, "fetch"):
+        await batch.entries.fetch(f"UPDATE states SET stamp = {text}")  # noqa: S608 - our own text
+    else:
+        update = f"UPDATE states SET stamp = {text}"  # noqa: S608 - our own text
+        await batch.entries.ask(lambda connection: connection.execute(update).rowcount)
+
+
+async def test_state_of_another_worker(service, client):
+    """Where another worker has written since, its answer counts, and not what this client remembers."""
+    journal, hook = database().journal("otherstate", silence=1), service.seed_webhook(description="before")
+    async with Batch.open(journal, client, tag=False) as mine:
+        await all_of(mine, describes(client, hook.id, "k1"))
+        await asyncio.sleep(0.01)  # the service's time is in ms
+        async with opened(service, journal) as (other, theirs):
+            await all_of(theirs, describes(other, hook.id, "k2"))
+        service.script("webhooks.update", "reset")
+        [third] = await all_of(mine, describes(client, hook.id, "k3"))
+    assert (third.verdict, third.resends) == (Verdict.APPLIED, 1)
+
+
+def outcome_of(client, write, verdict=Verdict.APPLIED):
+    """Make the outcome of a write, as far as it is looked at."""
+    intent = write.intent
+    write.close()
+    return SimpleNamespace(started_as=intent, verdict=verdict)
+
+
+@pytest.mark.parametrize(
+    ("state", "kept"),
+    [
+        (
+            {"url": "u", "events": [], "status": "active", "owner": "usr_1"},
+            {"url": "u", "events": [], "status": "active"},
+        ),
+        ({}, {}),
+        ({"url": "u", "events": []}, None),  # an answer need not show the webhook whole
+        ({"url": "\ud800", "events": [], "status": "active"}, None),  # no text in UTF-8
+    ],
+)
+def test_states_that_can_be_compared(client, state, kept):
+    """What a webhook is compared by is kept; of one that was not shown whole, or has no text, nothing."""
+    thing, own = "/webhooks/wh_1", OwnWrites()
+    own.learn((None, thing), state, 1.0, 2.0, stamp=5)
+    left = left_by(thing, outcome_of(client, client.webhooks.update("wh_1", status="inactive")), own)
+    assert left.thing == thing
+    assert (None if left.state is None else msgspec.json.decode(left.state)) == kept
+
+
+def test_states_of_long_journeys(client):
+    """An answer so long that its graph must be too large is not turned into text to find that out."""
+    thing, own = "/journeys/jrn_1", OwnWrites()
+    own.learn((None, thing), {"id": "jrn_1", "graph": {}}, 1.0, 2.0, weight=3 * MOST_GRAPH)
+    left = left_by(thing, outcome_of(client, client.journeys.update("jrn_1", name="x")), own)
+    assert msgspec.json.decode(left.state) == {"id": "jrn_1"}
 
 
 async def test_state_without_a_mode_of_its_own(service, journal):
