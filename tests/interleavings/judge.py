@@ -165,9 +165,7 @@ def _is_strange(stage: Stage, heard: Heard, effect: Effect) -> bool:
 def _applied(stage: Stage, heard: Heard, effects: list[Any], who: str) -> Iterator[str]:
     outcome = heard.outcome
     sends = _sends(stage, heard)
-    if not sends:
-        yield f"2: {who} is applied, and was never sent"
-    elif sends[0][1].method == "POST":
+    if outcome.started_as.operation == "webhooks.create":
         ours = {effect.made for effect in effects}
         shown = getattr(outcome.value, "id", None)
         if stage.scene.rivals:
@@ -179,19 +177,20 @@ def _applied(stage: Stage, heard: Heard, effects: list[Any], who: str) -> Iterat
         told = {each["id"] for each in outcome.evidence.duplicates or ()}
         if told - {effect.made for effect in stage.service.effects if effect.writer == heard.writer}:
             yield f"8: {who} names a webhook of another as its duplicate"
-    elif not effects and not _was_as_wanted(stage, heard, sends[0][1]):
+    elif not effects and not _was_as_wanted(stage, heard, sends[0][1].started if sends else 0.0):
         yield f"2: {who} is applied, and it never was: {outcome.message}"
 
 
-def _was_as_wanted(stage: Stage, heard: Heard, first: Sent) -> bool:
-    """Return whether the thing was as wanted at some moment since the first send."""
-    history = stage.service.states[first.thing]
-    since = [state for at, state in history if first.started <= at <= heard.at]
-    since += [state for at, state in history if at <= first.started][-1:]
-    wanted = first.body if first.method == "PUT" else None
-    if wanted is None:
+def _was_as_wanted(stage: Stage, heard: Heard, begun: float) -> bool:
+    """Return whether the thing was as wanted at some moment since *begun*, by whatever write."""
+    intent = heard.outcome.started_as
+    kind = "journeys" if intent.operation.startswith("journeys") else "webhooks"
+    history = stage.service.states[f"/{kind}/{intent.path['id']}"]
+    since = [state for at, state in history if begun <= at <= heard.at]
+    since += [state for at, state in history if at <= begun][-1:]
+    if intent.operation == "webhooks.delete":
         return None in since
-    return any(state is not None and wanted.items() <= state.items() for state in since)
+    return any(state is not None and intent.body.items() <= state.items() for state in since)
 
 
 def _in_order(stage: Stage) -> Iterator[str]:

@@ -111,6 +111,6 @@ MUTANTS = (
     ),
     Mutant("leftovers do not close lines", _leftovers_close_nothing, "killed: create", 11),
     Mutant("leftovers do not close lines, in order", _leftovers_close_nothing, "killed: rename, change", 12),
-    Mutant("overtaken not marked", _not_overtaken, "resume of a cancelled remove, live change", 12),
+    Mutant("overtaken not marked", _not_overtaken, "cancelled, then killed: rename, rename", 9),
     Mutant("outcomes forgotten", _outcomes_forgotten, "create, resume and resume, live nothing", 13),
 )

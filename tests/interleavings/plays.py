@@ -256,8 +256,14 @@ def closed(kind: str, other: str) -> Callable[[Stage], Coroutine[Any, Any, None]
     return scene
 
 
-def killed(*kinds: str, after: str, recovers: bool = True) -> Callable[[Stage], Coroutine[Any, Any, None]]:
-    """Return a scene where a process with a journal is killed, and the next recovers beside a write of its own."""
+def killed(
+    *kinds: str, after: str, recovers: bool = True, cancelled: bool = False
+) -> Callable[[Stage], Coroutine[Any, Any, None]]:
+    """
+    Return a scene where a process with a journal is killed, and the next recovers beside a write of its own.
+
+    If A is *cancelled*, it is open in the journal while the writes after it go on.
+    """
 
     async def scene(stage: Stage) -> None:
         _seed(stage)
@@ -266,6 +272,10 @@ def killed(*kinds: str, after: str, recovers: bool = True) -> Callable[[Stage], 
         await one.client.__aenter__()
 
         async def run(writer: str, make: str) -> None:
+            task = asyncio.current_task()
+            assert task is not None
+            if cancelled and writer == "A":
+                stage.loop.call_later(0.1, task.cancel)
             await stage.live(writer, one, KINDS[make](one, writer))
 
         async def recover(two: Member) -> None:

@@ -109,6 +109,12 @@ SCENES: tuple[Scene, ...] = (
         for recovers in (True, False)
     ),
     *(
+        _scene(f"cancelled, then killed: {one}, {other}; then {one}",
+               killed(one, other, after=one, cancelled=True),
+               fates={"A": LEFT, "B": ("late", "ok"), "N": ENDS})
+        for one, other in PAIRS
+    ),
+    *(
         _scene(f"live {', '.join(kinds)} beside a stranger{'' if changes else ' who deletes'}",
                beside_a_stranger(*kinds, changes=changes), fates={"A": AWAY, "B": ENDS})
         for kinds, changes in ((("rename", "rename"), {"name": "theirs"}),

@@ -13,6 +13,7 @@ import attrs
 
 from invsvc_async import ApiKey, Client
 from invsvc_async.errors import ConfigurationError, JournalError
+from invsvc_async.reconcile.evidence import Verdict
 from invsvc_async.settings import ReadRetries, ReconcilePolicy, Timeouts
 from tests.interleavings.loop import RUN, START, ScriptedClock, ScriptedLoop
 from tests.interleavings.service import ATTEMPT, LONG, SHORT, WRITER, Service
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
 
     from invsvc_async.outcome import Outcome
-    from invsvc_async.reconcile.evidence import Verdict
     from invsvc_async.reconcile.intent import Intent
     from tests.interleavings.journal import MemoryJournal
     from tests.interleavings.scene import Scene
@@ -243,7 +243,7 @@ class Stage:
         if member.journal is not None:
             member.journal.alive = False
         self.killed_at[member.name] = self.loop.now
-        told = {heard.writer for heard in self.heard}
+        told = {heard.writer for heard in self.heard if heard.verdict is not Verdict.UNKNOWN}
         for number, sent in enumerate(self.service.sends):
             if sent.client == member.name:
                 self.service.end(number)
