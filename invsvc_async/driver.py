@@ -127,7 +127,7 @@ class Driver(Generic[T]):
         result: Result[T],
         *,
         line: str | None,
-        begin: Callable[[Intent | Callable[[], Intent]], Start],
+        begin: Callable[[Any], Start],  # Any: an intent, or what makes it
         reader: Reader | None = None,
         takes_up: bool = False,
     ) -> None:
@@ -138,7 +138,7 @@ class Driver(Generic[T]):
         self.operation: Operation = request.operation
         self.line = line
         self._intent = intent
-        self._begin: Callable[[Intent | Callable[[], Intent]], Start] | None = begin
+        self._begin: Callable[[Any], Start] | None = begin  # Any: as above
         self._takes_up = takes_up  # what another run has left: its intent is kept, whatever happens
         self.result = result
         self.reader = reader
