@@ -89,11 +89,11 @@ class Miss:
     own: bool = False
     took: float = 0.25
 
-    def reading(self, started: float, claimed: frozenset[str]) -> Reading:
+    def reading(self, started: float) -> Reading:
         """Make the reading as the SDK sees it."""
         return Reading(
             started=started, ended=started + self.took, status=self.status, own_envelope=self.own,
-            claimed_by_others=claimed, error=ErrorFacts(kind="ServiceError", message=self.name, status=self.status),
+            error=ErrorFacts(kind="ServiceError", message=self.name, status=self.status),
         )  # fmt: skip
 
 

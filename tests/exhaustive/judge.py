@@ -7,13 +7,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from invsvc_async.reconcile.evidence import Attempt, Done, End, Reading, Send, Verdict
-from tests.exhaustive.models import WANTED, Hook, Journey, Listing, Team
+from tests.exhaustive.broken import Broken, hold
+from tests.exhaustive.models import Journey, Listing, Team
+from tests.exhaustive.siblings import AGREEING, OWN, SOMEBODY, judge_absence, judge_order, judge_turn
 from tests.exhaustive.world import EPSILON
 
 if TYPE_CHECKING:
     from tests.exhaustive.setup import Node, Run, SetUp
 
-PROOF, TRUTH, ONCE, SETTLING, CALM, WINDOW, ENDING = 1, 2, 3, 4, 5, 6, 8
+ENDING, PROOF, TRUTH, ONCE, SETTLING, CALM, WINDOW = 0, 1, 2, 3, 4, 5, 6
 MOST_STEPS = 250
 LONGEST_READ = 5.0
 SHORTEST = 5.0
@@ -22,26 +24,14 @@ TRIES = 4
 _HAPPENED = {Verdict.APPLIED: True, Verdict.NOT_APPLIED: False, Verdict.REFUSED: False}
 
 
-class Broken(Exception):  # noqa: N818 - what is broken is a rule
-    """A rule of the writes is broken."""
-
-    def __init__(self, rule: int, words: str) -> None:
-        super().__init__(f"{rule}: {words}")
-        self.rule = rule
-
-
-def hold(rule: int, truth: object, words: str) -> None:
-    """Say that *rule* is broken unless *truth*."""
-    if not truth:
-        raise Broken(rule, words)
-
-
 def judge_send(setup: SetUp, node: Node, run: Run, send: Send) -> None:
     """Hold a send that is about to begin against rules 1 and 3, and the rule of what still fits."""
     if setup.tolerant:
         return
-    hold(ONCE, not node.effects(run.number), "sent again after it took effect")
-    hold(ONCE, not node.pending(run.number), "sent again while it may still take effect")
+    hold(PROOF, run.mode != "settle", "sent by a mere settle")
+    judge_turn(setup, node, run)
+    hold(ONCE, not _seen(setup, node, run), "sent again after it took effect")
+    hold(ONCE, setup.lenient or not node.pending(run.number), "sent again while it may still take effect")
     hold(
         PROOF, 0 < send.attempt_timeout <= setup.timeouts.attempt, "the attempt is given more than configured"
     )
@@ -55,8 +45,7 @@ def judge_send(setup: SetUp, node: Node, run: Run, send: Send) -> None:
         "sent in doubt without a proof of absence just before",
     )
     _judge_age(setup, run)
-    if run.mode == "settle":
-        return
+    judge_absence(setup, node, run)
     hold(
         PROOF,
         send.not_after is not None and send.not_after <= run.local() + 5.0 + EPSILON,
@@ -85,14 +74,23 @@ def judge(setup: SetUp, node: Node, run: Run, done: Done) -> None:
     if setup.tolerant:
         _judge_duplicates(node, run, done)
         return
-    hold(ONCE, len(effects) + pending <= 1, "two effects")
+    hold(ONCE, setup.lenient or len(effects) + pending <= 1, "two effects")
+    judge_order(setup, node)
     hold(ENDING, done.reason, "a verdict without a reason")
     match done.verdict:
         case Verdict.APPLIED:
             _judge_applied(setup, node, run, done)
         case Verdict.NOT_APPLIED | Verdict.REFUSED:
-            hold(TRUTH, not effects, f"{done.verdict}, but it happened")
-            hold(WINDOW, not pending, f"{done.verdict}, but it may still happen")
+            hold(TRUTH, not _seen(setup, node, run), f"{done.verdict}, but it happened")
+            hold(WINDOW, setup.lenient or not pending, f"{done.verdict}, but it may still happen")
+            last = next((each for each in reversed(run.history) if isinstance(each, Attempt)), None)
+            echoed = run.doubt and last is not None and last.status in (404, 409)
+            hold(ENDING, not echoed or done.verdict is Verdict.REFUSED, "an echo that is not told")
+            if done.verdict is Verdict.NOT_APPLIED and run.doubt:
+                hold(
+                    PROOF, isinstance(run.history[-1], Reading) and run.absent, "not applied without a proof"
+                )
+                judge_absence(setup, node, run)
             hold(
                 TRUTH,
                 done.verdict is Verdict.NOT_APPLIED or not run.echo,
@@ -100,15 +98,22 @@ def judge(setup: SetUp, node: Node, run: Run, done: Done) -> None:
             )
         case Verdict.SUPERSEDED:
             hold(CALM, node.world.touched, "superseded, but nobody touched it")
+            hold(SOMEBODY, node.world.touched > run.touched, "superseded, but nobody acted after the send")
             hold(WINDOW, not pending, "superseded, but it may still happen")
         case _:
             hold(CALM, not setup.calm, "unknown, though nothing stood in the way")
-            hold(WINDOW, not run.doubt or _may_give_up(setup, run), "unknown before the windows are over")
+            early = run.doubt and not run.closed and not _may_give_up(setup, run)
+            hold(WINDOW, not early, "unknown before the windows are over")
     _judge_time(setup, run, done)
     if done.verdict is not Verdict.APPLIED and not run.doubt:
         _judge_tries(setup, run)
     if run.live is not None:
         _judge_settled(setup, node, run.live, done)
+
+
+def _seen(setup: SetUp, node: Node, run: Run) -> bool:
+    """Tell whether it has taken effect, and, where commits may come late, whether the last read showed that."""
+    return bool(node.effects(run.number)) and (run.visible or not setup.lenient)
 
 
 def _may_send(setup: SetUp, run: Run) -> bool:
@@ -124,7 +129,7 @@ def _may_send(setup: SetUp, run: Run) -> bool:
 def _judge_tries(setup: SetUp, run: Run) -> None:
     """Hold a write that was given up, though nothing is in doubt, against what should have been tried."""
     attempts = [event for event in run.history if isinstance(event, Attempt)]
-    if run.mode == "settle" or not attempts:
+    if run.mode == "settle" or run.closed or not attempts:
         return
     last, policy = attempts[-1], setup.policy
     in_time = run.now - attempts[0].started - run.shift < setup.timeouts.call / 2
@@ -148,12 +153,14 @@ def _judge_applied(setup: SetUp, node: Node, run: Run, done: Done) -> None:
     effects = node.effects(run.number)
     if not isinstance(setup.model, Listing | Team):
         hold(TRUTH, effects or run.shown, "applied, but no state showed it")
-        already = isinstance(setup.model, Hook) and setup.thing[0] == WANTED and not run.told
-        if already and setup.model.operation == "webhooks.update" and setup.baseline:
+        already = setup.runs == 1 and not effects and not run.told and node.world.touched == 0
+        if already and setup.model.operation_of(run.number) != "webhooks.delete" and setup.baseline:
             hold(WINDOW, run.read_late, "already so, but read before the windows were over")
         return
-    hold(TRUTH, effects, "applied, but it did not happen")
     ours = {setup.model.name_of(number) for number in effects}
+    siblings = {setup.model.name_of(number) for by, number in node.world.effects if by != run.number}
+    hold(OWN, done.value is None or done.value["id"] not in siblings, "applied, by the effect of a sibling")
+    hold(TRUTH, effects, "applied, but it did not happen")
     hold(TRUTH, run.told if done.value is None else done.value["id"] in ours, "applied, but by somebody else")
     if done.evidence.duplicates is not None:
         named = {one["id"] for one in done.evidence.duplicates}
@@ -182,7 +189,7 @@ def _may_give_up(setup: SetUp, run: Run) -> bool:
 
 def _judge_age(setup: SetUp, run: Run) -> None:
     """Hold an absence that something is concluded from against its age, where a thing may have come and gone."""
-    decays = isinstance(setup.model, Listing) or setup.model.operation == "webhooks.update"
+    decays = isinstance(setup.model, Listing) or setup.model.operation_of(run.number) == "webhooks.update"
     if run.doubt and decays and run.first is not None:
         recent = run.now <= run.first + setup.policy.absence_within + LONGEST_READ
         hold(TRUTH, recent, "an absence that is too old")
@@ -204,7 +211,8 @@ def _judge_settled(setup: SetUp, node: Node, live: Done, settled: Done) -> None:
         return
     one, other = _HAPPENED.get(live.verdict), _HAPPENED.get(settled.verdict)
     same = one is None or other is None or one is other
-    hold(SETTLING, same, f"settled as {settled.verdict} after the live verdict {live.verdict}")
+    rule = SETTLING if setup.runs == 1 else AGREEING
+    hold(rule, same, f"settled as {settled.verdict} after the live verdict {live.verdict}")
 
 
 __all__ = ["MOST_STEPS", "Broken", "hold", "judge", "judge_send"]

@@ -5,19 +5,19 @@ Be each thing that a write is about, as a tuple of numbers and as wire data; nev
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import attrs
 
 from invsvc_async.reconcile.evidence import Absent, Applied
-from tests.exhaustive.world import OTHER, Thing, stamp
+from tests.exhaustive.world import NO_STEP, OTHER, Step, Thing, dated, stamp
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from invsvc_async.reconcile.evidence import Finding
 
-OLD, WANTED, ELSE = 0, 1, 2  # what the field that is written holds
+OLD, WANTED, ELSE, THIRD = 0, 1, 2, 3  # what the field that is written holds
 NULL = -1.0  # of a time
 
 URL = "https://me.example/in"
@@ -37,11 +37,22 @@ class Journey:
     hidden: bool = False  # what was sent leaves no trace but the time of the change
     ours: float = 0.0  # s that the host which dates our change is ahead
     others: float = 0.0
+    values: tuple[int, ...] = (WANTED,)  # what each run writes
+    step: Step = NO_STEP
     timed = True
+
+    def operation_of(self, run: int) -> str:
+        """Name the operation of *run*."""
+        return self.operation
+
+    def body_of(self, run: int) -> Any:
+        """Give the body of *run*."""
+        return self.body if len(self.values) == 1 else {"name": f"name {self.values[run]}"}
 
     def land(self, thing: Thing, at: float, run: int) -> tuple[Thing, int] | None:
         """Write the wanted value."""
-        return None if thing[3] else ((WANTED, thing[1], self._date(at + self.ours), 0), 1)
+        value = self.values[run % len(self.values)]
+        return None if thing[3] else ((value, thing[1], self._date(at + self.ours), 0), 1)
 
     def act(self, act: str, thing: Thing, at: float) -> tuple[Thing, bool] | None:
         """Write some value, touch another field, or delete."""
@@ -58,7 +69,7 @@ class Journey:
                 return (value, side, now, 1), True
 
     def _date(self, at: float) -> float:
-        return at if self.dated else NULL
+        return dated(at, self.step) if self.dated else NULL
 
     def show(self, thing: Thing) -> Any:
         """Show the journey."""
@@ -72,7 +83,7 @@ class Journey:
 
     def wanted(self, thing: Thing, run: int) -> bool:
         """Tell whether the value is there."""
-        return thing[0] == WANTED and not thing[3]
+        return thing[0] == self.values[run % len(self.values)] and not thing[3]
 
 
 @cache
@@ -90,18 +101,30 @@ class Hook:
     operation: str = "webhooks.update"
     path: ClassVar[dict[str, str]] = {"id": "wh_1"}
     undone: bool = False  # whether others may bring the old value back, which nothing can detect
+    values: tuple[int | None, ...] = (WANTED,)  # what each run writes; None: it removes the webhook
+    step: Step = NO_STEP
     timed = False
 
-    @property
-    def body(self) -> Any:
-        """Give the request's body."""
-        return None if self.operation == "webhooks.delete" else {"description": "text 1"}
+    def operation_of(self, run: int) -> str:
+        """Name the operation of *run*."""
+        if len(self.values) == 1:
+            return self.operation
+        return "webhooks.delete" if self._value(run) is None else "webhooks.update"
+
+    def _value(self, run: int) -> int | None:
+        return None if self.operation == "webhooks.delete" else self.values[run % len(self.values)]
+
+    def body_of(self, run: int) -> Any:
+        """Give the body of *run*."""
+        value = self._value(run)
+        return None if value is None else {"description": f"text {value}"}
 
     def land(self, thing: Thing, at: float, run: int) -> tuple[Thing, int] | None:
         """Write the wanted value, or remove it."""
         if thing[2]:
             return None
-        return ((thing[0], thing[1], 1) if self.operation == "webhooks.delete" else (WANTED, thing[1], 0)), 1
+        value = self._value(run)
+        return ((thing[0], thing[1], 1) if value is None else (value, thing[1], 0)), 1
 
     def act(self, act: str, thing: Thing, at: float) -> tuple[Thing, bool] | None:
         """Write some value, touch another field, or delete."""
@@ -126,7 +149,8 @@ class Hook:
 
     def wanted(self, thing: Thing, run: int) -> bool:
         """Tell whether the value is there, or the webhook gone."""
-        return bool(thing[2]) if self.operation == "webhooks.delete" else thing[0] == WANTED and not thing[2]
+        value = self._value(run)
+        return bool(thing[2]) if value is None else thing[0] == value and not thing[2]
 
 
 @cache
@@ -145,6 +169,15 @@ SAME, NEAR, AWAY, GONE, BLURRED = (
 )  # how a webhook of a list looks, beside the one that was asked for
 
 
+class Form(NamedTuple):
+    """How one run asks for its webhook."""
+
+    description: str | None = "mine"
+    tag: str | None = None
+    url: str = URL
+    team: str | None = None
+
+
 @attrs.frozen
 class Listing:
     """A team's webhooks: ((id, look, time of creation, who made it), …)."""
@@ -154,15 +187,23 @@ class Listing:
     tagged: bool = False
     marks: tuple[str, str] = TAGS
     apart: bool = False  # each run asks for a description of its own
+    forms: tuple[Form, ...] = ()  # of each run, where they are not all alike
     borrowed: bool = False  # what others make bears the mark of the first run
     ours: float = 0.0  # s that the host which dates our creation is ahead
     others: float = 0.0
+    step: Step = NO_STEP
     timed = True
 
-    @property
-    def body(self) -> Any:
-        """Give the request's body, without a tag."""
-        return {"url": URL, "events": EVENTS, "description": "mine"}
+    def operation_of(self, run: int) -> str:
+        """Name the operation of *run*."""
+        return self.operation
+
+    def form(self, run: int) -> Form:
+        """Tell how *run* asks."""
+        if self.forms:
+            return self.forms[run]
+        text = f"mine {run}" if self.apart and not self.tagged else "mine"
+        return Form(text, self.marks[run % 2] if self.tagged else None)
 
     def name_of(self, number: int) -> str:
         """Give the id of webhook *number*."""
@@ -170,18 +211,18 @@ class Listing:
 
     def body_of(self, run: int) -> Any:
         """Give the body of *run*, with its tag where there is one."""
-        return {**self.body, "description": self._text(run)}
-
-    def _text(self, run: int) -> str:
-        return f"mine {self.marks[run]}" if self.tagged else f"mine {run}" if self.apart else "mine"
+        form = self.form(run)
+        text = " ".join(part for part in (form.description, form.tag) if part)
+        return {"url": form.url, "events": EVENTS, **({"description": text} if text else {})}
 
     def _list(self, hook: tuple[int, int, float, int]) -> Any:
-        theirs = self._text(0) if self.borrowed else "mine"
-        return _listed(hook[0], hook[1], hook[2], theirs if hook[3] == OTHER else self._text(hook[3]))
+        body = self.body_of(0 if hook[3] == OTHER else hook[3])
+        theirs = "mine" if hook[3] == OTHER and not self.borrowed else body.get("description")
+        return _listed(hook[0], hook[1], hook[2], theirs, body["url"])
 
     def land(self, thing: Thing, at: float, run: int) -> tuple[Thing, int] | None:
         """Make one more webhook."""
-        return (*thing, (len(thing), SAME, at + self.ours, run)), len(thing)
+        return (*thing, (len(thing), SAME, dated(at + self.ours, self.step), run)), len(thing)
 
     def act(self, act: str, thing: Thing, at: float) -> tuple[Thing, bool] | None:
         """Make one that looks the same, nearly so or not at all, or spoil the newest of ours."""
@@ -189,7 +230,10 @@ class Listing:
         if act == "later" and at < MUCH_LATER:
             return None
         if act in looks:
-            return (*thing, (len(thing), looks[act], at + self.others, OTHER)), act != "away"
+            return (
+                *thing,
+                (len(thing), looks[act], dated(at + self.others, self.step), OTHER),
+            ), act != "away"
         ours = [place for place, hook in enumerate(thing) if hook[3] != OTHER and hook[1] == SAME]
         if not ours:
             return None
@@ -211,8 +255,8 @@ class Listing:
 
 
 @cache
-def _listed(number: int, look: int, created: float, text: str) -> Any:
-    return {"id": f"wh_{number}", "url": "https://else.example/in" if look == AWAY else URL, "events": EVENTS[::-1],
+def _listed(number: int, look: int, created: float, text: str | None, url: str) -> Any:
+    return {"id": f"wh_{number}", "url": "https://else.example/in" if look == AWAY else url, "events": EVENTS[::-1],
             "status": "active", "description": "near" if look == NEAR else text, "owner": "usr_1",
             "created_at": "soon" if look == BLURRED else stamp(created)}  # fmt: skip
 
@@ -226,7 +270,16 @@ class Team:
     body: Any = attrs.field(factory=lambda: {"legal_name": "One"})
     there: Callable[[Any], Finding] = Applied
     missing: Finding = attrs.field(factory=Absent)
+    step: Step = NO_STEP
     timed = False
+
+    def operation_of(self, run: int) -> str:
+        """Name the operation of *run*."""
+        return self.operation
+
+    def body_of(self, run: int) -> Any:
+        """Give the body of *run*."""
+        return self.body
 
     def name_of(self, number: int) -> str:
         """Give the id of team *number*."""

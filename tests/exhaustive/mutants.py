@@ -5,6 +5,7 @@ List wrong lines of the rules, each with the worlds that must notice it; never a
 from __future__ import annotations
 
 from tests.exhaustive.mutate import Mutant
+from tests.exhaustive.newer_mutants import NEWER
 
 
 def _decide(name: str, old: str, new: str, *where: str) -> Mutant:
@@ -62,8 +63,8 @@ MUTANTS = (
     ),
     _known(
         "settle without a window",
-        "over_by_wait = resumed.at + running + window",
-        "over_by_wait = resumed.at",
+        "over_by_wait = since + running + window",
+        "over_by_wait = since",
         "killed",
     ),
     _known(
@@ -150,8 +151,8 @@ MUTANTS = (
     # creates
     _find(
         "an unsure time taken as before",
-        'if known.when(created_at) == "before":',
-        'if known.when(created_at) in ("before", "unsure"):',
+        'if known.when(hook.get("created_at"), reading) == "before":',
+        'if known.when(hook.get("created_at"), reading) in ("before", "unsure"):',
         "killed, no times",
     ),
     _find("near matches ignored", "    if candidates:\n", "    if exact:\n", "webhooks.create: others act"),
@@ -169,11 +170,11 @@ MUTANTS = (
     ),
     _find(
         "an unsure match taken as ours",
-        " and all(_surely_after(known, hook) for hook in exact)",
+        " and all(_surely_after(known, reading, hook) for hook in exact)",
         "",
         "just before, wide",
     ),
-    _find("claims of others ignored", "known_as in reading.claimed_by_others or ", "", "in turn"),
+    _find("claims of others ignored", "known_as in reading.claimed_by_others or ", "", "create, equal: left"),
     _find("tags of others ignored", "if _bears_another_tag(known, hook):", "if False:", "at once"),
     _find(
         "our tag ignored",
@@ -210,7 +211,7 @@ MUTANTS = (
     ),
     _find(
         "or equals the baseline",
-        'if placed == "before" or _same_time(seen, baseline):',
+        'if placed == "before" or (baseline is not None and _is_unchanged(seen, baseline, wanted)):',
         'if placed == "before" or (baseline and _shows(baseline, {name: seen.get(name) for name in wanted})):',
         "others act",
     ),
@@ -271,4 +272,5 @@ MUTANTS = (
     _decide(
         "no next step", "or _judged(known, last) or _next_read(known)", "or _judged(known, last)", "again"
     ),
+    *NEWER,
 )

@@ -19,7 +19,16 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 PACKAGE = "invsvc_async.reconcile"
-CHAIN = ("clock", "same", "known", "find", "decide", "revise")  # each imports only from those before it
+CHAIN = (
+    "clock",
+    "same",
+    "known",
+    "own_writes",
+    "find",
+    "decide",
+    "revise",
+)  # each imports from those before it
+AROUND = "invsvc_async.intents"
 
 
 @attrs.frozen
@@ -36,15 +45,22 @@ class Mutant:
 def broken(mutant: Mutant) -> Subject:
     """Load the modules with *mutant* in place of what ships."""
     with _set_aside():
-        modules = {name: _load(name, mutant) for name in CHAIN}
-    return Subject(modules["decide"].decide, modules["known"].Known, modules["revise"].stored)
+        modules = {name: _load(f"{PACKAGE}.{name}", mutant) for name in CHAIN}
+        around = _load(AROUND, mutant)
+    return Subject(
+        modules["decide"].decide,
+        modules["known"].Known,
+        modules["revise"].stored,
+        modules["own_writes"].OwnWrites,
+        around.before,
+        around.with_before,
+    )
 
 
 @contextmanager
 def _set_aside() -> Iterator[None]:
     """Put the modules that ship back afterwards."""
-    package = sys.modules[PACKAGE]
-    names = [f"{PACKAGE}.{name}" for name in CHAIN]
+    names = [*(f"{PACKAGE}.{name}" for name in CHAIN), AROUND]
     shipped = {name: sys.modules.pop(name) for name in names if name in sys.modules}
     try:
         yield
@@ -53,15 +69,16 @@ def _set_aside() -> Iterator[None]:
             sys.modules.pop(name, None)
         sys.modules.update(shipped)
         for name, module in shipped.items():
-            setattr(package, name.rpartition(".")[2], module)
+            package, _, last = name.rpartition(".")
+            setattr(sys.modules[package], last, module)
 
 
 def _load(name: str, mutant: Mutant) -> ModuleType:
-    spec = importlib.util.find_spec(f"{PACKAGE}.{name}")
+    spec = importlib.util.find_spec(name)
     assert spec is not None
     assert spec.origin is not None
     source = Path(spec.origin).read_text(encoding="utf-8")
-    if name == mutant.module:
+    if name.rpartition(".")[2] == mutant.module:
         if source.count(mutant.old) != 1:
             raise LookupError(f"{mutant.name}: its text stands {source.count(mutant.old)} times in {name}.py")
         source = source.replace(mutant.old, mutant.new)

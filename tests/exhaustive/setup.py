@@ -9,7 +9,8 @@ from typing import Any, Literal, NamedTuple
 
 import attrs
 
-from invsvc_async.reconcile.evidence import Bounds, Done, History, Resumed
+from invsvc_async.intents import line_of, request_of
+from invsvc_async.reconcile.evidence import Bounds, Done, Event, History
 from invsvc_async.reconcile.intent import Intent, Scope
 from invsvc_async.settings import ReconcilePolicy, Timeouts
 from tests.exhaustive.answers import OK, Ending, Miss
@@ -17,13 +18,19 @@ from tests.exhaustive.models import Listing
 from tests.exhaustive.world import SERVER, Model, Thing, World
 
 NEVER = float("inf")
+NOBODY = -1
 START = 100.0  # when the first run begins
 NARROW, WIDE = (-0.125, 0.125), (-3.0, 3.0)
 
 
 @attrs.frozen
 class Crash:
-    """How a killed process's write is taken up: by which call, how much later, and with what kept."""
+    """
+    How a write whose run ended early is taken up: by which call, how much later, by whom, and with what kept.
+
+    ``client``: the same one (the run was cancelled), another one (it was cancelled, and its intent handed on), or one
+    of the next process (it was killed).  ``turn``: before the writes of the same line that wait, or after them.
+    """
 
     mode: Literal["settle", "resume"] = "settle"
     delay: float = 0.5  # s from the kill
@@ -32,6 +39,21 @@ class Crash:
     kept: Literal["all", "start", "nothing"] = (
         "all"  # of the sends: with their ends, without, or an intent from before
     )
+    client: Literal["same", "other", "next"] = "next"
+    turn: Literal["first", "last"] = "first"
+
+    def sign(self) -> tuple[int | float, ...]:
+        """Give what tells two of them apart, the same in every process."""
+        who = ("same", "other", "next").index(self.client)
+        return (
+            self.delay,
+            self.mode == "settle",
+            self.journaled,
+            self.gone,
+            len(self.kept),
+            who,
+            self.turn == "last",
+        )
 
 
 @attrs.frozen(kw_only=True)
@@ -59,15 +81,14 @@ class SetUp:
     timeouts: Timeouts = attrs.field(factory=Timeouts)
     took: float = 0.25  # s that a read takes
     fresh: bool = False  # a read may also show the state at its end
-    crowd: bool = False  # the team has 100 webhooks: the list may leave any out
+    # The list may leave any webhook out, and shows that by its count, by its flag (has_more), or by both.
+    crowd: Literal["both", "count", "flag"] | None = None
     reader: str | None = None  # the caller's own
     dawdle: float = 0.0  # s that may pass between a decision to send and the send
     runs: int = 1
     tolerant: bool = False  # of a second effect, so that its being told can be judged
     in_turn: bool = True  # creates of one URL run one at a time
-    margin: float = (
-        1.5  # s after the windows until the next one's turn: two slacks, and a band that is just narrow
-    )
+    gap: bool = True  # the next one waits for more than the windows
     shared: bool = True  # the runs belong to one client and see each other's claims
     own_claims: bool = False  # a claim of one's own counts as another's (a mistake)
     late: float = 0.0  # s that a commit may land after the window
@@ -76,16 +97,21 @@ class SetUp:
     jump: float = -512.0  # s that the clock of a process is ahead of the clock of the one before
     drift: float = 0.0  # s that the hosts which answer are ahead of the service's other clocks
     calm: bool = False  # nothing stands in the way: no UNKNOWN
+    first_bounds: tuple[float, float] | None = None  # of the first run alone
+    passed: bool = False  # the caller passes the thing as it was at the beginning to the later runs too
+    forgetful: bool = False  # the client has forgotten the ids that its answers gave
+    closing: bool = False  # the client may be closed
+    lenient: bool = False  # of commits after the window that no read has shown
 
     def intent(self, run: int) -> Intent:
-        """Make the intent of *run*, before its first send."""
-        model, known = self.model, self.bounds
+        """Make the intent of *run*, before its first send; what the client knew is that of the first run."""
+        model, known = self.model, self.first_bounds or self.bounds
         creates = isinstance(model, Listing)
+        team = model.form(run).team if isinstance(model, Listing) else None
         return Intent(
-            key=f"key-{run}", operation=model.operation, path=model.path,
-            body=model.body_of(run) if isinstance(model, Listing) else model.body,
-            scope=Scope(base_url="https://host.example/v2"), policy=self.policy, timeouts=self.timeouts,
-            tag=model.marks[run] if isinstance(model, Listing) and model.tagged else None, reader=self.reader,
+            key=f"key-{run}", operation=model.operation_of(run), path=model.path, body=model.body_of(run),
+            scope=Scope(base_url="https://host.example/v2", team=team), policy=self.policy, timeouts=self.timeouts,
+            tag=model.form(run).tag if isinstance(model, Listing) else None, reader=self.reader,
             baseline=model.show(self.thing) if self.baseline and not creates and self.reader is None else None,
             bounds=None if known is None else Bounds(low=SERVER + known[0], high=SERVER + known[1]),
         )  # fmt: skip
@@ -93,17 +119,17 @@ class SetUp:
     def root(self) -> Node:
         """Give the place where every history of this world begins."""
         world = World(self.thing, START - 10, acts=self.acting)
-        runs = tuple(
-            Run(
-                number,
-                START if number == 0 or not self.in_turn else NEVER,
-                self.intent(number),
-                (),
-            )
-            for number in range(self.runs)
-        )
+        runs: list[Run] = []
+        for number in range(self.runs):
+            intent = self.intent(number)
+            line = line_of(request_of(intent), intent.scope.team, intent.tag) or f"key {intent.key}"
+            before = [run.number for run in runs if run.line == line and self.in_turn]
+            now, client = NEVER if before else START, 0 if self.shared else number
+            after = before[-1] if before else NOBODY
+            runs.append(Run(number, now, intent, (), line=line, after=after, client=client))
         seen = repr(([run.intent for run in runs], self.thing, self.stamped, self.drift)).encode()
-        return Node(world, runs, self.fails, int.from_bytes(blake2b(seen, digest_size=7).digest(), "big"))
+        sign = int.from_bytes(blake2b(seen, digest_size=7).digest(), "big")
+        return Node(world, tuple(runs), self.fails, sign)
 
 
 class Run(NamedTuple):
@@ -130,6 +156,18 @@ class Run(NamedTuple):
     steps: int = 0
     live: Done | None = None  # the verdict before it was settled once more
     done: Done | None = None
+    line: str = ""
+    client: int = 0
+    after: int = NOBODY  # the run whose end it waits for
+    taken: Crash | None = None  # how it is taken up, once that is over
+    kept: Intent | None = None  # as its client, or the journal, keeps what it has left open
+    closes: float = -NEVER  # until when it keeps its line closed
+    touched: int = 0  # how often others had acted before the first send
+    visible: bool = False  # the last good read showed its effect
+    closed: bool = False  # the client was closed
+    gone_since: float | None = (
+        None  # from when on its sender was known to be dead, as the next process has it
+    )
 
     def local(self) -> float:
         """Give the time on this process's clock."""
@@ -144,7 +182,16 @@ class Node(NamedTuple):
     fails: int
     sign: int  # stands for the whole history so far
     kills: int = 0  # how often a process was killed
-    claims: tuple[tuple[str, int], ...] = ()  # (id of a webhook, its run)
+    claims: tuple[tuple[str, int, bool, int], ...] = ()  # (id of a webhook, its run, by an answer, client)
+    client: int = 0  # the one that goes on
+    shift: float = 0.0  # of its clock
+    heard: tuple[tuple[int, Event | None], ...] = ()  # what its runs heard; None: the run was left open
+
+    def hearing(self, run: Run, event: Event | None) -> tuple[tuple[int, Event | None], ...]:
+        """Give what the client has heard, with *event* of *run*."""
+        if len(self.runs) == 1 or run.client != self.client:
+            return self.heard
+        return (*self.heard, (run.number, event))
 
     def with_run(self, run: Run, **changes: Any) -> Node:
         """Put *run* in its place."""
@@ -158,8 +205,3 @@ class Node(NamedTuple):
     def pending(self, run: int) -> bool:
         """Tell whether a request of *run* may still land."""
         return any(one.run == run for one in self.world.pending)
-
-
-def resumed(crash: Crash, at: float) -> Resumed:
-    """Begin the history of a process that takes a write up."""
-    return Resumed(at=at, journaled=crash.journaled, sender_gone=crash.gone)

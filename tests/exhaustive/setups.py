@@ -11,7 +11,21 @@ import attrs
 from invsvc_async.reconcile.evidence import CannotTell, Holds
 from invsvc_async.settings import ReconcilePolicy
 from tests.exhaustive import answers as a
-from tests.exhaustive.models import AWAY, BLURRED, NEAR, NULL, OLD, SAME, WANTED, Hook, Journey, Listing, Team
+from tests.exhaustive.models import (
+    AWAY,
+    BLURRED,
+    ELSE,
+    NEAR,
+    NULL,
+    OLD,
+    SAME,
+    WANTED,
+    Hook,
+    Journey,
+    Listing,
+    Team,
+)
+from tests.exhaustive.sequences import SIBLINGS
 from tests.exhaustive.setup import START, WIDE, Crash, SetUp
 from tests.exhaustive.world import OTHER
 
@@ -54,7 +68,10 @@ CRASHES = (
     Crash("resume", 0.5, kept="nothing"),
     Crash("resume", 20.0, journaled=False, gone=False, kept="nothing"),
 )
-AFTER = (Crash(delay=0.5, journaled=False, gone=False), Crash(delay=30.0, journaled=False, gone=False))
+AFTER = (
+    Crash(delay=0.5, journaled=False, gone=False, client="same"),
+    Crash(delay=30.0, journaled=False, gone=False, client="same"),
+)
 
 
 def each(name: str, only: tuple[str, ...] = tuple(BASES), **facts: Any) -> list[SetUp]:
@@ -106,6 +123,13 @@ def _sends() -> list[SetUp]:
             policy=_deadline(42.0),
             calm=True,
         ),
+        *each(
+            "just enough time",
+            first=(a.RESET, a.HUNG),
+            policy=ReconcilePolicy(deadline=15.0, resend="never"),
+            calm=True,
+        ),
+        *each("closed", first=(*FEW, a.UNSENT), closing=True),
         *each("soon too old", first=DOUBTS, policy=ReconcilePolicy(absence_within=10.0)),
         *each(
             "echoes", first=(a.ERROR,), again=(a.MISSING, a.CONFLICT), misses=(*a.PASSING, *REFUSING), fails=1
@@ -183,6 +207,31 @@ def _changes() -> list[SetUp]:
             misses=(a.UNREAD, a.DENIED),
             fails=1,
         ),
+        *each(
+            "already gone",
+            both[1:],
+            thing=(OLD, 0, 1),
+            first=(a.RESET, a.MISSING),
+            again=(a.MISSING,),
+            calm=True,
+        ),
+        *each(
+            "already gone, read first",
+            both[1:],
+            thing=(OLD, 0, 1),
+            first=(a.RESET, a.MISSING),
+            baseline=False,
+            calm=True,
+        ),
+        *each(
+            "baseline read first, calm",
+            both,
+            first=DOUBTS,
+            baseline=False,
+            misses=(a.UNREAD, a.BROKEN),
+            fails=2,
+            calm=True,
+        ),
         *each("baseline read first", both, first=FEW, again=(a.OK, a.RESET), **unread),
         *each("baseline read first, others act", both[:1], first=DOUBTS, baseline=False, **acts),
         *each("no such read", JOURNEY, first=FEW, misses=(a.NO_READ, a.NOT_SHOWN), fails=1),
@@ -203,6 +252,7 @@ def _changes() -> list[SetUp]:
         ),
         *each("no reader", JOURNEY, first=a.ENDINGS, policy=ReconcilePolicy(journey_reader=None)),
         *each("not dated", JOURNEY, model=Journey(dated=False), thing=(OLD, 0, NULL, 0), first=FEW, **acts),
+        *each("dated ahead", JOURNEY, thing=(ELSE, 0, START + 60.0, 0), first=FEW, baseline=False),
         *each("published", JOURNEY, model=Journey(published=True), first=FEW, **acts),
         *each("hosts apart", JOURNEY, model=Journey(ours=-0.25, others=0.25), first=DOUBTS, **acts),
         *each("hosts apart, reversed", JOURNEY, model=Journey(ours=0.25, others=-0.25), first=DOUBTS, **acts),
@@ -234,8 +284,10 @@ def _creates() -> list[SetUp]:
         *each("an equal one before, none", both, thing=_before(SAME, 60.0), first=FEW, **untimed),
         *each("a near one just before", both, thing=_before(NEAR, 0.125), first=FEW),
         *each("one without a time", both, thing=_before(BLURRED, 60.0), first=FEW),
-        *each("an equal one later", CREATE, first=(a.RESET, a.HUNG), **later, calm=True),
-        *each("a full list", both, crowd=True, first=FEW),
+        *each("an equal one later", CREATE, first=(a.RESET, a.HUNG), **later),
+        *each("a full list", both, crowd="both", first=FEW),
+        *each("a full list, by its count", both, crowd="count", first=FEW),
+        *each("a short list that goes on", both, crowd="flag", first=FEW),
         *each("hosts behind", both, model=Listing(ours=-0.25, others=0.25), first=FEW, calm=True),
         *each("hosts ahead", both, model=Listing(ours=0.25, others=-0.25), first=FEW, calm=True),
         *each("in turn", CREATE, runs=2, first=(a.OK, *DOUBTS), misses=(a.UNREAD, a.DENIED), fails=1),
@@ -315,5 +367,5 @@ def _large() -> list[SetUp]:
     ]
 
 
-SMALL = [*_reads(), *_sends(), *_kills(), *_acting(), *_changes(), *_creates()]
+SMALL = [*_reads(), *_sends(), *_kills(), *_acting(), *_changes(), *_creates(), *SIBLINGS]
 LARGE = _large()

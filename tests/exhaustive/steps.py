@@ -8,22 +8,30 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from invsvc_async.intents import before, with_before
 from invsvc_async.operations import BY_NAME
-from invsvc_async.reconcile.evidence import Done, End, Evidence, Read, Reading, Send, Tick, Verdict, Wait
+from invsvc_async.reconcile.evidence import Closed, Done, End, Read, Reading, Send, Tick, Verdict, Wait
+from invsvc_async.reconcile.own_writes import OwnWrites
 from tests.exhaustive.answers import LATE
+from tests.exhaustive.client import claims_of, closes_at, cut_short, ended, overtaking, take_up
 from tests.exhaustive.judge import ENDING, MOST_STEPS, PROOF, hold, judge, judge_send
 from tests.exhaustive.models import Listing, Team
-from tests.exhaustive.setup import NEVER, Crash, Node, Run, SetUp, resumed
-from tests.exhaustive.world import Pending, World, evolve, landed, stamp
+from tests.exhaustive.world import Pending, World, dated, evolve, landed, stamp
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from invsvc_async.operations import Operation
-    from invsvc_async.reconcile.intent import Intent, Sent
+    from invsvc_async.reconcile.intent import Intent
     from tests.exhaustive.answers import Ending
+    from tests.exhaustive.setup import Crash, Node, Run, SetUp
 
 WINDOWS = {"short": 2.0, "long": 15.0}
+_CROWDS = {  # how a list may be cut off
+    "both": {"raw_count": 100, "full": True},
+    "count": {"raw_count": 100, "full": False},
+    "flag": {"raw_count": 2, "full": True},
+}
 DIES_AFTER = 0.25  # s from the start of the attempt in which a process is killed
 
 
@@ -34,6 +42,9 @@ class Subject:
     decide: Callable[..., Any]
     known: Callable[..., Any]
     stored: Callable[..., Any]
+    own_writes: Callable[[], Any] = OwnWrites
+    before: Callable[..., Any] = before
+    with_before: Callable[..., Any] = with_before
 
 
 @attrs.frozen
@@ -43,22 +54,28 @@ class Steps:
     setup: SetUp
     subject: Subject
 
-    @property
-    def operation(self) -> Operation:
+    def operation(self, run: Run) -> Operation:
         """Give the row of the table."""
-        return BY_NAME[self.setup.model.operation]
+        return BY_NAME[run.intent.operation]
 
     def after(self, node: Node, run: Run) -> Iterator[Node]:
         """Give every place that follows *node*, where *run* is the next to act."""
         hold(ENDING, run.steps < MOST_STEPS, "it never ends")
-        decision = self.subject.decide(self.operation, run.intent, run.history)
+        decision = self.subject.decide(self.operation(run), run.intent, run.history)
         if node.sign % 64 == 0:
-            again = self.subject.decide(self.operation, run.intent, run.history)
+            again = self.subject.decide(self.operation(run), run.intent, run.history)
             hold(ENDING, again == decision, "the same history gave two decisions")
         run = run._replace(steps=run.steps + 1)
+        last = run.history[-1] if run.history else None
+        denied = run.doubt and isinstance(last, Reading) and last.status in (401, 403)
+        hold(ENDING, not denied or isinstance(decision, Done), "on after a read that was refused")
+        hold(ENDING, not run.closed or isinstance(decision, Done), "a step of a client that was closed")
         if node.kills < self.setup.kills and not run.spared:
             yield from self._killed(node, run)
             run = run._replace(spared=True)
+        if self.setup.closing and run.history and not isinstance(decision, Done):
+            closed = run._replace(history=(*run.history, Closed(run.local())), closed=True, absent=False)
+            yield node.with_run(closed, sign=hash((node.sign, run.number, run.now, True)))
         match decision:
             case Done():
                 yield self._done(node, run, decision)
@@ -73,19 +90,25 @@ class Steps:
                 hold(ENDING, truth=False, words="neither a verdict nor a step")
 
     def _known(self, run: Run) -> Any:  # Any: as the subject has it
-        return self.subject.known(self.operation, run.intent, run.history)
+        return self.subject.known(self.operation(run), run.intent, run.history)
 
     def _done(self, node: Node, run: Run, done: Done) -> Node:
-        judge(self.setup, node, run, done)
-        runs, claims = [*node.runs], node.claims
-        runs[run.number] = run._replace(done=done)
-        if isinstance(self.setup.model, Listing) and done.verdict is Verdict.APPLIED and done.value:
-            claims = (*claims, (done.value["id"], run.number))
-        if run.number + 1 < len(runs) and runs[run.number + 1].now == NEVER:
-            begin = max(run.now, run.over + self.setup.margin) if run.doubt else run.now
-            runs[run.number + 1] = runs[run.number + 1]._replace(now=begin)
+        setup = self.setup
+        judge(setup, node, run, done)
+        run = run._replace(done=done, kept=None)
+        claims = node.claims
+        if isinstance(setup.model, Listing) and done.verdict is Verdict.APPLIED:
+            claims = claims_of(node, run)
+        if setup.runs > 1:
+            known = self._known(run)
+            run = run._replace(closes=max(run.closes, closes_at(setup, known, run.shift)))
+            if done.verdict is Verdict.UNKNOWN:
+                run = run._replace(kept=self.subject.stored(known, at=run.local()))
         sign = hash((node.sign, run.now, tuple(Verdict).index(done.verdict)))
-        return node._replace(runs=tuple(runs), claims=claims, sign=sign)
+        node = node.with_run(run, claims=claims, sign=sign)
+        if done.verdict is Verdict.UNKNOWN:
+            node = node._replace(heard=node.hearing(run, None))
+        return ended(setup, self.subject, node, run.number)
 
     def _waited(self, node: Node, run: Run, seconds: float) -> Node:
         history = (*run.history, Tick(run.local() + seconds))
@@ -101,27 +124,34 @@ class Steps:
                 yield from self._shown(node._replace(world=world), run, moment)
         if node.fails:
             for miss in setup.misses:
-                reading = miss.reading(run.local(), self._claimed(node, run))
+                reading = miss.reading(run.local())
                 later = run._replace(now=run.now + miss.took, history=(*run.history, reading), absent=False)
                 sign = hash((node.sign, run.number, miss.code, run.now))
-                yield node.with_run(later, fails=node.fails - 1, sign=sign)
+                yield node.with_run(later, fails=node.fails - 1, sign=sign, heard=node.hearing(run, reading))
 
     def _shown(self, node: Node, run: Run, moment: float) -> Iterator[Node]:
         """Let a good read show the world of *node* as it is at *moment*."""
-        thing, model, took = node.world.thing, self.setup.model, self.setup.took
+        setup, thing = self.setup, node.world.thing
+        model, took = setup.model, setup.took
         settled = run.now >= run.over
         run = run._replace(
             shown=run.shown or model.wanted(thing, run.number),
             read_late=run.read_late or settled,
-            absent=settled and not node.effects(run.number) and not node.pending(run.number),
+            absent=settled
+            and not node.effects(run.number)
+            and (setup.lenient or not node.pending(run.number)),
             echo=False,
+            visible=bool(node.effects(run.number)),
         )
-        begun, claimed = run.local(), self._claimed(node, run)
+        begun, claims = run.local(), self._claimed(node, run)
         for code, facts in self._readings(model.show(thing), moment):
-            reading = Reading(started=begun, ended=begun + took, claimed_by_others=claimed, **facts)
+            reading = Reading(
+                started=begun, ended=begun + took, claimed_by_others=claims[0], guessed=claims[1], **facts
+            )
             later = run._replace(now=run.now + took, history=(*run.history, reading))
             truth = (thing, len(node.world.pending), len(node.world.effects))
-            yield node.with_run(later, sign=hash((node.sign, run.number, code, moment, run.now, truth)))
+            sign = hash((node.sign, run.number, code, moment, run.now, truth))
+            yield node.with_run(later, sign=sign, heard=node.hearing(run, reading))
 
     def _readings(self, seen: Any, moment: float) -> Iterator[tuple[int, dict[str, Any]]]:
         """Give what the wire may carry where *seen* is the truth, each with a code of its own."""
@@ -133,7 +163,7 @@ class Steps:
             "own_envelope": True,
             "status": 200 if seen is not None else 404,
             "seen": seen,
-            "stamp": stamp(moment, setup.drift) if setup.stamped else None,
+            "stamp": stamp(dated(moment, setup.model.step), setup.drift) if setup.stamped else None,
         }
         if not isinstance(seen, list):
             yield 41, facts
@@ -142,22 +172,25 @@ class Steps:
         else:
             for left_out in range(len(seen) + 1):
                 rest = seen[: left_out - 1] + seen[left_out:] if left_out else seen
-                yield 43 + left_out, {**facts, "seen": rest, "raw_count": 100, "full": True}
+                yield 43 + left_out, {**facts, "seen": rest, **_CROWDS[setup.crowd]}
 
-    def _claimed(self, node: Node, run: Run) -> frozenset[str]:
-        if not self.setup.shared:
-            return frozenset()
+    def _claimed(self, node: Node, run: Run) -> tuple[frozenset[str], frozenset[str]]:
+        """Give the ids that other runs of its client have by an answer, and by a match."""
         own = self.setup.own_claims
-        return frozenset(number for number, by in node.claims if own or by != run.number)
+        others = [
+            claim for claim in node.claims if claim[3] == run.client and (own or claim[1] != run.number)
+        ]
+        return (
+            frozenset(number for number, _, certain, _ in others if certain),
+            frozenset(number for number, _, certain, _ in others if not certain),
+        )
 
     # --- sends
 
     def _send(self, node: Node, run: Run, send: Send) -> Iterator[Node]:
         judge_send(self.setup, node, run, send)
-        if run.mode == "settle":
-            basis = Evidence(basis="absence" if run.doubt else "never sent")
-            yield self._done(node, run, Done(verdict=Verdict.NOT_APPLIED, reason="absent", evidence=basis))
-            return
+        if self.setup.runs > 1:
+            node = overtaking(node, run)
         for late in {0.0, self.setup.dawdle}:
             begun = run._replace(now=run.now + late)
             if send.not_after is not None and begun.local() > send.not_after:
@@ -171,8 +204,10 @@ class Steps:
         for ending in setup.first if run.sends == 0 else setup.again:
             yield from self._attempt(node, run, send, ending)
         for crash in setup.crashes if node.kills < setup.kills else ():
+            if self.setup.runs > 1 and crash.client != "next":
+                continue
             if crash.kept != "nothing" or not (crash.journaled or run.intent.sent):
-                yield self._killed_in_flight(node, run, send, crash)
+                yield from self._killed_in_flight(node, run, send, crash)
 
     def _attempt(self, node: Node, run: Run, send: Send, ending: Ending) -> Iterator[Node]:
         setup = self.setup
@@ -180,7 +215,8 @@ class Steps:
         over = ended + WINDOWS[ending.window] if ending.window else run.over
         worlds: list[World | None] = [node.world]
         if ending.effect == "yes":
-            moments = (run.now, ended) if setup.model.timed and setup.in_turn else (run.now,)
+            alone = setup.in_turn and (setup.runs == 1 or not setup.crashes)
+            moments = (run.now, ended) if setup.model.timed and alone else (run.now,)
             worlds = [landed(node.world, at, run.number, setup.model) for at in moments]
         elif ending.effect == "maybe":
             worlds = [_in_flight(node.world, run.number, run.now, over + setup.late)]
@@ -192,7 +228,7 @@ class Steps:
         setup, world = self.setup, node.world
         told, unsure, left = ending.effect == "yes", ending.effect == "maybe", ending.end is not End.NOT_SENT
         value = setup.model.answer(world.thing, world.effects[-1][1]) if told else None
-        mark = stamp(run.now + setup.nap, setup.drift) if setup.stamped else None
+        mark = stamp(dated(run.now + setup.nap, setup.model.step), setup.drift) if setup.stamped else None
         attempt = ending.attempt(run.local(), send.attempt_timeout, value, mark)
         ended = attempt.ended + run.shift + setup.nap
         later = run._replace(
@@ -204,6 +240,7 @@ class Steps:
             doubt=run.doubt or unsure,
             over=max(over, run.over),
             first=run.now if run.first is None and (unsure or told) else run.first,
+            touched=world.touched if run.first is None else run.touched,
             since=ended if run.since is None and unsure else run.since,
             absent=False,
             told=run.told or told,
@@ -211,19 +248,29 @@ class Steps:
             read_late=False,
             echo=run.doubt and ending.status in (404, 409),
             spared=False,
+            visible=False,
         )
         sign = hash((node.sign, run.number, ending.code, run.now, world.thing, len(world.pending)))
-        return node.with_run(later, sign=sign)
+        return node.with_run(later, sign=sign, heard=node.hearing(run, attempt))
 
     # --- kills, and settling once more
 
     def _killed(self, node: Node, run: Run) -> Iterator[Node]:
-        """Kill the process between two steps: before the first send, or right after an attempt."""
+        """Kill the process, or cancel the run, between two steps: before the first send, or right after an attempt."""
         for crash in self.setup.crashes:
             if crash.kept != "nothing" or not (run.sends and (crash.journaled or run.intent.sent)):
-                yield self._taken_up(node, run, self._kept(run, crash), crash)
+                yield from self._cut_short(node, run, self._kept(run, crash), crash)
 
-    def _killed_in_flight(self, node: Node, run: Run, send: Send, crash: Crash) -> Node:
+    def _cut_short(self, node: Node, run: Run, intent: Intent, crash: Crash) -> Iterator[Node]:
+        if self.setup.runs == 1:
+            later = take_up(self.setup, node, run, intent, crash, run.now + crash.delay)
+            yield later._replace(kills=node.kills + 1)
+        elif run.sends and run.mode == "live":
+            cut = cut_short(self.setup, self.subject, node, run, intent, crash)
+            if cut is not None:
+                yield cut
+
+    def _killed_in_flight(self, node: Node, run: Run, send: Send, crash: Crash) -> Iterator[Node]:
         intent = run.intent
         if crash.kept != "nothing":
             intent = self.subject.stored(self._known(run), send=send, at=run.local())
@@ -232,13 +279,17 @@ class Steps:
         over = (dead if crash.gone else run.now + send.attempt_timeout) + WINDOWS["long"]
         world = _in_flight(node.world, run.number, run.now, over + self.setup.late)
         first = run.now if run.first is None else run.first
-        run = run._replace(now=dead, sends=run.sends + 1, first=first, over=max(over, run.over))
-        return self._taken_up(node._replace(world=world), run, intent, crash)
+        touched = node.world.touched if run.first is None else run.touched
+        run = run._replace(
+            now=dead, sends=run.sends + 1, first=first, over=max(over, run.over), touched=touched
+        )
+        yield from self._cut_short(node._replace(world=world), run, intent, crash)
 
-    def settled(self, node: Node, crash: Crash) -> Node:
-        """Settle the first run's intent once more after its verdict."""
-        run = node.runs[0]
-        return self._taken_up(node, run, self._kept(run, crash), crash)
+    def settled(self, node: Node, number: int, crash: Crash) -> Node:
+        """Settle the intent of run *number* once more after its verdict."""
+        run = node.runs[number]
+        at = max(each.now for each in node.runs) + crash.delay
+        return take_up(self.setup, node, run, self._kept(run, crash), crash, at)
 
     def _kept(self, run: Run, crash: Crash) -> Intent:
         """Give the revision of the intent that outlived the process."""
@@ -248,34 +299,6 @@ class Steps:
         if crash.kept == "start":
             return attrs.evolve(intent, sent=tuple(attrs.evolve(sent, end=None) for sent in intent.sent))
         return intent
-
-    def _taken_up(self, node: Node, run: Run, intent: Intent, crash: Crash) -> Node:
-        now, jump = run.now + crash.delay, self.setup.jump
-        unproven = not (intent.sent or crash.journaled)
-        begun = Run(
-            run.number,
-            now,
-            intent,
-            (resumed(crash, now - run.shift + jump),),
-            shift=run.shift - jump,
-            mode=crash.mode,
-            sends=run.sends,
-            doubt=unproven or any(_unsure(sent) for sent in intent.sent),
-            over=run.over,
-            first=run.first,
-            since=now,
-            spared=True,
-            told=run.told,
-            live=run.done,
-        )
-        sign = hash(
-            (node.sign, run.number, now, crash.mode == "settle", crash.journaled, crash.gone, len(crash.kept))
-        )
-        return node.with_run(begun, sign=sign, kills=node.kills + 1)
-
-
-def _unsure(sent: Sent) -> bool:
-    return sent.end is None or sent.end.kind in WINDOWS
 
 
 def _in_flight(world: World, run: int, earliest: float, latest: float) -> World:

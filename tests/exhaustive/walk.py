@@ -104,13 +104,18 @@ class Walk:
         try:
             return list(self.steps.after(node, run))
         except Broken as error:
-            found.add(self.setup, error, run.history)
+            others = (event for each in node.runs if each.number != run.number for event in each.history)
+            found.add(self.setup, error, (*others, *run.history))
             return []
 
     def _end(self, node: Node, found: Found) -> list[Node]:
         done = node.runs[-1].done
         assert done is not None
         found.count(str(done.verdict), node.sign)
-        if node.runs[0].live is not None:
+        if any(run.live is not None for run in node.runs):
             return []
-        return [self.steps.settled(node, crash) for crash in self.setup.afterwards]
+        return [
+            self.steps.settled(node, run.number, crash)
+            for run in node.runs
+            for crash in self.setup.afterwards
+        ]

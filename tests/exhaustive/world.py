@@ -14,6 +14,8 @@ EPSILON = 1e-6
 OTHER = -1  # who did it, where it was not one of our runs
 
 Thing = Any  # a tuple of numbers, its shape is the model's
+Step = tuple[float, float]  # when the service's clock steps, and by how much
+NO_STEP: Step = (float("inf"), 0.0)
 
 
 class Pending(NamedTuple):
@@ -32,16 +34,22 @@ class World(NamedTuple):
     pending: tuple[Pending, ...] = ()
     effects: tuple[tuple[int, int], ...] = ()  # (run, id of the thing)
     acts: int = 0  # how often somebody else may still act
-    touched: bool = False  # somebody else has changed what the write is about
+    touched: int = 0  # how often somebody else has changed what the writes are about
 
 
 class Model(Protocol):
     """What one write does to the thing it is about, what others do to it, and what a read shows of it."""
 
     operation: str
-    body: Any
     path: dict[str, str]
     timed: bool  # whether the moment of a change can be seen later
+    step: Step  # of the clock that dates changes and answers
+
+    def operation_of(self, run: int) -> str:
+        """Name the operation of *run*."""
+
+    def body_of(self, run: int) -> Any:
+        """Give the body of *run*."""
 
     def land(self, thing: Thing, at: float, run: int) -> tuple[Thing, int] | None:
         """Apply the write: the new thing and its id, or ``None`` where nothing is there to change."""
@@ -88,7 +96,7 @@ def _quiet(world: World, until: float) -> World:
 
 
 def _acted(world: World, at: float, thing: Thing, touches: bool) -> World:
-    return world._replace(thing=thing, clock=at, acts=world.acts - 1, touched=world.touched or touches)
+    return world._replace(thing=thing, clock=at, acts=world.acts - 1, touched=world.touched + touches)
 
 
 def _moments(low: float, high: float, model: Model) -> tuple[float, ...]:
@@ -110,3 +118,8 @@ def landed(world: World, at: float, run: int, model: Model) -> World | None:
 def stamp(at: float, jitter: float = 0.0) -> int:
     """Give the service's clock at *at*, in whole milliseconds."""
     return int((at + SERVER + jitter) * 1000)
+
+
+def dated(at: float, step: Step) -> float:
+    """Give the time that the service's clock shows at *at*, as a true time without the step would be."""
+    return at + step[1] if at >= step[0] else at

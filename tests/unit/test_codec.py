@@ -18,6 +18,7 @@ from invsvc_async.reconcile.evidence import (
     Attempt,
     Bounds,
     CannotTell,
+    Closed,
     Done,
     End,
     ErrorFacts,
@@ -41,9 +42,13 @@ INTENT = Intent(
     baseline={"id": "wh_1"},
     bounds=Bounds(low=1.25, high=1.5),
     sent=(
-        Sent(earliest=1.0, latest=2.0, attempt_timeout=30.0, end=SentEnd(kind="short", latest=3.5)),
+        Sent(earliest=1.0, latest=2.0, attempt_timeout=30.0, end=SentEnd(kind="short", latest=3.5, earliest=3.25)),
         Sent(attempt_timeout=5.0),
     ),
+    strangers=("wh_7", "wh_8"),
+    forgotten_until=1_700,
+    newest=False,
+    nonce="0a1b",
     policy=ReconcilePolicy(settle_after_loss=3.0, journey_reader=None),
     timeouts=Timeouts(attempt=4.0),
     reader="mine",
@@ -53,11 +58,12 @@ HISTORY = (
     Attempt(started=0.2, ended=0.3, end=End.ANSWERED, status=500, own_envelope=True, stamp=1_100,
             error=ErrorFacts(kind="ServerError", message="no", status=500, code="internal_server_error")),
     Tick(0.5),
-    Reading(started=2.5, ended=2.6, claimed_by_others=frozenset({"wh_7", "wh_8"}), error=ErrorFacts(kind="x", message="y")),
+    Reading(started=2.5, ended=2.6, claimed_by_others=frozenset({"wh_7", "wh_8"}), guessed=frozenset({"wh_9"}), error=ErrorFacts(kind="x", message="y")),
     Reading(started=2.7, ended=2.8, finding=CannotTell("why", candidates=({"id": "wh_1"},))),
     Reading(started=2.7, ended=2.8, finding=Applied({"id": "wh_1"}, duplicates=None)),
     Reading(started=2.7, ended=2.8, finding=Absent()),
-    Resumed(at=9.0, journaled=True),
+    Resumed(at=9.0, journaled=True, sender_gone=True, since=8.5, newest=False, reads_only=True),
+    Closed(9.5),
 )  # fmt: skip
 
 

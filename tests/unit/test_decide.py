@@ -20,6 +20,7 @@ from invsvc_async.reconcile.evidence import (
     Attempt,
     Bounds,
     CannotTell,
+    Closed,
     Done,
     End,
     ErrorFacts,
@@ -42,6 +43,7 @@ BOUNDS = Bounds(low=AHEAD - 0.005, high=AHEAD + 0.005)
 TAG = "[iv-aaaaaaaaaaaaaaaa]"
 OTHERS_TAG = "[iv-bbbbbbbbbbbbbbbb]"
 URL = "https://me.example/in"
+OTHER_HOOK = {"id": "wh_1", "url": "https://me.example/in", "events": ["invoice.created"], "status": "active", "description": "other"}
 HOOK = {"id": "wh_1", "url": URL, "events": ["invoice.created"], "status": "active", "description": "before"}
 JOURNEY = {"id": "jrn_1", "name": "before", "status": "draft", "last_updated": 1}
 
@@ -132,6 +134,7 @@ def next_of(of, *history):
 
 GRAPH = {"nodes": [], "edges": []}
 PLACED_BY_NOTHING = intent("journeys.update", bounds=None, baseline=journey(last_updated=5000))
+FIRST_READ = attrs.evolve(UPDATE, baseline=None, bounds=None)
 PATIENT = attrs.evolve(CREATE, policy=ReconcilePolicy(wait_when_limited=True, deadline=5.0))
 OWN = attrs.evolve(TEAM, reader="r")
 PUT_BY_OWN = attrs.evolve(OWN, operation="client.write", path={"method": "PUT", "path": "/x"})
@@ -176,15 +179,24 @@ VERDICTS = {
     "update shown": (UPDATE, [lost(), read(0.1, {**HOOK, "description": "mine"})], Verdict.APPLIED, "equal"),
     "update that changes nothing, after": (attrs.evolve(UPDATE, body={"description": "before"}), [lost(), read(AFTER, HOOK)], Verdict.APPLIED, "equal"),
     "update of events, shown in another order": (attrs.evolve(UPDATE, body={"events": ["b", "a"]}), [lost(), read(0.1, {**HOOK, "events": ["a", "b"]})], Verdict.APPLIED, "equal"),
-    "update neither nor, after": (UPDATE, [lost(), read(AFTER, {**HOOK, "description": "other"})], Verdict.SUPERSEDED, "baseline"),
-    "update gone, after": (UPDATE, [lost(), read(AFTER, status=404)], Verdict.SUPERSEDED, "baseline"),
+    "update neither nor, after": (UPDATE, [lost(), read(AFTER, OTHER_HOOK)], Verdict.UNKNOWN, "none"),
+    "update neither nor, in both reads": (UPDATE, [lost(), read(0.1, OTHER_HOOK), read(AFTER, OTHER_HOOK)], Verdict.UNKNOWN, "none"),
+    "update neither nor, and the read before showed another": (UPDATE, [lost(), read(0.1, HOOK), read(AFTER, OTHER_HOOK)], Verdict.SUPERSEDED, "baseline"),
+    "update neither nor, and only the read before the send showed another": (UPDATE, [read(-0.1, HOOK), lost(), read(AFTER, OTHER_HOOK)], Verdict.UNKNOWN, "none"),
+    "update as its baseline, and the read before showed another": (UPDATE, [lost(), read(0.1, OTHER_HOOK), read(AFTER, HOOK)], Verdict.SUPERSEDED, "baseline"),
+    "update gone, after": (UPDATE, [lost(), read(AFTER, status=404)], Verdict.UNKNOWN, "none"),
+    "update gone, and the read before showed it": (UPDATE, [lost(), read(0.1, HOOK), read(AFTER, status=404)], Verdict.SUPERSEDED, "baseline"),
+    "update gone before and after": (attrs.evolve(UPDATE, baseline={}), [lost(), read(AFTER, status=404)], Verdict.NOT_APPLIED, "absence"),
+    "update gone before, by a read, and after": (attrs.evolve(UPDATE, baseline=None), [read(-0.1, status=404), lost(), read(AFTER, status=404)], Verdict.NOT_APPLIED, "absence"),
+    "update gone before, by a gateway's word, and after": (attrs.evolve(UPDATE, baseline=None), [read(-0.1, status=404, own_envelope=False), lost(), read(AFTER, status=404)], Verdict.UNKNOWN, "none"),
+    "update gone before, there after": (attrs.evolve(UPDATE, baseline={}), [lost(), read(AFTER, HOOK)], Verdict.UNKNOWN, "none"),
     "update gone, no baseline": (attrs.evolve(UPDATE, baseline=None), [lost(), read(AFTER, status=404)], Verdict.UNKNOWN, "none"),
     "update absent, no baseline": (attrs.evolve(UPDATE, baseline=None), [lost(), read(AFTER, HOOK)], Verdict.UNKNOWN, "none"),
     "update of fields that are not shown": (attrs.evolve(UPDATE, body={"colour": "red"}), [lost(), read(AFTER, HOOK)], Verdict.UNKNOWN, "none"),
     "update's baseline decays": (attrs.evolve(UPDATE, policy=ReconcilePolicy(absence_within=5.0)), [lost(), read(AFTER, HOOK)], Verdict.UNKNOWN, "none"),
     # journey
     "journey changed by us": (DRAFT, [lost(), read(0.1, journey(name="mine"))], Verdict.APPLIED, "equal"),
-    "journey's graph, shown with its nulls": (attrs.evolve(DRAFT, body={"graph": GRAPH}), [lost(), read(0.1, journey(graph={**GRAPH, "viewport": None}))], Verdict.APPLIED, "equal"),
+    "journey's graph, shown with its nulls": (attrs.evolve(DRAFT, body={"graph": GRAPH}, baseline=journey(graph={})), [lost(), read(0.1, journey(graph={**GRAPH, "viewport": None}))], Verdict.APPLIED, "equal"),
     "journey's other object, shown without a null": (attrs.evolve(DRAFT, body={"new": {"viewport": None}}), [lost(), read(AFTER, journey(new={}, last_updated=stamp(5)))], Verdict.SUPERSEDED, "baseline"),
     "journey placed by nothing, no baseline": (attrs.evolve(PLACED_BY_NOTHING, baseline=None), [lost(), read(AFTER, journey(last_updated=5000), stamp=None)], Verdict.UNKNOWN, "none"),
     "journey placed by nothing, another time": (PLACED_BY_NOTHING, [lost(), read(AFTER, journey(last_updated=5001), stamp=None)], Verdict.UNKNOWN, "none"),
@@ -192,7 +204,15 @@ VERDICTS = {
     "journey equal before, updated after": (attrs.evolve(DRAFT, baseline=None), [lost(), read(0.5, journey(name="mine", last_updated=stamp(0.4)))], Verdict.APPLIED, "equal"),
     "journey already so, after": (attrs.evolve(DRAFT, baseline=None), [lost(), read(AFTER, journey(name="mine"))], Verdict.APPLIED, "equal"),
     "journey changed since, after": (DRAFT, [lost(), read(AFTER, journey(name="x", last_updated=stamp(5)))], Verdict.SUPERSEDED, "baseline"),
-    "journey changed in the band, after": (DRAFT, [lost(), read(AFTER, journey(name="x", last_updated=stamp(0.1)))], Verdict.SUPERSEDED, "baseline"),
+    "journey changed in the band, after": (DRAFT, [lost(), read(AFTER, journey(name="x", last_updated=stamp(0.1)))], Verdict.UNKNOWN, "none"),
+    "journey changed in the band, and the read before showed another time": (DRAFT, [lost(), read(0.1, JOURNEY), read(AFTER, journey(name="x", last_updated=stamp(0.1)))], Verdict.SUPERSEDED, "baseline"),
+    "journey changed in the band, and the read before showed another field": (DRAFT, [lost(), read(0.1, journey(name="y", last_updated=None)), read(AFTER, journey(name="x", last_updated=None))], Verdict.SUPERSEDED, "baseline"),
+    "journey changed in the band, and the read before showed the same": (DRAFT, [lost(), read(0.1, journey(name="x", last_updated=stamp(0.1))), read(AFTER, journey(name="x", last_updated=stamp(0.1)))], Verdict.UNKNOWN, "none"),
+    "journey changed in the band, and the read before showed a snapshot": (DRAFT, [lost(), read(0.1, journey(status="published")), read(AFTER, journey(name="x", last_updated=stamp(0.1)))], Verdict.UNKNOWN, "none"),
+    "journey changed at a time to come, after": (DRAFT, [lost(), read(AFTER, journey(name="x", last_updated=stamp(AFTER + 0.251)))], Verdict.UNKNOWN, "none"),
+    "journey changed at a time to come within the slack, after": (DRAFT, [lost(), read(AFTER, journey(name="x", last_updated=stamp(AFTER + 0.25)))], Verdict.SUPERSEDED, "baseline"),
+    "journey changed at a time to come, unstamped, after": (DRAFT, [lost(), read(AFTER, journey(name="x", last_updated=stamp(AFTER + 0.3)), stamp=None)], Verdict.UNKNOWN, "none"),
+    "journey with its baseline's time and other fields, after": (DRAFT, [lost(), read(AFTER, journey(name="x", last_updated=stamp(0.0))) ], Verdict.UNKNOWN, "none"),
     "journey changed, null time": (DRAFT, [lost(), read(AFTER, journey(name="x", last_updated=None))], Verdict.UNKNOWN, "none"),
     "journey changed in a wide band, after": (attrs.evolve(DRAFT, bounds=Bounds(low=AHEAD - 1, high=AHEAD + 1)), [lost(5.0), read(25.0, journey(name="x", last_updated=stamp(5)), stamp=None)], Verdict.UNKNOWN, "none"),
     "null equals no time": (attrs.evolve(DRAFT, baseline=journey(last_updated=None)), [lost(), read(AFTER, journey(last_updated=None))], Verdict.UNKNOWN, "none"),
@@ -200,6 +220,16 @@ VERDICTS = {
     "published, and reads show drafts": (attrs.evolve(DRAFT, policy=ReconcilePolicy(journey_reads_show_drafts=True)), [lost(), read(0.1, journey(name="mine", status="published"))], Verdict.APPLIED, "equal"),
     "only nulls that are never shown": (attrs.evolve(DRAFT, body={"graph": None}), [lost(), read(AFTER, JOURNEY)], Verdict.UNKNOWN, "none"),
     # create
+    "create found, that an answer gave to another": (attrs.evolve(CREATE, policy=ReconcilePolicy(resend="never")), [lost(), read(AFTER, [hook()], claimed_by_others=frozenset({"wh_1"}))], Verdict.NOT_APPLIED, "absence"),
+    "create found, that another may have by a match": (CREATE, [lost(), read(AFTER, [hook()], guessed=frozenset({"wh_1"}))], Verdict.UNKNOWN, "none"),
+    "create found, beside one that another may have by a match": (CREATE, [lost(), read(0.1, [hook(), hook(id="wh_2")], guessed=frozenset({"wh_2"}))], Verdict.APPLIED, "match"),
+    "create known before the send": (attrs.evolve(CREATE, strangers=("wh_1",), policy=ReconcilePolicy(resend="never")), [lost(), read(AFTER, [hook()])], Verdict.NOT_APPLIED, "absence"),
+    "create found, created when ids were forgotten": (attrs.evolve(CREATE, forgotten_until=stamp(0.005)), [lost(), read(AFTER, [hook(0.005)])], Verdict.UNKNOWN, "none"),
+    "create found, created later than the forgotten ids": (attrs.evolve(CREATE, forgotten_until=stamp(0.004)), [lost(), read(0.1, [hook(0.005)])], Verdict.APPLIED, "match"),
+    "create found with a time to come, after": (CREATE, [lost(), read(AFTER, [hook(15.3)], stamp=stamp(15.04))], Verdict.UNKNOWN, "none"),
+    "equal, created long after": (CREATE, [lost(), read(20.0, [hook(15.9)])], Verdict.UNKNOWN, "none"),
+    "short list that goes on, after": (CREATE, [lost(), read(AFTER, [], full=True)], Verdict.UNKNOWN, "none"),
+    "full list by its count alone, after": (CREATE, [lost(), read(AFTER, [], raw_count=100)], Verdict.UNKNOWN, "none"),
     "create found": (CREATE, [lost(), read(0.1, [hook()])], Verdict.APPLIED, "match"),
     "create found, and the read before it failed": (CREATE, [failed(-0.1), lost(), read(0.1, [hook()])], Verdict.APPLIED, "match"),
     "create found by its tag, whatever else": (TAGGED, [lost(), read(0.1, [hook(-500, url="https://x.example", description=f"edited {TAG}")])], Verdict.APPLIED, "tag"),
@@ -233,6 +263,11 @@ VERDICTS = {
     "own reader's create re-sent, audited": (attrs.evolve(TEAM, reader="r"), [lost(), found(AFTER, Absent()), lost(16), found(31.1, Applied(1))], Verdict.APPLIED, "reader"),
     "own reader's update re-sent, found at once": (attrs.evolve(DRAFT, reader="r"), [lost(), found(AFTER, Absent()), lost(16), found(16.1, Applied(1))], Verdict.APPLIED, "reader"),
     "own reader's PUT re-sent, found at once": (PUT_BY_OWN, [lost(), found(AFTER, Absent()), lost(16), found(16.1, Applied(1))], Verdict.APPLIED, "reader"),
+    # the client is closed
+    "closed in doubt": (CREATE, [lost(), Closed(1.0)], Verdict.UNKNOWN, "none"),
+    "closed before it left": (CREATE, [not_sent(), Closed(0.05)], Verdict.NOT_APPLIED, "never sent"),
+    "closed after the answer": (CREATE, [ok(), Closed(1.0)], Verdict.APPLIED, "answered"),
+    "closed after a refusal": (CREATE, [answered(400), Closed(1.0)], Verdict.REFUSED, "answered"),
     # deadline
     "deadline in the window": (attrs.evolve(CREATE, policy=ReconcilePolicy(deadline=1.0)), [lost(), read(1.02, [])], Verdict.UNKNOWN, "none"),
     "deadline with failing reads": (CREATE, [lost(), failed(90.02)], Verdict.UNKNOWN, "none"),
@@ -255,7 +290,20 @@ GOES_ON = {
     "clock known": (CREATE, [], Send(attempt_timeout=30.0)),
     "clock not known": (attrs.evolve(CREATE, bounds=None), [], Read),
     "baseline not known": (attrs.evolve(UPDATE, baseline=None), [], Read),
-    "the read before failed": (attrs.evolve(UPDATE, baseline=None, bounds=None), [failed(0)], Send),
+    "the read before failed": (FIRST_READ, [failed(0)], Wait(pytest.approx(0.1))),
+    "the read before failed, waited": (FIRST_READ, [failed(0), Tick(0.12)], Read),
+    "the read before failed twice": (FIRST_READ, [failed(0), failed(0.12)], Wait(pytest.approx(0.5))),
+    "the read before failed twice, waited": (FIRST_READ, [failed(0), failed(0.12), Tick(0.7)], Read),
+    "the read before failed three times": (FIRST_READ, [failed(0), failed(0.12), failed(0.7)], Send(attempt_timeout=30.0)),
+    "the read before was refused": (FIRST_READ, [failed(0, 401)], Send(attempt_timeout=30.0)),
+    "the read before was forbidden": (FIRST_READ, [failed(0, 403)], Send(attempt_timeout=30.0)),
+    "the read before failed, and the call's time is over": (attrs.evolve(FIRST_READ, timeouts=Timeouts(call=0.1)), [failed(0)], Send(attempt_timeout=0.1)),
+    "the read before failed, and the call's time is nearly over": (attrs.evolve(FIRST_READ, timeouts=Timeouts(call=0.12)), [failed(0)], Wait(pytest.approx(0.1))),
+    "no read of journeys before": (attrs.evolve(DRAFT, bounds=None), [failed(0, 405)], Send(attempt_timeout=30.0)),
+    "the read before told no time": (FIRST_READ, [read(0, HOOK, stamp=None)], Send(attempt_timeout=30.0)),
+    "the thing was known to be gone": (attrs.evolve(UPDATE, baseline={}), [], Send(attempt_timeout=30.0)),
+    "journey's graph that its baseline does not hold": (attrs.evolve(DRAFT, body={"graph": GRAPH}), [lost(), read(0.1, journey(graph=GRAPH))], Wait),
+    "journey with its baseline's time": (DRAFT, [lost(), read(AFTER, JOURNEY)], Send),
     "no read for it": (attrs.evolve(TEAM, bounds=None), [], Send),
     # definite noes that go on
     "never left": (CREATE, [not_sent()], Wait(pytest.approx(0.1))),
@@ -304,7 +352,7 @@ GOES_ON = {
     "the caller's own text from long before": (OWN_TEXT, [lost(), read(AFTER, [hook(-500, description="mine-17")])], Send),
     "the caller's own text, claimed by another": (OWN_TEXT, [lost(), read(AFTER, [hook(id="wh_1", description="mine-17")], claimed_by_others=frozenset({"wh_1"}))], Send),
     "created before": (CREATE, [lost(), read(AFTER, [hook(-1.0)])], Send),
-    "created long after": (CREATE, [lost(), read(20.0, [hook(15.9)])], Send),
+    "near match, created long after": (CREATE, [lost(), read(20.0, [hook(15.9, events=[])])], Send),
     "another address": (CREATE, [lost(), read(AFTER, [hook(url="https://other.example")])], Send),
     "journey as its baseline": (DRAFT, [lost(), read(AFTER, JOURNEY)], Send),
     "journey as its baseline, placed by nothing": (PLACED_BY_NOTHING, [lost(), read(AFTER, journey(last_updated=5000), stamp=None)], Send),
@@ -339,6 +387,9 @@ def sent(start=0.0, end=None, timeout=30.0):
 ABANDONED = attrs.evolve(CREATE, sent=(sent(),))
 ENDED = attrs.evolve(CREATE, sent=(sent(end=SentEnd(kind="short", latest=AHEAD + 0.01)),))
 UNDATED = attrs.evolve(CREATE, sent=(Sent(attempt_timeout=30.0),))
+LONG_END = SentEnd(kind="long", earliest=AHEAD + 0.005, latest=AHEAD + 0.01)
+LEFT_UPDATE = attrs.evolve(UPDATE, sent=(sent(end=LONG_END),))
+LEFT_DRAFT = attrs.evolve(DRAFT, sent=(sent(end=LONG_END),))
 YES = sent(end=SentEnd(kind="applied"))
 ANSWERED_BEFORE = attrs.evolve(CREATE, sent=(YES,))
 
@@ -360,13 +411,40 @@ TAKEN_UP = {
     "answered before the restart: a read for its value": (ANSWERED_BEFORE, [Resumed(at=1.0)], Read),
     "answered before the restart, and the read failed": (ANSWERED_BEFORE, [Resumed(at=1.0), failed(1.1)], Verdict.APPLIED),
     "answered before the restart, without a reader": (attrs.evolve(TEAM, sent=(YES,)), [Resumed(at=1.0)], Verdict.APPLIED),
-    "created after the send was over": (ABANDONED, [Resumed(at=100.0), read(100.1, [hook(90.0)])], Send),
+    "equal, created after the send was over": (ABANDONED, [Resumed(at=100.0), read(100.1, [hook(90.0)])], Verdict.UNKNOWN),
+    "near, created after the send was over": (ABANDONED, [Resumed(at=100.0), read(100.1, [hook(90.0, events=[])])], Send),
     "undated, created after all was over": (UNDATED, [Resumed(at=100.0), read(151.0, [hook(150.0)])], Verdict.UNKNOWN),
     "undated, created before all was over": (UNDATED, [Resumed(at=100.0), read(151.0, [hook(140.0)])], Verdict.UNKNOWN),
     "sent at no known latest": (attrs.evolve(CREATE, sent=(Sent(earliest=AHEAD, attempt_timeout=30.0),)), [Resumed(at=1.0), read(1.1, [hook()])], Wait),
     "shown by the proof, so not of the second send": (ABANDONED, [Resumed(at=300.0), read(300.1, [hook(300.0)]), lost(300.2), read(300.3, [hook(300.0)])], Wait),
     "shown by the proof, and nothing else": (ABANDONED, [Resumed(at=300.0), read(300.1, [hook(300.0)]), lost(300.2), read(315.3, [hook(300.0)])], Verdict.NOT_APPLIED),
     "shown by a proof of the process before": (attrs.evolve(ABANDONED, strangers=("wh_1",)), [Resumed(at=1.0), read(1.1, [hook()])], Wait),
+    # what a later write of this program may have done
+    "as its baseline, in the slot of its line": (LEFT_UPDATE, [Resumed(at=1.0), read(16.25, HOOK)], Send),
+    "as its baseline, just after the slot": (LEFT_UPDATE, [Resumed(at=1.0), read(16.26, HOOK)], Verdict.UNKNOWN),
+    "as its baseline, unstamped": (LEFT_UPDATE, [Resumed(at=1.0), read(50.0, HOOK, stamp=None)], Verdict.UNKNOWN),
+    "as its baseline, after the slot, and the newest": (LEFT_UPDATE, [Resumed(at=50.0, newest=True), read(60.0, HOOK)], Send),
+    "as its baseline, in the slot, and overtaken": (LEFT_UPDATE, [Resumed(at=1.0, newest=False), read(16.25, HOOK)], Verdict.UNKNOWN),
+    "as its baseline, and no end is known": (attrs.evolve(LEFT_UPDATE, sent=(sent(),)), [Resumed(at=1.0), read(46.0, HOOK)], Verdict.UNKNOWN),
+    "neither nor, two reads, after the slot": (LEFT_UPDATE, [Resumed(at=20.0), read(20.1, HOOK), read(100.0, OTHER_HOOK)], Verdict.UNKNOWN),
+    "neither nor, two reads, and the newest": (LEFT_UPDATE, [Resumed(at=1.0, newest=True), read(1.1, HOOK), read(100.0, OTHER_HOOK)], Verdict.SUPERSEDED),
+    "gone, after a read that showed it, after the slot": (LEFT_UPDATE, [Resumed(at=20.0), read(1.1, HOOK), read(100.0, status=404)], Verdict.UNKNOWN),
+    "gone, after a read that showed it, and the newest": (LEFT_UPDATE, [Resumed(at=1.0, newest=True), read(1.1, HOOK), read(100.0, status=404)], Verdict.SUPERSEDED),
+    "journey changed after, after the slot": (LEFT_DRAFT, [Resumed(at=20.0), read(100.0, journey(name="x", last_updated=stamp(50)))], Verdict.UNKNOWN),
+    "journey changed after, in the slot": (LEFT_DRAFT, [Resumed(at=1.0), read(16.0, journey(name="x", last_updated=stamp(10)))], Verdict.SUPERSEDED),
+    "journey changed after, and the newest": (LEFT_DRAFT, [Resumed(at=1.0, newest=True), read(100.0, journey(name="x", last_updated=stamp(50)))], Verdict.SUPERSEDED),
+    "journey changed after, and overtaken": (LEFT_DRAFT, [Resumed(at=1.0, newest=False), read(16.0, journey(name="x", last_updated=stamp(10)))], Verdict.UNKNOWN),
+    "journey as its baseline, and overtaken": (LEFT_DRAFT, [Resumed(at=1.0, newest=False), read(100.0, JOURNEY)], Verdict.NOT_APPLIED),
+    "journey, and the service's clock stepped back before the send": (LEFT_DRAFT, [Resumed(at=1.0, newest=True), read(50.0, journey(name="x", last_updated=stamp(-7)), stamp=stamp(-5))], Verdict.UNKNOWN),
+    "journey, and the answer is as old as the send can be": (LEFT_DRAFT, [Resumed(at=1.0, newest=True), read(50.0, journey(name="x", last_updated=stamp(-7)), stamp=stamp(-0.25))], Send),
+    "absent, and overtaken": (ABANDONED, [Resumed(at=100.0, newest=False), read(100.1, [])], Verdict.NOT_APPLIED),
+    "nothing sent, and overtaken": (CREATE, [Resumed(at=100.0, journaled=True, newest=False), read(100.1, [])], Verdict.NOT_APPLIED),
+    "absent, and only settled": (ABANDONED, [Resumed(at=100.0, reads_only=True), read(100.1, [])], Verdict.NOT_APPLIED),
+    "nothing sent, and only settled": (CREATE, [Resumed(at=100.0, journaled=True, reads_only=True), read(100.1, [])], Verdict.NOT_APPLIED),
+    "found, and only settled": (ABANDONED, [Resumed(at=1.0, reads_only=True), read(1.1, [hook()])], Verdict.APPLIED),
+    "closed while it is settled": (ABANDONED, [Resumed(at=1.0), Closed(2.0)], Verdict.UNKNOWN),
+    "sender gone since before": (UNDATED, [Resumed(at=100.0, sender_gone=True, since=90.0), read(105.1, [hook(-1, events=[])])], Verdict.UNKNOWN),
+    "sender gone since before, window not over": (UNDATED, [Resumed(at=100.0, sender_gone=True, since=90.0), read(104.9, [hook(-1, events=[])])], Wait),
     "deadline counts from here": (ABANDONED, [Resumed(at=100.0), failed(190.1)], Verdict.UNKNOWN),
 }  # fmt: skip
 
@@ -416,23 +494,57 @@ def test_duplicates_by_tag_are_told():
 
 
 @pytest.mark.parametrize(
-    ("latest", "milliseconds", "placed"),
+    ("latest", "milliseconds", "answered_at", "placed"),
     [
-        (1000.5, 999_749, "before"),
-        (1000.5, 999_750, "band"),
-        (1000.5, 1_000_750, "band"),
-        (1000.5, 1_000_751, "after"),
-        (1000.75, 1_000_000, "unsure"),
-        (1000.5, None, "unsure"),
-        (1000.5, True, "unsure"),
-        (None, 1_000_000, "unsure"),
+        (1000.5, 999_749, 2_000_000, "before"),
+        (1000.5, 999_750, 2_000_000, "band"),
+        (1000.5, 1_000_750, 2_000_000, "band"),
+        (1000.5, 1_000_751, 2_000_000, "after"),
+        (1000.75, 1_000_000, 2_000_000, "unsure"),
+        (1000.5, None, 2_000_000, "unsure"),
+        (1000.5, True, 2_000_000, "unsure"),
+        (None, 1_000_000, 2_000_000, "unsure"),
+        (1000.5, 1_005_250, 1_005_000, "after"),
+        (1000.5, 1_005_251, 1_005_000, "unsure"),
+        (1000.5, 999_000, 999_750, "before"),
+        (1000.5, 999_000, 999_749, "unsure"),
+        (1000.5, 999_000, None, "unsure"),
     ],
 )
-def test_time_placed_against_the_first_send(latest, milliseconds, placed):
-    """The slack widens the band on both sides; one wider than the policy's tells nothing."""
+def test_time_placed_against_the_first_send(latest, milliseconds, answered_at, placed):
+    """
+    The slack widens the band on both sides; one wider than the policy's tells nothing, nor does a time later than
+    the answer's own, or an answer from before the send.
+    """
     first = Sent(earliest=1000.0, latest=latest, attempt_timeout=30.0)
+    reading = read(5.0, [], stamp=answered_at)
     known = Known(BY_NAME["webhooks.create"], attrs.evolve(CREATE, sent=(first,)), (Resumed(at=0.0),))
-    assert known.when(milliseconds) == placed
+    assert known.when(milliseconds, reading) == placed
+
+
+@pytest.mark.parametrize(("at", "placed"), [(1.26, "after"), (1.27, "unsure")])
+def test_time_placed_without_a_stamp(at, placed):
+    """Without the answer's own time, the end of the read bounds it, by the clock bounds."""
+    reading = read(1.0, JOURNEY, stamp=None)
+    known = Known(BY_NAME["journeys.update"], DRAFT, (lost(), reading))
+    assert known.when(stamp(at), reading) == placed
+
+
+@pytest.mark.parametrize(
+    ("of", "history", "free_at"),
+    [
+        (CREATE, [ok()], float("-inf")),
+        (CREATE, [lost(ended=0.5)], 15.5 + 0.5 + 1.0),
+        (CREATE, [answered(500, ended=0.5)], 2.5 + 0.5 + 1.0),
+        (attrs.evolve(CREATE, bounds=None), [lost(ended=0.5)], 15.5 + 0.5 + 1.0),
+        (attrs.evolve(CREATE, bounds=Bounds(low=0.0, high=6.0)), [lost(ended=0.5)], 15.5 + 0.5 + 6.0),
+        (attrs.evolve(CREATE, bounds=Bounds(low=0.0, high=2000.0)), [lost(ended=0.5), read(1.0, [])], 15.5 + 0.5 + 2000.0),
+        (attrs.evolve(CREATE, sent=(Sent(earliest=1.0, latest=8.0, attempt_timeout=30.0),)), [Resumed(at=100.0, sender_gone=True)], 115.0 + 0.5 + 7.0),
+    ],
+)  # fmt: skip
+def test_next_write_of_the_line(of, history, free_at):
+    """It waits for the windows, two slacks, and the widest bounds by which either may be judged."""
+    assert Known(BY_NAME[of.operation], of, tuple(history)).free_at == pytest.approx(free_at)
 
 
 def test_absence_after_a_restart_at_the_last_moment_that_it_counts():

@@ -94,9 +94,9 @@ def attempt(**changes):
     ],
 )
 def test_end_of_a_send(ended, kind):
-    """The end is stored as what follows from it, with the latest server time it can have been at."""
+    """The end is stored as what follows from it, with the server times between which it was."""
     (sent,) = stored(Known(UPDATE, INTENT, (READ, ended))).sent
-    assert sent.end == SentEnd(kind=kind, latest=pytest.approx(1002.001))
+    assert sent.end == SentEnd(kind=kind, latest=pytest.approx(1002.001), earliest=pytest.approx(1001.5))
     assert sent.attempt_timeout == 7.0
     assert sent.earliest == pytest.approx(1000.5)
     assert sent.latest == pytest.approx(1001.001)
@@ -135,13 +135,43 @@ def test_webhooks_that_the_proof_showed_are_stored():
     assert stored(Known(creates, intent, (listing,))).strangers == ("wh_0",)
 
 
-def test_published_journey_is_no_baseline():
-    """Its snapshot may be what is shown."""
+@pytest.mark.parametrize("baseline", [{"status": "published"}, {"status": "draft"}])
+def test_state_of_a_journey_is_stored_as_it_was_known(baseline):
+    """A published journey is stored, too: whoever settles it decides whether it can be compared."""
     journeys = BY_NAME["journeys.update"]
-    intent = attrs.evolve(
-        INTENT, operation="journeys.update", body={"name": "x"}, baseline={"status": "published"}
-    )
-    assert stored(Known(journeys, intent, ())).baseline is None
-    assert stored(Known(journeys, attrs.evolve(intent, baseline={"status": "draft"}), ())).baseline == {
-        "status": "draft"
-    }
+    intent = attrs.evolve(INTENT, operation="journeys.update", body={"name": "x"}, baseline=baseline)
+    known = Known(journeys, intent, ())
+    assert stored(known).baseline == baseline
+    assert known.baseline == (baseline if baseline["status"] == "draft" else None)
+
+
+def test_webhook_that_was_gone_is_stored_as_gone():
+    """An empty state is not the same as none."""
+    gone = attrs.evolve(READ, status=404, seen=None)
+    assert stored(Known(UPDATE, INTENT, (gone,)), send=Send(attempt_timeout=9.0), at=0.75).baseline == {}
+    of_a_gateway = attrs.evolve(gone, own_envelope=False)
+    assert stored(Known(UPDATE, INTENT, (of_a_gateway,)), send=Send(attempt_timeout=9.0), at=0.75).baseline is None
+
+
+@pytest.mark.parametrize(
+    ("history", "newest"),
+    [
+        ((READ,), True),
+        ((LOST,), True),
+        ((Resumed(at=0.0),), None),
+        ((Resumed(at=0.0, newest=True), LOST), True),
+        ((Resumed(at=0.0, newest=False), READ), False),
+    ],
+)
+def test_whether_it_is_the_newest_is_stored(history, newest):
+    """A run of its own holds the line; for one that was taken up, it is as whoever took it up knew."""
+    for send in (None, Send(attempt_timeout=9.0)):
+        assert stored(Known(UPDATE, INTENT, history), send=send, at=0.75).newest is newest
+
+
+@pytest.mark.parametrize("before", [None, True, False])
+def test_newest_of_what_has_not_begun(before):
+    """Before anything has happened it is as it was; a send about to begin makes it the newest."""
+    known = Known(UPDATE, attrs.evolve(INTENT, newest=before), ())
+    assert stored(known).newest is before
+    assert stored(known, send=Send(attempt_timeout=9.0), at=0.75).newest is True

@@ -1,0 +1,233 @@
+"""
+Stand for the client around the writes: lines, what it knows before a send, what it keeps; by its own pure parts.
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from invsvc_async.driver import taken_up
+from invsvc_async.intents import request_of
+from invsvc_async.operations import BY_NAME
+from invsvc_async.reconcile.clock import ServerClock
+from invsvc_async.reconcile.evidence import Attempt, Reading, Resumed
+from invsvc_async.reconcile.find import is_unique
+from invsvc_async.reconcile.known import kind_of
+from invsvc_async.session import LeftOpen
+from tests.exhaustive.setup import NEVER, NOBODY, START
+
+if TYPE_CHECKING:
+    from invsvc_async.reconcile.evidence import Event
+    from invsvc_async.reconcile.intent import Intent
+    from tests.exhaustive.setup import Crash, Node, Run, SetUp
+    from tests.exhaustive.steps import Subject
+
+OTHER_CLIENT = 100
+THINKS = 0.0625  # s between one write and the next: no two changes in one millisecond
+
+
+def begin(setup: SetUp, subject: Subject, node: Node, number: int, earliest: float) -> Node:
+    """Let a run that waited begin, once its line is open."""
+    run = node.runs[number]
+    at = max(earliest + THINKS, _opens(node, run))
+    if run.taken is not None and run.taken.client == "other":
+        at = earliest + run.taken.delay
+    if run.taken is not None:
+        assert run.kept is not None
+        return take_up(setup, node, run, run.kept, run.taken, at)
+    if node.runs[number].after != NOBODY:
+        run = run._replace(intent=_informed(setup, subject, node, run, at - node.shift))
+    return node.with_run(run._replace(now=at, shift=node.shift, client=node.client, after=NOBODY))
+
+
+def ended(setup: SetUp, subject: Subject, node: Node, number: int) -> Node:
+    """Let what waits for the end of run *number* begin."""
+    for run in node.runs:
+        if run.now == NEVER and run.after == number:
+            node = begin(setup, subject, node, run.number, node.runs[number].now)
+    return node
+
+
+def closes_at(setup: SetUp, known: Any, shift: float) -> float:  # Any: as the subject has it
+    """Tell until when a run in doubt keeps its line closed."""
+    if not known.in_doubt:
+        return -NEVER
+    return float(known.free_at if setup.gap else known.over) + shift
+
+
+def _opens(node: Node, run: Run) -> float:
+    closed = [each.closes for each in node.runs if each.line == run.line and each.number != run.number]
+    return max(closed, default=-NEVER)
+
+
+# --- what the client knows
+
+
+def _informed(setup: SetUp, subject: Subject, node: Node, run: Run, at: float) -> Intent:
+    """Give the intent of *run* with what its client knows at *at*."""
+    own, clock = subject.own_writes(), ServerClock()
+    if setup.stamped and setup.bounds is not None and not node.client:
+        low, high = setup.first_bounds or setup.bounds
+        clock.learn(round((START - 1 + 1_700_000_000.0) * 1000), START - 1 - high, START - 1 - low)
+    for number, event in node.heard:
+        _learn(own, clock, node.runs[number], event)
+    if setup.forgetful:
+        own._urls = type(own._urls)((url, ids.shortened(0)) for url, ids in own._urls.items())
+    session = SimpleNamespace(
+        clock=SimpleNamespace(now=lambda: at), server_clock=clock, own=own, is_bound_to_a_mode=True
+    )
+    team = run.intent.scope.team
+    view = SimpleNamespace(session=session, team_of=lambda _: team)
+    fresh = attrs.evolve(run.intent, baseline=None)
+    known = subject.before(view, request_of(fresh), run.line, fresh.policy)
+    if not setup.stamped and setup.bounds is not None and not node.client:
+        known = type(known)(known.at, run.intent.bounds, known.last, known.ids, known.listed)
+    intent: Intent = subject.with_before(fresh, known, run.intent.baseline if setup.passed else None)
+    return intent
+
+
+def _learn(
+    own: Any, clock: ServerClock, run: Run, event: Event | None
+) -> None:  # Any: OwnWrites, or a broken one
+    """Do what the driver, and what looks for it, do with what they hear."""
+    finder, team = BY_NAME[run.intent.operation].finder, run.intent.scope.team
+    thing = team, run.line
+    if event is None and finder == "updated_webhook":
+        own.forget(thing)
+    if not isinstance(event, (Attempt, Reading)):
+        return
+    if event.stamp is not None:
+        clock.learn(event.stamp, event.started, event.ended)
+    if isinstance(event, Reading):
+        _learn_read(own, thing, event)
+    elif event.readable and finder == "created_webhook":
+        if run.line.startswith("url "):
+            own.created(run.line.removeprefix("url "), event.value["id"], event.value["created_at"])
+    elif event.readable:
+        state = {} if finder == "deleted_webhook" else event.value
+        if state is None:
+            own.forget(thing)
+        else:
+            own.learn(thing, state, event.started, event.ended, stamp=event.stamp, written=True)
+
+
+def _learn_read(own: Any, thing: tuple[str | None, str], event: Reading) -> None:
+    if isinstance(event.seen, list):
+        own.listed(thing[0], event.seen)
+    elif event.own_envelope and isinstance(event.seen, dict):
+        own.learn(thing, event.seen, event.started, event.ended, stamp=event.stamp)
+    elif event.own_envelope and event.status == 404 and "/webhooks/" in thing[1]:
+        own.learn(thing, {}, event.started, event.ended, stamp=event.stamp)
+
+
+def claims_of(node: Node, run: Run) -> tuple[tuple[str, int, bool, int], ...]:
+    """Give the claims of all runs after *run*, a create, is applied."""
+    done, claims = run.done, node.claims
+    if done is None or is_unique(run.intent.tag):
+        return claims
+    answered = [event for event in run.history if isinstance(event, Attempt) and kind_of(event) == "applied"]
+    told = next((event.value["id"] for event in answered if event.value), None)
+    found = [told, done.value and done.value["id"], *(one["id"] for one in done.evidence.duplicates or ())]
+    for each in dict.fromkeys(found):
+        if each is not None and (each == told or all(each != claim[0] for claim in claims)):
+            others = tuple(claim for claim in claims if claim[0] != each or claim[3] != run.client)
+            claims = (*others, (each, run.number, each == told, run.client))
+    return claims
+
+
+# --- what was left open
+
+
+def cut_short(
+    setup: SetUp, subject: Subject, node: Node, run: Run, intent: Intent, crash: Crash
+) -> Node | None:
+    """
+    Leave *run* open with *intent*, to be taken up as *crash* says, and let the writes behind it go on; ``None``
+    where nothing waits, so that it is all the same who goes first.
+    """
+    waiting = next((each for each in node.runs if each.now == NEVER and each.after == run.number), None)
+    if waiting is None and crash.turn == "last":
+        return None
+    at = run.now + crash.delay
+    known = subject.known(BY_NAME[intent.operation], run.intent, run.history)
+    if crash.client == "next":
+        node = node._replace(client=node.client + 1, shift=node.shift - setup.jump, heard=(), claims=())
+        taken = Resumed(at=at - node.shift, journaled=True, sender_gone=True)
+        known = subject.known(BY_NAME[intent.operation], intent, (taken,))
+    gone_since = at - node.shift if crash.client == "next" else None
+    closes = closes_at(setup, known, node.shift)
+    run = run._replace(kept=intent, taken=crash, closes=closes, steps=0, gone_since=gone_since)
+    node = node.with_run(run, heard=node.hearing(run, None), kills=node.kills + 1)
+    node = node._replace(sign=hash((node.sign, run.number, run.now, *crash.sign())))
+    last = max(each.number for each in node.runs if each.line == run.line)
+    if crash.turn == "last":
+        node = node.with_run(run._replace(now=NEVER, after=last))
+    else:
+        node = take_up(setup, node, run, intent, crash, at)
+    if waiting is not None and (crash.turn == "last" or crash.client == "other"):
+        node = begin(setup, subject, node, waiting.number, at if crash.client == "next" else run.now)
+    return node
+
+
+def take_up(setup: SetUp, node: Node, run: Run, intent: Intent, crash: Crash, now: float) -> Node:
+    """Let a client take *intent* of *run* up at *now*."""
+    shift = node.shift if setup.runs > 1 and crash.client != "other" else run.shift - setup.jump
+    if setup.runs > 1 and crash.client == "same":
+        shift = run.shift
+    left_open = LeftOpen()
+    if crash.client == "same" and run.kept is not None:
+        left_open.add(run.kept, run.line, in_journal=False)
+    session: Any = SimpleNamespace(left_open=left_open, clock=SimpleNamespace(now=lambda: now - shift))
+    gone_since = (now - shift if run.gone_since is None else run.gone_since) if crash.gone else None
+    start = taken_up(
+        session, intent, journaled=crash.journaled, gone_since=gone_since, reads_only=crash.mode == "settle"
+    )
+    assert not callable(start.intent)
+    intent, client = start.intent, node.client
+    unproven = not (intent.sent or crash.journaled)
+    begun = run._replace(
+        now=now,
+        intent=intent,
+        history=start.history,
+        shift=shift,
+        mode=crash.mode,
+        resends=0,
+        doubt=unproven or any(sent.end is None or sent.end.kind in ("short", "long") for sent in intent.sent),
+        since=now,
+        absent=False,
+        shown=False,
+        read_late=False,
+        echo=False,
+        spared=True,
+        steps=0,
+        live=run.done,
+        done=None,
+        client=OTHER_CLIENT if crash.client == "other" else client,
+        after=NOBODY,
+        taken=None,
+    )
+    sign = hash((node.sign, run.number, now, *crash.sign()))
+    return node.with_run(begun, sign=sign)
+
+
+def overtaking(node: Node, run: Run) -> Node:
+    """Mark what was left open before *run*, which is being sent, as overtaken."""
+    open_runs = [
+        each
+        for each in node.runs
+        if each.kept is not None and each.line == run.line and each.number != run.number
+    ]
+    if not open_runs or run.client != node.client:
+        return node
+    left_open = LeftOpen()
+    for each in open_runs:
+        assert each.kept is not None
+        left_open.add(each.kept, each.line, in_journal=True)
+    left_open.overtake(run.line, run.intent.identity)
+    for each in open_runs:
+        if each.taken is None or each.taken.client != "other":
+            node = node.with_run(node.runs[each.number]._replace(kept=left_open.get(each.intent.identity)))
+    return node

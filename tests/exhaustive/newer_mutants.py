@@ -1,0 +1,159 @@
+"""
+List wrong lines of the rules of siblings, each with the worlds that must notice it.
+"""
+
+from __future__ import annotations
+
+from tests.exhaustive.mutate import Mutant
+
+_FULL = "if reading.full or reading.raw_count >= 100:"
+
+
+def _mutant(name: str, module: str, old: str, new: str, *where: str) -> Mutant:
+    return Mutant(name, module, old, new, where)
+
+
+# What the rules were before they knew of siblings.
+OLD_RULES = (
+    _mutant(
+        "a journey that differs in the band is superseded",
+        "find",
+        'if placed == "after" or any(',
+        'if placed in ("after", "band") or any(',
+        "beside another",
+        "others act",
+    ),
+    _mutant(
+        "a webhook that differs is superseded",
+        "find",
+        "if any(not _agrees(before,",
+        "if baseline or any(not _agrees(before,",
+        "update: others act",
+        "beside another",
+    ),
+    _mutant(
+        "a webhook that is gone is superseded",
+        "find",
+        "if known.is_newest(reading) and any(before.status == 200 for before in known.earlier(reading)):",
+        "if True:",
+        "update: others act",
+        "left",
+    ),
+    _mutant(
+        "the baseline of the caller alone",
+        "intents",
+        "if known.last is not None and (passed is None or _is_fresher(known.last, passed)):",
+        "if False:",
+        "in sequence, stale",
+    ),
+    _mutant(
+        "a gap without the widths",
+        "known",
+        "max([self.policy.clock_band, *widths])",
+        "self.policy.clock_band",
+        "create, equal: left, wide",
+        "create, equal: in sequence, wide",
+    ),
+    _mutant(
+        "the upper bound excludes",
+        "find",
+        "return _is_in_time(known, hook) or _is_exact(known, hook)",
+        "return _is_in_time(known, hook)",
+        "late",
+    ),
+    _mutant("times to come believed", "known", "at > now + slack or ", "", "dated ahead"),
+    _mutant(
+        "later writes not thought of",
+        "known",
+        "        if self.resumed is None:\n            return True\n        if self.resumed.newest",
+        "        if True:\n            return True\n        if self.resumed.newest",
+        ": left",
+    ),
+)
+
+NEWER = (
+    *OLD_RULES,
+    _mutant(
+        "a baseline that is not stored",
+        "revise",
+        "        baseline=known.before,\n",
+        "        baseline=None,\n",
+        "taken up at once",
+    ),
+    _mutant(
+        "newest that is not stored",
+        "revise",
+        "newest=_newest(known) if known.history or send is not None else intent.newest",
+        "newest=None",
+        "taken up at once",
+    ),
+    _mutant(
+        "a journey equal, whatever the baseline",
+        "find",
+        'if written or placed == "after" else',
+        "if True else",
+        "already so",
+        "journeys.update, then the same",
+    ),
+    _mutant(
+        "a list taken for full by its count alone", "find", _FULL, "if reading.raw_count >= 100:", "goes on"
+    ),
+    _mutant("a list taken for full by its flag alone", "find", _FULL, "if reading.full:", "by its count"),
+    _mutant(
+        "an echo not looked at",
+        "decide",
+        'if echo is not None and kind_of(echo) == "echo":',
+        "if False:",
+        "echoes",
+    ),
+    _mutant(
+        "a refused read not looked at",
+        "decide",
+        "    if last.status in (401, 403):\n        return _positive",
+        "    if False:\n        return _positive",
+        "refused reads",
+    ),
+    _mutant(
+        "strictly after the window",
+        "decide",
+        "after = last.started >= known.over\n",
+        "after = last.started > known.over\n",
+        "just enough time",
+    ),
+    _mutant(
+        "sent again though overtaken",
+        "known",
+        "return self.resumed is not None and self.resumed.newest is False",
+        "return False",
+        ": resumed",
+    ),
+    _mutant("settling sends", "decide", "elif resumed.reads_only:", "elif False:", "killed"),
+    _mutant(
+        "a step after the client was closed",
+        "decide",
+        "isinstance(history[-1], Closed) and",
+        "False and",
+        "closed",
+    ),
+    _mutant(
+        "gone before and after not believed",
+        "find",
+        "    if known.was_gone:\n",
+        "    if False:\n",
+        "already gone",
+    ),
+    _mutant(
+        "one read before the first send",
+        "decide",
+        "if len(tries) > len(BASELINE_PAUSES) or",
+        "if tries or",
+        "baseline read first, calm",
+    ),
+    _mutant(
+        "states of ours not learnt",
+        "own_writes",
+        "        self._states[thing] = LastState(",
+        "        LastState(",
+        "in sequence",
+    ),
+)

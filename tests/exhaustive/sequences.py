@@ -1,0 +1,155 @@
+"""
+List small worlds of two and three writes of one program, to one thing or to equal ones.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from invsvc_async.settings import ReconcilePolicy
+from tests.exhaustive import answers as a
+from tests.exhaustive.models import ELSE, OLD, THIRD, WANTED, Form, Hook, Journey, Listing
+from tests.exhaustive.setup import NARROW, WIDE, Crash, SetUp
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+ENDS = (a.OK, a.RESET)
+ENDS_OF_CHANGES = (*ENDS, a.MISSING)
+LEFT = (
+    Crash("settle", 0.5, journaled=False, gone=False, client="same"),
+    Crash("settle", 0.5, journaled=False, gone=False, client="same", turn="last"),
+    Crash("settle", 0.5, journaled=False, gone=False, client="other"),
+    Crash("settle", 15.25, journaled=False, gone=False, client="other"),
+    Crash("settle", 0.5, journaled=False, gone=False, client="other", turn="last"),
+    Crash("settle", 60.0, journaled=False, gone=False, client="other", turn="last"),
+    Crash("settle", 0.5, client="next"),
+    Crash("settle", 0.5, client="next", turn="last"),
+)
+RESUMED = (
+    Crash("resume", 0.5, journaled=False, gone=False, client="same"),
+    Crash("resume", 0.5, journaled=False, gone=False, client="same", turn="last"),
+    Crash("resume", 0.5, client="next"),
+    Crash("resume", 0.5, client="next", turn="last"),
+)
+ELSEWHERE = (Crash("resume", 60.0, journaled=False, gone=False, client="other", turn="last"),)
+LATER = tuple(crash for crash in LEFT if crash.turn == "last" and crash.delay < 60.0)
+MUCH_LATER = Crash("settle", 60.0, client="next")
+AGAIN = (
+    Crash(delay=0.5, journaled=False, gone=False, client="other"),
+    Crash(delay=60.0, journaled=False, gone=False, client="other"),
+)
+ONCE = ReconcilePolicy(resend="never")
+
+DRAFT = {"thing": (OLD, 0, 0.0, 0), "first": ENDS, "runs": 2}
+HOOK = {"thing": (OLD, 0, 0), "first": ENDS_OF_CHANGES, "runs": 2}
+MAKES = {"thing": (), "first": ENDS, "runs": 2}
+CHANGES: dict[str, dict[str, Any]] = {
+    "journeys.update, then another": {"model": Journey(values=(WANTED, ELSE)), **DRAFT},
+    "journeys.update, then back": {"model": Journey(values=(WANTED, OLD)), **DRAFT},
+    "journeys.update, then the same": {"model": Journey(values=(WANTED, WANTED)), **DRAFT},
+    "webhooks.update, then another": {"model": Hook(values=(WANTED, THIRD)), **HOOK},
+    "webhooks.update, then back": {"model": Hook(values=(WANTED, OLD)), **HOOK},
+    "webhooks.update, then the same": {"model": Hook(values=(WANTED, WANTED)), **HOOK},
+    "webhooks.update, then deleted": {"model": Hook(values=(WANTED, None)), **HOOK},
+    "webhooks.delete, then updated": {"model": Hook(values=(None, WANTED)), **HOOK},
+}
+FORMS = {
+    "equal": (Form(), Form()),
+    "spelled": (Form(url="https://me.example/in", team="own"), Form(url="https://ME.example:443/%69n")),
+    "a tag, the end of another": (Form(tag="order 17"), Form(tag="17")),
+    "a tag, beginning with another": (Form(tag="17"), Form(tag="order 17")),
+    "a text like a tag": (Form("mine 17"), Form(tag="17")),
+    "a tag like a text": (Form(tag="17"), Form("mine 17")),
+}
+CREATES: dict[str, dict[str, Any]] = {
+    f"webhooks.create, {name}": {"model": Listing(forms=forms), **MAKES} for name, forms in FORMS.items()
+}
+SEQUENCES = {**CHANGES, **CREATES}
+THREE: dict[str, dict[str, Any]] = {
+    "journeys.update, three": {**DRAFT, "model": Journey(values=(WANTED, ELSE, OLD)), "runs": 3},
+    "webhooks.update, three": {**HOOK, "model": Hook(values=(WANTED, ELSE, OLD)), "runs": 3},
+    "webhooks.create, three": {**MAKES, "model": Listing(forms=(Form(), Form(), Form())), "runs": 3},
+}
+
+
+def each(name: str, only: Iterable[str] = tuple(SEQUENCES), **facts: Any) -> list[SetUp]:
+    """Make the world *name* for every sequence, or for some."""
+    every = {**SEQUENCES, **THREE}
+    return [SetUp(name=f"{sequence}: {name}", **{**every[sequence], **facts}) for sequence in only]
+
+
+def _updates(*models: str) -> list[str]:
+    return [name for name in CHANGES if name.startswith(models)]
+
+
+def _alone() -> list[SetUp]:
+    return [
+        *each("in sequence", calm=True),
+        *each("in sequence, stale", CHANGES, passed=True, calm=True),
+        *each("in sequence, with errors", CHANGES, first=(*ENDS_OF_CHANGES, a.ERROR), again=(a.OK, a.RESET)),
+        *each("in sequence, failing reads", misses=(a.UNREAD, a.DENIED), fails=1),
+        *each("in sequence, clocks unknown", bounds=None),
+        *each("in sequence, unstamped", bounds=None, stamped=False),
+        *each("in sequence, unstamped after", first_bounds=NARROW, bounds=None, stamped=False),
+        *each("in sequence, wide", bounds=WIDE, stamped=False),
+        *each("in sequence, wide before", first_bounds=WIDE, bounds=NARROW),
+        *each("in sequence", THREE, calm=True),
+    ]
+
+
+def _left() -> list[SetUp]:
+    return [
+        *each("left", crashes=LEFT, policy=ONCE),
+        *each("taken up at once", crashes=(LEFT[0], LEFT[6], MUCH_LATER), policy=ONCE, calm=True),
+        *each("left, wide", crashes=LEFT, policy=ONCE, bounds=WIDE, stamped=False),
+        *each("left, wide before", crashes=LEFT, policy=ONCE, first_bounds=WIDE),
+        *each("left, clocks unknown", crashes=LEFT, policy=ONCE, bounds=None),
+        *each("left, passed", CHANGES, crashes=LEFT, policy=ONCE, passed=True),
+        *each("resumed", crashes=RESUMED),
+        *each("resumed elsewhere", crashes=ELSEWHERE),
+        *each("left", THREE, crashes=LATER, policy=ONCE, first=(a.RESET,)),
+        *each("settled once more", afterwards=AGAIN),
+        *each(
+            "left, refused reads", crashes=LATER, policy=ONCE, misses=(a.DENIED,), fails=1, first=(a.RESET,)
+        ),
+        *each("late", CREATES, first=(a.RESET,), late=1.0, lenient=True, misses=(a.UNREAD,), fails=1),
+        *each("forgetful", CREATES, forgetful=True, crashes=LEFT, policy=ONCE),
+    ]
+
+
+_ACTS = {
+    "journeys.update": ("equal", "other", "revert", "side"),
+    "webhooks.update": ("other", "delete"),  # what brings an earlier state back cannot be detected
+    "webhooks.create": ("near", "away", "edit"),
+}
+
+
+def _acting() -> list[SetUp]:
+    setups: list[SetUp] = []
+    for operation, acts in _ACTS.items():
+        only = [name for name in SEQUENCES if name.startswith(operation)]
+        facts: dict[str, Any] = {"acts": acts, "acting": 1}
+        setups += each("beside another", only, **facts)
+        setups += each("beside another, left", only, **facts, crashes=LATER, policy=ONCE, first=(a.RESET,))
+        setups += each("beside another, wide", only, **facts, bounds=WIDE, stamped=False)
+    return setups
+
+
+def _stepped() -> list[SetUp]:
+    setups: list[SetUp] = []
+    for at in (99.0, 100.25, 100.625, 117.5):
+        for by in (-60.0, -0.3, 60.0):
+            for name in (
+                "journeys.update, then another",
+                "webhooks.update, then back",
+                "webhooks.create, equal",
+            ):
+                model = attrs.evolve(SEQUENCES[name]["model"], step=(at, by))
+                setups += each(f"stepped by {by:g} at {at:g}", [name], model=model)
+    return setups
+
+
+SIBLINGS = [*_alone(), *_left(), *_acting(), *_stepped()]
