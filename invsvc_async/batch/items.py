@@ -97,6 +97,7 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
     waits: bool = False  # for the input to bring it
     lease: Lease | None = None  # how long the right to send it lasts, where others may take it over
     on_end: Callable[[], None] | None = None
+    answer: bytes = b""  # the last one to it
     own: OwnWrites | None = None  # the client's register, if all its answers are of one data mode
 
     @property
@@ -199,7 +200,7 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
             claim=_claim_of(outcome, record.thing) if untagged else None,
             done_at=time.time_ns() // 1_000_000,
         )
-        self.storing = self.entries.put(entry, left_by(self.thing, outcome, self.own))
+        self.storing = self.entries.put(entry, left_by(self.thing, outcome, self.own, self.answer))
         self.result = Result.of(entry, record, outcome)
 
     def heard(self, key: str) -> None:
@@ -248,6 +249,7 @@ class ItemView(View):
             self.item.bound(exchange)
             await super().send(request, exchange)
             self.item.learn(exchange)
+            self.item.answer = exchange.answer
             return exchange
         finally:
             self.item.leave()

@@ -23,7 +23,7 @@ from invsvc_async.reconcile.own_writes import version_of
 from invsvc_async.reconcile.same import HOOK_FIELDS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from invsvc_async.outcome import Outcome
     from invsvc_async.reconcile.evidence import Wire
@@ -34,14 +34,22 @@ __all__ = ["NO_EFFECT", "LastWrite", "Left", "can_overtake", "learn", "left_by"]
 
 NO_EFFECT = (Verdict.NOT_APPLIED, Verdict.REFUSED)  # a write that ended so has overtaken nothing
 MOST_GRAPH = 4096  # bytes: a larger graph is left out of a stored state
-_SURELY_MORE = 2 * MOST_GRAPH  # bytes of an answer, whose other fields are short
 # What an update can change, and what finds compare: a state needs no more.
 _JOURNEY = ("id", "status", "last_updated", "name", "description", "graph", "triggerType", "replacesDefaults")
 _WEBHOOK = ("id", *HOOK_FIELDS)
 _ALWAYS = ("url", "events", "status")  # of a webhook: its description may be left out if there is none
 
-_RECENT = 600.0  # s
+_RECENT = 600.0  # s for which the state of a webhook counts
 _encode = msgspec.json.Encoder(decimal_format="number").encode
+
+
+class _Data(msgspec.Struct):
+    """An answer's payload, of which only the members are told apart."""
+
+    data: dict[str, msgspec.Raw]
+
+
+_data_of = msgspec.json.Decoder(_Data).decode
 
 
 class Left(msgspec.Struct, frozen=True):
@@ -69,11 +77,17 @@ def can_overtake(operation: str) -> bool:
     return BY_NAME[operation].finder != "created_webhook"
 
 
-def left_by(thing: str | None, outcome: Outcome[Any], own: OwnWrites | None) -> Left | None:  # Any: any value
+def left_by(
+    thing: str | None,
+    outcome: Outcome[Any],  # Any: of any operation
+    own: OwnWrites | None,
+    answer: bytes = b"",
+) -> Left | None:
     """
     Return what the write with *outcome* left of its thing; ``None`` if it did nothing.
 
-    *own* is the register of the client, or ``None`` if its answers may be of several data modes.
+    *own* is the register of the client, or ``None`` if its answers may be of several data modes; *answer* is
+    the body of the last answer to the write.
     """
     if thing is None or outcome.verdict in NO_EFFECT or not can_overtake(outcome.started_as.operation):
         return None
@@ -84,28 +98,31 @@ def left_by(thing: str | None, outcome: Outcome[Any], own: OwnWrites | None) -> 
     if last is None or (outcome.verdict is Verdict.UNKNOWN and finder != "journey"):
         return Left(thing)
     try:
-        state = _journey(last) if finder == "journey" else _webhook(last)
+        state = _webhook(last) if finder != "journey" else _journey(last.state, outcome.value, answer)
         text = None if state is None else _encode(state).decode()
-    except (InvsvcError, ValueError, TypeError):  # texts that have no form in UTF-8, for example
+    except (InvsvcError, msgspec.MsgspecError, ValueError, TypeError):  # no text in UTF-8, for example
         return Left(thing)
     return Left(thing, team, text, last.stamp)
 
 
-def _journey(last: LastState) -> dict[str, Wire]:
+def _journey(state: Model | dict[str, Wire], value: object, answer: bytes) -> dict[str, Wire]:
     """Return the wire form of a journey, without what no update changes; a find bears missing fields."""
-    fields = _JOURNEY if last.weight <= _SURELY_MORE else tuple(name for name in _JOURNEY if name != "graph")
-    state = _chosen(last.state, fields)
-    if "graph" in state and len(_encode(state["graph"])) > MOST_GRAPH:
-        del state["graph"]
-    return state
+    if isinstance(state, Model) and state is not value:
+        return {name: found for name, found in _short_fields(state) if name in _JOURNEY}
+    # The answer itself: to make the wire form of a model's graph takes longer than all else here.
+    fields = _data_of(answer).data if isinstance(state, Model) else state
+    chosen = {name: fields[name] for name in _JOURNEY if name in fields}
+    if "graph" in chosen and len(_encode(chosen["graph"])) > MOST_GRAPH:
+        del chosen["graph"]
+    return chosen
 
 
-def _chosen(state: Model | dict[str, Wire], fields: tuple[str, ...]) -> dict[str, Wire]:
-    if isinstance(state, dict):
-        return {name: state[name] for name in fields if name in state}
-    # Not the whole model's wire form: that of a graph takes as long as all else.
-    values = {sent_as: state._slot(name) for name, sent_as in wire_names(type(state)).items()}  # noqa: SLF001 - absent is not null
-    return {name: plain_of(values[name]) for name in fields if values.get(name, UNSET) is not UNSET}
+def _short_fields(model: Model) -> Iterator[tuple[str, Wire]]:
+    """Yield the fields of a model by their wire names, but for its graph."""
+    for name, sent_as in wire_names(type(model)).items():
+        value = model._slot(name)  # noqa: SLF001 - absent is not null
+        if value is not UNSET and sent_as != "graph":
+            yield sent_as, plain_of(value)
 
 
 def _webhook(last: LastState) -> dict[str, Wire] | None:
