@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import attrs
@@ -78,9 +77,12 @@ def taken_up(
     *journaled*: it comes from a journal that stored every send; *gone_since*: local time from which
     on whoever sent it was known to be dead; *reads_only*: it must not be sent.
     """
-    newest, latest = intent.newest if journaled else None, session.left_open.get(intent.identity)
+    newest = intent.newest if journaled else None
+    latest, ended = session.left_open.get(intent.identity), session.ended.get(intent.identity)
     if latest is not None and len(latest.sent) >= len(intent.sent):  # this client left it open itself
         intent, newest = attrs.evolve(latest, policy=intent.policy), latest.newest
+    elif ended is not None and len(ended.intent.sent) >= len(intent.sent):  # or came to an end with it
+        intent = attrs.evolve(ended.intent, policy=intent.policy)
     if intent.newest is False:
         newest = False
     resumed = Resumed(
@@ -198,15 +200,15 @@ class Driver(Generic[T]):
     def _start(self) -> None:
         """Begin, or go on after a cancelled await, with what is known now."""
         begin, self._begin = self._begin, None
-        if begin is None and self.history:
-            latest = self.session.left_open.get(self.intent.identity)
+        if begin is not None:
+            start = begin(self._intent)
+        else:
+            latest = self.session.left_open.get(self.intent.identity) if self.history else None
             if latest is None or latest.newest is not False:
-                self._add(Tick(self.session.clock.now()))
+                if self.history:
+                    self._add(Tick(self.session.clock.now()))
                 return
-            begin = partial(taken_up, self.session)  # a later write was sent meanwhile
-        if begin is None:
-            return
-        start = begin(self._intent)
+            start = taken_up(self.session, latest)  # a later write was sent meanwhile
         self._intent, self.history, self.first = start.intent, start.history, start.first
         if self.history:
             self._take_what_is_known()
@@ -214,13 +216,9 @@ class Driver(Generic[T]):
     def _take_what_is_known(self) -> None:
         """Take the verdict that an earlier run of the same intent in this client came to."""
         ended = self.session.ended.get(self.intent.identity)
-        if ended is None:
-            return
-        if ended.verdict in (Verdict.APPLIED, Verdict.REFUSED, Verdict.SUPERSEDED):
+        if ended is not None and ended.verdict in (Verdict.APPLIED, Verdict.REFUSED, Verdict.SUPERSEDED):
             self.done = Done(verdict=ended.verdict, reason=ended.message, evidence=ended.evidence)
             self.found, self.error, self._outcome = ended.value, ended.error, ended
-        elif len(ended.intent.sent) > len(self.intent.sent):
-            self._intent = attrs.evolve(ended.intent, policy=self.intent.policy)
 
     def _was_in_doubt(self) -> bool:
         return bool(self.history) and self._known().in_doubt

@@ -188,8 +188,8 @@ class LeftOpen:
         Note that *newest* is the newest write of *line*; return the revisions that the journal must keep of
         those before it.
         """
-        if line is None or line not in self._by_line:
-            return []
+        if line is None or line not in self._by_line or line.startswith("url "):
+            return []  # equal creates are things of their own: none is newer than another
         revised: list[Intent] = []
         for identity in self._by_line[line] - {newest}:
             for kept in (self.unsettled, self.leftovers or {}):

@@ -342,7 +342,20 @@ class Known:
             for sent in self.intent.sent
             if sent.latest is not None and sent.earliest is not None
         ]
-        return self.over + 2 * self.policy.clock_slack + max([self.policy.clock_band, *widths])
+        over = max([self.over, *self._claimable_until()])
+        return over + 2 * self.policy.clock_slack + max([self.policy.clock_band, *widths])
+
+    def _claimable_until(self) -> list[float]:
+        """
+        Return until when (local s) a later judge may take a new webhook for the effect of a create.
+
+        It may not know that the sender was dead, and then counts the whole time of an attempt without an end.
+        """
+        if self.resumed is None or self.operation.finder != "created_webhook":
+            return []
+        since = self.resumed.at if self.resumed.since is None else self.resumed.since
+        window = self.window_of("long")
+        return [since + sent.attempt_timeout + window for sent in self._stored_sends() if sent.end is None]
 
     def earlier(self, reading: Reading) -> Iterator[Reading]:
         """Yield the readings before *reading* that were started after the first send."""
