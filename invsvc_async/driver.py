@@ -14,6 +14,7 @@ from invsvc_async.errors import InvsvcError, ServiceError, TransportError, Unrea
 from invsvc_async.intents import line_of, request_of
 from invsvc_async.looks import Looks, facts_of
 from invsvc_async.models.common import Model, once
+from invsvc_async.models.webhooks import Webhook
 from invsvc_async.operations import BY_NAME
 from invsvc_async.outcome import Outcome
 from invsvc_async.reconcile.decide import decide
@@ -77,13 +78,17 @@ def taken_up(
     *journaled*: it comes from a journal that stored every send; *gone_since*: local time from which
     on whoever sent it was known to be dead; *reads_only*: it must not be sent.
     """
-    newest = intent.newest if journaled else None
+    newest, overtaken = intent.newest if journaled else None, intent.newest is False
     latest, ended = session.left_open.get(intent.identity), session.ended.get(intent.identity)
     if latest is not None and len(latest.sent) >= len(intent.sent):  # this client left it open itself
         intent, newest = attrs.evolve(latest, policy=intent.policy), latest.newest
     elif ended is not None and len(ended.intent.sent) >= len(intent.sent):  # or came to an end with it
         intent = attrs.evolve(ended.intent, policy=intent.policy)
-    if intent.newest is False:
+    line = line_of(request_of(intent), intent.scope.team, intent.tag)
+    user = None if line is None or newest is not None else session.lines.last_user(line)
+    if user is not None:
+        newest = user == intent.identity  # else a write of this client came after it
+    if overtaken or intent.newest is False:
         newest = False
     resumed = Resumed(
         at=session.clock.now(),
@@ -268,6 +273,8 @@ class Driver(Generic[T]):
             self.error = error
             self._add(Attempt(started=started, ended=clock.now(), end=End.NOT_SENT, error=facts_of(error)))
             return
+        if self.line is not None:
+            self.session.lines.use(self.line, self.intent.identity if self._takes_up else "", started)
         if self.session.left_open:
             for overtaken in self.session.left_open.overtake(self.line, self.intent.identity):
                 assert self.session.journal is not None
@@ -337,7 +344,7 @@ class Driver(Generic[T]):
             return
         thing = self.view.team_of(self.request), self.line
         state: object = {} if finder == "deleted_webhook" else self.value
-        if finder is None or state is None:  # the answer need not show the thing
+        if finder is None or state is None or _is_partial(state):  # the answer need not show the thing
             session.own.forget(thing)
         else:
             weight = len(exchange.answer)
@@ -378,8 +385,15 @@ class Driver(Generic[T]):
         elif self.session.left_open:
             self.session.left_open.take(self.intent.identity)
         self.found, self.done = found, done
-        if done is not ANSWERED and (self._takes_up or self._was_in_doubt()):
-            self.session.keep_ended(self.outcome())
+        if done is not ANSWERED:
+            self._keep_as_last_user()
+            if self._takes_up or self._was_in_doubt():
+                self.session.keep_ended(self.outcome())
+
+    def _keep_as_last_user(self) -> None:
+        """Note, while the line is held, that no other write has used it since this one was sent."""
+        if self.line is not None and self.session.lines.last_user(self.line) in ("", self.intent.identity):
+            self.session.lines.use(self.line, self.intent.identity, self.session.clock.now())
 
     def _leave_open(self, intent: Intent) -> None:
         """Keep an intent whose fate is open, and nothing of what its thing was like before."""
@@ -482,6 +496,13 @@ def _unread(operation: Operation, exchange: Exchange, error: Exception) -> Trans
         operation=operation.name,
         status=exchange.status,
         raw=exchange.answer,
+    )
+
+
+def _is_partial(state: object) -> bool:
+    """Return whether an answer whose form the specification leaves open shows only a part of a webhook."""
+    return isinstance(state, Webhook) and (
+        getattr(state, "events", None) is None or getattr(state, "status", None) is None
     )
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["KeyedLock", "Listings"]
 
 _SWEEP = 1000  # keys from which on those that nobody needs any more are removed
+_REMEMBERED = 120.0  # s for which at least it is known who has used a key
 
 
 class _Line:
@@ -42,6 +43,9 @@ class KeyedLock:
     def __init__(self) -> None:
         self._lines: dict[Hashable, _Line | None] = {}  # None: held, and nobody waits
         self._sweep_at = _SWEEP
+        self._users: dict[Hashable, str] = {}  # by key, in the last two minutes
+        self._earlier_users: dict[Hashable, str] = {}  # and in the two before
+        self._users_until = -inf
 
     def __len__(self) -> int:
         return len(self._lines)
@@ -103,6 +107,17 @@ class KeyedLock:
         line, now = self._line(key), clock.now()
         line.closed_until = {by: kept for by, kept in line.closed_until.items() if kept > now}
         line.closed_until[owner] = max(until, line.closed_until.get(owner, -inf))
+
+    def use(self, key: Hashable, user: str, now: float) -> None:
+        """Note who has used the key last."""
+        if now > self._users_until:
+            self._earlier_users, self._users = self._users, {}
+            self._users_until = now + _REMEMBERED
+        self._users[key] = user
+
+    def last_user(self, key: Hashable) -> str | None:
+        """Return who has used the key last, if that was in the last two minutes."""
+        return self._users.get(key, self._earlier_users.get(key))
 
     def opens_at(self, key: Hashable) -> float:
         """Return the local time (s) from which on it is open to all."""

@@ -203,7 +203,7 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
         self.storing = self.entries.put(entry, left_by(self.thing, outcome, self.own, self.answer))
         self.result = Result.of(entry, record, outcome)
 
-    def heard(self, key: str) -> None:
+    def heard(self, identity: str) -> None:
         """Do nothing: the entries of a batch stay."""
 
     async def aclose(self) -> None:

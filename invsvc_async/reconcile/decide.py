@@ -75,18 +75,30 @@ def _closed(known: Known) -> Done:
     return not_applied(known, "never sent", reason)
 
 
+def _may_be_overtaken(known: Known, resumed: Resumed, reading: Reading | None) -> bool:
+    """Return whether a later write to the same thing may have been sent, as far as this process knows."""
+    if resumed.journaled or resumed.newest is not None or known.operation.finder in (None, "created_webhook"):
+        return False
+    return reading is None or not known.is_newest(reading)
+
+
 def _held_back(known: Known, resumed: Resumed) -> Done | None:
     """Say why a write that was taken up is not sent, though it has not happened; ``None``: it may be sent."""
+    last = known.history[-1]
+    reading = last if isinstance(last, Reading) else None
     if known.is_overtaken:
         reason = (
             "it has not happened, and is not sent again: a newer write of this program to the same thing was"
         )
     elif resumed.reads_only:
         reason = "it has not happened, and settling sends nothing"
+    elif _may_be_overtaken(known, resumed, reading):
+        reason = (
+            "it has not happened, and is not sent again: nobody here knows whether a newer write of this "
+            "program to the same thing was. If none was, make the write anew"
+        )
     else:
         return None
-    last = known.history[-1]
-    reading = last if isinstance(last, Reading) else None
     return done(known, Verdict.NOT_APPLIED, reason, "absence" if known.in_doubt else "never sent", reading)
 
 

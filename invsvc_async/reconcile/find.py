@@ -276,7 +276,7 @@ def _updated_webhook(known: Known, reading: Reading) -> Finding:
 def _gone(known: Known, reading: Reading) -> Finding:
     if known.was_gone:
         return Absent()
-    if known.is_newest(reading) and any(before.status == 200 for before in known.earlier(reading)):
+    if known.is_newest(reading) and any(isinstance(before.seen, dict) for before in known.earlier(reading)):
         return Superseded("the webhook was deleted after the write was sent")
     return CannotTell("the webhook is gone: whether the write was applied before that cannot be told")
 

@@ -313,6 +313,9 @@ class Known:
             return self.resumed.newest
         if reading.stamp is None or not self.carried:
             return False
+        started = self.carried[0].earliest
+        if started is not None and reading.stamp / 1000 + self.policy.clock_slack < started:
+            return False  # the service's clock has stepped back
         ends = [send.ended_from for send in self.carried]
         closed_until = max(
             (end + send.window for end, send in zip(ends, self.carried, strict=True) if end is not None),

@@ -185,7 +185,9 @@ async def test_result_that_cannot_be_stored(service, client, tmp_path, monkeypat
 
         def full(entry, left=None):
             future = (
-                put(entry, left) if entry.state is not State.DONE else asyncio.get_running_loop().create_future()
+                put(entry, left)
+                if entry.state is not State.DONE
+                else asyncio.get_running_loop().create_future()
             )
             if entry.state is State.DONE:
                 future.set_exception(JournalError("the disk is full"))

@@ -19,7 +19,9 @@ EXACT = attrs.evolve(SHORT, clock_slack=0.0)
 
 
 def create(client, **options):
-    return client.webhooks.create(**{"url": URL, "events": ["invoice.created"], "on_lost_secret": "keep", **options})
+    return client.webhooks.create(
+        **{"url": URL, "events": ["invoice.created"], "on_lost_secret": "keep", **options}
+    )
 
 
 def effects(service, operation):
@@ -165,7 +167,9 @@ async def test_update_that_somebody_else_changed_while_we_looked(service, client
         await asyncio.sleep(0.02)
         service.change_webhook(hook.id, description="theirs")
 
-    outcome, _ = await asyncio.gather(client.webhooks.update(hook.id, description="mine").outcome(), somebody())
+    outcome, _ = await asyncio.gather(
+        client.webhooks.update(hook.id, description="mine").outcome(), somebody()
+    )
     assert outcome.verdict is Verdict.SUPERSEDED
 
 
@@ -210,7 +214,9 @@ PAIRS = {
 
 
 @pytest.mark.parametrize("pair", PAIRS)
-@pytest.mark.parametrize("steps", [("apply, then reset", "reset"), ("reset", "apply, then reset")], ids=["first", "second"])
+@pytest.mark.parametrize(
+    "steps", [("apply, then reset", "reset"), ("reset", "apply, then reset")], ids=["first", "second"]
+)
 async def test_equal_creates_in_two_spellings(service, pair, steps):
     """Each create ends with a webhook of its own, whichever of the two was lost."""
     one, other = (options(service) for options in PAIRS[pair])
@@ -283,7 +289,9 @@ async def test_guess_is_no_absence(service, client):
 # --- one settler at a time
 
 
-@pytest.mark.parametrize("operation", ["webhooks.create", "journeys.update", "webhooks.delete", "webhooks.update"])
+@pytest.mark.parametrize(
+    "operation", ["webhooks.create", "journeys.update", "webhooks.delete", "webhooks.update"]
+)
 @pytest.mark.parametrize("together", [True, False], ids=["at once", "one after the other"])
 @pytest.mark.parametrize("tag", [True, False], ids=["tagged", "plain"])
 async def test_two_resumes_of_one_intent(service, operation, together, tag):
@@ -292,7 +300,9 @@ async def test_two_resumes_of_one_intent(service, operation, together, tag):
         await dead.webhooks.list()
         write = {
             "webhooks.create": lambda: create(dead, tag=tag),
-            "journeys.update": lambda: dead.journeys.update(service.seed_journey(status="draft").id, name="mine"),
+            "journeys.update": lambda: dead.journeys.update(
+                service.seed_journey(status="draft").id, name="mine"
+            ),
             "webhooks.update": lambda: dead.webhooks.update(service.seed_webhook().id, description="mine"),
             "webhooks.delete": lambda: dead.webhooks.delete(service.seed_webhook().id),
         }[operation]()

@@ -42,7 +42,12 @@ INTENT = Intent(
     baseline={"id": "wh_1"},
     bounds=Bounds(low=1.25, high=1.5),
     sent=(
-        Sent(earliest=1.0, latest=2.0, attempt_timeout=30.0, end=SentEnd(kind="short", latest=3.5, earliest=3.25)),
+        Sent(
+            earliest=1.0,
+            latest=2.0,
+            attempt_timeout=30.0,
+            end=SentEnd(kind="short", latest=3.5, earliest=3.25),
+        ),
         Sent(attempt_timeout=5.0),
     ),
     strangers=("wh_7", "wh_8"),

@@ -43,7 +43,13 @@ BOUNDS = Bounds(low=AHEAD - 0.005, high=AHEAD + 0.005)
 TAG = "[iv-aaaaaaaaaaaaaaaa]"
 OTHERS_TAG = "[iv-bbbbbbbbbbbbbbbb]"
 URL = "https://me.example/in"
-OTHER_HOOK = {"id": "wh_1", "url": "https://me.example/in", "events": ["invoice.created"], "status": "active", "description": "other"}
+OTHER_HOOK = {
+    "id": "wh_1",
+    "url": "https://me.example/in",
+    "events": ["invoice.created"],
+    "status": "active",
+    "description": "other",
+}
 HOOK = {"id": "wh_1", "url": URL, "events": ["invoice.created"], "status": "active", "description": "before"}
 JOURNEY = {"id": "jrn_1", "name": "before", "status": "draft", "last_updated": 1}
 
@@ -539,7 +545,7 @@ def test_time_placed_without_a_stamp(at, placed):
         (attrs.evolve(CREATE, bounds=None), [lost(ended=0.5)], 15.5 + 0.5 + 1.0),
         (attrs.evolve(CREATE, bounds=Bounds(low=0.0, high=6.0)), [lost(ended=0.5)], 15.5 + 0.5 + 6.0),
         (attrs.evolve(CREATE, bounds=Bounds(low=0.0, high=2000.0)), [lost(ended=0.5), read(1.0, [])], 15.5 + 0.5 + 2000.0),
-        (attrs.evolve(CREATE, sent=(Sent(earliest=1.0, latest=8.0, attempt_timeout=30.0),)), [Resumed(at=100.0, sender_gone=True)], 115.0 + 0.5 + 7.0),
+        (attrs.evolve(CREATE, sent=(Sent(earliest=1.0, latest=8.0, attempt_timeout=30.0),)), [Resumed(at=100.0, sender_gone=True)], 145.0 + 0.5 + 7.0),
     ],
 )  # fmt: skip
 def test_next_write_of_the_line(of, history, free_at):

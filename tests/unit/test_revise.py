@@ -150,7 +150,10 @@ def test_webhook_that_was_gone_is_stored_as_gone():
     gone = attrs.evolve(READ, status=404, seen=None)
     assert stored(Known(UPDATE, INTENT, (gone,)), send=Send(attempt_timeout=9.0), at=0.75).baseline == {}
     of_a_gateway = attrs.evolve(gone, own_envelope=False)
-    assert stored(Known(UPDATE, INTENT, (of_a_gateway,)), send=Send(attempt_timeout=9.0), at=0.75).baseline is None
+    assert (
+        stored(Known(UPDATE, INTENT, (of_a_gateway,)), send=Send(attempt_timeout=9.0), at=0.75).baseline
+        is None
+    )
 
 
 @pytest.mark.parametrize(

@@ -93,7 +93,10 @@ def test_client_that_could_not_work(given, said):
     ("whole", "newer"),
     [
         (ReconcilePolicy(), ["tag_creates"]),
-        (Intent(key="k", operation="webhooks.delete", scope=Scope(base_url="b")), ["newest", "nonce", "policy"]),
+        (
+            Intent(key="k", operation="webhooks.delete", scope=Scope(base_url="b")),
+            ["newest", "nonce", "policy"],
+        ),
         (SentEnd(kind="long"), ["earliest"]),
         (Resumed(at=1.0), ["since", "newest", "reads_only"]),
         (Reading(started=1.0, ended=2.0), ["guessed"]),
