@@ -326,8 +326,10 @@ class Known:
 
     @property
     def is_overtaken(self) -> bool:
-        """Whether a later write of this program to the same thing has been sent."""
-        return self.resumed is not None and self.resumed.newest is False
+        """Whether a later write of this program to the same thing has been sent; equal creates make others."""
+        if self.resumed is None or self.operation.finder == "created_webhook":
+            return False
+        return self.resumed.newest is False
 
     @cached_property
     def free_at(self) -> float:
