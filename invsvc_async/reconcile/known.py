@@ -326,7 +326,7 @@ class Known:
 
     @property
     def is_overtaken(self) -> bool:
-        """Whether a later write of this program to the same thing has been sent; equal creates make others."""
+        """Whether a later write of this program to the same thing has been sent; a create makes its own."""
         if self.resumed is None or self.operation.finder == "created_webhook":
             return False
         return self.resumed.newest is False
