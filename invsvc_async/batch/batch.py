@@ -8,17 +8,17 @@ import logging
 from math import inf
 from typing import TYPE_CHECKING, Any, Self
 
-from invsvc_async.batch.entries import ANSWERED
 from invsvc_async.batch.places import entries_of
 from invsvc_async.batch.results import Result
 from invsvc_async.batch.run import Run
+from invsvc_async.batch.siblings import take_claims
 from invsvc_async.batch.sqlitebatch import SqliteBatch
 from invsvc_async.errors import ConfigurationError, InvalidRequestError
 from invsvc_async.reconcile.evidence import Verdict
 from invsvc_async.settings import check_count
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+    from collections.abc import AsyncIterator, Awaitable, Callable
     from datetime import datetime
     from pathlib import Path
     from types import TracebackType
@@ -125,7 +125,8 @@ class Batch:
         await self.entries.open()
         try:
             await self._check_place()
-            self.take_claims(reversed(list(await self.entries.claims(_CLAIMS))))
+            claims = reversed(list(await self.entries.claims(_CLAIMS)))
+            take_claims(self.client._view.session, claims)  # noqa: SLF001 - one package
         except BaseException:
             await self.entries.aclose()
             raise
@@ -238,13 +239,6 @@ class Batch:
         if done_before.tzinfo is None:
             raise InvalidRequestError("done_before: a time with its zone")
         return await self.entries.prune(round(done_before.timestamp() * 1000))
-
-    def take_claims(self, claims: Iterable[tuple[str, str]]) -> None:
-        """Let the client know which webhooks are those of untagged creates, and how certain that is."""
-        session = self.client._view.session  # noqa: SLF001 - one package
-        for webhook_id, key in claims:
-            is_certain = webhook_id.startswith(ANSWERED)
-            session.claim(webhook_id.removeprefix(ANSWERED), key, is_certain=is_certain)
 
     def warn_once(self, words: str) -> None:
         """Log a warning, once for each batch."""

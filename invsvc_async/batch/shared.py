@@ -24,6 +24,7 @@ from invsvc_async.batch.intake import Intake, chunks
 from invsvc_async.batch.ownership import ChunkStore, token_of
 from invsvc_async.batch.pack import pack
 from invsvc_async.batch.run import Run, note_in_flight
+from invsvc_async.batch.siblings import take_claims
 from invsvc_async.errors import JournalError
 
 if TYPE_CHECKING:
@@ -242,7 +243,8 @@ class SharedRun(Run):
         things = sorted({item.thing for item in items if item.thing is not None})
         if things:
             await self._close_lines(await self._entries.unknown_of(things))
-            self._batch.take_claims(await self._entries.claims_of(things))
+            session = self._batch.client._view.session  # noqa: SLF001 - one package
+            take_claims(session, await self._entries.claims_of(things))
         in_flight: dict[str, int] = {}
         note_in_flight(in_flight, entries, items)
         return await self._taken_up(entries, items, in_flight)

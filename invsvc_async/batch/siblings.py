@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from invsvc_async import wire
-from invsvc_async.batch.entries import unreadable
+from invsvc_async.batch.entries import ANSWERED, unreadable
 from invsvc_async.convert.plain import plain_of, unstructure
 from invsvc_async.errors import InvsvcError
 from invsvc_async.models.common import UNSET, Model, wire_names
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from invsvc_async.reconcile.own_writes import LastState, OwnWrites
     from invsvc_async.session import Session
 
-__all__ = ["NO_EFFECT", "LastWrite", "Left", "can_overtake", "learn", "left_by"]
+__all__ = ["NO_EFFECT", "LastWrite", "Left", "can_overtake", "learn", "left_by", "take_claims"]
 
 NO_EFFECT = (Verdict.NOT_APPLIED, Verdict.REFUSED)  # a write that ended so has overtaken nothing
 MOST_GRAPH = 4096  # bytes: a larger graph is left out of a stored state
@@ -176,3 +176,10 @@ def _state_of(row: LastWrite) -> Wire:
     if not isinstance(state, dict):
         raise unreadable(row.thing, "it is no object")
     return state
+
+
+def take_claims(session: Session, claims: Iterable[tuple[str, str]]) -> None:
+    """Note which webhooks are those of untagged creates, and how certain that is."""
+    for webhook_id, key in claims:
+        is_certain = webhook_id.startswith(ANSWERED)
+        session.claim(webhook_id.removeprefix(ANSWERED), key, is_certain=is_certain)

@@ -17,6 +17,7 @@ from invsvc_async.reconcile.evidence import Attempt, Reading, Resumed
 from invsvc_async.reconcile.find import is_unique
 from invsvc_async.reconcile.known import kind_of
 from invsvc_async.session import LeftOpen
+from invsvc_async.turns import KeyedLock
 from tests.exhaustive.setup import NEVER, NOBODY, START
 
 if TYPE_CHECKING:
@@ -180,7 +181,9 @@ def take_up(setup: SetUp, node: Node, run: Run, intent: Intent, crash: Crash, no
     left_open = LeftOpen()
     if crash.client == "same" and run.kept is not None:
         left_open.add(run.kept, run.line, in_journal=False)
-    session: Any = SimpleNamespace(left_open=left_open, clock=SimpleNamespace(now=lambda: now - shift))
+    session: Any = SimpleNamespace(
+        left_open=left_open, ended={}, lines=KeyedLock(), clock=SimpleNamespace(now=lambda: now - shift)
+    )
     gone_since = (now - shift if run.gone_since is None else run.gone_since) if crash.gone else None
     start = taken_up(
         session, intent, journaled=crash.journaled, gone_since=gone_since, reads_only=crash.mode == "settle"
