@@ -22,6 +22,8 @@ OWN = f"{sys.version_info.major}.{sys.version_info.minor}"  # always there: cove
 PYTHONS = sorted({"3.11", "3.12", "3.13", OWN}, key=lambda version: int(version.partition(".")[2]))
 UNTRACED = (  # what runs for long, mostly in other processes, and covers nothing that the rest does not
     "tests/exhaustive",
+    "tests/interleavings",
+    "tests/soak",
     "tests/batch/test_kills.py",
     "tests/batch/test_workers.py",
     "tests/docs",
