@@ -27,7 +27,15 @@ STORIES = 3  # of each kind of fault that are told in full
 
 def one_seed(seed: int, *, writes: int, world: str | None = None) -> Report:
     """Run one seed, and judge it."""
+    usual = gc.get_threshold()
     gc.set_threshold(100_000, 20, 50)
+    try:
+        return _one_seed(seed, writes, world)
+    finally:
+        gc.set_threshold(*usual)
+
+
+def _one_seed(seed: int, writes: int, world: str | None) -> Report:
     chosen = world_of(seed) if world is None else next(each for each in WORLDS if each.name == world)
     cpu, begun = time.process_time(), time.monotonic()
     soaked = run_virtually(lambda loop: soak(loop, chosen, seed=seed, writes=writes))
