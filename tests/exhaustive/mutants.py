@@ -174,7 +174,6 @@ MUTANTS = (
         "",
         "just before, wide",
     ),
-    _find("claims of others ignored", "known_as in reading.claimed_by_others or ", "", "create, equal: left"),
     _find("tags of others ignored", "if _bears_another_tag(known, hook):", "if False:", "at once"),
     _find(
         "our tag ignored",

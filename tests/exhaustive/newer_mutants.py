@@ -34,7 +34,7 @@ OLD_RULES = (
     _mutant(
         "a webhook that is gone is superseded",
         "find",
-        "if known.is_newest(reading) and any(before.status == 200 for before in known.earlier(reading)):",
+        "if known.is_newest(reading) and any(isinstance(before.seen, dict) for before in known.earlier(reading)):",
         "if True:",
         "update: others act",
         "left",
@@ -123,8 +123,8 @@ NEWER = (
     _mutant(
         "sent again though overtaken",
         "known",
-        "return self.resumed is not None and self.resumed.newest is False",
-        "return False",
+        "return self.resumed.newest is False\n",
+        "return False\n",
         ": resumed",
     ),
     _mutant("settling sends", "decide", "elif resumed.reads_only:", "elif False:", "killed"),

@@ -12,7 +12,7 @@ from invsvc_async import Intent, InvalidRequestError, JournalError
 from invsvc_async.batch.entries import entry_of
 from invsvc_async.batch.pack import Commons, Packed, pack, unpack
 from invsvc_async.batch.results import Result
-from invsvc_async.batch.sqlite import _row_of
+from invsvc_async.batch.sqlite import row_of
 from tests.hardening.fuzzing import as_wire, fuzzed, intents, spoilt, texts
 
 
@@ -39,7 +39,7 @@ def test_intent_of_any_bytes(seen):
 
 @fuzzed
 @given(seen=st.data())
-def test_row_of_a_journal_of_any_bytes(seen):
+def testrow_of_a_journal_of_any_bytes(seen):
     """A damaged row is a JournalError, or an intent."""
     commons = Commons()
     packed = pack(seen.draw(intents()), commons)
@@ -65,12 +65,12 @@ stored = st.none() | st.integers(-(2**63), 2**63 - 1) | st.floats() | texts | st
 
 @fuzzed
 @given(seen=st.data())
-def test_whole_row_of_a_journal(seen):
+def test_wholerow_of_a_journal(seen):
     """Whatever SQLite gives for its columns, a row is a JournalError, or an entry that can be told and stored."""
     row = {**COLUMNS, **seen.draw(st.dictionaries(st.sampled_from(sorted(COLUMNS)), stored, max_size=2))}
     if seen.draw(st.booleans()):
         row["outcome"] = seen.draw(spoilt(json.loads(COLUMNS["outcome"]))).decode(errors="replace")
     with suppress(JournalError):
         entry = entry_of(row)
-        _row_of(entry)
+        row_of(entry)
         Result.of(entry)
