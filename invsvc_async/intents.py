@@ -16,7 +16,7 @@ from invsvc_async.convert import unstructure
 from invsvc_async.models.common import Model
 from invsvc_async.operations import BY_NAME
 from invsvc_async.reconcile.find import is_unique
-from invsvc_async.reconcile.intent import Intent, Scope
+from invsvc_async.reconcile.intent import NEVER_LISTED, Intent, Scope
 from invsvc_async.reconcile.own_writes import milliseconds, version_of
 from invsvc_async.reconcile.same import url_key
 from invsvc_async.session import Request
@@ -89,6 +89,7 @@ class Before(NamedTuple):
     last: LastState | None = None
     ids: UrlIds | None = None
     listed: Listed | None = None
+    never_listed: bool = False  # it is a create that could be taken for another, and no list has been seen
 
 
 def before(view: View, request: Request, line: str | None, policy: ReconcilePolicy) -> Before:
@@ -97,19 +98,15 @@ def before(view: View, request: Request, line: str | None, policy: ReconcilePoli
     now = session.clock.now()
     bounds = session.server_clock.bounds(now, policy.clock_slack)
     finder = request.operation.finder
-    if line is None or finder is None or not session.is_bound_to_a_mode:
+    if line is None or finder is None or line.startswith("tag "):
         return Before(now, bounds)
-    if finder != "created_webhook":
+    creates = finder == "created_webhook"
+    if not session.is_bound_to_a_mode:
+        return Before(now, bounds, never_listed=creates)
+    if not creates:
         return Before(now, bounds, session.own.last((view.team_of(request), line)))
-    if line.startswith("tag "):
-        return Before(now, bounds)
-    return Before(
-        now,
-        bounds,
-        None,
-        session.own.ids(line.removeprefix("url ")),
-        session.own.last_list(view.team_of(request)),
-    )
+    listed = session.own.last_list(view.team_of(request))
+    return Before(now, bounds, None, session.own.ids(line.removeprefix("url ")), listed, listed is None)
 
 
 def with_before(intent: Intent, known: Before, passed: Model | Wire = None) -> Intent:
@@ -124,6 +121,8 @@ def with_before(intent: Intent, known: Before, passed: Model | Wire = None) -> I
             earliest = known.at + known.bounds.low - 2 * intent.policy.clock_slack
         strangers |= known.ids.created_since(earliest)
         forgotten_until = known.ids.forgotten_until
+    if known.never_listed:
+        forgotten_until = NEVER_LISTED
     if known.listed is not None:
         strangers |= known.listed.ids(url_key(intent.body["url"]))
     return attrs.evolve(

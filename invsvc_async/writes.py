@@ -388,6 +388,7 @@ def _begin(
         view.timeouts,
         has_baseline=baseline is not None or known.last is not None,
         knows_clock=known.bounds is not None,
+        never_listed=known.never_listed,
     )
     if callable(intent):
         return Start(partial(intent, known), (), first)

@@ -29,6 +29,7 @@ from invsvc_async.reconcile.evidence import (
     Wait,
 )
 from invsvc_async.reconcile.find import find, is_evidence, no_such_read
+from invsvc_async.reconcile.intent import NEVER_LISTED
 from invsvc_async.reconcile.known import Known, kind_of
 from invsvc_async.reconcile.verdicts import applied, done, not_applied, out_of_time, refused, shown, unknown
 from invsvc_async.settings import JOURNEY_READER
@@ -126,8 +127,12 @@ def _first(known: Known) -> Decision:
 
 
 def _before_first(known: Known) -> Decision:
-    """Read before the first send if a baseline, or the service's clock, is not known; up to three times."""
+    """
+    Read before the first send if a baseline, the service's clock, or what a create could be mistaken for is
+    not known; up to three times.
+    """
     needs_baseline = known.operation.finder == "updated_webhook" and known.before is None
+    needs_baseline |= known.intent.forgotten_until == NEVER_LISTED
     reader, tries = _reader_in_spec(known), known.readings
     if reader is None or not (known.bounds is None or needs_baseline):
         return _send(known)

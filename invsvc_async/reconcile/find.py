@@ -235,7 +235,7 @@ def _is_in_time(known: Known, hook: dict[str, Wire]) -> bool:
 
 def _surely_after(known: Known, reading: Reading, hook: dict[str, Wire]) -> bool:
     """Return whether *hook* was created after the first send began, and cannot be a forgotten one."""
-    created_at, forgotten = hook.get("created_at"), known.intent.forgotten_until
+    created_at, forgotten = hook.get("created_at"), known.forgotten_until
     if forgotten is not None and not (is_time(created_at) and created_at > forgotten):
         return False
     return known.when(created_at, reading) in ("after", "band")

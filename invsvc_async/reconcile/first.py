@@ -26,10 +26,15 @@ ANSWERED = Done(
 
 
 def sent_at_once(
-    operation: Operation, timeouts: Timeouts, *, has_baseline: bool, knows_clock: bool
+    operation: Operation,
+    timeouts: Timeouts,
+    *,
+    has_baseline: bool,
+    knows_clock: bool,
+    never_listed: bool = False,
 ) -> Send | None:
     """Give the first send of a write where no read has to go before it; ``None``: ask ``decide``."""
-    if not knows_clock or (operation.finder == "updated_webhook" and not has_baseline):
+    if not knows_clock or never_listed or (operation.finder == "updated_webhook" and not has_baseline):
         return None
     return _first_send(min(timeouts.attempt, timeouts.call))
 

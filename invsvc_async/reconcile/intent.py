@@ -13,7 +13,10 @@ from invsvc_async.settings import JOURNEY_READER, ReconcilePolicy, Timeouts, unp
 if TYPE_CHECKING:
     from invsvc_async.reconcile.evidence import Bounds, Wire
 
-__all__ = ["Intent", "Scope", "Sent", "SentEnd"]
+__all__ = ["NEVER_LISTED", "Intent", "Scope", "Sent", "SentEnd"]
+
+# `forgotten_until` of a create whose client had seen no list of webhooks: any of them may be unknown to it
+NEVER_LISTED = 10**15
 
 
 @attrs.frozen(kw_only=True)

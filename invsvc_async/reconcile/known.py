@@ -186,9 +186,21 @@ class Known:
                 shown |= self.shown_by(before)
         return frozenset(shown)
 
+    @cached_property
+    def forgotten_until(self) -> int | None:
+        """Until when (server ms) ``strangers`` may lack webhooks of this URL; ``None`` if it lacks none."""
+        first = next((at for at, event in enumerate(self.history) if isinstance(event, Attempt)), None)
+        listed = first and not self.carried and self.shows_list(self.history[first - 1])
+        return None if listed else self.intent.forgotten_until
+
+    def shows_list(self, event: Event) -> bool:
+        """Return whether *event* is a reading that showed the list of webhooks."""
+        created = self.operation.finder == "created_webhook"
+        return created and isinstance(event, Reading) and isinstance(event.seen, list)
+
     def shown_by(self, reading: Reading) -> set[str]:
         """Return the ids of the webhooks of this URL in a list."""
-        if self.operation.finder != "created_webhook" or not isinstance(reading.seen, list):
+        if not self.shows_list(reading):
             return set()
         return ids_of_url(reading.seen, url_key(self.intent.body["url"]))
 

@@ -43,6 +43,7 @@ def stored(
         bounds=bounds,
         sent=(*intent.sent, *sent),
         strangers=_strangers(known, send),
+        forgotten_until=_forgotten_until(known, send),
         newest=_newest(known) if known.history or send is not None else intent.newest,
     )
 
@@ -64,6 +65,11 @@ def _strangers(known: Known, send: Send | None) -> tuple[str, ...]:
     if send is not None and known.history and isinstance(known.history[-1], Reading):
         shown |= known.shown_by(known.history[-1])
     return tuple(sorted(shown))
+
+
+def _forgotten_until(known: Known, send: Send | None) -> int | None:
+    is_first = send is not None and known.history and not known.carried and not known.attempts
+    return None if is_first and known.shows_list(known.history[-1]) else known.forgotten_until
 
 
 def _about_to(send: Send, at: float, bounds: Bounds | None) -> Sent:

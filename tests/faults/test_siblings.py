@@ -15,6 +15,7 @@ URL = "https://me.example/in"
 NEVER = attrs.evolve(SHORT, resend="never")
 TIGHT = attrs.evolve(SHORT, clock_slack=0.05, clock_band=0.4)  # so that a gap between creates is short
 
+WIDE = attrs.evolve(NEVER, clock_slack=2.0, clock_band=6.0)
 EXACT = attrs.evolve(SHORT, clock_slack=0.0)
 
 
@@ -258,6 +259,35 @@ async def test_leftover_create_and_an_equal_one(service):
     assert made.verdict is Verdict.APPLIED
     assert settled.verdict is not Verdict.APPLIED
     assert len(effects(service, "webhooks.create")) == 1
+
+
+@pytest.mark.parametrize("lists", ["pass", "503"])
+@pytest.mark.parametrize("journal", [True, False])
+async def test_create_right_after_a_restart(service, tmp_path, journal, lists):
+    """A client that was just started does not take the webhook of the process before it for its own."""
+    kept = {"journal": tmp_path / "outbox.db"} if journal else {}
+    journey = service.seed_journey()
+    async with client_of(service, **kept) as client:
+        first = await create(client)
+    service.script("webhooks.create", "reset")
+    service.script("webhooks.list", *[lists] * 3)
+    async with client_of(service, **kept) as client:
+        await client.journeys.get(journey.id)  # so that the service's clock is known
+        outcome = await create(client).with_policy(WIDE).outcome()
+
+    assert [entry.target for entry in effects(service, "webhooks.create")] == [first.id]
+    assert outcome.verdict is (Verdict.NOT_APPLIED if lists == "pass" else Verdict.UNKNOWN)
+
+
+async def test_list_before_the_first_create_is_read_once(service, client):
+    """Where a client has seen a list, and where the create has a unique tag, none is read before a create."""
+    journey = service.seed_journey()
+    await client.journeys.get(journey.id)
+    await create(client, tag=True)
+    assert service.arrivals("webhooks.list") == 0
+    await create(client)
+    await create(client, url="https://other.example/in")
+    assert service.arrivals("webhooks.list") == 1
 
 
 async def test_commit_that_is_seen_after_the_window(service):

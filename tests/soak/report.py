@@ -12,7 +12,7 @@ import attrs
 
 from invsvc_async import Verdict
 from invsvc_async.operations import BY_NAME
-from invsvc_async.reconcile.evidence import Attempt, Reading
+from invsvc_async.reconcile.evidence import Reading
 from tests.soak.judge import Fault, judge, verdicts_of
 
 if TYPE_CHECKING:
@@ -42,9 +42,7 @@ class Report:
     unknown: int
     with_reader: int
     reasons: dict[str, int]  # of the unknown ones
-    reads: dict[
-        str, float
-    ]  # until the verdict of an applied write that was in doubt: the median, by operation
+    reads: dict[str, float]  # until an applied write in doubt was known: the median, by operation
     most_hooks: int
     kills: int
     virtual: float
@@ -67,7 +65,7 @@ class Report:
             f"  faults: {faults}",
             f"  unknown: {self.unknown} of {self.with_reader} that have a reader ({100 * self.share:.2f} %)",
             *(f"    {count:6} {reason}" for reason, count in self.reasons.items()),
-            f"  {self.per_write:.2f} requests a write; reads until an applied one in doubt is known: {reads}",
+            f"  {self.per_write:.2f} requests a write; reads after its effect until an applied one in doubt is known: {reads}",
             (
                 f"  {self.virtual:.0f} virtual s, {self.real:.1f} s, {1e3 * self.cpu / max(1, self.writes):.2f} ms CPU "
                 f"a write; at most {self.most_hooks} webhooks; {self.kills} kills"
@@ -93,7 +91,7 @@ def report_of(seed: int, world: World, soaked: Soaked, *, stories: int) -> Repor
         unknown=len(unknown),
         with_reader=len(readable),
         reasons=dict(Counter(_reason(each) for each in unknown).most_common(8)),
-        reads=_reads(siblings),
+        reads=_reads(siblings, truth),
         most_hooks=soaked.most_hooks,
         kills=soaked.kills,
         virtual=soaked.seconds,
@@ -109,18 +107,25 @@ def _reason(sibling: Sibling) -> str:
     return f"{sibling.operation}, {run.kind} by {run.client[0]}: {plain}"
 
 
-def _reads(siblings: Iterable[Sibling]) -> dict[str, float]:
+def _reads(siblings: Iterable[Sibling], truth: Truth) -> dict[str, float]:
+    """
+    Return the median of the reads until an applied write in doubt was known, by operation.
+
+    Counted are reads that succeeded and were started after the effect.  A thing that was already as wanted
+    does not show the effect, so those writes are counted apart.
+    """
     counts: dict[str, list[int]] = {}
     for sibling in siblings:
         heard = sibling.heard[0] if sibling.heard else None
         if heard is None or heard.outcome is None or heard.run.kind != "live":
             continue
-        if heard.verdict is Verdict.APPLIED and heard.outcome.evidence.basis != "answered":
-            history = heard.outcome.history
-            sends = [place for place, event in enumerate(history) if isinstance(event, Attempt)]
-            last = sends[-1] if sends else 0
-            counts.setdefault(sibling.operation, []).append(
-                sum(isinstance(event, Reading) for event in history[last:])
+        effects, outcome = truth.effects.get(sibling.key), heard.outcome
+        if heard.verdict is Verdict.APPLIED and outcome.evidence.basis != "answered" and effects:
+            since = (effects[0].applied_at or 0.0) + heard.ahead
+            readings = [each for each in outcome.history if isinstance(each, Reading)]
+            name = sibling.operation + (" (already so)" if "already so" in outcome.message else "")
+            counts.setdefault(name, []).append(
+                sum(each.started >= since and each.status in (200, 404) for each in readings)
             )
     return {name: median(found) for name, found in counts.items()}
 

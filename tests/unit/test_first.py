@@ -11,7 +11,7 @@ from invsvc_async.operations import TABLE, Kind
 from invsvc_async.reconcile.decide import decide
 from invsvc_async.reconcile.evidence import Attempt, Bounds, Done, End, Reading, Send, Tick, Verdict
 from invsvc_async.reconcile.first import answered_at_once, sent_at_once
-from invsvc_async.reconcile.intent import Intent, Scope
+from invsvc_async.reconcile.intent import NEVER_LISTED, Intent, Scope
 from invsvc_async.settings import ReconcilePolicy, Timeouts
 
 WRITES = [operation for operation in TABLE if operation.kind is Kind.WRITE]
@@ -31,12 +31,24 @@ def intent_of(operation, **details):
 @pytest.mark.parametrize("bounds", [None, Bounds(low=1.0, high=1.5)])
 @pytest.mark.parametrize("policy", [ReconcilePolicy(), ReconcilePolicy(journey_reader=None)])
 @pytest.mark.parametrize("timeouts", [Timeouts(), Timeouts(attempt=20.0, call=3.0)])
-def test_first_send_of_any_write(operation, baseline, bounds, policy, timeouts):
+@pytest.mark.parametrize("forgotten_until", [None, 5, NEVER_LISTED])
+def test_first_send_of_any_write(operation, baseline, bounds, policy, timeouts, forgotten_until):
     """Where a send is said at once, decide says the same one."""
     said = sent_at_once(
-        operation, timeouts, has_baseline=baseline is not None, knows_clock=bounds is not None
+        operation,
+        timeouts,
+        has_baseline=baseline is not None,
+        knows_clock=bounds is not None,
+        never_listed=forgotten_until == NEVER_LISTED,
     )
-    intent = intent_of(operation, baseline=baseline, bounds=bounds, policy=policy, timeouts=timeouts)
+    intent = intent_of(
+        operation,
+        baseline=baseline,
+        bounds=bounds,
+        policy=policy,
+        timeouts=timeouts,
+        forgotten_until=forgotten_until,
+    )
 
     assert said is None or said == decide(operation, intent, ())
 
@@ -44,9 +56,8 @@ def test_first_send_of_any_write(operation, baseline, bounds, policy, timeouts):
 @pytest.mark.parametrize("operation", WRITES, ids=lambda operation: operation.name)
 def test_first_send_with_all_that_is_needed(operation):
     """With a baseline and the service's clock known, it is said at once."""
-    assert sent_at_once(operation, Timeouts(), has_baseline=True, knows_clock=True) == Send(
-        attempt_timeout=30.0
-    )
+    first = sent_at_once(operation, Timeouts(), has_baseline=True, knows_clock=True, never_listed=False)
+    assert first == Send(attempt_timeout=30.0)
 
 
 ATTEMPT = Attempt(started=1.0, ended=2.0, end=End.ANSWERED, status=200, readable=True, own_envelope=True)
