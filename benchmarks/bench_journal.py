@@ -26,7 +26,7 @@ from pathlib import Path
 from benchmarks.harness import Row, ratio_of
 from invsvc_async import ApiKey, Client
 from invsvc_async.batch import Batch
-from invsvc_async.cli.loop import GARBAGE
+from invsvc_async.concurrency.event_loop import GARBAGE
 
 HOOK = (
     b'{"success":true,"data":{"id":"wh_%d","url":"https://me.example/in","events":["invoice.created"],'

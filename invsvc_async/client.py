@@ -14,11 +14,11 @@ from urllib.parse import urlsplit
 import attrs
 
 from invsvc_async._version import __version__
-from invsvc_async.clock import Clock, SystemClock
+from invsvc_async.concurrency.clock import Clock, SystemClock
+from invsvc_async.concurrency.retry_quota import RetryQuota
 from invsvc_async.credentials import Credential, credential_from
 from invsvc_async.errors import ConfigurationError
 from invsvc_async.models.common import UNSET
-from invsvc_async.quota import RetryQuota
 from invsvc_async.session import Session, View
 from invsvc_async.settings import ParameterNames, ReadRetries, ReconcilePolicy, Timeouts
 from invsvc_async.transport import BUILT_ON, MAX_RESPONSE_BYTES, Transport

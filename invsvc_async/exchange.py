@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from multidict import CIMultiDictProxy
     from yarl import URL
 
-    from invsvc_async.limits import Lane
+    from invsvc_async.concurrency.limiter import Lane
     from invsvc_async.reconcile.ends import End
 
 __all__ = ["Exchange"]

@@ -16,7 +16,7 @@ import aiohttp
 from aiohttp import hdrs
 from multidict import CIMultiDict
 
-from invsvc_async.scope import Scope
+from invsvc_async.concurrency.deadline import Scope
 
 if TYPE_CHECKING:
     import asyncio
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from aiohttp.client_middlewares import ClientHandlerType
     from aiohttp.connector import Connection
 
-    from invsvc_async.clock import Clock
+    from invsvc_async.concurrency.clock import Clock
     from invsvc_async.exchange import Exchange
 
 __all__ = ["Gate", "OwnError", "RefusedError"]

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from invsvc_async.client import Client
-    from invsvc_async.limits import Lane
+    from invsvc_async.concurrency.limiter import Lane
     from invsvc_async.reconcile.evidence import Reader, Wire
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.session import View

@@ -21,6 +21,8 @@ from multidict import CIMultiDict, CIMultiDictProxy, istr
 from yarl import URL
 
 from invsvc_async import wire
+from invsvc_async.concurrency.keyed_lock import KeyedLock
+from invsvc_async.concurrency.single_flight import Listings
 from invsvc_async.errors import (
     ConfigurationError,
     NotSentError,
@@ -33,19 +35,18 @@ from invsvc_async.reconcile.clock import ServerClock
 from invsvc_async.reconcile.ends import End
 from invsvc_async.reconcile.own_writes import OwnWrites
 from invsvc_async.transport import CODINGS, Exchange, Transport
-from invsvc_async.turns import KeyedLock, Listings
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
     from typing import Protocol
 
-    from invsvc_async.clock import Clock
+    from invsvc_async.concurrency.clock import Clock
+    from invsvc_async.concurrency.limiter import Lane
+    from invsvc_async.concurrency.retry_quota import RetryQuota
     from invsvc_async.credentials import Credential
     from invsvc_async.journal import Journal
-    from invsvc_async.limits import Lane
     from invsvc_async.operations import Operation
     from invsvc_async.outcome import Outcome
-    from invsvc_async.quota import RetryQuota
     from invsvc_async.reconcile.evidence import Wire
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.settings import ParameterNames, ReadRetries, ReconcilePolicy, Timeouts

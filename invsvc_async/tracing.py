@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Span, Tracer, TracerProvider
 
     from invsvc_async.client import Client
-    from invsvc_async.clock import Clock
+    from invsvc_async.concurrency.clock import Clock
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.session import AttemptReport, DecisionReport, Request, Session
     from invsvc_async.transport import Download

@@ -18,11 +18,12 @@ import aiohttp
 from aiohttp import hdrs
 
 from invsvc_async.answers import Download, body_at_hand, failure, in_words, whole_body
-from invsvc_async.clock import SystemClock
+from invsvc_async.concurrency.adaptive_limit import Knee
+from invsvc_async.concurrency.clock import SystemClock
+from invsvc_async.concurrency.limiter import Limiter
 from invsvc_async.errors import ConfigurationError
 from invsvc_async.exchange import Exchange
 from invsvc_async.gate import Gate, RefusedError
-from invsvc_async.limits import Knee, Limiter
 from invsvc_async.reconcile.ends import End
 from invsvc_async.settings import check_count
 
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
     from yarl import URL
 
-    from invsvc_async.clock import Clock
+    from invsvc_async.concurrency.clock import Clock
 
 __all__ = ["Download", "Exchange", "Transport"]
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from invsvc_async.batch.siblings import Left
-    from invsvc_async.clock import Clock
+    from invsvc_async.concurrency.clock import Clock
 
 __all__ = ["ChunkStore", "OwnedEntries"]
 

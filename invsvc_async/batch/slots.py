@@ -9,7 +9,7 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING
 
-from invsvc_async.limits import Knee
+from invsvc_async.concurrency.adaptive_limit import Knee
 from invsvc_async.reconcile.evidence import End
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from invsvc_async.cli.loop import until_done
 from invsvc_async.cli.options import Json, Profile, Team  # noqa: TC001 - typer reads the types
 from invsvc_async.cli.output import DONE, USAGE, console, emit_json, fail, note
+from invsvc_async.concurrency.event_loop import until_done
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable

@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 import attrs
 import typer
 
-from invsvc_async.cli.loop import until_done
 from invsvc_async.cli.options import Profile, Team, client_of
+from invsvc_async.concurrency.event_loop import until_done
 
 if TYPE_CHECKING:
     from invsvc_async.doctor import Checkup

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from invsvc_async import wire
-from invsvc_async.cli.loop import until_done
+from invsvc_async.concurrency.event_loop import until_done
 from invsvc_async.simulator import Entry, Faults, Simulator
 from invsvc_async.simulator.records import is_object
 

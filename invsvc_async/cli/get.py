@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from invsvc_async.cli.loop import until_done
 from invsvc_async.cli.options import Json, Profile, Team, client_of
+from invsvc_async.concurrency.event_loop import until_done
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

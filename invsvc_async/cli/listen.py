@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from invsvc_async.cli.loop import until_done
+from invsvc_async.concurrency.event_loop import until_done
 
 if TYPE_CHECKING:
     from invsvc_async.cli.listening import Desk

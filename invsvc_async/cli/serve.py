@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from invsvc_async.cli.loop import until_done
+from invsvc_async.concurrency.event_loop import until_done
 
 __all__ = ["command"]
 

@@ -10,11 +10,11 @@ import sys
 
 import pytest
 
-from invsvc_async.cli.loop import until_done
+from invsvc_async.concurrency.event_loop import until_done
 
 WAITING = """
 import asyncio
-from invsvc_async.cli.loop import until_done
+from invsvc_async.concurrency.event_loop import until_done
 
 async def wait():
     try:

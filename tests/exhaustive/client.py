@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from invsvc_async.concurrency.keyed_lock import KeyedLock
 from invsvc_async.driver import taken_up
 from invsvc_async.intents import request_of
 from invsvc_async.operations import BY_NAME
@@ -17,7 +18,6 @@ from invsvc_async.reconcile.evidence import Attempt, Reading, Resumed
 from invsvc_async.reconcile.find import is_unique
 from invsvc_async.reconcile.known import kind_of
 from invsvc_async.session import LeftOpen
-from invsvc_async.turns import KeyedLock
 from tests.exhaustive.setup import NEVER, NOBODY, START
 
 if TYPE_CHECKING:

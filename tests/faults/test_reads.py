@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from invsvc_async.client import Client
-from invsvc_async.clock import SystemClock
+from invsvc_async.concurrency.clock import SystemClock
 from invsvc_async.credentials import ApiKey, TokenProvider
 from invsvc_async.errors import (
     AuthenticationError,

@@ -17,7 +17,7 @@ from tests.interleavings.service import ATTEMPT, CONNECT, LONG
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator
 
-    from invsvc_async.turns import KeyedLock
+    from invsvc_async.concurrency.keyed_lock import KeyedLock
     from tests.interleavings.service import Effect, Sent
     from tests.interleavings.stage import Heard, Member, Stage
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from invsvc_async import driver, settling
+from invsvc_async.concurrency.keyed_lock import KeyedLock, _Line
 from invsvc_async.driver import Driver
 from invsvc_async.session import LeftOpen, Session
-from invsvc_async.turns import KeyedLock, _Line
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -26,7 +26,15 @@ PARTS = {
     "rules": tuple(
         f"reconcile/{name}.py" for name in ("decide", "verdicts", "find", "known", "clock", "same", "revise")
     ),
-    "transport": ("gate.py", "answers.py", "exchange.py", "transport.py", "limits.py", "clock.py"),
+    "transport": (
+        "gate.py",
+        "answers.py",
+        "exchange.py",
+        "transport.py",
+        "concurrency/limiter.py",
+        "concurrency/adaptive_limit.py",
+        "concurrency/clock.py",
+    ),
 }
 FILES = [file for part in PARTS.values() for file in part]
 TESTS = (

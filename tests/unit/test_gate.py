@@ -8,7 +8,7 @@ import socket
 import pytest
 from yarl import URL
 
-from invsvc_async.clock import SystemClock
+from invsvc_async.concurrency.clock import SystemClock
 from invsvc_async.exchange import Exchange
 from invsvc_async.gate import Gate, RefusedError
 

@@ -11,8 +11,9 @@ import pytest
 from yarl import URL
 
 from invsvc_async.batch.slots import Slots
+from invsvc_async.concurrency.adaptive_limit import Knee
+from invsvc_async.concurrency.limiter import Limiter
 from invsvc_async.exchange import Exchange
-from invsvc_async.limits import Knee, Limiter
 from invsvc_async.reconcile.ends import End
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from invsvc_async.quota import RetryQuota
+from invsvc_async.concurrency.retry_quota import RetryQuota
 
 
 def test_quota_until_it_is_empty() -> None:

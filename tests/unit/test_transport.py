@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 from yarl import URL
 
-from invsvc_async.clock import SystemClock
+from invsvc_async.concurrency.clock import SystemClock
 from invsvc_async.errors import ConfigurationError, ResponseLostError
 from invsvc_async.gate import RefusedError
 from invsvc_async.reconcile.evidence import End

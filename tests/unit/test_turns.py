@@ -6,9 +6,10 @@ import asyncio
 
 import pytest
 
-from invsvc_async import turns
+from invsvc_async.concurrency import keyed_lock
+from invsvc_async.concurrency.keyed_lock import KeyedLock
+from invsvc_async.concurrency.single_flight import Listings
 from invsvc_async.testing import VirtualClock
-from invsvc_async.turns import KeyedLock, Listings
 
 
 async def never(_seconds):
@@ -223,7 +224,7 @@ async def test_waiter_that_is_cancelled_while_the_lock_is_closed():
 
 async def test_locks_that_nobody_needs_are_forgotten(monkeypatch):
     """Those whose time has passed do not pile up; those that are held, closed or waited for stay."""
-    monkeypatch.setattr(turns, "_SWEEP", 10)
+    monkeypatch.setattr(keyed_lock, "_SWEEP", 10)
     lock, clock = KeyedLock(), VirtualClock()
     for number in range(9):
         lock.close(number, "owner", clock.now() + (60 if number % 2 else 1), clock)

@@ -1,0 +1,1 @@
+"""Clocks, deadlines, locks and limits for asyncio. Knows nothing of the service."""
