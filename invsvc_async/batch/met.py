@@ -11,7 +11,7 @@ import sqlite3
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
-from invsvc_async.batch.words import in_words
+from invsvc_async.storage.sqlite_errors import in_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 import attrs
 from msgspec.structs import astuple
 
-from invsvc_async.batch.database import Database
 from invsvc_async.batch.entries import Entry, LostChunkError
 from invsvc_async.batch.pack import Commons
 from invsvc_async.errors import JournalError
+from invsvc_async.storage.postgres_pool import Database
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

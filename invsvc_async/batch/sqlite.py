@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from invsvc_async.batch.entries import entry_of
-from invsvc_async.batch.owner import Owner
 from invsvc_async.batch.pack import Commons
-from invsvc_async.batch.words import DAMAGED, in_words
-from invsvc_async.batch.writer import Writer, transaction
 from invsvc_async.errors import JournalError
+from invsvc_async.storage.file_lock import Owner
+from invsvc_async.storage.sqlite_errors import DAMAGED, in_words
+from invsvc_async.storage.sqlite_writer import Writer, transaction
 
 if TYPE_CHECKING:
     import asyncio

@@ -18,7 +18,7 @@ from tests.batch.writing import all_of, creates
 async def test_stop_without_the_database(service, monkeypatch, ends, graces):
     """Stopped while the database hangs or is gone, a run is over soon; the next one does what is left, once."""
     name, loop = f"stop{ends}", asyncio.get_running_loop()
-    monkeypatch.setattr("invsvc_async.batch.database._TO_LEAVE", 0.5)
+    monkeypatch.setattr("invsvc_async.storage.postgres_pool._TO_LEAVE", 0.5)
     monkeypatch.setattr("invsvc_async.batch.engine._TO_STORE", 0.2)
     service._app.latency = 0.05
     async with client_of(service, timeout=Timeouts(attempt=0.5)) as client, lossy() as way:
@@ -46,7 +46,7 @@ async def test_stop_without_the_database(service, monkeypatch, ends, graces):
 
 async def test_silent_connection_is_given_up(client, monkeypatch):
     """A connection on which nothing comes back is given up, and the question asked on another."""
-    monkeypatch.setattr("invsvc_async.batch.database._ANSWER", 0.2)
+    monkeypatch.setattr("invsvc_async.storage.postgres_pool._ANSWER", 0.2)
     async with lossy() as way, Batch.open(way.journal("silent"), client) as batch:
         way.silence()
         asking = asyncio.create_task(batch.summary())

@@ -15,8 +15,8 @@ from unittest.mock import patch
 
 from invsvc_async import ApiKey, Client, Timeouts
 from invsvc_async.batch.outbox import Outbox
-from invsvc_async.batch.writer import Writer
 from invsvc_async.errors import JournalError
+from invsvc_async.storage.sqlite_writer import Writer
 from tests.soak.records import attributed
 from tests.soak.virtual import LoopClock
 

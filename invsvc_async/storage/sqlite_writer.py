@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from invsvc_async.batch.words import in_words
 from invsvc_async.errors import JournalError
+from invsvc_async.storage.sqlite_errors import in_words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator

@@ -1,0 +1,1 @@
+"""What journals and stores share: a SQLite writer, a file lock, a PostgreSQL pool."""
