@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from benchmarks import bodies, peers
 from benchmarks.harness import Row, alternate, ratio_of
-from invsvc_async import convert, wire
+from invsvc_async import codec
+from invsvc_async.codec import envelope as wire
 from invsvc_async.models import Invoice
 from invsvc_async.operations import Shape
 
@@ -20,7 +21,7 @@ _FLOOR = "json.loads of the same bytes"
 def decode(body: bytes) -> tuple[Invoice, ...]:
     """Do what a page of the list does with its answer."""
     envelope = wire.read_success(body, status=200, headers={}, shape=Shape.LIST, operation="invoices.egress")
-    return convert.many(Invoice, envelope)
+    return codec.many(Invoice, envelope)
 
 
 def _decoding(body: bytes) -> Callable[[], object]:

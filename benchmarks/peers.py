@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any, get_args, get_origin
 
-from invsvc_async.convert.plan import enum_in, fields_of
+from invsvc_async.codec.fields import enum_in, fields_of
 from invsvc_async.models import Invoice
 from invsvc_async.models.common import Model
 

@@ -13,7 +13,7 @@ from decimal import Decimal
 from math import isfinite
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
-from invsvc_async import convert
+from invsvc_async import codec
 from invsvc_async.models.common import Model
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def kind_of(value: object) -> str:
 def to_wire(value: Any, address: str, problems: Problems, depth: int = 0) -> Wire:  # Any: what a caller gave
     """Copy *value* as dicts, lists, texts, exact numbers, booleans and null."""
     if isinstance(value, Model):
-        value = convert.unstructure(value)
+        value = codec.unstructure(value)
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):

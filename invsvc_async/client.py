@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     import aiohttp
 
+    from invsvc_async.codec.envelope import Envelope
     from invsvc_async.journal import Journal
     from invsvc_async.models.common import Unset
     from invsvc_async.outcome import Outcome
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
     from invsvc_async.resources.users import Users
     from invsvc_async.resources.webhooks import Webhooks
     from invsvc_async.session import AttemptReport, DecisionReport
-    from invsvc_async.wire import Envelope
     from invsvc_async.writes import Write
 
 __all__ = ["Client"]

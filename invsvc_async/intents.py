@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import attrs
 
-from invsvc_async.convert import unstructure
+from invsvc_async.codec import unstructure
 from invsvc_async.models.common import Model
 from invsvc_async.operations import BY_NAME
 from invsvc_async.reconcile.find import is_unique

@@ -31,12 +31,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from invsvc_async.client import Client
+    from invsvc_async.codec.envelope import Envelope
     from invsvc_async.concurrency.limiter import Lane
     from invsvc_async.reconcile.evidence import Reader, Wire
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.session import View
     from invsvc_async.transport import Exchange
-    from invsvc_async.wire import Envelope
 
 __all__ = ["Looks", "facts_of"]
 
@@ -198,6 +198,6 @@ def facts_of(error: InvsvcError) -> ErrorFacts:
 
 
 def _plain_journey(found: object) -> Wire:
-    from invsvc_async.convert import unstructure
+    from invsvc_async.codec import unstructure
 
     return found if isinstance(found, dict) else unstructure(found)

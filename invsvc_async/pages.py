@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 import attrs
 from msgspec.structs import replace
 
-from invsvc_async import checks, convert, reads
+from invsvc_async import checks, codec, reads
 from invsvc_async.errors import (
     CursorStalledError,
     FilterNotHonouredError,
@@ -28,8 +28,8 @@ from invsvc_async.positions import FIRST, Place, Position, read_token, write_tok
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Generator
 
+    from invsvc_async.codec.envelope import Envelope
     from invsvc_async.session import Request, View
-    from invsvc_async.wire import Envelope
 
 
 __all__ = ["Pages"]
@@ -252,9 +252,9 @@ class Pages(Generic[T]):
 
 
 def _page_of(model: type[T], envelope: Envelope) -> Page[T]:
-    meta = convert.meta_of(envelope)
+    meta = codec.meta_of(envelope)
     return Page(
-        items=convert.many(model, envelope),
+        items=codec.many(model, envelope),
         next=envelope.next,
         has_more=envelope.has_more,
         total_results=envelope.total_results,

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 import attrs
 import msgspec
 
-from invsvc_async import convert, models
+from invsvc_async import codec, models
+from invsvc_async.codec.exact_json import UNREADABLE
 from invsvc_async.errors import UnreadableResponseError
 from invsvc_async.operations import Shape
-from invsvc_async.wire.exact import UNREADABLE
 
 if TYPE_CHECKING:
+    from invsvc_async.codec.envelope import Envelope
     from invsvc_async.operations import Operation
     from invsvc_async.reconcile.evidence import Wire
     from invsvc_async.session import Request
-    from invsvc_async.wire import Envelope
 
 __all__ = ["Result", "result_of"]
 
@@ -51,10 +51,10 @@ class _Modelled(Generic[T]):
     model: type[T]
 
     def of_answer(self, envelope: Envelope, request: Request) -> T | None:  # noqa: ARG002 - the protocol's
-        return convert.one(self.model, envelope)
+        return codec.one(self.model, envelope)
 
     def of_state(self, state: Wire) -> T:
-        return convert.structure(self.model, state)
+        return codec.structure(self.model, state)
 
 
 class _Connection(_Modelled[T]):
@@ -65,7 +65,7 @@ class _Connection(_Modelled[T]):
         connection = payload.get("connection") if isinstance(payload, dict) else None
         if not isinstance(connection, dict):
             raise UnreadableResponseError("sheets.save_mapping: the answer holds no data.connection")
-        return convert.structure(self.model, connection, meta=convert.meta_of(envelope))
+        return codec.structure(self.model, connection, meta=codec.meta_of(envelope))
 
 
 class _Shown(msgspec.Struct):
@@ -88,7 +88,7 @@ class _Open(_Modelled[T]):
             shown = _SHOWN(envelope.raw)
         except UNREADABLE:
             return None
-        return convert.one(self.model, envelope) if shown.id == request.path.get("id") else None
+        return codec.one(self.model, envelope) if shown.id == request.path.get("id") else None
 
 
 @attrs.frozen
@@ -96,14 +96,14 @@ class _Deleted:
     """``{success, message}``: what was deleted is the request's own."""
 
     def of_answer(self, envelope: Envelope, request: Request) -> models.Deleted:
-        return convert.structure(
+        return codec.structure(
             models.Deleted,
             {"id": request.path.get("id"), "message": envelope.message},
-            meta=convert.meta_of(envelope),
+            meta=codec.meta_of(envelope),
         )
 
     def of_state(self, state: Wire) -> models.Deleted:
-        return convert.structure(models.Deleted, state)
+        return codec.structure(models.Deleted, state)
 
 
 @attrs.frozen

@@ -20,7 +20,7 @@ from aiohttp import hdrs
 from multidict import CIMultiDict, CIMultiDictProxy, istr
 from yarl import URL
 
-from invsvc_async import wire
+from invsvc_async.codec import envelope as wire
 from invsvc_async.concurrency.keyed_lock import KeyedLock
 from invsvc_async.concurrency.single_flight import Listings
 from invsvc_async.errors import (
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
     from typing import Protocol
 
+    from invsvc_async.codec.envelope import Envelope
     from invsvc_async.concurrency.clock import Clock
     from invsvc_async.concurrency.limiter import Lane
     from invsvc_async.concurrency.retry_quota import RetryQuota
@@ -50,7 +51,6 @@ if TYPE_CHECKING:
     from invsvc_async.reconcile.evidence import Wire
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.settings import ParameterNames, ReadRetries, ReconcilePolicy, Timeouts
-    from invsvc_async.wire import Envelope
 
 __all__ = ["AttemptReport", "DecisionReport", "Request", "Session", "View", "error_of"]
 

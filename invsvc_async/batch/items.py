@@ -15,11 +15,11 @@ from invsvc_async.batch.entries import ANSWERED, Entry, State
 from invsvc_async.batch.pack import pack
 from invsvc_async.batch.results import Result, encoded, record_of
 from invsvc_async.batch.siblings import left_by
+from invsvc_async.codec.envelope import retry_after
 from invsvc_async.reconcile.evidence import Verdict
 from invsvc_async.reconcile.find import is_unique
 from invsvc_async.session import View
 from invsvc_async.settings import JOURNEY_READER
-from invsvc_async.wire import retry_after
 
 if TYPE_CHECKING:
     from asyncio import Future

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 
 import attrs
 
-from invsvc_async import wire
+from invsvc_async.codec import envelope
 from invsvc_async.errors import ConfigurationError, InvalidRequestError, UnreadableResponseError
 from invsvc_async.operations import BY_NAME, Kind
 
@@ -108,7 +108,7 @@ def _skip_rest(file: BinaryIO, chunk: int) -> int:
 
 def _parsed(text: bytes, number: int) -> Line | BadLine:
     try:
-        plain = wire.loads(text)
+        plain = envelope.loads(text)
     except UnreadableResponseError as error:
         return BadLine(number, f"is not JSON in UTF-8 ({error.__cause__})")
     reason = _shape_problem(plain)

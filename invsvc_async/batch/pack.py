@@ -14,7 +14,7 @@ from typing import Any
 import attrs
 import msgspec
 
-from invsvc_async import wire
+from invsvc_async.codec import envelope
 from invsvc_async.errors import InvalidRequestError, InvsvcError, JournalError
 from invsvc_async.reconcile import codec
 from invsvc_async.reconcile.intent import Intent
@@ -127,9 +127,9 @@ def _digest(text: str) -> int:
 
 
 def _common_text(intent: Intent) -> str:
-    whole = wire.loads(intent.to_json().encode())
+    whole = envelope.loads(intent.to_json().encode())
     del whole["scope"]["credential"]
-    return wire.dumps({name: whole[name] for name in ("schema", *_COMMON)}).decode()
+    return envelope.dumps({name: whole[name] for name in ("schema", *_COMMON)}).decode()
 
 
 def pack(intent: Intent, commons: Commons) -> Packed:
@@ -158,7 +158,7 @@ def unpack(key: str, packed: Packed, commons: Commons) -> Intent:
     """
     try:
         scope, policy, timeouts = commons.parts_of(packed.common)
-        own = wire.loads(packed.text.encode())
+        own = envelope.loads(packed.text.encode())
         own["scope"] = {**scope, "credential": own.pop("credential", None)}
         own["key"] = key
         intent = attrs.evolve(_strictly(own), policy=policy, timeouts=timeouts)

@@ -9,7 +9,7 @@ import errno
 import os
 from typing import TYPE_CHECKING, Any, Self
 
-from invsvc_async import wire
+from invsvc_async.codec import envelope
 from invsvc_async.errors import JournalError
 
 if TYPE_CHECKING:
@@ -51,7 +51,8 @@ class SecretsFile:
     async def take(self, key: str, webhook: Any) -> None:  # Any: a Webhook
         """Append the secret of *webhook*, made by the write of *key*."""
         line = (
-            wire.dumps({"key": key, "id": webhook.id, "url": webhook.url, "secret": webhook.secret}) + b"\n"
+            envelope.dumps({"key": key, "id": webhook.id, "url": webhook.url, "secret": webhook.secret})
+            + b"\n"
         )
         try:
             if self._cut:

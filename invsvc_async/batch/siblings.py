@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from invsvc_async import wire
 from invsvc_async.batch.entries import ANSWERED, unreadable
-from invsvc_async.convert.plain import plain_of, unstructure
+from invsvc_async.codec import envelope
+from invsvc_async.codec.encode import plain_of, unstructure
 from invsvc_async.errors import InvsvcError
 from invsvc_async.models.common import UNSET, Model, wire_names
 from invsvc_async.operations import BY_NAME
@@ -170,7 +170,7 @@ def _is_recent(stamp: int | None) -> bool:
 
 def _state_of(row: LastWrite) -> Wire:
     try:
-        state = wire.loads((row.state or "").encode())
+        state = envelope.loads((row.state or "").encode())
     except InvsvcError as error:
         raise unreadable(row.thing, error) from None
     if not isinstance(state, dict):

@@ -16,14 +16,14 @@ from invsvc_async import errors
 from invsvc_async.batch.entries import unreadable
 from invsvc_async.batch.pack import Packed, unpack
 from invsvc_async.batch.results import Record, record_of
-from invsvc_async.convert import unstructure
+from invsvc_async.codec import unstructure
+from invsvc_async.codec.exact_json import UNREADABLE, exact
 from invsvc_async.errors import InvsvcError, ServiceError, TransportError, service_error_class
 from invsvc_async.operations import BY_NAME
 from invsvc_async.outcome import Outcome
 from invsvc_async.reconcile.evidence import Evidence, Verdict
 from invsvc_async.reconcile.intent import SentEnd
 from invsvc_async.results import result_of
-from invsvc_async.wire.exact import UNREADABLE, exact
 
 if TYPE_CHECKING:
     from invsvc_async.batch.entries import Entry

@@ -11,7 +11,7 @@ import re
 from datetime import date, datetime
 from typing import TYPE_CHECKING, Any
 
-from invsvc_async import wire
+from invsvc_async.codec import envelope
 from invsvc_async.errors import InvalidRequestError, UnreadableResponseError
 from invsvc_async.operations import BY_NAME, Form, Kind, Operation
 
@@ -118,7 +118,7 @@ def _value(name: str, text: str, form: Form) -> Any:
 
 def _json(name: str, text: str, what: str = "JSON value") -> Any:
     try:
-        return wire.loads(text.encode())
+        return envelope.loads(text.encode())
     except UnreadableResponseError:
         raise InvalidRequestError(f"{name}: {text!r} is no {what}") from None
 

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from invsvc_async import wire
 from invsvc_async.batch.report import advice_for
 from invsvc_async.batch.results import Result
 from invsvc_async.cli.output import console, print_facts, table
+from invsvc_async.codec import envelope
 from invsvc_async.reconcile.evidence import Verdict
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ _SHOWN = 20  # unknown writes on a terminal
 
 def line_of(result: Result) -> bytes:
     """Give *result* as one line of JSON."""
-    return wire.dumps(_told(result)) + b"\n"
+    return envelope.dumps(_told(result)) + b"\n"
 
 
 def _told(result: Result) -> dict[str, Any]:  # Any: JSON as Python values

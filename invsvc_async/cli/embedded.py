@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from invsvc_async import wire
+from invsvc_async.codec import envelope
 from invsvc_async.concurrency.event_loop import until_done
 from invsvc_async.simulator import Entry, Faults, Simulator
 from invsvc_async.simulator.records import is_object
@@ -79,7 +79,7 @@ class Embedded:
         self._ask.write(_TELL)
         ledger: list[Entry] = []
         async for line in self._answers:
-            plain = wire.loads(line)
+            plain = envelope.loads(line)
             if is_object(plain):
                 return Told(ledger=ledger, reads=plain["reads"], state=plain["state"], before=self._before)
             ledger.append(Entry(**dict(zip(_ENTRY, plain, strict=True))))
@@ -97,9 +97,9 @@ async def embedded(plan: Plan) -> AsyncGenerator[Embedded]:
     if child.stdin is None or child.stdout is None:  # never so with PIPE; for the type checker
         raise RuntimeError("the embedded service has no streams")
     try:
-        child.stdin.write(wire.dumps(attrs.asdict(plan)) + b"\n")
-        about = wire.loads(await child.stdout.readline())
-        before = wire.loads(await child.stdout.readline())
+        child.stdin.write(envelope.dumps(attrs.asdict(plan)) + b"\n")
+        about = envelope.loads(await child.stdout.readline())
+        before = envelope.loads(await child.stdout.readline())
         yield Embedded(
             plan, about["base_url"], about["api_key"], about["team"], before, child.stdin, child.stdout
         )
@@ -122,7 +122,7 @@ def seeded(plan: dict[str, Any]) -> Simulator:
 
 async def _serve() -> None:
     said = await _input()
-    service = seeded(wire.loads(await said.readline()))
+    service = seeded(envelope.loads(await said.readline()))
     async with service:
         _say({"base_url": service.base_url, "api_key": service.api_key, "team": service.team})
         _say(_state(service))
@@ -142,7 +142,7 @@ async def _input() -> asyncio.StreamReader:
 
 
 def _say(plain: object) -> None:
-    sys.stdout.buffer.write(wire.dumps(plain) + b"\n")
+    sys.stdout.buffer.write(envelope.dumps(plain) + b"\n")
     sys.stdout.buffer.flush()
 
 

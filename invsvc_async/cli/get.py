@@ -33,7 +33,7 @@ def command(
     """
     from invsvc_async.cli.output import emit_json
     from invsvc_async.cli.values import show
-    from invsvc_async.convert import unstructure
+    from invsvc_async.codec import unstructure
 
     found = until_done(_read(what, words or [], profile, team))
     if json_:

@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 import attrs
 
-from invsvc_async import wire
+from invsvc_async.codec import envelope
 from invsvc_async.reconcile.evidence import Verdict
 from invsvc_async.simulator.records import is_array, is_object
 
@@ -152,7 +152,7 @@ def judge(
 
 def canonical(body: Wire) -> str:
     """Format *body* so that equal bodies are equal texts: key order does not matter, and 1 is 1.0."""
-    return wire.dumps(_plain(body)).decode()
+    return envelope.dumps(_plain(body)).decode()
 
 
 def _plain(value: Wire) -> Wire:
@@ -291,7 +291,7 @@ def _was_so(report: Report, states: _States) -> bool:
     seen = states.between(asked.path_id, report.began - TICK, report.ended + TICK)
     if asked.operation.endswith(".delete"):
         return None in seen
-    sent: dict[str, Wire] = wire.loads(asked.body.encode()) or {}
+    sent: dict[str, Wire] = envelope.loads(asked.body.encode()) or {}
     return any(thing is not None and _holds(thing, sent) for thing in seen)
 
 

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 import attrs
 from aiohttp import ClientError, ClientSession, ClientTimeout
 
-from invsvc_async import events, wire
+from invsvc_async import events
 from invsvc_async.bodies import is_object
 from invsvc_async.cli.output import fail, note, private
+from invsvc_async.codec import envelope
 from invsvc_async.errors import InvsvcError
 from invsvc_async.events.verify import keys_of, signature_of
 
@@ -79,13 +80,13 @@ class Desk:
         """Store an event; one that is only tried again is there already."""
         if self.store is None or event.dedupe_key in self._stored:
             return
-        await asyncio.to_thread(_append, self.store, wire.dumps(_record(event)) + b"\n")
+        await asyncio.to_thread(_append, self.store, envelope.dumps(_record(event)) + b"\n")
         if event.dedupe_key is not None:
             self._stored.add(event.dedupe_key)
 
     def _print(self, event: events.Event) -> None:
         if self.as_json:
-            line = wire.dumps(_record(event)).decode()
+            line = envelope.dumps(_record(event)).decode()
         else:
             family = event.version if isinstance(event, events.ResourceEvent) else "signed"
             test = "test" if event.is_test else ""
@@ -148,7 +149,7 @@ def _record(event: events.Event) -> dict[str, Any]:  # Any: JSON
 
 
 def _event_of(line: bytes) -> events.Event:
-    record = wire.loads(line)
+    record = envelope.loads(line)
     if not is_object(record) or not isinstance(record.get("body"), str):
         raise ForwardError("is no stored event: it has no text `body`")
     headers = {"X-Service-Test": "true"} if record.get("test") is True else {}

@@ -8,10 +8,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from invsvc_async import wire
 from invsvc_async.bodies import is_object
 from invsvc_async.cli.output import DONE, FAILED, UNKNOWN, console, emit_json, fail, note, private
-from invsvc_async.convert import unstructure
+from invsvc_async.codec import envelope, unstructure
 from invsvc_async.operations import BY_NAME
 from invsvc_async.reconcile.evidence import Verdict
 
@@ -74,7 +73,7 @@ def _plain(outcome: Outcome[Any]) -> dict[str, Any]:
         "resends": outcome.resends,
         "secret_lost": outcome.secret_lost,
         "story": outcome.explain().splitlines(),
-        "intent": wire.loads(outcome.intent.to_json().encode()),
+        "intent": envelope.loads(outcome.intent.to_json().encode()),
     }
 
 

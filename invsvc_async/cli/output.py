@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from invsvc_async import wire
+from invsvc_async.codec import envelope
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Sequence
@@ -58,7 +58,7 @@ def note(message: str) -> None:
 
 def emit_json(plain: Any) -> None:  # Any: JSON as Python values
     """Print one JSON value on a line of its own, decimals with their own digits."""
-    sys.stdout.write(wire.dumps(plain).decode() + "\n")
+    sys.stdout.write(envelope.dumps(plain).decode() + "\n")
 
 
 def table(titles: Sequence[str], rows: Iterable[Sequence[str]], *, right: Sequence[int] = ()) -> None:

@@ -10,7 +10,7 @@ import attrs
 
 from invsvc_async.cli.output import emit_json, table
 from invsvc_async.cli.values import texts
-from invsvc_async.convert import unstructure
+from invsvc_async.codec import unstructure
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from invsvc_async import wire
 from invsvc_async.bodies import is_object
 from invsvc_async.cli.embedded import Embedded, embedded
 from invsvc_async.cli.judge import Judgement, Report, judge
 from invsvc_async.cli.workload import plan_for
+from invsvc_async.codec import envelope
 from invsvc_async.conformance.work import Task, made_up, tasks
 from invsvc_async.errors import InvsvcError
 from invsvc_async.reconcile.evidence import Verdict
@@ -90,7 +90,7 @@ async def conform(
         begun = time.monotonic()
         with TemporaryDirectory() as folder:
             file = Path(folder) / "writes.jsonl"
-            file.write_bytes(b"".join(wire.dumps(task.line) + b"\n" for task in work))
+            file.write_bytes(b"".join(envelope.dumps(task.line) + b"\n" for task in work))
             settings = {**environment, **_settings(service, file, concurrency)}
             exit_code, out = await _ran(command, settings, timeout)
         seconds = time.monotonic() - begun
@@ -169,7 +169,7 @@ def _objects(out: Iterable[bytes]) -> list[Mapping[str, Any]]:
 
 
 def _read(line: bytes) -> object:
-    loads: Callable[[bytes], object] = wire.loads
+    loads: Callable[[bytes], object] = envelope.loads
     try:
         return loads(line)
     except (InvsvcError, ValueError):

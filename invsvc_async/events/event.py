@@ -177,9 +177,9 @@ class ResourceEvent(_Event):
         family = self.type.partition(".")[0]
         if family not in {"invoice", "customer"}:
             return resource
-        from invsvc_async import convert, models
+        from invsvc_async import codec, models
 
-        return convert.structure(models.Invoice if family == "invoice" else models.Customer, resource)
+        return codec.structure(models.Invoice if family == "invoice" else models.Customer, resource)
 
 
 _RESOURCE_FIELDS: Final = {
@@ -218,10 +218,10 @@ class SatInvoiceSynced(_SignedEvent):
         return made
 
     def _structure(self, plain: dict[str, Any]) -> Any:
-        from invsvc_async import convert
+        from invsvc_async import codec
         from invsvc_async.events.signed import SyncedInvoice
 
-        return convert.structure(SyncedInvoice, plain)
+        return codec.structure(SyncedInvoice, plain)
 
 
 @attrs.frozen(repr=False, slots=False)
@@ -241,10 +241,10 @@ class InvoiceBatchCompleted(_SignedEvent):
         return made
 
     def _structure(self, plain: dict[str, Any]) -> Any:
-        from invsvc_async import convert
+        from invsvc_async import codec
         from invsvc_async.events.signed import InvoiceBatch
 
-        return convert.structure(InvoiceBatch, plain)
+        return codec.structure(InvoiceBatch, plain)
 
 
 Event: TypeAlias = ResourceEvent | SatInvoiceSynced | InvoiceBatchCompleted

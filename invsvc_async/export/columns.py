@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, cast, get_args, get_origin, get_type_hint
 
 import attrs
 
-from invsvc_async import wire
-from invsvc_async.convert import unstructure
+from invsvc_async.codec import envelope, unstructure
 from invsvc_async.export.sinks import PROBLEMS, ExportError, named, present
 from invsvc_async.models.common import Model, once, wire_names
 
@@ -90,7 +89,7 @@ class Columns:
         if get_origin(hint) is tuple:
             inner, many = get_args(hint)[0], cast("tuple[Any, ...]", value)
             return [self._value(each, inner, f"{place}[{at}]") for at, each in enumerate(many)]
-        return value if isinstance(value, float) else wire.dumps(unstructure(value)).decode()
+        return value if isinstance(value, float) else envelope.dumps(unstructure(value)).decode()
 
     def _number(self, value: Decimal | int, place: str) -> Decimal | int:
         if isinstance(value, int):

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import attrs
 
-from invsvc_async import wire
-from invsvc_async.convert import unstructure
+from invsvc_async.codec import envelope, unstructure
 from invsvc_async.errors import FieldError, InvsvcError
 from invsvc_async.models.common import Model, wire_names
 
@@ -97,7 +96,7 @@ class TextSink:
 
 
 def _json_line(item: Model) -> bytes:
-    return wire.dumps(unstructure(item)) + b"\n"
+    return envelope.dumps(unstructure(item)) + b"\n"
 
 
 def _csv_line(item: Model) -> bytes:
@@ -124,4 +123,4 @@ def text_of(value: Any) -> str:  # Any: a field's value
         case int() | float() | Decimal():
             return str(value)
         case _:
-            return wire.dumps(unstructure(value)).decode()
+            return envelope.dumps(unstructure(value)).decode()

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import attrs
 
-from invsvc_async import settings, wire
+from invsvc_async import settings
+from invsvc_async.codec import envelope
 from invsvc_async.errors import InvalidRequestError, InvsvcError
 from invsvc_async.operations import BY_NAME
 from invsvc_async.reconcile import evidence
@@ -54,7 +55,7 @@ _FINDINGS: dict[str, type[Any]] = {  # Any: what a finding holds is wire data
 
 def intent_to_json(intent: Intent) -> str:
     """Give *intent* as JSON text."""
-    return wire.dumps({"schema": SCHEMA, **_converter().unstructure(intent)}).decode()
+    return envelope.dumps({"schema": SCHEMA, **_converter().unstructure(intent)}).decode()
 
 
 def intent_from_json(text: str | bytes) -> Intent:
@@ -73,7 +74,7 @@ def parsed(text: str | bytes, what: str) -> dict[str, Wire]:
     if len(text) > LONGEST:
         raise InvalidRequestError(f"not {what}: longer than {LONGEST} characters")
     try:
-        plain = wire.loads(text.encode() if isinstance(text, str) else text)
+        plain = envelope.loads(text.encode() if isinstance(text, str) else text)
     except (InvsvcError, UnicodeEncodeError) as error:
         raise InvalidRequestError(f"not {what}: the text is damaged or cut off") from error
     if not isinstance(plain, dict) or "schema" not in plain:
@@ -214,7 +215,7 @@ def _plain(value: Any) -> Wire:  # Any: whatever a reader of the caller's found
         return [_plain(each) for each in value]
     if value is None or isinstance(value, (str, bool, int, Decimal, dict)):
         return value
-    from invsvc_async.convert import unstructure
+    from invsvc_async.codec import unstructure
 
     try:
         return unstructure(value)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from invsvc_async import wire
+from invsvc_async.codec import envelope
 from invsvc_async.errors import InvalidRequestError
 from invsvc_async.operations import BY_NAME
 from invsvc_async.reconcile.codec import (
@@ -80,12 +80,12 @@ def to_json(intent: Intent, history: History, verdict: str, reason: str) -> str:
     """Give the story as JSON: the intent as it was taken up, every event, and what was said in the end."""
     plain = {
         "schema": SCHEMA,
-        "intent": wire.loads(intent_to_json(intent).encode()),
+        "intent": envelope.loads(intent_to_json(intent).encode()),
         "history": [event_to_wire(event) for event in history],
         "verdict": str(verdict),
         "reason": reason,
     }
-    return wire.dumps(plain).decode()
+    return envelope.dumps(plain).decode()
 
 
 def from_json(text: str | bytes) -> tuple[Intent, History, str]:
@@ -100,7 +100,7 @@ def from_json(text: str | bytes) -> tuple[Intent, History, str]:
     events, intent, verdict = plain.get("history"), plain.get("intent"), plain.get("verdict")
     if not isinstance(events, list) or not isinstance(intent, dict) or not isinstance(verdict, str):
         raise InvalidRequestError("not a story: intent, history and verdict belong in it")
-    return intent_from_json(wire.dumps(intent)), tuple(map(event_from_wire, events)), verdict
+    return intent_from_json(envelope.dumps(intent)), tuple(map(event_from_wire, events)), verdict
 
 
 def replay(intent: Intent, history: History) -> list[tuple[Event | None, Decision]]:

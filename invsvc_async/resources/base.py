@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from msgspec import Raw
 from msgspec.structs import replace
 
-from invsvc_async import checks, convert, reads
+from invsvc_async import checks, codec, reads
 from invsvc_async.models.common import Model
 from invsvc_async.pages import Pages
 from invsvc_async.positions import Position
@@ -68,14 +68,14 @@ class Resource:
         )
 
     async def _read(self, model: type[T], request: Request, *, deadline: float | None = None) -> T:
-        return convert.one(model, await reads.read(self._view, request, deadline=deadline))
+        return codec.one(model, await reads.read(self._view, request, deadline=deadline))
 
     async def _read_state(self, model: type[T], request: Request, line: str) -> T:
         """Read one thing, and keep its state for the writes that follow in its *line*."""
         view, session = self._view, self._view.session
         begun = session.clock.now()
         envelope = await reads.read(view, request)
-        state = convert.one(model, envelope)
+        state = codec.one(model, envelope)
         if session.is_bound_to_a_mode:
             weight = len(envelope.raw) if isinstance(envelope.raw, Raw) else 0
             thing = view.team_of(request), line
@@ -84,7 +84,7 @@ class Resource:
 
     async def _read_many(self, model: type[T], request: Request) -> tuple[tuple[T, ...], Meta]:
         envelope = await reads.read(self._view, request)
-        return convert.many(model, envelope), convert.meta_of(envelope)
+        return codec.many(model, envelope), codec.meta_of(envelope)
 
     def _pages(
         self,
@@ -116,7 +116,7 @@ class Resource:
         """Make a write; an object (no id) as *baseline* hands over its last known state."""
         known = None if isinstance(baseline, str) else baseline
         if isinstance(known, Model) and not known._is_of_wire():  # noqa: SLF001 - one package
-            known = convert.unstructure(known)  # now: it may hold what has no form on the wire
+            known = codec.unstructure(known)  # now: it may hold what has no form on the wire
         return Write(
             self._view, request, baseline=known, tag=tag or None, reader=reader, on_lost_secret=on_lost_secret
         )

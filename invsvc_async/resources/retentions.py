@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from invsvc_async import convert, models, operations
+from invsvc_async import codec, models, operations
 from invsvc_async.models.common import UNSET
 from invsvc_async.resources.base import Resource
 
@@ -40,4 +40,4 @@ class Retentions(Resource):
         arguments = {"retention_id": retention_id, "file_type": UNSET if file_type is None else file_type}
         request = self._request(operations.RETENTIONS_FILES, arguments, team=team)
         items, meta = await self._read_many(models.RetentionFile, request)
-        return [convert.with_meta(item, meta) for item in items]
+        return [codec.with_meta(item, meta) for item in items]

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Mapping
     from types import TracebackType
 
+    from invsvc_async.codec.envelope import Envelope
     from invsvc_async.operations import Operation
     from invsvc_async.reconcile.evidence import Reader, Wire
     from invsvc_async.transport import Download
-    from invsvc_async.wire import Envelope
     from invsvc_async.writes import Write
 
 __all__ = ["ByteStream", "Unlisted"]

@@ -16,7 +16,7 @@ from invsvc_async import TokenProvider, Verdict
 from invsvc_async.batch import Batch
 from invsvc_async.batch.items import Item
 from invsvc_async.batch.siblings import MOST_GRAPH, Left, left_by
-from invsvc_async.convert import structure
+from invsvc_async.codec import structure
 from invsvc_async.models import Journey
 from invsvc_async.reconcile.own_writes import OwnWrites
 from tests.batch.conftest import HOOK, POLICY, client_of

@@ -9,8 +9,9 @@ import warnings
 
 import pytest
 
-from invsvc_async import ApiKey, Client, ConfigurationError, ReconcilePolicy, Timeouts, Verdict, wire
+from invsvc_async import ApiKey, Client, ConfigurationError, ReconcilePolicy, Timeouts, Verdict
 from invsvc_async.batch import Batch
+from invsvc_async.codec import envelope
 from tests.faults.conftest import SHORT, client_of
 
 LONG_WAIT = ReconcilePolicy(settle_after_error=5.0, settle_after_loss=5.0, deadline=30.0)
@@ -321,8 +322,8 @@ async def test_answer_that_breaks_what_reads_it(service, client, monkeypatch):
             raise ZeroDivisionError
         return read(*answer, operation=operation, **others)
 
-    hook, read = service.seed_webhook(), wire.read_success
-    monkeypatch.setattr("invsvc_async.wire.read_success", broken)
+    hook, read = service.seed_webhook(), envelope.read_success
+    monkeypatch.setattr("invsvc_async.codec.envelope.read_success", broken)
     outcome = await client.webhooks.delete(hook.id).outcome()
 
     assert outcome.verdict is Verdict.APPLIED

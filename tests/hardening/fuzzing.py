@@ -14,7 +14,8 @@ from typing import Any
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-from invsvc_async import ApiKey, Client, Intent, wire
+from invsvc_async import ApiKey, Client, Intent
+from invsvc_async.codec import envelope
 from invsvc_async.reconcile.evidence import Bounds
 from invsvc_async.reconcile.intent import Scope, Sent, SentEnd
 from invsvc_async.settings import ReconcilePolicy, Timeouts
@@ -80,8 +81,13 @@ def damaged(draw: st.DrawFn, content: bytes) -> bytes:
 
 def spoilt(value: Any) -> st.SearchStrategy[bytes]:
     """Give bytes that are nearly *value* in JSON, and some that are nothing of the kind."""
-    text = wire.dumps(value)
-    return changed(value).map(wire.dumps) | damaged(text) | st.binary(max_size=200) | plain.map(wire.dumps)
+    text = envelope.dumps(value)
+    return (
+        changed(value).map(envelope.dumps)
+        | damaged(text)
+        | st.binary(max_size=200)
+        | plain.map(envelope.dumps)
+    )
 
 
 bounds = st.builds(lambda low, width: Bounds(low=low, high=low + width), seconds, seconds)

@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from invsvc_async import FieldError, InvsvcError, UnreadableResponseError, convert, models, wire
-from invsvc_async.convert.plan import fields_of
+from invsvc_async import FieldError, InvsvcError, UnreadableResponseError, codec, models
+from invsvc_async.codec import envelope as wire
+from invsvc_async.codec import exact_json
+from invsvc_async.codec.fields import fields_of
 from invsvc_async.operations import Shape
-from invsvc_async.wire import exact
 from tests.hardening.fuzzing import fuzzed, spoilt
 from tests.wire.recorded import SAMPLES
 
@@ -79,13 +80,13 @@ def test_model_of_any_bytes(name, seen):
     """A damaged resource is a model that gives all of it back, or it is unreadable."""
     content = seen.draw(spoilt(wire.loads(SAMPLES[name].encode())))
     try:
-        model = convert.decode(getattr(models, name), content)
+        model = codec.decode(getattr(models, name), content)
     except UnreadableResponseError:
         return
     for field in fields_of(type(model)):
         with suppress(FieldError):
             getattr(model, field.name)
     assert repr(pickle.loads(pickle.dumps(model))) == repr(model)  # noqa: S301 - our own
-    assert exact.salvage(exact.dumps(convert.unstructure(model))) == exact.salvage(
-        exact.without_halves(content)
+    assert exact_json.salvage(exact_json.dumps(codec.unstructure(model))) == exact_json.salvage(
+        exact_json.without_halves(content)
     )

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from invsvc_async import UnreadableResponseError, wire
+from invsvc_async import UnreadableResponseError
+from invsvc_async.codec import envelope as wire
+from invsvc_async.codec.exact_json import without_halves
 from invsvc_async.operations import Shape
-from invsvc_async.wire.exact import without_halves
 
 HALVES = {
     "high": (rb'"\ud83d"', rb'"\ufffd"'),

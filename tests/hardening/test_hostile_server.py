@@ -22,7 +22,7 @@ from invsvc_async import (
     Verdict,
     unstructure,
 )
-from invsvc_async.wire import exact
+from invsvc_async.codec import exact_json
 from tests.faults.raw_server import RawServer
 from tests.hardening.hostile import (
     CAP,
@@ -197,7 +197,9 @@ async def test_answer_with_an_odd_field(odd):
 
     assert user.id == "usr_1"
     assert [each.address for each in user.problems] == lost
-    assert exact.salvage(exact.dumps(unstructure(user))) == exact.salvage(exact.without_halves(payload))
+    assert exact_json.salvage(exact_json.dumps(unstructure(user))) == exact_json.salvage(
+        exact_json.without_halves(payload)
+    )
 
 
 @pytest.mark.parametrize("status", ["301 Moved Permanently", "302 Found", "307 Temporary", "308 Permanent"])

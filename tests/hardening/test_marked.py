@@ -11,8 +11,9 @@ import sys
 
 import pytest
 
-from invsvc_async import ApiKey, Client, Intent, InvsvcError, Outcome, Verdict, wire
+from invsvc_async import ApiKey, Client, Intent, InvsvcError, Outcome, Verdict
 from invsvc_async.batch import Batch
+from invsvc_async.codec import envelope
 from invsvc_async.events import Receiver, SharedHeader
 from invsvc_async.models import Webhook
 from invsvc_async.operations import BY_NAME, Shape
@@ -69,7 +70,7 @@ def in_an_intent_that_is_revised(_marks, _folder):
 
 def in_an_answer(_marks, _folder):
     body = json.dumps({"success": True, "data": {}, "message": TOKEN}).encode()
-    wire.read_success(body, status=200, headers={}, shape=Shape.STANDARD, operation="webhooks.get")
+    envelope.read_success(body, status=200, headers={}, shape=Shape.STANDARD, operation="webhooks.get")
 
 
 def in_an_outcome(_marks, _folder):

@@ -159,7 +159,7 @@ async def test_decimal_that_does_not_fit(client, tmp_path):
 def test_fit_of_a_decimal(text, precision, scale, fits):
     """A number fits if, and only if, Arrow holds it without rounding."""
     from invsvc_async import models
-    from invsvc_async.convert import structure
+    from invsvc_async.codec import structure
     from invsvc_async.export.columns import Columns
 
     item = structure(models.Invoice, {"uuid": "A", "total": Decimal(text)})

@@ -11,8 +11,9 @@ import attrs
 import pytest
 from msgspec import Raw
 
-from invsvc_async import convert, wire
-from invsvc_async.convert import fast
+from invsvc_async import codec
+from invsvc_async.codec import decode_fast, envelope
+from invsvc_async.codec.exact_json import salvage
 from invsvc_async.errors import FieldError, InvalidRequestError, UnreadableResponseError
 from invsvc_async.models import (
     DownloadRequest,
@@ -24,7 +25,6 @@ from invsvc_async.models import (
     Position,
     Webhook,
 )
-from invsvc_async.wire.exact import salvage
 
 MS = timedelta(milliseconds=1)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -32,15 +32,15 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 def both(cls: Any, text: str) -> Any:
     """Decode *text* from bytes and from plain data, which must agree, and give the model."""
-    decoded = convert.decode(cls, text.encode())
-    assert convert.structure(cls, salvage(text.encode())) == decoded
+    decoded = codec.decode(cls, text.encode())
+    assert codec.structure(cls, salvage(text.encode())) == decoded
     return decoded
 
 
 def field(cls: Any, name: str, wire_name: str, text: str) -> Any:
     """Read one field that came as *text*, and see that it goes back with the same digits."""
     model = both(cls, f'{{"{wire_name}": {text}}}')
-    back = wire.dumps(convert.unstructure(model)).decode()
+    back = envelope.dumps(codec.unstructure(model)).decode()
     assert back.lower() == f'{{"{wire_name}":{text}}}'.lower()
     return getattr(model, name)
 
@@ -100,7 +100,7 @@ def test_time_of_every_millisecond_of_a_second_is_exact():
     """No millisecond is a microsecond off, early or late in the range."""
     for start in (1746057600000, 4102444799000, 253402300799000, 1000):
         texts = [f'{{"created_at": {start + ms}}}'.encode() for ms in range(1000)]
-        hooks = convert.decode_items(Webhook, texts)
+        hooks = codec.decode_items(Webhook, texts)
         assert [(hook.created_at - EPOCH) // MS for hook in hooks] == list(range(start, start + 1000))
         assert not any(hook.created_at.microsecond % 1000 for hook in hooks)
 
@@ -126,10 +126,10 @@ def test_field_that_breaks_its_type_is_a_problem_of_that_field(cls, name, text):
     model = both(cls, f'{{"{name}": {text}, "other": 1.10}}')
 
     (problem,) = model.problems
-    assert (problem.address, problem.raw) == (f"$.{name}", wire.loads(text.encode()))
+    assert (problem.address, problem.raw) == (f"$.{name}", envelope.loads(text.encode()))
     with pytest.raises(FieldError):
         getattr(model, name)
-    assert convert.unstructure(model) == wire.loads(f'{{"{name}": {text}, "other": 1.10}}'.encode())
+    assert codec.unstructure(model) == envelope.loads(f'{{"{name}": {text}, "other": 1.10}}'.encode())
 
 
 def test_huge_exponent_is_a_decimal_and_no_more():
@@ -171,17 +171,17 @@ def test_unknown_state_stays_its_text():
 def test_part_that_no_parser_takes_costs_its_field(name, broken):
     """What cannot be decoded at all is a problem of its field, quickly, and goes back byte for byte."""
     start = time.process_time()
-    model = convert.decode(Invoice, b'{"series": "A", "%s": %s}' % (name.encode(), broken))
+    model = codec.decode(Invoice, b'{"series": "A", "%s": %s}' % (name.encode(), broken))
 
     assert model.problems[0].address.startswith(f"$.{name}")
     assert model.series == "A"
-    assert wire.dumps(convert.unstructure(model)).replace(b" ", b"").count(broken.replace(b" ", b"")) == 1
+    assert envelope.dumps(codec.unstructure(model)).replace(b" ", b"").count(broken.replace(b" ", b"")) == 1
     assert time.process_time() - start < 2
 
 
 def test_unknown_part_that_no_parser_takes_is_kept_as_bytes():
     """An unknown field that cannot be decoded costs nothing, and is kept raw."""
-    found = convert.decode(Invoice, b'{"series": "A", "new": "\xff"}')
+    found = codec.decode(Invoice, b'{"series": "A", "new": "\xff"}')
 
     assert found.problems == ()
     assert bytes(found.extra["new"]) == b'"\xff"'
@@ -189,7 +189,7 @@ def test_unknown_part_that_no_parser_takes_is_kept_as_bytes():
 
 def test_key_that_is_not_utf8_costs_its_item():
     """An item whose names cannot be read is one problem."""
-    item, sound = convert.decode_items(Invoice, [b'{"\xff": 1}', b'{"series": "A"}'])
+    item, sound = codec.decode_items(Invoice, [b'{"\xff": 1}', b'{"series": "A"}'])
 
     assert [problem.address for problem in item.problems] == ["$"]
     assert sound.series == "A"
@@ -200,7 +200,7 @@ def test_deep_nesting_of_free_form_ends_in_a_problem():
     deep = b'{"series": "A", "metadata": {"a": %s}}' % (b"[" * 100_000 + b"]" * 100_000)
 
     with pytest.raises(UnreadableResponseError):
-        convert.decode(Invoice, deep)
+        codec.decode(Invoice, deep)
 
 
 def test_equal_names_give_the_last():
@@ -214,46 +214,46 @@ def test_equal_names_give_the_last():
 def test_payload_that_is_no_object_is_unreadable(text):
     """A model is made of an object; anything else is no answer."""
     with pytest.raises(UnreadableResponseError, match="Webhook"):
-        convert.decode(Webhook, text.encode())
+        codec.decode(Webhook, text.encode())
 
 
 def test_item_that_is_no_object_keeps_its_place():
     """In a list it becomes a model whose every field has that problem, and goes back as it came."""
-    hooks = convert.decode_items(Webhook, Raw(b'[{"id": "a"}, null, 7, {"id": "b"}]'))
+    hooks = codec.decode_items(Webhook, Raw(b'[{"id": "a"}, null, 7, {"id": "b"}]'))
 
     assert [hook.id for hook in (hooks[0], hooks[3])] == ["a", "b"]
     assert [problem.address for hook in hooks for problem in hook.problems] == ["$", "$"]
     with pytest.raises(FieldError, match="null"):
         _ = hooks[1].created_at
-    assert convert.unstructure(hooks) == [{"id": "a"}, None, 7, {"id": "b"}]
+    assert codec.unstructure(hooks) == [{"id": "a"}, None, 7, {"id": "b"}]
 
 
 @pytest.mark.parametrize("text", ["{}", "null", "7"])
 def test_array_that_is_none_is_unreadable(text):
     """A list is made of an array."""
     with pytest.raises(UnreadableResponseError, match="Webhook"):
-        convert.decode_items(Webhook, Raw(text.encode()))
+        codec.decode_items(Webhook, Raw(text.encode()))
 
 
 def test_member_of_an_object_is_its_json():
     """A payload within the payload is found by name, or the answer is unreadable."""
-    assert bytes(convert.member(b'{"connection": {"a": 1}}', "connection")) == b'{"a": 1}'
+    assert bytes(codec.member(b'{"connection": {"a": 1}}', "connection")) == b'{"a": 1}'
     for other in (b'{"data": 1}', b"[]", b"x"):
         with pytest.raises(UnreadableResponseError, match="connection"):
-            convert.member(other, "connection")
+            codec.member(other, "connection")
 
 
 def test_meta_is_carried():
     """What the answer said beside its payload is on the model."""
     meta = Meta(message="ok")
 
-    assert convert.decode(Webhook, b"{}", meta=meta).meta is meta
-    assert convert.structure(Webhook, {}, meta=meta).meta is meta
+    assert codec.decode(Webhook, b"{}", meta=meta).meta is meta
+    assert codec.structure(Webhook, {}, meta=meta).meta is meta
 
 
-WHOLE = wire.dumps({"id": "d", "request_id": "r", "status": "s", "status_code": "c", "invoice_count": 1, "invoices_saved": 1,
+WHOLE = envelope.dumps({"id": "d", "request_id": "r", "status": "s", "status_code": "c", "invoice_count": 1, "invoices_saved": 1,
                     "invoices": [], "packages": [{"id": "p", "index": 0}], "message": None})  # fmt: skip
-PLAIN = wire.loads(WHOLE)
+PLAIN = envelope.loads(WHOLE)
 
 
 @pytest.mark.parametrize(
@@ -268,16 +268,16 @@ PLAIN = wire.loads(WHOLE)
 )
 def test_items_of_every_kind_in_one_list_are_each_read_whole(items):
     """Whichever way an item takes, the next is read as if it came alone."""
-    found = convert.decode_items(DownloadRequest, [wire.dumps(item) for item in items])
+    found = codec.decode_items(DownloadRequest, [envelope.dumps(item) for item in items])
 
-    assert convert.unstructure(found) == items
-    assert [one.extra for one in found] == [convert.structure(DownloadRequest, item).extra for item in items]
-    assert list(found) == [convert.structure(DownloadRequest, item) for item in items]
+    assert codec.unstructure(found) == items
+    assert [one.extra for one in found] == [codec.structure(DownloadRequest, item).extra for item in items]
+    assert list(found) == [codec.structure(DownloadRequest, item) for item in items]
 
 
 def test_item_with_nothing_unknown_keeps_nothing_of_the_page():
     """A whole item holds on to no bytes; one with unknown fields lets its copy go once they were read."""
-    whole, more = convert.decode_items(DownloadRequest, [WHOLE, wire.dumps({**PLAIN, "new": 1})])
+    whole, more = codec.decode_items(DownloadRequest, [WHOLE, envelope.dumps({**PLAIN, "new": 1})])
 
     assert whole._rest is None
     assert more._rest is not None
@@ -288,16 +288,16 @@ def test_item_with_nothing_unknown_keeps_nothing_of_the_page():
 def test_time_without_a_zone_has_no_form_on_the_wire():
     """A naive time is refused in words; one of another zone goes as its milliseconds."""
     with pytest.raises(InvalidRequestError, match="datetime"):
-        convert.unstructure(Webhook(created_at=datetime(2025, 5, 1)))  # noqa: DTZ001
+        codec.unstructure(Webhook(created_at=datetime(2025, 5, 1)))  # noqa: DTZ001
     aware = datetime(2025, 5, 1, 2, tzinfo=timezone(timedelta(hours=2)))
-    assert convert.unstructure(Webhook(created_at=aware)) == {"created_at": 1746057600000}
+    assert codec.unstructure(Webhook(created_at=aware)) == {"created_at": 1746057600000}
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), object(), b"bytes", {1, 2}])
 def test_value_without_a_form_on_the_wire_is_refused(value):
     """What JSON cannot say is refused in words."""
     with pytest.raises(InvalidRequestError, match="no form"):
-        convert.unstructure({"a": [value]})
+        codec.unstructure({"a": [value]})
 
 
 def test_changed_value_goes_back_instead_of_the_old_spelling():
@@ -305,17 +305,17 @@ def test_changed_value_goes_back_instead_of_the_old_spelling():
     invoice = both(Invoice, '{"folio_number": 3.0}')
     object.__setattr__(invoice, "folio_number", 4)
 
-    assert convert.unstructure(invoice) == {"folio_number": 4}
-    assert convert.unstructure(attrs.evolve(both(Journey, '{"version": 2.0}'), version=5)) == {"version": 5}
+    assert codec.unstructure(invoice) == {"folio_number": 4}
+    assert codec.unstructure(attrs.evolve(both(Journey, '{"version": 2.0}'), version=5)) == {"version": 5}
 
 
 def test_decimal_context_of_the_caller_changes_nothing():
     """A thread with a coarse context, and no traps, reads and writes the same digits."""
     with localcontext(Context(prec=3, traps=[])):
         invoice = both(Invoice, '{"total": 1234.5678, "folio_number": 12345.0, "date": 1746057600123.456}')
-        back = convert.unstructure(invoice)
-        broken = convert.decode(Invoice, b'{"total": 1e99999999999999999999}')
-        built = convert.unstructure(Webhook(created_at=datetime(2025, 5, 1, 0, 0, 0, 123456, tzinfo=UTC)))
+        back = codec.unstructure(invoice)
+        broken = codec.decode(Invoice, b'{"total": 1e99999999999999999999}')
+        built = codec.unstructure(Webhook(created_at=datetime(2025, 5, 1, 0, 0, 0, 123456, tzinfo=UTC)))
 
     assert str(back["total"]) == "1234.5678"
     assert str(back["date"]) == "1746057600123.456"
@@ -326,22 +326,22 @@ def test_decimal_context_of_the_caller_changes_nothing():
 
 def test_floats_of_a_caller_are_taken_as_their_shortest_text():
     """Plain data need not come from our parser: a float stands for the number that it prints as."""
-    assert convert.structure(Invoice, {"total": 0.1}).total == Decimal("0.1")
-    assert convert.structure(Invoice, {"total": float("nan")}).problems[0].address == "$.total"
+    assert codec.structure(Invoice, {"total": 0.1}).total == Decimal("0.1")
+    assert codec.structure(Invoice, {"total": float("nan")}).problems[0].address == "$.total"
 
 
 def test_sound_items_need_no_careful_way(monkeypatch):
     """A page of sound items, unknown fields and all, never imports the careful way."""
-    monkeypatch.setitem(__import__("sys").modules, "invsvc_async.convert.careful", None)
+    monkeypatch.setitem(__import__("sys").modules, "invsvc_async.codec.decode_lenient", None)
 
-    assert convert.decode_items(Webhook, [b'{"id": "a"}', b'{"id": "b", "new": 1}'])[1].extra == {"new": 1}
+    assert codec.decode_items(Webhook, [b'{"id": "a"}', b'{"id": "b", "new": 1}'])[1].extra == {"new": 1}
     with pytest.raises(ImportError):
-        fast.decode_all(Webhook, [b'{"id": 7}'])
+        decode_fast.decode_all(Webhook, [b'{"id": 7}'])
 
 
 def test_element_with_a_bad_byte_costs_that_element():
     """What no parser takes within one element leaves the others whole."""
-    invoice = convert.decode(Invoice, b'{"items": [{"id": "a"}, {"id": "\xff", "description": "b"}]}')
+    invoice = codec.decode(Invoice, b'{"items": [{"id": "a"}, {"id": "\xff", "description": "b"}]}')
 
     assert [problem.address for problem in invoice.problems] == ["$.items[1].id"]
     assert (invoice.items[0].id, invoice.items[1].description) == ("a", "b")

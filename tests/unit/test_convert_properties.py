@@ -14,11 +14,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from invsvc_async import convert, models, wire
-from invsvc_async.convert.plan import enum_in, fields_of
+from invsvc_async import codec, models
+from invsvc_async.codec import envelope
+from invsvc_async.codec.exact_json import salvage
+from invsvc_async.codec.fields import enum_in, fields_of
 from invsvc_async.errors import FieldError, InvsvcError
 from invsvc_async.models.common import Model
-from invsvc_async.wire.exact import salvage
 
 MODELS = [
     found for name in models.__all__
@@ -92,29 +93,29 @@ def told(problems: tuple[FieldError, ...]) -> list[tuple[str, str, object]]:
 def test_both_ways_agree_and_lose_nothing(cls, drawn):
     """From bytes or from plain data: equal objects, the same problems, and the wire form back to the last digit."""
     items = drawn.draw(st.lists(objects(cls), min_size=1, max_size=3))
-    content = [wire.dumps(item) for item in items]
+    content = [envelope.dumps(item) for item in items]
 
-    fast = convert.decode_items(cls, content)
-    careful = tuple(convert.structure(cls, wire.loads(item)) for item in content)
+    fast = codec.decode_items(cls, content)
+    careful = tuple(codec.structure(cls, envelope.loads(item)) for item in content)
 
     for one, other, item in zip(fast, careful, content, strict=True):
         assert one == other
         assert repr(one) == repr(other)
         assert told(one.problems) == told(other.problems)
-        assert spelt(convert.unstructure(one)) == spelt(convert.unstructure(other)) == spelt(wire.loads(item))
-        assert spelt(convert.unstructure(pickle.loads(pickle.dumps(one)))) == spelt(wire.loads(item))  # noqa: S301
+        assert spelt(codec.unstructure(one)) == spelt(codec.unstructure(other)) == spelt(envelope.loads(item))
+        assert spelt(codec.unstructure(pickle.loads(pickle.dumps(one)))) == spelt(envelope.loads(item))  # noqa: S301
         assert attrs.evolve(one) == one
 
 
 @settings(max_examples=300, deadline=None)
 @given(
     content=st.binary(max_size=60)
-    | plain.map(wire.dumps).flatmap(lambda it: st.binary(max_size=2).map(lambda b: it[:-1] + b))
+    | plain.map(envelope.dumps).flatmap(lambda it: st.binary(max_size=2).map(lambda b: it[:-1] + b))
 )
 def test_any_bytes_end_in_a_model_or_an_error_of_ours(content):
     """Whatever the bytes are, nothing but an InvsvcError leaves the converter."""
     salvage(content)
-    for read in (wire.loads, lambda it: convert.decode(models.Webhook, it)):
+    for read in (envelope.loads, lambda it: codec.decode(models.Webhook, it)):
         with suppress(InvsvcError):
             read(content)
 
@@ -123,7 +124,7 @@ def test_any_bytes_end_in_a_model_or_an_error_of_ours(content):
 @given(value=plain, cls=st.sampled_from(MODELS))
 def test_any_plain_value_gives_a_model(value, cls):
     """Structuring plain data never raises, and gives back what it took."""
-    model = convert.structure(cls, value)
+    model = codec.structure(cls, value)
 
-    assert spelt(convert.unstructure(model)) == spelt(value)
+    assert spelt(codec.unstructure(model)) == spelt(value)
     assert isinstance(repr(model), str)

@@ -12,12 +12,12 @@ from decimal import Decimal
 import attrs
 import pytest
 
-from invsvc_async import convert, models
+from invsvc_async import codec, models
 from invsvc_async.errors import FieldError, FileEncodingError
 from invsvc_async.models import UNSET, Address, Customer, Invoice, Meta, Page, RetentionFile, Webhook
 
 HOOK = Webhook(id="wh_1", url="https://me.example/in")
-BROKEN = convert.structure(
+BROKEN = codec.structure(
     Invoice, {"uuid": "U", "total": "12.5", "client": {"address": {"city": 7}, "id": "c"}}
 )
 
@@ -93,8 +93,8 @@ def test_problems_within_are_listed_with_their_whole_address():
 
 def test_problems_of_elements_and_members_are_addressed():
     """Elements have their index and members of an object their name in the address."""
-    invoice = convert.structure(Invoice, {"items": [{}, {"quantity": True}, None]})
-    team = convert.structure(models.Team, {"integrations": {"shop": {"completed": 1}}})
+    invoice = codec.structure(Invoice, {"items": [{}, {"quantity": True}, None]})
+    team = codec.structure(models.Team, {"integrations": {"shop": {"completed": 1}}})
 
     assert [problem.address for problem in invoice.problems] == ["$.items[1].quantity", "$.items[2]"]
     assert [problem.address for problem in team.problems] == ["$.integrations.shop.completed"]
@@ -102,7 +102,7 @@ def test_problems_of_elements_and_members_are_addressed():
 
 def test_element_that_is_no_object_says_so_at_every_field():
     """An element that is null keeps its place, and reading any of its fields raises."""
-    (item,) = convert.structure(Invoice, {"items": [None]}).items
+    (item,) = codec.structure(Invoice, {"items": [None]}).items
 
     with pytest.raises(FieldError, match="expected an object, got null"):
         _ = item.quantity
@@ -110,7 +110,7 @@ def test_element_that_is_no_object_says_so_at_every_field():
 
 def test_equal_models_have_equal_hashes():
     """Values with the same fields are one in a set, wherever they come from."""
-    same = convert.decode(Webhook, b'{"id": "wh_1", "url": "https://me.example/in"}')
+    same = codec.decode(Webhook, b'{"id": "wh_1", "url": "https://me.example/in"}')
 
     assert same == HOOK
     assert len({same, HOOK}) == 1
@@ -123,8 +123,8 @@ def test_equal_models_have_equal_hashes():
         (HOOK, attrs.evolve(HOOK, created_at=datetime(2025, 5, 1, tzinfo=UTC))),
         (HOOK, attrs.evolve(HOOK, extra={"new": 1})),
         (HOOK, "wh_1"),
-        (BROKEN, convert.structure(Invoice, {**convert.unstructure(BROKEN), "total": "13"})),
-        (BROKEN, convert.structure(Invoice, {"uuid": "U", "client": {"address": {"city": 7}, "id": "c"}})),
+        (BROKEN, codec.structure(Invoice, {**codec.unstructure(BROKEN), "total": "13"})),
+        (BROKEN, codec.structure(Invoice, {"uuid": "U", "client": {"address": {"city": 7}, "id": "c"}})),
         (Address(city="x"), Customer()),
     ],
 )
@@ -135,17 +135,17 @@ def test_models_that_differ_are_not_equal(one, other):
 
 def test_absent_and_null_are_equal_where_both_read_as_none():
     """An optional field that was left out equals one that came as null; they go back as they came."""
-    null = convert.structure(Webhook, {"id": "wh_1", "url": "https://me.example/in", "description": None})
+    null = codec.structure(Webhook, {"id": "wh_1", "url": "https://me.example/in", "description": None})
 
     assert null == HOOK
     assert hash(null) == hash(HOOK)
-    assert "description" in convert.unstructure(null)
-    assert "description" not in convert.unstructure(HOOK)
+    assert "description" in codec.unstructure(null)
+    assert "description" not in codec.unstructure(HOOK)
 
 
 def test_meta_is_outside_equality_and_repr():
     """What the answer said beside does not make a value another."""
-    with_meta = convert.with_meta(convert.structure(Webhook, convert.unstructure(HOOK)), Meta(message="said"))
+    with_meta = codec.with_meta(codec.structure(Webhook, codec.unstructure(HOOK)), Meta(message="said"))
 
     assert with_meta == HOOK
     assert "said" not in repr(with_meta)
@@ -162,7 +162,7 @@ def test_model_with_free_form_fields_is_not_hashable():
 def test_secret_is_never_shown():
     """A webhook's secret can be read, and is not in its repr, nor is one that broke its type."""
     hook = Webhook(id="wh_1", secret="whsec_hidden")
-    broken = convert.structure(Webhook, {"id": "wh_1", "secret": ["whsec_hidden"]})
+    broken = codec.structure(Webhook, {"id": "wh_1", "secret": ["whsec_hidden"]})
 
     assert hook.secret == "whsec_hidden"
     assert repr(hook) == "Webhook(id='wh_1')"
@@ -172,7 +172,7 @@ def test_secret_is_never_shown():
 @pytest.mark.parametrize("name", ["id", "meta", "extra", "_rest"])
 def test_model_refuses_assignment(name):
     """A model is frozen, one that was decoded as well as one that was built."""
-    decoded = convert.decode(Webhook, b'{"id": "wh_1", "new": 1}')
+    decoded = codec.decode(Webhook, b'{"id": "wh_1", "new": 1}')
 
     for hook in (HOOK, decoded):
         with pytest.raises(attrs.exceptions.FrozenInstanceError):
@@ -188,9 +188,9 @@ UNKNOWN_WITHIN = (
 
 @pytest.mark.parametrize(
     "model",
-    [HOOK, BROKEN, Customer(metadata={"a": 1}), convert.decode(Invoice, UNKNOWN_WITHIN),
-     convert.structure(Invoice, [1]), convert.with_meta(Webhook(id="x"), Meta(message="m")),
-     convert.structure(Invoice, {"folio_number": Decimal("3.0")})],
+    [HOOK, BROKEN, Customer(metadata={"a": 1}), codec.decode(Invoice, UNKNOWN_WITHIN),
+     codec.structure(Invoice, [1]), codec.with_meta(Webhook(id="x"), Meta(message="m")),
+     codec.structure(Invoice, {"folio_number": Decimal("3.0")})],
 )  # fmt: skip
 @pytest.mark.parametrize("copied", [lambda it: pickle.loads(pickle.dumps(it)), copy.copy, copy.deepcopy])  # noqa: S301
 def test_copy_equals_its_original(model, copied):
@@ -201,23 +201,23 @@ def test_copy_equals_its_original(model, copied):
     assert made.meta == model.meta
     assert made.extra == model.extra
     assert [str(problem) for problem in made.problems] == [str(problem) for problem in model.problems]
-    assert repr(convert.unstructure(made)) == repr(convert.unstructure(model))
+    assert repr(codec.unstructure(made)) == repr(codec.unstructure(model))
 
 
 def test_evolved_model_keeps_gaps_problems_and_unknown_fields():
     """attrs.evolve changes what it is told, and carries over absent and broken fields as they are."""
-    before = convert.structure(Invoice, {"total": "12.5", "series": "A", "new": 1})
+    before = codec.structure(Invoice, {"total": "12.5", "series": "A", "new": 1})
 
     after = attrs.evolve(before, series="B")
 
-    assert convert.unstructure(after) == {"total": "12.5", "series": "B", "new": 1}
+    assert codec.unstructure(after) == {"total": "12.5", "series": "B", "new": 1}
     assert [problem.address for problem in after.problems] == ["$.total"]
-    assert attrs.evolve(before, total=convert.structure(Invoice, {"total": 1}).total).problems == ()
+    assert attrs.evolve(before, total=codec.structure(Invoice, {"total": 1}).total).problems == ()
 
 
 def test_evolved_model_that_was_no_object_starts_anew():
     """What came in place of an object is let go once a field is given."""
-    assert convert.unstructure(attrs.evolve(convert.structure(Webhook, None), id="wh_2")) == {"id": "wh_2"}
+    assert codec.unstructure(attrs.evolve(codec.structure(Webhook, None), id="wh_2")) == {"id": "wh_2"}
 
 
 @pytest.mark.skipif(sys.version_info < (3, 13), reason="copy.replace is new in 3.13")
@@ -228,7 +228,7 @@ def test_replaced_model_keeps_gaps():
 
 def test_unknown_fields_are_kept_where_they_stood():
     """Each object has its own unknown fields, with exact numbers, in a mapping that cannot be changed."""
-    invoice = convert.decode(Invoice, UNKNOWN_WITHIN)
+    invoice = codec.decode(Invoice, UNKNOWN_WITHIN)
 
     assert invoice.extra == {"old": None}
     assert str(invoice.client.extra["new"]) == "1.10"

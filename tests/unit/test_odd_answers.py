@@ -7,9 +7,10 @@ from enum import StrEnum
 
 import pytest
 
-from invsvc_async import ApiKey, Client, wire
-from invsvc_async.convert import unstructure
-from invsvc_async.convert.answers import many, one
+from invsvc_async import ApiKey, Client
+from invsvc_async.codec import envelope, unstructure
+from invsvc_async.codec.decoder import many, one
+from invsvc_async.codec.exact_json import salvage
 from invsvc_async.errors import ConfigurationError, InvalidRequestError, UnreadableResponseError
 from invsvc_async.export.columns import Columns
 from invsvc_async.export.parquet import ParquetSink
@@ -18,9 +19,8 @@ from invsvc_async.export.sinks import ExportError, TextSink
 from invsvc_async.filters import _metadata
 from invsvc_async.models import Invoice, Webhook
 from invsvc_async.profiles import from_environment
-from invsvc_async.wire.exact import salvage
 
-EMPTY = wire.Envelope(raw=None, content=b'{"success":true}')
+EMPTY = envelope.Envelope(raw=None, content=b'{"success":true}')
 
 
 @pytest.mark.parametrize(("read", "what"), [(one, "no Webhook"), (many, "no list of Webhook")])
@@ -45,8 +45,8 @@ def test_value_that_is_broken_below_the_depth_that_is_searched():
     broken = b'{"a":1,"b":{"c":"\xff","d":2}}'
     saved = salvage(broken)
     assert (saved["a"], saved["b"]["d"]) == (1, 2)
-    assert isinstance(salvage(broken, 1)["b"], wire.Raw)
-    assert isinstance(salvage(broken, 0), wire.Raw)
+    assert isinstance(salvage(broken, 1)["b"], envelope.Raw)
+    assert isinstance(salvage(broken, 0), envelope.Raw)
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_value_that_is_broken_below_the_depth_that_is_searched():
 )
 def test_count_in_an_odd_form(value, whole):
     """A number that is whole is one, however it is written; nothing else becomes one."""
-    assert wire._whole(value) == whole
+    assert envelope._whole(value) == whole
 
 
 def test_metadata_filter_with_a_path():

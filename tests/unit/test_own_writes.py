@@ -122,7 +122,7 @@ def test_version_of_a_state(shown, version):
 
 def test_version_of_a_model():
     """A model's time is that of the wire, to the millisecond."""
-    from invsvc_async.convert import structure
+    from invsvc_async.codec import structure
 
     assert (
         version_of(structure(Journey, {"id": "j1", "last_updated": 1_700_000_000_123})) == 1_700_000_000_123

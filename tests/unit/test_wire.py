@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from multidict import CIMultiDict, CIMultiDictProxy
 
-from invsvc_async import errors, wire
+from invsvc_async import errors
+from invsvc_async.codec import envelope as wire
 from invsvc_async.errors import InvsvcError, UnreadableResponseError
 from invsvc_async.operations import Shape
 

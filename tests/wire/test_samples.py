@@ -9,14 +9,15 @@ from typing import Any
 import attrs
 import pytest
 
-from invsvc_async import convert, models, wire
+from invsvc_async import codec, models
+from invsvc_async.codec import envelope
 from invsvc_async.models.common import Model, wire_names
 from tests.wire.recorded import SAMPLES
 
 
 def read(name: str) -> Any:
     """Decode the sample of the model called *name*."""
-    return convert.decode(getattr(models, name), SAMPLES[name].encode())
+    return codec.decode(getattr(models, name), SAMPLES[name].encode())
 
 
 def known(cls: type[Model]) -> set[str]:
@@ -45,16 +46,16 @@ def test_sample_has_no_problem_and_nothing_unknown(name):
 @pytest.mark.parametrize("name", SAMPLES)
 def test_sample_goes_back_digit_by_digit(name):
     """What came is what goes back, absent fields, nulls and the spelling of numbers included."""
-    plain = wire.loads(SAMPLES[name].encode())
+    plain = envelope.loads(SAMPLES[name].encode())
 
-    assert spelt(convert.unstructure(read(name))) == spelt(plain)
-    assert spelt(wire.loads(wire.dumps(convert.unstructure(read(name))))) == spelt(plain)
+    assert spelt(codec.unstructure(read(name))) == spelt(plain)
+    assert spelt(envelope.loads(envelope.dumps(codec.unstructure(read(name))))) == spelt(plain)
 
 
 @pytest.mark.parametrize("name", SAMPLES)
 def test_sample_by_the_careful_way_is_the_same(name):
     """Plain data and bytes give equal models."""
-    assert convert.structure(getattr(models, name), wire.loads(SAMPLES[name].encode())) == read(name)
+    assert codec.structure(getattr(models, name), envelope.loads(SAMPLES[name].encode())) == read(name)
 
 
 @pytest.mark.parametrize("name", [name for name in SAMPLES if name not in {"ReminderOperation", "Journey"}])
@@ -124,7 +125,7 @@ def test_sample_field_that_is_null_where_it_may_not_be_is_a_problem(name):
     plain = dict.fromkeys(wire_names(cls).values())
     nullable = {field.name for field in attrs.fields(cls) if "None" in str(field.type) or field.type == "Any"}
 
-    found = convert.structure(cls, plain)
+    found = codec.structure(cls, plain)
 
     assert {problem.address[2:] for problem in found.problems} == {
         name for field, name in wire_names(cls).items() if field not in nullable

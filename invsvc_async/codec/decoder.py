@@ -9,17 +9,18 @@ from typing import TYPE_CHECKING, TypeVar
 from msgspec import Raw
 
 from invsvc_async import errors
-from invsvc_async.convert import fast
-from invsvc_async.models.common import Flaws, Model
-from invsvc_async.wire.exact import MEMBERS, UNREADABLE
-from invsvc_async.wire.items import split
+from invsvc_async.codec import decode_fast
+from invsvc_async.codec.arrays import split
+from invsvc_async.codec.exact_json import MEMBERS, UNREADABLE
+from invsvc_async.errors import UnreadableResponseError
+from invsvc_async.models.common import Flaws, Meta, Model
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from invsvc_async.models.common import Meta
+    from invsvc_async.codec.envelope import Envelope
 
-__all__ = ["decode", "decode_items", "member", "structure", "with_meta"]
+__all__ = ["decode", "decode_items", "many", "member", "meta_of", "one", "structure", "with_meta"]
 
 T = TypeVar("T", bound=Model)
 
@@ -32,9 +33,9 @@ def decode(cls: type[T], raw: Raw | bytes, *, meta: Meta | None = None) -> T:
         UnreadableResponseError: Not a JSON object.
     """
     try:
-        model: T = fast.sound(cls)(raw)
+        model: T = decode_fast.sound(cls)(raw)
     except UNREADABLE as refusal:
-        model = fast.refused(cls, raw, refusal)
+        model = decode_fast.refused(cls, raw, refusal)
         if isinstance(model._rest, Flaws) and "" in model._rest.problems:  # noqa: SLF001
             raise _refused(cls, raw, model._rest.problems[""].why) from None  # noqa: SLF001
     return with_meta(model, meta)
@@ -50,17 +51,17 @@ def decode_items(cls: type[T], raws: Sequence[Raw | bytes] | Raw) -> tuple[T, ..
         UnreadableResponseError: *raws* is no JSON array, or one of more than 10,000 items.
     """
     if not isinstance(raws, Raw):
-        return fast.decode_all(cls, raws)
+        return decode_fast.decode_all(cls, raws)
     try:
         items = split(raws)
     except UNREADABLE as cause:
         raise _refused(cls, raws, cause) from cause
-    return fast.decode_all(cls, items)
+    return decode_fast.decode_all(cls, items)
 
 
 def structure(cls: type[T], plain: object, *, meta: Meta | None = None) -> T:
     """Make a model of *cls* from plain wire data; what is no object becomes one whose every field says so."""
-    from invsvc_async.convert.careful import structure_item
+    from invsvc_async.codec.decode_lenient import structure_item
 
     return with_meta(structure_item(cls, plain), meta)
 
@@ -91,3 +92,38 @@ def _refused(cls: type[Model], raw: Raw | bytes, cause: object) -> errors.Unread
     return errors.UnreadableResponseError(
         f"the answer holds no {cls.__name__} ({cause}). Look at .raw.", raw=bytes(raw)
     )
+
+
+def meta_of(envelope: Envelope) -> Meta:
+    """Tell what the answer said beside its payload."""
+    return Meta(message=envelope.message, timestamp=envelope.timestamp, request_id=envelope.request_id)
+
+
+def one(cls: type[T], envelope: Envelope) -> T:
+    """
+    Make a model of the payload, with its ``meta``.
+
+    Raises:
+        UnreadableResponseError: The payload is no object.
+    """
+    raw = envelope.raw
+    if not isinstance(raw, Raw):
+        raise UnreadableResponseError(
+            f"the answer holds no {cls.__name__}. Look at .raw, and check the base URL.", raw=envelope.content
+        )
+    return decode(cls, raw, meta=meta_of(envelope))
+
+
+def many(cls: type[T], envelope: Envelope) -> tuple[T, ...]:
+    """
+    Make a model of each item of the payload; one that is no object becomes a model that says so.
+
+    Raises:
+        UnreadableResponseError: The payload is no array.
+    """
+    if envelope.raw is None:
+        raise UnreadableResponseError(
+            f"the answer holds no list of {cls.__name__}. Look at .raw, and check the base URL.",
+            raw=envelope.content,
+        )
+    return decode_items(cls, envelope.raw)

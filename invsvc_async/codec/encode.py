@@ -11,9 +11,9 @@ from typing import Any, cast
 
 from msgspec import Raw
 
+from invsvc_async.codec.exact_json import EPOCH
 from invsvc_async.errors import InvalidRequestError
 from invsvc_async.models.common import UNSET, Flaws, Model, wire_names
-from invsvc_async.wire.exact import EPOCH
 
 __all__ = ["plain_of", "unstructure"]
 

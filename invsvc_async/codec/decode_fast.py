@@ -17,9 +17,9 @@ from typing import Annotated, Any, NoReturn, TypeAlias, TypeVar, get_args, get_o
 import msgspec
 from msgspec import Raw, UnsetType
 
-from invsvc_async.convert.plan import Field, blank_of, enum_in, fields_of
+from invsvc_async.codec.exact_json import EXACT_UNTIL, UNREADABLE, exact, salvage
+from invsvc_async.codec.fields import Field, blank_of, enum_in, fields_of
 from invsvc_async.models.common import Model, once
-from invsvc_async.wire.exact import EXACT_UNTIL, UNREADABLE, exact, salvage
 
 __all__ = ["decode_all", "refused", "sound"]
 
@@ -95,7 +95,7 @@ def _retried(cls: type[T], raw: Raw | bytes, way: _Way, refusal: Exception) -> t
         with suppress(*UNREADABLE):
             found: T = _decoder_of(cls, _Way.ANY)(raw)
             return found, _next_way(cls, raw, way)
-    from invsvc_async.convert.careful import structure_item
+    from invsvc_async.codec.decode_lenient import structure_item
 
     return structure_item(cls, salvage(raw)), way
 

@@ -7,9 +7,8 @@ itself.  Both give the same objects.
 
 from __future__ import annotations
 
-from invsvc_async.convert.answers import many, meta_of, one
-from invsvc_async.convert.items import decode, decode_items, member, structure, with_meta
-from invsvc_async.convert.plain import unstructure
+from invsvc_async.codec.decoder import decode, decode_items, many, member, meta_of, one, structure, with_meta
+from invsvc_async.codec.encode import unstructure
 
 __all__ = [
     "decode",

@@ -17,8 +17,8 @@ from msgspec import Raw
 from multidict import istr
 
 from invsvc_async import errors
-from invsvc_async.operations import Shape
-from invsvc_async.wire.exact import (
+from invsvc_async.codec.arrays import Items, check
+from invsvc_async.codec.exact_json import (
     EXACT_UNTIL,
     MEMBERS,
     UNREADABLE,
@@ -30,7 +30,7 @@ from invsvc_async.wire.exact import (
     utc,
     without_halves,
 )
-from invsvc_async.wire.items import Items, check
+from invsvc_async.operations import Shape
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
