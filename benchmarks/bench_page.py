@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from benchmarks import bodies, peers
 from benchmarks.harness import Row, alternate, ratio_of
 from invsvc_async import codec
+from invsvc_async.api.operations import Shape
 from invsvc_async.codec import envelope as wire
 from invsvc_async.models import Invoice
-from invsvc_async.operations import Shape
 
 if TYPE_CHECKING:
     from collections.abc import Callable

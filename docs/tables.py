@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from invsvc_async.operations import TABLE, Kind, Operation, Parameter
+from invsvc_async.api.operations import TABLE, Kind, Operation, Parameter
 from invsvc_async.settings import ParameterNames
 
 ASSUMED = ParameterNames()

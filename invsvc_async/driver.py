@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import attrs
 
+from invsvc_async.api.operations import BY_NAME
 from invsvc_async.errors import InvsvcError, ServiceError, TransportError, UnreadableResponseError
 from invsvc_async.intents import line_of, request_of
 from invsvc_async.looks import Looks, facts_of
 from invsvc_async.models.common import Model, once
 from invsvc_async.models.webhooks import Webhook
-from invsvc_async.operations import BY_NAME
 from invsvc_async.outcome import Outcome
 from invsvc_async.reconcile.decide import decide
 from invsvc_async.reconcile.evidence import (
@@ -40,8 +40,8 @@ from invsvc_async.session import DecisionReport, stamp_of
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from invsvc_async.api.operations import Operation
     from invsvc_async.journal import Journal
-    from invsvc_async.operations import Operation
     from invsvc_async.reconcile.evidence import Decision, Event, History, Reader, Reading
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.results import Result

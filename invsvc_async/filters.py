@@ -10,15 +10,15 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from invsvc_async.bodies import is_object
-from invsvc_async.checks import wire_name
+from invsvc_async.api.arguments import wire_name
+from invsvc_async.api.json_values import is_object
+from invsvc_async.api.parameters import METADATA
 from invsvc_async.errors import FieldError
-from invsvc_async.forms import METADATA
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from invsvc_async.operations import Operation
+    from invsvc_async.api.operations import Operation
     from invsvc_async.settings import ParameterNames
 
 __all__ = ["Filter", "filters_of", "first_stranger"]

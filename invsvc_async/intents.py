@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import attrs
 
+from invsvc_async.api.operations import BY_NAME
 from invsvc_async.codec import unstructure
 from invsvc_async.models.common import Model
-from invsvc_async.operations import BY_NAME
 from invsvc_async.reconcile.find import is_unique
 from invsvc_async.reconcile.intent import NEVER_LISTED, Intent, Scope
 from invsvc_async.reconcile.own_writes import milliseconds, version_of

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from invsvc_async.api.operations import BY_NAME
 from invsvc_async.errors import InvsvcError, ServiceError, TransportError
 from invsvc_async.intents import line_of
-from invsvc_async.operations import BY_NAME
 from invsvc_async.reconcile.decide import READ_TIME
 from invsvc_async.reconcile.evidence import (
     Absent,

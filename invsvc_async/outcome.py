@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 import attrs
 
+from invsvc_async.api.operations import BY_NAME
 from invsvc_async.errors import (
     AmbiguousWriteError,
     SecretLostError,
@@ -16,7 +17,6 @@ from invsvc_async.errors import (
     WriteNotAppliedError,
     WriteSupersededError,
 )
-from invsvc_async.operations import BY_NAME
 from invsvc_async.reconcile.evidence import Verdict
 from invsvc_async.reconcile.known import Known
 from invsvc_async.reconcile.revise import stored

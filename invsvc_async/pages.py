@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 import attrs
 from msgspec.structs import replace
 
-from invsvc_async import checks, codec, reads
+from invsvc_async import codec, reads
+from invsvc_async.api import arguments
 from invsvc_async.errors import (
     CursorStalledError,
     FilterNotHonouredError,
@@ -158,7 +159,7 @@ class Pages(Generic[T]):
             problems.append("token: belongs to another team")
         elif request.query and place.query != request.query:
             problems.append("token: belongs to a list with other arguments")
-        elif not checks.are_parameters(place.query, request.operation, self._view.names):
+        elif not arguments.are_parameters(place.query, request.operation, self._view.names):
             problems.append("token: holds arguments that this list does not take")
         if problems:
             raise InvalidRequestError(problems, operation=request.operation.name)

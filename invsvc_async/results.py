@@ -12,13 +12,13 @@ import attrs
 import msgspec
 
 from invsvc_async import codec, models
+from invsvc_async.api.operations import Shape
 from invsvc_async.codec.exact_json import UNREADABLE
 from invsvc_async.errors import UnreadableResponseError
-from invsvc_async.operations import Shape
 
 if TYPE_CHECKING:
+    from invsvc_async.api.operations import Operation
     from invsvc_async.codec.envelope import Envelope
-    from invsvc_async.operations import Operation
     from invsvc_async.reconcile.evidence import Wire
     from invsvc_async.session import Request
 

@@ -20,6 +20,7 @@ from aiohttp import hdrs
 from multidict import CIMultiDict, CIMultiDictProxy, istr
 from yarl import URL
 
+from invsvc_async.api.operations import Kind
 from invsvc_async.codec import envelope as wire
 from invsvc_async.concurrency.keyed_lock import KeyedLock
 from invsvc_async.concurrency.single_flight import Listings
@@ -30,7 +31,6 @@ from invsvc_async.errors import (
     ServiceError,
     UnreadableResponseError,
 )
-from invsvc_async.operations import Kind
 from invsvc_async.reconcile.clock import ServerClock
 from invsvc_async.reconcile.ends import End
 from invsvc_async.reconcile.own_writes import OwnWrites
@@ -40,13 +40,13 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
     from typing import Protocol
 
+    from invsvc_async.api.operations import Operation
     from invsvc_async.codec.envelope import Envelope
     from invsvc_async.concurrency.clock import Clock
     from invsvc_async.concurrency.limiter import Lane
     from invsvc_async.concurrency.retry_quota import RetryQuota
     from invsvc_async.credentials import Credential
     from invsvc_async.journal import Journal
-    from invsvc_async.operations import Operation
     from invsvc_async.outcome import Outcome
     from invsvc_async.reconcile.evidence import Wire
     from invsvc_async.reconcile.intent import Intent

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import attrs
 
+from invsvc_async.api.operations import BY_NAME
 from invsvc_async.batch.check import sound
 from invsvc_async.batch.engine import Engine
 from invsvc_async.batch.identity import thing_of
@@ -25,7 +26,6 @@ from invsvc_async.batch.siblings import can_overtake, learn
 from invsvc_async.errors import InvalidRequestError, JournalError
 from invsvc_async.intents import request_of
 from invsvc_async.looks import Looks
-from invsvc_async.operations import BY_NAME
 from invsvc_async.reconcile.evidence import Resumed, Verdict
 from invsvc_async.reconcile.known import Known
 

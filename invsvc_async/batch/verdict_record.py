@@ -13,13 +13,13 @@ import msgspec
 from msgspec.structs import asdict
 
 from invsvc_async import errors
+from invsvc_async.api.operations import BY_NAME
 from invsvc_async.batch.entries import unreadable
 from invsvc_async.batch.pack import Packed, unpack
 from invsvc_async.batch.results import Record, record_of
 from invsvc_async.codec import unstructure
 from invsvc_async.codec.exact_json import UNREADABLE, exact
 from invsvc_async.errors import InvsvcError, ServiceError, TransportError, service_error_class
-from invsvc_async.operations import BY_NAME
 from invsvc_async.outcome import Outcome
 from invsvc_async.reconcile.evidence import Evidence, Verdict
 from invsvc_async.reconcile.intent import SentEnd

@@ -13,8 +13,8 @@ from invsvc_async.concurrency.event_loop import until_done
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from invsvc_async.api.operations import Operation
     from invsvc_async.export import Exported
-    from invsvc_async.operations import Operation
 
 __all__ = ["command"]
 
@@ -50,8 +50,8 @@ def command(
     Memory stays the same however long the list is.  Stopped by Ctrl-C, an error or a kill, it goes on with
     --resume.  A decimal that does not fit the column is named, never rounded.
     """
+    from invsvc_async.api.operations import Kind
     from invsvc_async.cli.arguments import arguments_of, operation_of
-    from invsvc_async.operations import Kind
 
     operation = operation_of(_SHORT.get(what, what), Kind.READ, many=True, short="list")
     if operation.result != "Invoice":

@@ -43,8 +43,8 @@ def command(
 
 
 async def _read(what: str, words: Sequence[str], profile: str | None, team: str | None) -> Any:
+    from invsvc_async.api.operations import CLIENT_REQUEST, Kind
     from invsvc_async.cli.arguments import arguments_of, called, operation_of
-    from invsvc_async.operations import CLIENT_REQUEST, Kind
 
     async with client_of(profile, team) as client:
         if what.startswith("/"):

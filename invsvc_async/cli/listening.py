@@ -14,7 +14,7 @@ import attrs
 from aiohttp import ClientError, ClientSession, ClientTimeout
 
 from invsvc_async import events
-from invsvc_async.bodies import is_object
+from invsvc_async.api.json_values import is_object
 from invsvc_async.cli.output import fail, note, private
 from invsvc_async.codec import envelope
 from invsvc_async.errors import InvsvcError

@@ -13,9 +13,9 @@ from invsvc_async.concurrency.event_loop import until_done
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
 
+    from invsvc_async.api.operations import Operation
     from invsvc_async.cli.sinks import Form, Sink
     from invsvc_async.client import Client
-    from invsvc_async.operations import Operation
     from invsvc_async.pages import Pages
 
 __all__ = ["command"]
@@ -58,9 +58,9 @@ def command(
 
     Without --all it prints the first page, and says on stderr how to go on.
     """
+    from invsvc_async.api.operations import Kind
     from invsvc_async.cli.arguments import arguments_of, operation_of
     from invsvc_async.cli.sinks import Sink
-    from invsvc_async.operations import Kind
 
     if json_ + jsonl + csv > 1:
         raise typer.BadParameter("choose one of --json, --jsonl and --csv")

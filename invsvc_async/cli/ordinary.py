@@ -16,7 +16,7 @@ from urllib.parse import quote, urlencode
 import aiohttp
 import attrs
 
-from invsvc_async.operations import BY_NAME
+from invsvc_async.api.operations import BY_NAME
 from invsvc_async.reconcile.evidence import Verdict
 from invsvc_async.simulator.ledger import SENDER
 from invsvc_async.simulator.records import is_object

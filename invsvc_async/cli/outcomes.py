@@ -8,10 +8,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from invsvc_async.bodies import is_object
+from invsvc_async.api.json_values import is_object
+from invsvc_async.api.operations import BY_NAME
 from invsvc_async.cli.output import DONE, FAILED, UNKNOWN, console, emit_json, fail, note, private
 from invsvc_async.codec import envelope, unstructure
-from invsvc_async.operations import BY_NAME
 from invsvc_async.reconcile.evidence import Verdict
 
 if TYPE_CHECKING:

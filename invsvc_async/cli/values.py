@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from invsvc_async.bodies import is_object
+from invsvc_async.api.json_values import is_object
 from invsvc_async.cli.output import table
 from invsvc_async.errors import FieldError
 from invsvc_async.export.sinks import text_of

@@ -109,9 +109,9 @@ def _secrets_file(write: Write[Any], path: Path) -> AbstractAsyncContextManager[
 
 
 def _from_words(client: Client, what: str, words: Sequence[str]) -> Write[Any]:
+    from invsvc_async.api.operations import Kind
     from invsvc_async.batch.lines import as_write
     from invsvc_async.cli.arguments import arguments_of, operation_of
-    from invsvc_async.operations import Kind
 
     operation = operation_of(what, Kind.WRITE)
     return as_write(client, operation.name, arguments_of(operation, words))

@@ -17,6 +17,7 @@ from msgspec import Raw
 from multidict import istr
 
 from invsvc_async import errors
+from invsvc_async.api.operations import Shape
 from invsvc_async.codec.arrays import Items, check
 from invsvc_async.codec.exact_json import (
     EXACT_UNTIL,
@@ -30,7 +31,6 @@ from invsvc_async.codec.exact_json import (
     utc,
     without_halves,
 )
-from invsvc_async.operations import Shape
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

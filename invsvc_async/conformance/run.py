@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from invsvc_async.bodies import is_object
+from invsvc_async.api.json_values import is_object
 from invsvc_async.cli.embedded import Embedded, embedded
 from invsvc_async.cli.judge import Judgement, Report, judge
 from invsvc_async.cli.workload import plan_for

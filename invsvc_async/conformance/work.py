@@ -10,12 +10,12 @@ from urllib.parse import quote
 
 import attrs
 
+from invsvc_async.api.operations import BY_NAME
 from invsvc_async.batch.lines import as_write
 from invsvc_async.cli.judge import Asked, sender_of
 from invsvc_async.cli.workload import Step, Unit, respelt, values
 from invsvc_async.client import Client
 from invsvc_async.credentials import ApiKey
-from invsvc_async.operations import BY_NAME
 from invsvc_async.simulator.ledger import SENDER
 
 if TYPE_CHECKING:

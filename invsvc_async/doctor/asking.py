@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 import attrs
 
 from invsvc_async import reads
-from invsvc_async.bodies import is_object
+from invsvc_async.api.json_values import is_object
+from invsvc_async.api.operations import CLIENT_REQUEST, INVOICES_EGRESS
 from invsvc_async.errors import InvsvcError, ServiceError
-from invsvc_async.operations import CLIENT_REQUEST, INVOICES_EGRESS
 from invsvc_async.session import Request
 
 if TYPE_CHECKING:

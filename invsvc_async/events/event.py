@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeAlias
 
 import attrs
 
+from invsvc_async.api.operations import EVENT_TYPES
 from invsvc_async.events.body import Body, plain_of
-from invsvc_async.operations import EVENT_TYPES
 
 if TYPE_CHECKING:
     from invsvc_async.events.signed import InvoiceBatch, SyncedInvoice

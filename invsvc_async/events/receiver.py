@@ -13,6 +13,7 @@ import logging
 import random as randomness
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeAlias, TypeVar
 
+from invsvc_async.api.operations import EVENT_TYPES
 from invsvc_async.errors import ConfigurationError, MalformedEventError
 from invsvc_async.events.inline import Inline
 from invsvc_async.events.judge import Admitted, Trust, Unreadable
@@ -20,7 +21,6 @@ from invsvc_async.events.receipt import Receipt, unavailable
 from invsvc_async.events.stores import Delivery, Store, open_store
 from invsvc_async.events.verify import Secrets, SharedHeader, keys_of
 from invsvc_async.events.worker import InboxPolicy, Worker, called, reason_of
-from invsvc_async.operations import EVENT_TYPES
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

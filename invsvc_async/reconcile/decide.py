@@ -35,7 +35,7 @@ from invsvc_async.reconcile.verdicts import applied, done, not_applied, out_of_t
 from invsvc_async.settings import JOURNEY_READER
 
 if TYPE_CHECKING:
-    from invsvc_async.operations import Operation
+    from invsvc_async.api.operations import Operation
     from invsvc_async.reconcile.evidence import Decision, History, Wire
     from invsvc_async.reconcile.intent import Intent
 

@@ -14,7 +14,7 @@ from invsvc_async.reconcile.evidence import Attempt, Done, Evidence, Send, Verdi
 from invsvc_async.reconcile.known import kind_of
 
 if TYPE_CHECKING:
-    from invsvc_async.operations import Operation
+    from invsvc_async.api.operations import Operation
     from invsvc_async.reconcile.evidence import History
     from invsvc_async.settings import Timeouts
 

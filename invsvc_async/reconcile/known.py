@@ -19,7 +19,7 @@ from invsvc_async.reconcile.same import url_key
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from invsvc_async.operations import Operation
+    from invsvc_async.api.operations import Operation
     from invsvc_async.reconcile.evidence import Event, History
     from invsvc_async.reconcile.intent import Intent, Sent
     from invsvc_async.settings import ReconcilePolicy

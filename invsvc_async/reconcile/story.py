@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from invsvc_async.api.operations import BY_NAME
 from invsvc_async.codec import envelope
 from invsvc_async.errors import InvalidRequestError
-from invsvc_async.operations import BY_NAME
 from invsvc_async.reconcile.codec import (
     SCHEMA,
     event_from_wire,

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from msgspec import Raw
 from msgspec.structs import replace
 
-from invsvc_async import checks, codec, reads
+from invsvc_async import codec, reads
+from invsvc_async.api import arguments as checks
 from invsvc_async.models.common import Model
 from invsvc_async.pages import Pages
 from invsvc_async.positions import Position
@@ -17,8 +18,8 @@ from invsvc_async.writes import Write
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from invsvc_async.api.operations import Operation
     from invsvc_async.models import Meta
-    from invsvc_async.operations import Operation
     from invsvc_async.reconcile.evidence import Reader, Wire
     from invsvc_async.session import View
 

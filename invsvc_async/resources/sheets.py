@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from invsvc_async import operations
+from invsvc_async.api import operations
 from invsvc_async.resources.base import Resource
 
 if TYPE_CHECKING:

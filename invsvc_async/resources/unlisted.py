@@ -10,11 +10,12 @@ from urllib.parse import quote, unquote
 
 import attrs
 
-from invsvc_async import operations, reads
-from invsvc_async.bodies import Problems, kind_of, to_wire
-from invsvc_async.checks import check_team
+from invsvc_async import reads
+from invsvc_async.api import operations
+from invsvc_async.api.arguments import check_team
+from invsvc_async.api.json_values import Problems, kind_of, to_wire
+from invsvc_async.api.parameters import CONTROL, quoted, texts_of
 from invsvc_async.errors import InvalidRequestError
-from invsvc_async.forms import CONTROL, quoted, texts_of
 from invsvc_async.models.common import UNSET
 from invsvc_async.resources.base import Resource
 from invsvc_async.session import Request, View, error_of
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Mapping
     from types import TracebackType
 
+    from invsvc_async.api.operations import Operation
     from invsvc_async.codec.envelope import Envelope
-    from invsvc_async.operations import Operation
     from invsvc_async.reconcile.evidence import Reader, Wire
     from invsvc_async.transport import Download
     from invsvc_async.writes import Write

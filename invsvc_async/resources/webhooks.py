@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from invsvc_async import models, operations
+from invsvc_async import models
+from invsvc_async.api import operations
 from invsvc_async.models.common import UNSET, Unset
 from invsvc_async.resources.base import Resource
 

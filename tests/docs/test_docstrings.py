@@ -14,7 +14,7 @@ import pytest
 
 import invsvc_async
 from invsvc_async import batch, errors, events, export, models, readers, settings, simulator, testing
-from invsvc_async.operations import TABLE, Kind
+from invsvc_async.api.operations import TABLE, Kind
 from invsvc_async.resources.base import Resource
 from tests.docs.pages import ROOT
 

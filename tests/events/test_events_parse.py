@@ -10,9 +10,9 @@ from decimal import Decimal
 import pytest
 
 from invsvc_async import events
+from invsvc_async.api.operations import EVENT_TYPES
 from invsvc_async.errors import FieldError, MalformedEventError
 from invsvc_async.models import Customer, Invoice
-from invsvc_async.operations import EVENT_TYPES
 from tests.events.bodies import (
     RESOURCE_TYPES,
     SIGNED_TYPES,

@@ -19,7 +19,7 @@ from starlette.applications import Starlette
 from starlette.routing import Route
 
 from invsvc_async import events
-from invsvc_async.operations import EVENT_TYPES
+from invsvc_async.api.operations import EVENT_TYPES
 from invsvc_async.simulator import Simulator
 from tests.events.bodies import SECRET, SHARED, encoded, headers_of, signature, signed_body, v1, v2
 

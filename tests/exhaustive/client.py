@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from invsvc_async.api.operations import BY_NAME
 from invsvc_async.concurrency.keyed_lock import KeyedLock
 from invsvc_async.driver import taken_up
 from invsvc_async.intents import request_of
-from invsvc_async.operations import BY_NAME
 from invsvc_async.reconcile.clock import ServerClock
 from invsvc_async.reconcile.evidence import Attempt, Reading, Resumed
 from invsvc_async.reconcile.find import is_unique

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from invsvc_async.api.operations import BY_NAME
 from invsvc_async.intents import before, with_before
-from invsvc_async.operations import BY_NAME
 from invsvc_async.reconcile.evidence import Closed, Done, End, Read, Reading, Send, Tick, Verdict, Wait
 from invsvc_async.reconcile.own_writes import OwnWrites
 from tests.exhaustive.answers import LATE
@@ -21,7 +21,7 @@ from tests.exhaustive.world import Pending, World, dated, evolve, landed, stamp
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from invsvc_async.operations import Operation
+    from invsvc_async.api.operations import Operation
     from invsvc_async.reconcile.intent import Intent
     from tests.exhaustive.answers import Ending
     from tests.exhaustive.setup import Crash, Node, Run, SetUp

@@ -64,7 +64,7 @@ async def test_invoice_found_by_its_key(service, client, intent, kind, letter):
 
 async def test_invoice_reader_of_a_list_that_is_not_filtered(client, intent, monkeypatch):
     """A service that ignores the filter proves nothing: the reader fails."""
-    from invsvc_async import operations
+    from invsvc_async.api import operations
 
     rows = [
         attrs.evolve(row, wire="ignored") if row.name == "idempotency_key" else row

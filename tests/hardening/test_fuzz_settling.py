@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from invsvc_async import Intent, InvsvcError
-from invsvc_async.operations import BY_NAME
+from invsvc_async.api.operations import BY_NAME
 from invsvc_async.reconcile import story
 from invsvc_async.reconcile.decide import decide
 from invsvc_async.reconcile.evidence import Attempt, Done, End, Read, Reading, Send, Wait

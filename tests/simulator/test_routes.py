@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from invsvc_async import operations
+from invsvc_async.api import operations
 from invsvc_async.simulator import routes
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from invsvc_async import Verdict
-from invsvc_async.operations import BY_NAME
+from invsvc_async.api.operations import BY_NAME
 from invsvc_async.reconcile.evidence import Reading
 from tests.soak.judge import Fault, judge, verdicts_of
 

@@ -9,7 +9,7 @@ import attrs
 import pytest
 
 from invsvc_async import Intent, InvalidRequestError
-from invsvc_async.operations import BY_NAME
+from invsvc_async.api.operations import BY_NAME
 from invsvc_async.reconcile import story
 from invsvc_async.reconcile.decide import decide
 from invsvc_async.reconcile.evidence import (

@@ -12,7 +12,7 @@ from pathlib import Path
 import attrs
 import pytest
 
-from invsvc_async.operations import BY_NAME
+from invsvc_async.api.operations import BY_NAME
 from invsvc_async.reconcile.decide import decide
 from invsvc_async.reconcile.evidence import (
     Absent,

@@ -7,7 +7,7 @@ import itertools
 import attrs
 import pytest
 
-from invsvc_async.operations import TABLE, Kind
+from invsvc_async.api.operations import TABLE, Kind
 from invsvc_async.reconcile.decide import decide
 from invsvc_async.reconcile.evidence import Attempt, Bounds, Done, End, Reading, Send, Tick, Verdict
 from invsvc_async.reconcile.first import answered_at_once, sent_at_once

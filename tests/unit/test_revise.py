@@ -5,7 +5,7 @@ from __future__ import annotations
 import attrs
 import pytest
 
-from invsvc_async.operations import BY_NAME
+from invsvc_async.api.operations import BY_NAME
 from invsvc_async.reconcile.evidence import Attempt, Bounds, End, Reading, Resumed, Send
 from invsvc_async.reconcile.intent import Intent, Scope, Sent, SentEnd
 from invsvc_async.reconcile.known import Known

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from invsvc_async import errors
+from invsvc_async.api.operations import Shape
 from invsvc_async.codec import envelope as wire
 from invsvc_async.errors import InvsvcError, UnreadableResponseError
-from invsvc_async.operations import Shape
 
 NO_HEADERS: CIMultiDictProxy[str] = CIMultiDictProxy(CIMultiDict())
 

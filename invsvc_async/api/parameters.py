@@ -16,10 +16,18 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
-from invsvc_async.bodies import Problems, check_graph, check_members, is_list, is_object, kind_of, to_wire
+from invsvc_async.api.json_values import (
+    Problems,
+    check_graph,
+    check_members,
+    is_list,
+    is_object,
+    kind_of,
+    to_wire,
+)
+from invsvc_async.api.operations import Form, Parameter
 from invsvc_async.errors import FieldError
 from invsvc_async.models.common import Model
-from invsvc_async.operations import Form, Parameter
 
 if TYPE_CHECKING:
     from invsvc_async.reconcile.evidence import Wire

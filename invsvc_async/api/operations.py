@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from invsvc_async.rows import Form, Kind, Operation, Parameter, Shape
+from invsvc_async.api.schema import Form, Kind, Operation, Parameter, Shape
 
 __all__ = ["BY_NAME", "EVENT_TYPES", "TABLE", "Form", "Kind", "Operation", "Parameter", "Shape"]
 

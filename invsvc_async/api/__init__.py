@@ -1,0 +1,1 @@
+"""The operations of the service, their arguments and their query parameters."""
