@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from invsvc_async.api.operations import BY_NAME
 from invsvc_async.reconcile.decide import decide
-from invsvc_async.reconcile.evidence import (
+from invsvc_async.reconcile.history import (
     Absent,
     Applied,
     Attempt,

@@ -14,7 +14,7 @@ from aiohttp import hdrs
 
 from invsvc_async.errors import NotSentError, ResponseLostError
 from invsvc_async.gate import OwnError
-from invsvc_async.reconcile.ends import End
+from invsvc_async.reconcile.enums import End
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from invsvc_async.journal import Journal
     from invsvc_async.models.common import Unset
     from invsvc_async.outcome import Outcome
-    from invsvc_async.reconcile.evidence import Reader, Wire
+    from invsvc_async.reconcile.history import Reader, Wire
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.resources.invoices import Invoices
     from invsvc_async.resources.journeys import Journeys

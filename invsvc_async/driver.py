@@ -18,7 +18,10 @@ from invsvc_async.models.common import Model, once
 from invsvc_async.models.webhooks import Webhook
 from invsvc_async.outcome import Outcome
 from invsvc_async.reconcile.decide import decide
-from invsvc_async.reconcile.evidence import (
+from invsvc_async.reconcile.facts import Known
+from invsvc_async.reconcile.findings import is_unique, no_such_read
+from invsvc_async.reconcile.first import ANSWERED, answered_at_once
+from invsvc_async.reconcile.history import (
     Attempt,
     Closed,
     Done,
@@ -30,11 +33,8 @@ from invsvc_async.reconcile.evidence import (
     Verdict,
     Wait,
 )
-from invsvc_async.reconcile.find import is_unique, no_such_read
-from invsvc_async.reconcile.first import ANSWERED, answered_at_once
-from invsvc_async.reconcile.known import Known
 from invsvc_async.reconcile.own_writes import milliseconds
-from invsvc_async.reconcile.revise import stored
+from invsvc_async.reconcile.stored_intent import stored
 from invsvc_async.session import DecisionReport, stamp_of
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from invsvc_async.api.operations import Operation
     from invsvc_async.journal import Journal
-    from invsvc_async.reconcile.evidence import Decision, Event, History, Reader, Reading
+    from invsvc_async.reconcile.history import Decision, Event, History, Reader, Reading
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.results import Result
     from invsvc_async.session import Request, Session, View

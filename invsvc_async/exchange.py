@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from yarl import URL
 
     from invsvc_async.concurrency.limiter import Lane
-    from invsvc_async.reconcile.ends import End
+    from invsvc_async.reconcile.enums import End
 
 __all__ = ["Exchange"]
 

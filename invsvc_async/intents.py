@@ -15,14 +15,14 @@ import attrs
 from invsvc_async.api.operations import BY_NAME
 from invsvc_async.codec import unstructure
 from invsvc_async.models.common import Model
-from invsvc_async.reconcile.find import is_unique
+from invsvc_async.reconcile.compare import url_key
+from invsvc_async.reconcile.findings import is_unique
 from invsvc_async.reconcile.intent import NEVER_LISTED, Intent, Scope
 from invsvc_async.reconcile.own_writes import milliseconds, version_of
-from invsvc_async.reconcile.same import url_key
 from invsvc_async.session import Request
 
 if TYPE_CHECKING:
-    from invsvc_async.reconcile.evidence import Bounds, Reader, Wire
+    from invsvc_async.reconcile.history import Bounds, Reader, Wire
     from invsvc_async.reconcile.own_writes import LastState, Listed, UrlIds
     from invsvc_async.session import View
     from invsvc_async.settings import ReconcilePolicy

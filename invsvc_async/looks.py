@@ -15,15 +15,7 @@ from invsvc_async.api.operations import BY_NAME
 from invsvc_async.errors import InvsvcError, ServiceError, TransportError
 from invsvc_async.intents import line_of
 from invsvc_async.reconcile.decide import READ_TIME
-from invsvc_async.reconcile.evidence import (
-    Absent,
-    Applied,
-    CannotTell,
-    ErrorFacts,
-    Holds,
-    Reading,
-    Superseded,
-)
+from invsvc_async.reconcile.history import Absent, Applied, CannotTell, ErrorFacts, Holds, Reading, Superseded
 from invsvc_async.session import Request, stamp_of
 from invsvc_async.settings import JOURNEY_READER
 
@@ -33,7 +25,7 @@ if TYPE_CHECKING:
     from invsvc_async.client import Client
     from invsvc_async.codec.envelope import Envelope
     from invsvc_async.concurrency.limiter import Lane
-    from invsvc_async.reconcile.evidence import Reader, Wire
+    from invsvc_async.reconcile.history import Reader, Wire
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.session import View
     from invsvc_async.transport import Exchange

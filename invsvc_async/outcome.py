@@ -17,14 +17,14 @@ from invsvc_async.errors import (
     WriteNotAppliedError,
     WriteSupersededError,
 )
-from invsvc_async.reconcile.evidence import Verdict
-from invsvc_async.reconcile.known import Known
-from invsvc_async.reconcile.revise import stored
-from invsvc_async.reconcile.story import tell, to_json
+from invsvc_async.reconcile.explain import tell, to_json
+from invsvc_async.reconcile.facts import Known
+from invsvc_async.reconcile.history import Verdict
+from invsvc_async.reconcile.stored_intent import stored
 
 if TYPE_CHECKING:
     from invsvc_async.errors import InvsvcError
-    from invsvc_async.reconcile.evidence import Evidence, History
+    from invsvc_async.reconcile.history import Evidence, History
     from invsvc_async.reconcile.intent import Intent
 
 __all__ = ["Outcome"]

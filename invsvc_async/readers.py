@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Literal
 import attrs
 
 from invsvc_async.errors import InvalidRequestError, NotFoundError
-from invsvc_async.reconcile.evidence import Absent, Applied, CannotTell, Wire
+from invsvc_async.reconcile.history import Absent, Applied, CannotTell, Wire
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from invsvc_async.client import Client
-    from invsvc_async.reconcile.evidence import Finding, Reader
+    from invsvc_async.reconcile.history import Finding, Reader
     from invsvc_async.reconcile.intent import Intent
 
 __all__ = ["get", "invoice_by_idempotency_key", "reminder_operation"]

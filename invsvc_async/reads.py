@@ -18,7 +18,7 @@ from invsvc_async.errors import (
     TransportError,
     UnreadableResponseError,
 )
-from invsvc_async.reconcile.evidence import End
+from invsvc_async.reconcile.history import End
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -31,9 +31,9 @@ from invsvc_async.errors import (
     ServiceError,
     UnreadableResponseError,
 )
-from invsvc_async.reconcile.clock import ServerClock
-from invsvc_async.reconcile.ends import End
+from invsvc_async.reconcile.enums import End
 from invsvc_async.reconcile.own_writes import OwnWrites
+from invsvc_async.reconcile.server_clock import ServerClock
 from invsvc_async.transport import CODINGS, Exchange, Transport
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from invsvc_async.credentials import Credential
     from invsvc_async.journal import Journal
     from invsvc_async.outcome import Outcome
-    from invsvc_async.reconcile.evidence import Wire
+    from invsvc_async.reconcile.history import Wire
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.settings import ParameterNames, ReadRetries, ReconcilePolicy, Timeouts
 

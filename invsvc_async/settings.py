@@ -16,7 +16,7 @@ from invsvc_async.errors import ConfigurationError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from invsvc_async.reconcile.evidence import Reader
+    from invsvc_async.reconcile.history import Reader
 
 __all__ = ["ParameterNames", "ReadRetries", "ReconcilePolicy", "Timeouts", "unpickles_older"]
 

@@ -18,7 +18,7 @@ from invsvc_async.writes import Write
 if TYPE_CHECKING:
     from invsvc_async.journal import Journal
     from invsvc_async.outcome import Outcome
-    from invsvc_async.reconcile.evidence import Reader
+    from invsvc_async.reconcile.history import Reader
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.session import View
 

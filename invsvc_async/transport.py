@@ -24,7 +24,7 @@ from invsvc_async.concurrency.limiter import Limiter
 from invsvc_async.errors import ConfigurationError
 from invsvc_async.exchange import Exchange
 from invsvc_async.gate import Gate, RefusedError
-from invsvc_async.reconcile.ends import End
+from invsvc_async.reconcile.enums import End
 from invsvc_async.settings import check_count
 
 if TYPE_CHECKING:

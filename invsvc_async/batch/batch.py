@@ -14,7 +14,7 @@ from invsvc_async.batch.run import Run
 from invsvc_async.batch.siblings import take_claims
 from invsvc_async.batch.sqlitebatch import SqliteBatch
 from invsvc_async.errors import ConfigurationError, InvalidRequestError
-from invsvc_async.reconcile.evidence import Verdict
+from invsvc_async.reconcile.history import Verdict
 from invsvc_async.settings import check_count
 
 if TYPE_CHECKING:

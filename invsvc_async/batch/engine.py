@@ -18,7 +18,7 @@ from invsvc_async.batch.slots import Slots
 from invsvc_async.driver import Driver, Start, taken_up
 from invsvc_async.errors import ConfigurationError
 from invsvc_async.intents import before, line_of, request_of, with_before
-from invsvc_async.reconcile.evidence import Verdict
+from invsvc_async.reconcile.history import Verdict
 from invsvc_async.results import result_of
 from invsvc_async.settling import check_scope
 

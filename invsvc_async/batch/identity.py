@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from invsvc_async.intents import line_of
-from invsvc_async.reconcile.find import is_unique
+from invsvc_async.reconcile.findings import is_unique
 
 if TYPE_CHECKING:
     from invsvc_async.session import Request

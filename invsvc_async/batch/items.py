@@ -16,8 +16,8 @@ from invsvc_async.batch.pack import pack
 from invsvc_async.batch.results import Result, encoded, record_of
 from invsvc_async.batch.siblings import left_by
 from invsvc_async.codec.envelope import retry_after
-from invsvc_async.reconcile.evidence import Verdict
-from invsvc_async.reconcile.find import is_unique
+from invsvc_async.reconcile.findings import is_unique
+from invsvc_async.reconcile.history import Verdict
 from invsvc_async.session import View
 from invsvc_async.settings import JOURNEY_READER
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from invsvc_async.batch.siblings import Left
     from invsvc_async.batch.slots import Slots
     from invsvc_async.outcome import Outcome
-    from invsvc_async.reconcile.evidence import Reader
+    from invsvc_async.reconcile.history import Reader
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.reconcile.own_writes import OwnWrites
     from invsvc_async.session import Request

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from invsvc_async.batch.pack import Commons
     from invsvc_async.batch.results import Summary
     from invsvc_async.batch.siblings import LastWrite
-    from invsvc_async.reconcile.evidence import Verdict
+    from invsvc_async.reconcile.history import Verdict
 
 __all__ = ["Entries"]
 

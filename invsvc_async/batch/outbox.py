@@ -17,7 +17,7 @@ from invsvc_async.batch.pack import Packed, pack
 from invsvc_async.batch.sqlite import SqliteEntries, entries
 from invsvc_async.batch.verdict_record import intent_of, is_answered, outcome_of, verdict_record
 from invsvc_async.errors import JournalError
-from invsvc_async.reconcile.evidence import Verdict
+from invsvc_async.reconcile.history import Verdict
 
 if TYPE_CHECKING:
     import sqlite3

@@ -16,7 +16,7 @@ import msgspec
 
 from invsvc_async.codec import envelope
 from invsvc_async.errors import InvalidRequestError, InvsvcError, JournalError
-from invsvc_async.reconcile import codec
+from invsvc_async.reconcile import json_form
 from invsvc_async.reconcile.intent import Intent
 from invsvc_async.settings import ReconcilePolicy, Timeouts
 
@@ -102,9 +102,9 @@ class Commons:
         """
         parts = self._parts.get(number)
         if parts is None:
-            common = codec.parsed(self.texts[number], "an intent")
-            policy = codec.structured(common["policy"], ReconcilePolicy, "a policy")
-            timeouts = codec.structured(common["timeouts"], Timeouts, "timeouts")
+            common = json_form.parsed(self.texts[number], "an intent")
+            policy = json_form.structured(common["policy"], ReconcilePolicy, "a policy")
+            timeouts = json_form.structured(common["timeouts"], Timeouts, "timeouts")
             parts = self._parts[number] = common["scope"], policy, timeouts
         return parts
 
@@ -142,8 +142,8 @@ def pack(intent: Intent, commons: Commons) -> Packed:
 
 def _strictly(plain: dict[str, Any]) -> Intent:  # Any: parsed JSON
     """Make an intent of plain data, by the reader of ``Intent.from_json``."""
-    intent = codec.structured(plain, Intent, "an intent")
-    if problem := codec.misfit(intent):
+    intent = json_form.structured(plain, Intent, "an intent")
+    if problem := json_form.misfit(intent):
         raise InvalidRequestError(problem)
     return intent
 

@@ -9,7 +9,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from invsvc_async.batch.report import advice_for
-from invsvc_async.reconcile.evidence import Verdict
+from invsvc_async.reconcile.history import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

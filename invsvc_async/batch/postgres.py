@@ -18,7 +18,7 @@ from invsvc_async.batch.ownership import OwnedEntries
 from invsvc_async.batch.results import Summary
 from invsvc_async.batch.siblings import NO_EFFECT, LastWrite
 from invsvc_async.errors import InvalidRequestError
-from invsvc_async.reconcile.evidence import Verdict
+from invsvc_async.reconcile.history import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

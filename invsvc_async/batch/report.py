@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from invsvc_async.batch.results import Result
-from invsvc_async.reconcile.evidence import Verdict
+from invsvc_async.reconcile.history import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -11,8 +11,8 @@ import msgspec
 
 from invsvc_async.batch.entries import unreadable
 from invsvc_async.errors import ServiceError
-from invsvc_async.reconcile.evidence import Reading, Verdict
-from invsvc_async.reconcile.known import time_of
+from invsvc_async.reconcile.facts import time_of
+from invsvc_async.reconcile.history import Reading, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -26,8 +26,8 @@ from invsvc_async.batch.siblings import can_overtake, learn
 from invsvc_async.errors import InvalidRequestError, JournalError
 from invsvc_async.intents import request_of
 from invsvc_async.looks import Looks
-from invsvc_async.reconcile.evidence import Resumed, Verdict
-from invsvc_async.reconcile.known import Known
+from invsvc_async.reconcile.facts import Known
+from invsvc_async.reconcile.history import Resumed, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from invsvc_async.batch.items import Store
     from invsvc_async.batch.results import Result
     from invsvc_async.batch.sqlitebatch import SqliteBatch
-    from invsvc_async.reconcile.evidence import Reading
+    from invsvc_async.reconcile.history import Reading
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.writes import Write
 

@@ -18,15 +18,15 @@ from invsvc_async.codec import envelope
 from invsvc_async.codec.encode import plain_of, unstructure
 from invsvc_async.errors import InvsvcError
 from invsvc_async.models.common import UNSET, Model, wire_names
-from invsvc_async.reconcile.evidence import Verdict
+from invsvc_async.reconcile.compare import HOOK_FIELDS
+from invsvc_async.reconcile.history import Verdict
 from invsvc_async.reconcile.own_writes import version_of
-from invsvc_async.reconcile.same import HOOK_FIELDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from invsvc_async.outcome import Outcome
-    from invsvc_async.reconcile.evidence import Wire
+    from invsvc_async.reconcile.history import Wire
     from invsvc_async.reconcile.own_writes import LastState, OwnWrites
     from invsvc_async.session import Session
 

@@ -10,7 +10,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from invsvc_async.concurrency.adaptive_limit import Knee
-from invsvc_async.reconcile.evidence import End
+from invsvc_async.reconcile.history import End
 
 if TYPE_CHECKING:
     from collections.abc import Callable

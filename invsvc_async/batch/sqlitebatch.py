@@ -13,7 +13,7 @@ from invsvc_async.batch.entries import Entry, Mark, State
 from invsvc_async.batch.results import Summary
 from invsvc_async.batch.siblings import NO_EFFECT, LastWrite, Left
 from invsvc_async.batch.sqlite import SqliteEntries, entries, fact, row_of
-from invsvc_async.reconcile.evidence import Verdict
+from invsvc_async.reconcile.history import Verdict
 from invsvc_async.storage.sqlite_writer import transaction
 
 if TYPE_CHECKING:

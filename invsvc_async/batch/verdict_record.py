@@ -21,14 +21,14 @@ from invsvc_async.codec import unstructure
 from invsvc_async.codec.exact_json import UNREADABLE, exact
 from invsvc_async.errors import InvsvcError, ServiceError, TransportError, service_error_class
 from invsvc_async.outcome import Outcome
-from invsvc_async.reconcile.evidence import Evidence, Verdict
+from invsvc_async.reconcile.history import Evidence, Verdict
 from invsvc_async.reconcile.intent import SentEnd
 from invsvc_async.results import result_of
 
 if TYPE_CHECKING:
     from invsvc_async.batch.entries import Entry
     from invsvc_async.batch.pack import Commons
-    from invsvc_async.reconcile.evidence import Basis, Wire
+    from invsvc_async.reconcile.history import Basis, Wire
     from invsvc_async.reconcile.intent import Intent
 
 __all__ = ["VerdictRecord", "intent_of", "is_answered", "outcome_of", "verdict_record"]

@@ -10,7 +10,7 @@ from invsvc_async.batch.report import advice_for
 from invsvc_async.batch.results import Result
 from invsvc_async.cli.output import console, print_facts, table
 from invsvc_async.codec import envelope
-from invsvc_async.reconcile.evidence import Verdict
+from invsvc_async.reconcile.history import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

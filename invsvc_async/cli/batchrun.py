@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from invsvc_async.cli.output import DONE, FAILED, UNKNOWN, console, emit_json, note, print_facts
-from invsvc_async.reconcile.evidence import Verdict
+from invsvc_async.reconcile.history import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable

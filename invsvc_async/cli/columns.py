@@ -14,7 +14,7 @@ from invsvc_async.cli.judge import Asked, Judgement, Report, judge, sender_of
 from invsvc_async.cli.ordinary import Ordinary
 from invsvc_async.client import Client
 from invsvc_async.credentials import ApiKey
-from invsvc_async.reconcile.evidence import Verdict
+from invsvc_async.reconcile.history import Verdict
 from invsvc_async.session import View
 from invsvc_async.settings import ReconcilePolicy, Timeouts
 from invsvc_async.simulator.ledger import SENDER

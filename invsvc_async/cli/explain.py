@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from invsvc_async.reconcile.evidence import Decision
+    from invsvc_async.reconcile.history import Decision
 
 __all__ = ["command"]
 
@@ -26,8 +26,8 @@ def command(
     Exits with 1 if the rules of this version come to another verdict.
     """
     from invsvc_async.cli.output import DONE, FAILED, console, emit_json, fail
-    from invsvc_async.reconcile.evidence import Done
-    from invsvc_async.reconcile.story import from_json, replay, tell
+    from invsvc_async.reconcile.explain import from_json, replay, tell
+    from invsvc_async.reconcile.history import Done
 
     intent, history, said = from_json(file.read_bytes())
     steps = replay(intent, history)
@@ -52,7 +52,7 @@ def command(
 
 
 def _words(decision: Decision) -> str:
-    from invsvc_async.reconcile.evidence import Done, Read, Send, Wait
+    from invsvc_async.reconcile.history import Done, Read, Send, Wait
 
     match decision:
         case Done(verdict=verdict, reason=reason):

@@ -18,13 +18,13 @@ from urllib.parse import quote
 import attrs
 
 from invsvc_async.codec import envelope
-from invsvc_async.reconcile.evidence import Verdict
+from invsvc_async.reconcile.history import Verdict
 from invsvc_async.simulator.records import is_array, is_object
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from invsvc_async.reconcile.evidence import Wire
+    from invsvc_async.reconcile.history import Wire
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.simulator import Entry
 

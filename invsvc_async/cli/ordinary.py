@@ -17,7 +17,7 @@ import aiohttp
 import attrs
 
 from invsvc_async.api.operations import BY_NAME
-from invsvc_async.reconcile.evidence import Verdict
+from invsvc_async.reconcile.history import Verdict
 from invsvc_async.simulator.ledger import SENDER
 from invsvc_async.simulator.records import is_object
 

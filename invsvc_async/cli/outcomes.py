@@ -12,7 +12,7 @@ from invsvc_async.api.json_values import is_object
 from invsvc_async.api.operations import BY_NAME
 from invsvc_async.cli.output import DONE, FAILED, UNKNOWN, console, emit_json, fail, note, private
 from invsvc_async.codec import envelope, unstructure
-from invsvc_async.reconcile.evidence import Verdict
+from invsvc_async.reconcile.history import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from invsvc_async.cli import ordinary
 from invsvc_async.cli.columns import ATTEMPT_TIMEOUT, POLICY
 from invsvc_async.cli.output import console, emit_json, print_facts
-from invsvc_async.reconcile.evidence import Verdict
+from invsvc_async.reconcile.history import Verdict
 from invsvc_async.simulator import Faults
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from invsvc_async.cli.workload import plan_for
 from invsvc_async.codec import envelope
 from invsvc_async.conformance.work import Task, made_up, tasks
 from invsvc_async.errors import InvsvcError
-from invsvc_async.reconcile.evidence import Verdict
+from invsvc_async.reconcile.history import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -11,7 +11,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from invsvc_async.reconcile.evidence import (
+from invsvc_async.reconcile.conclusions import (
+    applied,
+    done,
+    not_applied,
+    out_of_time,
+    refused,
+    shown,
+    unknown,
+)
+from invsvc_async.reconcile.facts import Known, kind_of
+from invsvc_async.reconcile.findings import find, is_evidence, no_such_read
+from invsvc_async.reconcile.history import (
     Absent,
     Applied,
     Attempt,
@@ -28,15 +39,12 @@ from invsvc_async.reconcile.evidence import (
     Verdict,
     Wait,
 )
-from invsvc_async.reconcile.find import find, is_evidence, no_such_read
 from invsvc_async.reconcile.intent import NEVER_LISTED
-from invsvc_async.reconcile.known import Known, kind_of
-from invsvc_async.reconcile.verdicts import applied, done, not_applied, out_of_time, refused, shown, unknown
 from invsvc_async.settings import JOURNEY_READER
 
 if TYPE_CHECKING:
     from invsvc_async.api.operations import Operation
-    from invsvc_async.reconcile.evidence import Decision, History, Wire
+    from invsvc_async.reconcile.history import Decision, History, Wire
     from invsvc_async.reconcile.intent import Intent
 
 __all__ = ["PROOF_LASTS", "READ_TIME", "decide"]

@@ -10,12 +10,12 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from invsvc_async.reconcile.evidence import Attempt, Done, Evidence, Send, Verdict
-from invsvc_async.reconcile.known import kind_of
+from invsvc_async.reconcile.facts import kind_of
+from invsvc_async.reconcile.history import Attempt, Done, Evidence, Send, Verdict
 
 if TYPE_CHECKING:
     from invsvc_async.api.operations import Operation
-    from invsvc_async.reconcile.evidence import History
+    from invsvc_async.reconcile.history import History
     from invsvc_async.settings import Timeouts
 
 __all__ = ["ANSWERED", "answered_at_once", "sent_at_once"]

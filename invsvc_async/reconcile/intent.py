@@ -11,7 +11,7 @@ import attrs
 from invsvc_async.settings import JOURNEY_READER, ReconcilePolicy, Timeouts, unpickles_older
 
 if TYPE_CHECKING:
-    from invsvc_async.reconcile.evidence import Bounds, Wire
+    from invsvc_async.reconcile.history import Bounds, Wire
 
 __all__ = ["NEVER_LISTED", "Intent", "Scope", "Sent", "SentEnd"]
 
@@ -108,7 +108,7 @@ class Intent:
 
     def to_json(self) -> str:
         """Give the intent as JSON text: no token, no secret; the caller's own readers by name only."""
-        from invsvc_async.reconcile.codec import intent_to_json
+        from invsvc_async.reconcile.json_form import intent_to_json
 
         return intent_to_json(self)
 
@@ -121,6 +121,6 @@ class Intent:
             InvalidRequestError: The text is damaged, of a newer version, or not an intent at all.
 
         """
-        from invsvc_async.reconcile.codec import intent_from_json
+        from invsvc_async.reconcile.json_form import intent_from_json
 
         return intent_from_json(text)

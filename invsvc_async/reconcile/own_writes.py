@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import attrs
 
-from invsvc_async.reconcile.known import ids_of_url, is_time
+from invsvc_async.reconcile.facts import ids_of_url, is_time
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
-    from invsvc_async.reconcile.evidence import Wire
+    from invsvc_async.reconcile.history import Wire
 
 __all__ = ["LastState", "Listed", "OwnWrites", "UrlIds", "milliseconds", "version_of"]
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from invsvc_async.api.operations import Operation
     from invsvc_async.models import Meta
-    from invsvc_async.reconcile.evidence import Reader, Wire
+    from invsvc_async.reconcile.history import Reader, Wire
     from invsvc_async.session import View
 
 __all__ = ["Resource"]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from invsvc_async.models import Address, Brand, DbtableTables, DbtableWebhooks, Member, Team, Unset
-    from invsvc_async.reconcile.evidence import Reader
+    from invsvc_async.reconcile.history import Reader
     from invsvc_async.writes import Write
 
 __all__ = ["Teams"]

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from invsvc_async.api.operations import Operation
     from invsvc_async.codec.envelope import Envelope
-    from invsvc_async.reconcile.evidence import Reader, Wire
+    from invsvc_async.reconcile.history import Reader, Wire
     from invsvc_async.transport import Download
     from invsvc_async.writes import Write
 

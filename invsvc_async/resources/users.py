@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from invsvc_async.models import Preferences, User
-    from invsvc_async.reconcile.evidence import Reader
+    from invsvc_async.reconcile.history import Reader
     from invsvc_async.writes import Write
 
 __all__ = ["Users"]

@@ -36,7 +36,7 @@ from invsvc_async import (
 from invsvc_async.batch import outbox as outbox_module
 from invsvc_async.batch.outbox import Outbox
 from invsvc_async.batch.verdict_record import VerdictRecord, _encodable
-from invsvc_async.reconcile.evidence import Evidence
+from invsvc_async.reconcile.history import Evidence
 from tests.batch.conftest import HOOK, client_of
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from invsvc_async import Intent, JournalError, ReconcilePolicy, Timeouts
 from invsvc_async.batch.pack import Commons, Packed, pack, unpack
-from invsvc_async.reconcile.evidence import Bounds
+from invsvc_async.reconcile.history import Bounds
 from invsvc_async.reconcile.intent import Scope, Sent, SentEnd
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)

@@ -7,7 +7,7 @@ import pytest
 from invsvc_async import Outcome, Verdict
 from invsvc_async.batch.results import Record, decoded, encoded, record_of
 from invsvc_async.models import Webhook
-from invsvc_async.reconcile.evidence import Attempt, End, Evidence, Reading
+from invsvc_async.reconcile.history import Attempt, End, Evidence, Reading
 from invsvc_async.reconcile.intent import Intent, Scope
 
 INTENT = Intent(key="k", operation="webhooks.delete", path={"id": "wh_1"}, scope=Scope(base_url="b"))

@@ -13,7 +13,7 @@ from invsvc_async.cli.embedded import embedded
 from invsvc_async.cli.judge import Asked, Judgement, Report, Wrong
 from invsvc_async.cli.report import _coloured, failures, tell
 from invsvc_async.cli.workload import Step, made_up, plan_for, respelt, values
-from invsvc_async.reconcile.evidence import Verdict
+from invsvc_async.reconcile.history import Verdict
 
 ASKED = Asked(operation="webhooks.delete", path_id="wh_1", team="team_1", body="null")
 LOST = Report(key="a", asked=ASKED, verdict=Verdict.APPLIED)
@@ -222,7 +222,7 @@ def test_equal_creates_made_up():
 
 def test_other_spelling():
     """The other spelling is another text of the same address."""
-    from invsvc_async.reconcile.same import url_key
+    from invsvc_async.reconcile.compare import url_key
 
     url = "https://equal.example/1/2"
 

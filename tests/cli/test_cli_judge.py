@@ -8,7 +8,7 @@ import attrs
 import pytest
 
 from invsvc_async.cli.judge import Asked, Report, canonical, judge, sender_of
-from invsvc_async.reconcile.evidence import Verdict
+from invsvc_async.reconcile.history import Verdict
 from invsvc_async.simulator import Entry
 
 NUMBERS = itertools.count(1)

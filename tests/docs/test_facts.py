@@ -13,7 +13,7 @@ from docs.tables import assumed, operations, parameters, settling
 from invsvc_async.api.operations import BY_NAME, TABLE, Kind
 from invsvc_async.cli.app import COMMANDS
 from invsvc_async.reconcile.decide import NOT_SENT_TRIES, PROOF_LASTS, decide
-from invsvc_async.reconcile.evidence import Attempt, Bounds, Done, End, Read, Verdict
+from invsvc_async.reconcile.history import Attempt, Bounds, Done, End, Read, Verdict
 from invsvc_async.reconcile.intent import Intent, Scope
 from invsvc_async.settings import ParameterNames, ReadRetries, ReconcilePolicy, Timeouts
 from invsvc_async.simulator import Simulator

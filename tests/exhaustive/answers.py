@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import attrs
 
-from invsvc_async.reconcile.evidence import Attempt, End, ErrorFacts, Reading
+from invsvc_async.reconcile.history import Attempt, End, ErrorFacts, Reading
 
 Window = Literal["short", "long"]
 

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from invsvc_async.reconcile.evidence import Verdict
+from invsvc_async.reconcile.history import Verdict
 from tests.exhaustive.setups import LARGE, SMALL
 from tests.exhaustive.walk import Found, Walk, shipped
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from invsvc_async.reconcile.evidence import History
+    from invsvc_async.reconcile.history import History
 
 CUT = 20_000  # histories of one task in a larger world
 BUNDLES = 24  # tasks that share the small worlds

@@ -13,15 +13,15 @@ from invsvc_async.api.operations import BY_NAME
 from invsvc_async.concurrency.keyed_lock import KeyedLock
 from invsvc_async.driver import taken_up
 from invsvc_async.intents import request_of
-from invsvc_async.reconcile.clock import ServerClock
-from invsvc_async.reconcile.evidence import Attempt, Reading, Resumed
-from invsvc_async.reconcile.find import is_unique
-from invsvc_async.reconcile.known import kind_of
+from invsvc_async.reconcile.facts import kind_of
+from invsvc_async.reconcile.findings import is_unique
+from invsvc_async.reconcile.history import Attempt, Reading, Resumed
+from invsvc_async.reconcile.server_clock import ServerClock
 from invsvc_async.session import LeftOpen
 from tests.exhaustive.setup import NEVER, NOBODY, START
 
 if TYPE_CHECKING:
-    from invsvc_async.reconcile.evidence import Event
+    from invsvc_async.reconcile.history import Event
     from invsvc_async.reconcile.intent import Intent
     from tests.exhaustive.setup import Crash, Node, Run, SetUp
     from tests.exhaustive.steps import Subject

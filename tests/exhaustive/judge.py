@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from invsvc_async.reconcile.evidence import Attempt, Done, End, Reading, Send, Verdict
+from invsvc_async.reconcile.history import Attempt, Done, End, Reading, Send, Verdict
 from tests.exhaustive.broken import Broken, hold
 from tests.exhaustive.models import Journey, Listing, Team
 from tests.exhaustive.siblings import AGREEING, OWN, SOMEBODY, judge_absence, judge_order, judge_turn

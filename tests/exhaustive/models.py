@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import attrs
 
-from invsvc_async.reconcile.evidence import Absent, Applied
+from invsvc_async.reconcile.history import Absent, Applied
 from tests.exhaustive.world import NO_STEP, OTHER, Step, Thing, dated, stamp
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from invsvc_async.reconcile.evidence import Finding
+    from invsvc_async.reconcile.history import Finding
 
 OLD, WANTED, ELSE, THIRD = 0, 1, 2, 3  # what the field that is written holds
 NULL = -1.0  # of a time

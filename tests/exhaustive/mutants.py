@@ -13,11 +13,11 @@ def _decide(name: str, old: str, new: str, *where: str) -> Mutant:
 
 
 def _find(name: str, old: str, new: str, *where: str) -> Mutant:
-    return Mutant(name, "find", old, new, where)
+    return Mutant(name, "findings", old, new, where)
 
 
 def _known(name: str, old: str, new: str, *where: str) -> Mutant:
-    return Mutant(name, "known", old, new, where)
+    return Mutant(name, "facts", old, new, where)
 
 
 MUTANTS = (
@@ -250,14 +250,14 @@ MUTANTS = (
     ),
     Mutant(
         "a send is not stored before it begins",
-        "revise",
+        "stored_intent",
         "    if send is not None:\n",
         "    if False:\n",
         ("killed",),
     ),
     Mutant(
         "an end is stored too early",
-        "revise",
+        "stored_intent",
         "latest=attempt.ended + bounds.high if",
         "latest=attempt.ended + bounds.low if",
         ("killed, wide",),

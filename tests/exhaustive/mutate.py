@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 PACKAGE = "invsvc_async.reconcile"
 CHAIN = (
-    "clock",
-    "same",
-    "known",
+    "server_clock",
+    "compare",
+    "facts",
     "own_writes",
-    "find",
+    "findings",
     "decide",
-    "revise",
+    "stored_intent",
 )  # each imports from those before it
 AROUND = "invsvc_async.intents"
 
@@ -49,8 +49,8 @@ def broken(mutant: Mutant) -> Subject:
         around = _load(AROUND, mutant)
     return Subject(
         modules["decide"].decide,
-        modules["known"].Known,
-        modules["revise"].stored,
+        modules["facts"].Known,
+        modules["stored_intent"].stored,
         modules["own_writes"].OwnWrites,
         around.before,
         around.with_before,

@@ -17,7 +17,7 @@ def _mutant(name: str, module: str, old: str, new: str, *where: str) -> Mutant:
 OLD_RULES = (
     _mutant(
         "a journey that differs in the band is superseded",
-        "find",
+        "findings",
         'if placed == "after" or any(',
         'if placed in ("after", "band") or any(',
         "beside another",
@@ -25,7 +25,7 @@ OLD_RULES = (
     ),
     _mutant(
         "a webhook that differs is superseded",
-        "find",
+        "findings",
         "if any(not _agrees(before,",
         "if baseline or any(not _agrees(before,",
         "update: others act",
@@ -33,7 +33,7 @@ OLD_RULES = (
     ),
     _mutant(
         "a webhook that is gone is superseded",
-        "find",
+        "findings",
         "if known.is_newest(reading) and any(isinstance(before.seen, dict) for before in known.earlier(reading)):",
         "if True:",
         "update: others act",
@@ -48,7 +48,7 @@ OLD_RULES = (
     ),
     _mutant(
         "a gap without the widths",
-        "known",
+        "facts",
         "max([self.policy.clock_band, *widths])",
         "self.policy.clock_band",
         "create, equal: left, wide",
@@ -56,15 +56,15 @@ OLD_RULES = (
     ),
     _mutant(
         "the upper bound excludes",
-        "find",
+        "findings",
         "return _is_in_time(known, hook) or _is_exact(known, hook)",
         "return _is_in_time(known, hook)",
         "late",
     ),
-    _mutant("times to come believed", "known", "at > now + slack or ", "", "dated ahead"),
+    _mutant("times to come believed", "facts", "at > now + slack or ", "", "dated ahead"),
     _mutant(
         "later writes not thought of",
-        "known",
+        "facts",
         "        if self.resumed is None:\n            return True\n        if self.resumed.newest",
         "        if True:\n            return True\n        if self.resumed.newest",
         ": left",
@@ -75,30 +75,34 @@ NEWER = (
     *OLD_RULES,
     _mutant(
         "a baseline that is not stored",
-        "revise",
+        "stored_intent",
         "        baseline=known.before,\n",
         "        baseline=None,\n",
         "taken up at once",
     ),
     _mutant(
         "newest that is not stored",
-        "revise",
+        "stored_intent",
         "newest=_newest(known) if known.history or send is not None else intent.newest",
         "newest=None",
         "taken up at once",
     ),
     _mutant(
         "a journey equal, whatever the baseline",
-        "find",
+        "findings",
         'if written or placed == "after" else',
         "if True else",
         "already so",
         "journeys.update, then the same",
     ),
     _mutant(
-        "a list taken for full by its count alone", "find", _FULL, "if reading.raw_count >= 100:", "goes on"
+        "a list taken for full by its count alone",
+        "findings",
+        _FULL,
+        "if reading.raw_count >= 100:",
+        "goes on",
     ),
-    _mutant("a list taken for full by its flag alone", "find", _FULL, "if reading.full:", "by its count"),
+    _mutant("a list taken for full by its flag alone", "findings", _FULL, "if reading.full:", "by its count"),
     _mutant(
         "an echo not looked at",
         "decide",
@@ -122,7 +126,7 @@ NEWER = (
     ),
     _mutant(
         "sent again though overtaken",
-        "known",
+        "facts",
         "return self.resumed.newest is False\n",
         "return False\n",
         ": resumed",
@@ -137,7 +141,7 @@ NEWER = (
     ),
     _mutant(
         "gone before and after not believed",
-        "find",
+        "findings",
         "    if known.was_gone:\n",
         "    if False:\n",
         "already gone",

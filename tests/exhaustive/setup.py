@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 import attrs
 
 from invsvc_async.intents import line_of, request_of
-from invsvc_async.reconcile.evidence import Bounds, Done, Event, History
+from invsvc_async.reconcile.history import Bounds, Done, Event, History
 from invsvc_async.reconcile.intent import Intent, Scope
 from invsvc_async.settings import ReconcilePolicy, Timeouts
 from tests.exhaustive.answers import OK, Ending, Miss

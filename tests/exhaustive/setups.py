@@ -8,7 +8,7 @@ from typing import Any
 
 import attrs
 
-from invsvc_async.reconcile.evidence import CannotTell, Holds
+from invsvc_async.reconcile.history import CannotTell, Holds
 from invsvc_async.settings import ReconcilePolicy
 from tests.exhaustive import answers as a
 from tests.exhaustive.models import (

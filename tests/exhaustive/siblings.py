@@ -7,9 +7,9 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from invsvc_async.reconcile.evidence import Attempt, Reading, Verdict
-from invsvc_async.reconcile.find import is_unique
-from invsvc_async.reconcile.same import url_key
+from invsvc_async.reconcile.compare import url_key
+from invsvc_async.reconcile.findings import is_unique
+from invsvc_async.reconcile.history import Attempt, Reading, Verdict
 from tests.exhaustive.broken import hold
 from tests.exhaustive.client import OTHER_CLIENT
 from tests.exhaustive.models import SAME, Listing

@@ -10,7 +10,7 @@ import attrs
 
 from invsvc_async.api.operations import BY_NAME
 from invsvc_async.intents import before, with_before
-from invsvc_async.reconcile.evidence import Closed, Done, End, Read, Reading, Send, Tick, Verdict, Wait
+from invsvc_async.reconcile.history import Closed, Done, End, Read, Reading, Send, Tick, Verdict, Wait
 from invsvc_async.reconcile.own_writes import OwnWrites
 from tests.exhaustive.answers import LATE
 from tests.exhaustive.client import claims_of, closes_at, cut_short, ended, overtaking, take_up

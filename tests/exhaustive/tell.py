@@ -11,7 +11,7 @@ import attrs
 from tests.exhaustive.world import SERVER
 
 if TYPE_CHECKING:
-    from invsvc_async.reconcile.evidence import Event, History
+    from invsvc_async.reconcile.history import Event, History
 
 _DULL = ("error", "raw_count", "own_envelope")
 _TIMES = ("created_at", "last_updated")

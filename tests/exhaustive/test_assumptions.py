@@ -5,7 +5,7 @@ from __future__ import annotations
 import attrs
 import pytest
 
-from invsvc_async.reconcile.evidence import Done
+from invsvc_async.reconcile.history import Done
 from tests.exhaustive.assumptions import DOUBLED, REMOVED
 from tests.exhaustive.setup import SetUp
 from tests.exhaustive.walk import Walk, shipped

@@ -9,7 +9,7 @@ from concurrent.futures import ProcessPoolExecutor
 
 import pytest
 
-from invsvc_async.reconcile.evidence import Tick
+from invsvc_async.reconcile.history import Tick
 from tests.exhaustive.__main__ import main
 from tests.exhaustive.census import Task, take, work
 from tests.exhaustive.judge import Broken

@@ -15,15 +15,15 @@ from tests.exhaustive.judge import Broken
 from tests.exhaustive.steps import Steps, Subject
 
 if TYPE_CHECKING:
-    from invsvc_async.reconcile.evidence import History
+    from invsvc_async.reconcile.history import History
     from tests.exhaustive.setup import Node, SetUp
 
 
 def shipped() -> Subject:
     """Give the functions that ship."""
     from invsvc_async.reconcile.decide import decide
-    from invsvc_async.reconcile.known import Known
-    from invsvc_async.reconcile.revise import stored
+    from invsvc_async.reconcile.facts import Known
+    from invsvc_async.reconcile.stored_intent import stored
 
     return Subject(decide, Known, stored)
 

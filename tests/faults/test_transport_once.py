@@ -9,7 +9,7 @@ import aiohttp
 import pytest
 
 from invsvc_async.gate import Gate
-from invsvc_async.reconcile.evidence import End
+from invsvc_async.reconcile.history import End
 from tests.faults.raw_server import (
     OK,
     RawServer,

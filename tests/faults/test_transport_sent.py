@@ -10,7 +10,7 @@ import time
 import pytest
 from yarl import URL
 
-from invsvc_async.reconcile.evidence import End
+from invsvc_async.reconcile.history import End
 from tests.faults.raw_server import (
     OK,
     RawServer,

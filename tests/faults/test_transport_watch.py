@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from invsvc_async.reconcile.evidence import End
+from invsvc_async.reconcile.history import End
 from tests.faults.raw_server import OK, RawServer, on_both_loops, request_to, transport_for
 from tests.faults.test_transport_sent import silent
 

@@ -8,7 +8,7 @@ import attrs
 import pytest
 
 from invsvc_async import Absent, Applied, PersonToken, Verdict
-from invsvc_async.reconcile.evidence import Attempt, End
+from invsvc_async.reconcile.history import Attempt, End
 from invsvc_async.simulator import Simulator
 from tests.faults.conftest import client_of
 

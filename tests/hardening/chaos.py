@@ -136,7 +136,7 @@ class Soak:
 
 def _never_left(intent: Intent) -> Outcome:
     """Tell of a cancelled write that the client does not keep: it says by that that no byte has left."""
-    from invsvc_async.reconcile.evidence import Evidence
+    from invsvc_async.reconcile.history import Evidence
 
     return Outcome(
         verdict=Verdict.NOT_APPLIED,

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from invsvc_async import ApiKey, Client, Intent
 from invsvc_async.codec import envelope
-from invsvc_async.reconcile.evidence import Bounds
+from invsvc_async.reconcile.history import Bounds
 from invsvc_async.reconcile.intent import Scope, Sent, SentEnd
 from invsvc_async.settings import ReconcilePolicy, Timeouts
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from invsvc_async import Client, ConfigurationError, Intent, InvalidRequestError
 from invsvc_async.batch.lines import BadLine, Line, check_line, read_lines
 from invsvc_async.cli.app import run
-from invsvc_async.reconcile import story
-from invsvc_async.reconcile.evidence import Attempt, End, Reading
+from invsvc_async.reconcile import explain
+from invsvc_async.reconcile.history import Attempt, End, Reading
 from invsvc_async.reconcile.intent import Scope
 from tests.hardening.fuzzing import OFFLINE, WRITES, as_wire, changed, damaged, fuzzed, plain, spoilt, texts
 
@@ -27,7 +27,7 @@ DELETE = Intent(
 )
 LOST = Attempt(started=1.0, ended=1.1, end=End.LOST, timeout=30.0)
 GONE = Reading(started=99.0, ended=99.1, status=404, own_envelope=True)
-STORY = json.loads(story.to_json(DELETE, (LOST, GONE), "applied", "the webhook is gone"))
+STORY = json.loads(explain.to_json(DELETE, (LOST, GONE), "applied", "the webhook is gone"))
 PROFILES = {
     "default_profile": "test",
     "profiles": {

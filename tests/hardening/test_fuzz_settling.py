@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from invsvc_async import Intent, InvsvcError
 from invsvc_async.api.operations import BY_NAME
-from invsvc_async.reconcile import story
+from invsvc_async.reconcile import explain
 from invsvc_async.reconcile.decide import decide
-from invsvc_async.reconcile.evidence import Attempt, Done, End, Read, Reading, Send, Wait
+from invsvc_async.reconcile.history import Attempt, Done, End, Read, Reading, Send, Wait
 from invsvc_async.reconcile.intent import Scope
 from tests.hardening.fuzzing import WRITES, changed, fuzzed, intents, plain, spoilt
 
@@ -74,11 +74,11 @@ def test_story_of_any_bytes(seen):
     """A damaged story is an InvalidRequestError, or it is replayed."""
     intent = attrs.evolve(seen.draw(intents()), reader=None)
     lost = Attempt(started=1.0, ended=1.1, end=End.LOST, timeout=30.0)
-    text = story.to_json(intent, (lost,), "unknown", "a reason")
+    text = explain.to_json(intent, (lost,), "unknown", "a reason")
     with suppress(InvsvcError):
-        found, history, said = story.from_json(seen.draw(spoilt(json.loads(text))))
-        assert story.tell(found, history, said, "a reason")
-        for _, decision in story.replay(found, history):
+        found, history, said = explain.from_json(seen.draw(spoilt(json.loads(text))))
+        assert explain.tell(found, history, said, "a reason")
+        for _, decision in explain.replay(found, history):
             assert isinstance(decision, Done | Read | Wait | Send)
 
 

@@ -17,10 +17,10 @@ from invsvc_async.batch import Batch
 from invsvc_async.codec import envelope
 from invsvc_async.events import Receiver, SharedHeader
 from invsvc_async.models import Webhook
-from invsvc_async.reconcile.evidence import Evidence, Reading
+from invsvc_async.reconcile.facts import Known
+from invsvc_async.reconcile.history import Evidence, Reading
 from invsvc_async.reconcile.intent import Scope
-from invsvc_async.reconcile.known import Known
-from invsvc_async.reconcile.revise import stored
+from invsvc_async.reconcile.stored_intent import stored
 from invsvc_async.simulator import Simulator
 from tests.hardening.marked import marking
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from invsvc_async.errors import JournalError
-from invsvc_async.reconcile.evidence import Verdict
+from invsvc_async.reconcile.history import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

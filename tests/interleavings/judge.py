@@ -10,7 +10,7 @@ import contextlib
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
-from invsvc_async.reconcile.evidence import Verdict
+from invsvc_async.reconcile.history import Verdict
 from tests.interleavings.loop import START
 from tests.interleavings.service import ATTEMPT, CONNECT, LONG
 

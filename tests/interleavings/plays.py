@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from invsvc_async.reconcile.evidence import Verdict
+from invsvc_async.reconcile.history import Verdict
 from tests.interleavings.journal import MemoryJournal, Stored
 from tests.interleavings.service import WRITER
 from tests.interleavings.stage import Heard

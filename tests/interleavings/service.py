@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from invsvc_async.reconcile.same import url_key
+from invsvc_async.reconcile.compare import url_key
 
 if TYPE_CHECKING:
     import asyncio

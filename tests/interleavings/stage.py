@@ -13,7 +13,7 @@ import attrs
 
 from invsvc_async import ApiKey, Client
 from invsvc_async.errors import ConfigurationError, JournalError
-from invsvc_async.reconcile.evidence import Verdict
+from invsvc_async.reconcile.history import Verdict
 from invsvc_async.settings import ReadRetries, ReconcilePolicy, Timeouts
 from tests.interleavings.loop import RUN, START, ScriptedClock, ScriptedLoop
 from tests.interleavings.service import ATTEMPT, LONG, SHORT, WRITER, Service

@@ -12,7 +12,7 @@ import attrs
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from invsvc_async.errors import ConfigurationError
-from invsvc_async.reconcile.ends import End
+from invsvc_async.reconcile.enums import End
 from tests.interleavings.loop import RUN, START
 from tests.interleavings.service import CONNECT, FATES, READS, WRITER, Sent, Service, thing_of
 

@@ -24,7 +24,8 @@ LEAST = 90.0  # % of the mutants of each part that must be noticed
 
 PARTS = {
     "rules": tuple(
-        f"reconcile/{name}.py" for name in ("decide", "verdicts", "find", "known", "clock", "same", "revise")
+        f"reconcile/{name}.py"
+        for name in ("decide", "conclusions", "findings", "facts", "server_clock", "compare", "stored_intent")
     ),
     "transport": (
         "gate.py",

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from invsvc_async import Verdict
-from invsvc_async.reconcile.evidence import Reading
+from invsvc_async.reconcile.history import Reading
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

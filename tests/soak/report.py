@@ -12,7 +12,7 @@ import attrs
 
 from invsvc_async import Verdict
 from invsvc_async.api.operations import BY_NAME
-from invsvc_async.reconcile.evidence import Reading
+from invsvc_async.reconcile.history import Reading
 from tests.soak.judge import Fault, judge, verdicts_of
 
 if TYPE_CHECKING:

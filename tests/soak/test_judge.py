@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from invsvc_async import Verdict
-from invsvc_async.reconcile.evidence import Evidence, Reading
+from invsvc_async.reconcile.history import Evidence, Reading
 from invsvc_async.simulator import Entry
 from tests.soak.judge import KINDS, Truth, judge
 from tests.soak.records import Heard, Run, Sent, Sibling

@@ -13,7 +13,7 @@ import pytest
 
 from invsvc_async.answers import CutError, in_words, inflate
 from invsvc_async.errors import ResponseLostError
-from invsvc_async.reconcile.evidence import End
+from invsvc_async.reconcile.history import End
 from tests.faults.raw_server import RawServer, request_to, transport_for
 
 CAP = 1000

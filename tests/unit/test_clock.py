@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from invsvc_async.reconcile.clock import ServerClock, agree, bounds_of
-from invsvc_async.reconcile.evidence import Bounds
+from invsvc_async.reconcile.history import Bounds
+from invsvc_async.reconcile.server_clock import ServerClock, agree, bounds_of
 
 
 def test_answer_brackets_the_clock():

@@ -10,9 +10,9 @@ import pytest
 
 from invsvc_async import Intent, InvalidRequestError
 from invsvc_async.api.operations import BY_NAME
-from invsvc_async.reconcile import story
+from invsvc_async.reconcile import explain
 from invsvc_async.reconcile.decide import decide
-from invsvc_async.reconcile.evidence import (
+from invsvc_async.reconcile.history import (  # fmt: skip
     Absent,
     Applied,
     Attempt,
@@ -25,7 +25,7 @@ from invsvc_async.reconcile.evidence import (
     Reading,
     Resumed,
     Tick,
-)  # fmt: skip
+)
 from invsvc_async.reconcile.intent import Scope, Sent, SentEnd
 from invsvc_async.settings import ReconcilePolicy, Timeouts
 
@@ -86,18 +86,18 @@ def test_own_journey_reader_survives_by_name():
 def test_story_survives_json_and_replays():
     """A story's events come back of the same types, so that deciding anew says the same at every step."""
     history = HISTORY[:3]
-    text = story.to_json(INTENT, history, "unknown", "because")
-    intent, back, verdict = story.from_json(text)
+    text = explain.to_json(INTENT, history, "unknown", "because")
+    intent, back, verdict = explain.from_json(text)
     assert (intent, back, verdict) == (INTENT, history, "unknown")
     operation = BY_NAME["webhooks.create"]
-    assert [decision for _, decision in story.replay(intent, back)] == [
+    assert [decision for _, decision in explain.replay(intent, back)] == [
         decide(operation, INTENT, history[:n]) for n in range(4)
     ]
 
 
 def test_every_event_survives_json():
     """Failed reads, claims, the caller's own findings and restarts included."""
-    _, back, _ = story.from_json(story.to_json(INTENT, HISTORY, "unknown", "because"))
+    _, back, _ = explain.from_json(explain.to_json(INTENT, HISTORY, "unknown", "because"))
     assert back == HISTORY
     assert [type(event) for event in back] == [type(event) for event in HISTORY]
 
@@ -107,7 +107,7 @@ def test_replay_stops_at_the_verdict():
     answered = (
         Attempt(started=0.0, ended=0.1, end=End.ANSWERED, status=200, readable=True, own_envelope=True),
     )
-    steps = story.replay(INTENT, (*answered, Tick(9.0)))
+    steps = explain.replay(INTENT, (*answered, Tick(9.0)))
     assert isinstance(steps[-1][1], Done)
     assert len(steps) == 2
 
@@ -116,7 +116,7 @@ def test_secret_in_a_reading_is_left_out_of_the_story():
     """A service that shows secrets again does not put them into our files."""
     seen = [{"id": "wh_1", "secret": "whsec_hush"}]
     history = (Reading(started=0.0, ended=0.1, status=200, own_envelope=True, seen=seen, raw_count=1),)
-    assert "whsec_hush" not in story.to_json(INTENT, history, "unknown", "because")
+    assert "whsec_hush" not in explain.to_json(INTENT, history, "unknown", "because")
 
 
 def change(**changes):
@@ -169,7 +169,7 @@ def test_damaged_intent_is_refused_in_words(text, words):
 def test_damaged_story_is_refused_in_words(plain):
     """A text that is no story is InvalidRequestError."""
     with pytest.raises(InvalidRequestError, match="not a story"):
-        story.from_json(json.dumps({"schema": 1, "intent": json.loads(INTENT.to_json()), **plain}))
+        explain.from_json(json.dumps({"schema": 1, "intent": json.loads(INTENT.to_json()), **plain}))
 
 
 def test_intent_that_is_pickled_with_a_reader_of_ones_own():

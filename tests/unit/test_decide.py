@@ -14,7 +14,8 @@ import pytest
 
 from invsvc_async.api.operations import BY_NAME
 from invsvc_async.reconcile.decide import decide
-from invsvc_async.reconcile.evidence import (
+from invsvc_async.reconcile.facts import Known
+from invsvc_async.reconcile.history import (
     Absent,
     Applied,
     Attempt,
@@ -35,7 +36,6 @@ from invsvc_async.reconcile.evidence import (
     Wait,
 )
 from invsvc_async.reconcile.intent import Intent, Scope, Sent, SentEnd
-from invsvc_async.reconcile.known import Known
 from invsvc_async.settings import ReconcilePolicy, Timeouts
 
 AHEAD = 1000.0

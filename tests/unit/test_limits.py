@@ -14,7 +14,7 @@ from invsvc_async.batch.slots import Slots
 from invsvc_async.concurrency.adaptive_limit import Knee
 from invsvc_async.concurrency.limiter import Limiter
 from invsvc_async.exchange import Exchange
-from invsvc_async.reconcile.ends import End
+from invsvc_async.reconcile.enums import End
 
 
 async def turn(limiter, lane="call"):

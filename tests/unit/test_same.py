@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import pytest
 
-from invsvc_async.reconcile.same import normal_url, same, same_graph, same_hook, same_hook_field
+from invsvc_async.reconcile.compare import normal_url, same, same_graph, same_hook, same_hook_field
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from invsvc_async import (
     ReconcilePolicy,
     Timeouts,
 )
-from invsvc_async.reconcile.evidence import Reading, Resumed
+from invsvc_async.reconcile.history import Reading, Resumed
 from invsvc_async.reconcile.intent import Intent, Scope, SentEnd
 
 BASE = "http://127.0.0.1:1/v2"

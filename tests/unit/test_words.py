@@ -25,8 +25,8 @@ from invsvc_async.conformance import Conformance
 from invsvc_async.errors import ConfigurationError, InvalidRequestError
 from invsvc_async.export.run import Exported
 from invsvc_async.models import Preferences
-from invsvc_async.reconcile import codec, story
-from invsvc_async.reconcile.evidence import (
+from invsvc_async.reconcile import explain, json_form
+from invsvc_async.reconcile.history import (  # fmt: skip
     Applied,
     Attempt,
     Bounds,
@@ -39,7 +39,7 @@ from invsvc_async.reconcile.evidence import (
     Tick,
     Verdict,
     Wait,
-)  # fmt: skip
+)
 from invsvc_async.reconcile.intent import Intent, Scope
 from invsvc_async.settings import ReconcilePolicy
 
@@ -62,7 +62,7 @@ def test_story_of_every_kind_of_event():
         Reading(started=16.0, ended=16.1, status=200, seen=[{}], raw_count=1),
         Reading(started=17.0, ended=17.1, finding=Applied("x")),
     )
-    assert story.tell(INTENT, history, "unknown", "nobody can tell").splitlines() == [
+    assert explain.tell(INTENT, history, "unknown", "nobody can tell").splitlines() == [
         "journeys.update, intent row-17",
         "     +0.000 s  not sent: no route to the host",
         "     +1.000 s  not sent: no byte left",
@@ -221,7 +221,7 @@ def _pickled(intent):
 def test_intent_too_long_to_be_read():
     """It is refused before it is parsed."""
     with pytest.raises(InvalidRequestError, match="not an intent: longer than"):
-        codec.parsed(" " * (codec.LONGEST + 1), "an intent")
+        json_form.parsed(" " * (json_form.LONGEST + 1), "an intent")
 
 
 @pytest.mark.parametrize(
@@ -236,7 +236,7 @@ def test_intent_too_long_to_be_read():
 def test_finding_of_a_readers_own_value(found, kept):
     """A model goes back to its wire form; what has none is told by its repr."""
     event = Reading(started=0.0, ended=1.0, finding=Applied(found))
-    assert codec.event_to_wire(event)["finding"]["value"] == kept
+    assert json_form.event_to_wire(event)["finding"]["value"] == kept
 
 
 def test_error_whose_words_would_move_a_cursor():

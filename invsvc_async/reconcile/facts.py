@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Literal, TypeGuard
 import attrs
 from propcache.api import cached_property
 
-from invsvc_async.reconcile.clock import agree, bounds_of
-from invsvc_async.reconcile.evidence import Attempt, Bounds, Closed, End, Reading, Resumed, Tick, Wire
-from invsvc_async.reconcile.same import url_key
+from invsvc_async.reconcile.compare import url_key
+from invsvc_async.reconcile.history import Attempt, Bounds, Closed, End, Reading, Resumed, Tick, Wire
+from invsvc_async.reconcile.server_clock import agree, bounds_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from invsvc_async.api.operations import Operation
-    from invsvc_async.reconcile.evidence import Event, History
+    from invsvc_async.reconcile.history import Event, History
     from invsvc_async.reconcile.intent import Intent, Sent
     from invsvc_async.settings import ReconcilePolicy
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from invsvc_async.reconcile.ends import Bounds
+from invsvc_async.reconcile.enums import Bounds
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

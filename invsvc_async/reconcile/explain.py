@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING
 from invsvc_async.api.operations import BY_NAME
 from invsvc_async.codec import envelope
 from invsvc_async.errors import InvalidRequestError
-from invsvc_async.reconcile.codec import (
+from invsvc_async.reconcile.decide import decide
+from invsvc_async.reconcile.facts import time_of
+from invsvc_async.reconcile.history import Attempt, Done, End, Reading, Resumed, Tick
+from invsvc_async.reconcile.json_form import (
     SCHEMA,
     event_from_wire,
     event_to_wire,
@@ -18,12 +21,9 @@ from invsvc_async.reconcile.codec import (
     intent_to_json,
     parsed,
 )
-from invsvc_async.reconcile.decide import decide
-from invsvc_async.reconcile.evidence import Attempt, Done, End, Reading, Resumed, Tick
-from invsvc_async.reconcile.known import time_of
 
 if TYPE_CHECKING:
-    from invsvc_async.reconcile.evidence import Decision, Event, History
+    from invsvc_async.reconcile.history import Decision, Event, History
     from invsvc_async.reconcile.intent import Intent
 
 __all__ = ["from_json", "replay", "tell", "to_json"]

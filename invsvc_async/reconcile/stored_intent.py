@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from invsvc_async.reconcile.evidence import Reading
+from invsvc_async.reconcile.facts import kind_of
+from invsvc_async.reconcile.history import Reading
 from invsvc_async.reconcile.intent import Intent, Sent, SentEnd
-from invsvc_async.reconcile.known import kind_of
 
 if TYPE_CHECKING:
-    from invsvc_async.reconcile.evidence import Attempt, Bounds, Send
-    from invsvc_async.reconcile.known import Known
+    from invsvc_async.reconcile.facts import Known
+    from invsvc_async.reconcile.history import Attempt, Bounds, Send
 
 
 def stored(

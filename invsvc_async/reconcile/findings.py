@@ -9,15 +9,15 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, TypeGuard
 
-from invsvc_async.reconcile.evidence import Absent, Applied, CannotTell, Holds, Superseded, Wire
-from invsvc_async.reconcile.known import is_time
-from invsvc_async.reconcile.same import HOOK_FIELDS, same, same_graph, same_hook, same_hook_field, url_key
+from invsvc_async.reconcile.compare import HOOK_FIELDS, same, same_graph, same_hook, same_hook_field, url_key
+from invsvc_async.reconcile.facts import is_time
+from invsvc_async.reconcile.history import Absent, Applied, CannotTell, Holds, Superseded, Wire
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from invsvc_async.reconcile.evidence import Finding, Reading
-    from invsvc_async.reconcile.known import Known
+    from invsvc_async.reconcile.facts import Known
+    from invsvc_async.reconcile.history import Finding, Reading
 
 __all__ = ["FINDERS", "find", "is_evidence"]
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar
 
 import attrs
 
-from invsvc_async.reconcile.ends import Bounds, End, Verdict
+from invsvc_async.reconcile.enums import Bounds, End, Verdict
 from invsvc_async.settings import unpickles_older
 
 if TYPE_CHECKING:

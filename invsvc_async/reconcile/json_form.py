@@ -14,13 +14,13 @@ from invsvc_async import settings
 from invsvc_async.api.operations import BY_NAME
 from invsvc_async.codec import envelope
 from invsvc_async.errors import InvalidRequestError, InvsvcError
-from invsvc_async.reconcile import evidence
+from invsvc_async.reconcile import history
 from invsvc_async.reconcile.intent import Intent
 
 if TYPE_CHECKING:
     from cattrs import Converter
 
-    from invsvc_async.reconcile.evidence import Event, Finding, Wire
+    from invsvc_async.reconcile.history import Event, Finding, Wire
 
 __all__ = [
     "SCHEMA",
@@ -38,18 +38,18 @@ T = TypeVar("T")
 SCHEMA = 1
 LONGEST = 64 * 2**20  # characters of an intent's text
 _EVENTS: dict[str, type[Event]] = {
-    "attempt": evidence.Attempt,
-    "reading": evidence.Reading,
-    "tick": evidence.Tick,
-    "resumed": evidence.Resumed,
-    "closed": evidence.Closed,
+    "attempt": history.Attempt,
+    "reading": history.Reading,
+    "tick": history.Tick,
+    "resumed": history.Resumed,
+    "closed": history.Closed,
 }
 _FINDINGS: dict[str, type[Any]] = {  # Any: what a finding holds is wire data
-    "applied": evidence.Applied,
-    "holds": evidence.Holds,
-    "absent": evidence.Absent,
-    "superseded": evidence.Superseded,
-    "cannot tell": evidence.CannotTell,
+    "applied": history.Applied,
+    "holds": history.Holds,
+    "absent": history.Absent,
+    "superseded": history.Superseded,
+    "cannot tell": history.CannotTell,
 }
 
 
@@ -147,20 +147,20 @@ def _converter() -> Converter:
     from cattrs import Converter
     from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, override
 
-    names = {"Reader": str, "Wire": Any, "Bounds": evidence.Bounds, "Finding": Any}
-    unresolved: tuple[type[Any], ...] = (settings.ReconcilePolicy, evidence.Reading, evidence.Attempt, Intent)
+    names = {"Reader": str, "Wire": Any, "Bounds": history.Bounds, "Finding": Any}
+    unresolved: tuple[type[Any], ...] = (settings.ReconcilePolicy, history.Reading, history.Attempt, Intent)
     for cls in unresolved:
         attrs.resolve_types(cls, localns=names)
     converter = Converter(forbid_extra_keys=True)
     for kind in (str, bool, int):
         converter.register_structure_hook(kind, _exactly(kind))
     converter.register_structure_hook(float, _number)
-    converter.register_structure_hook(evidence.End, lambda value, _: evidence.End(value))
+    converter.register_structure_hook(history.End, lambda value, _: history.End(value))
     special: dict[type[Any], dict[str, Any]] = {
         settings.ReconcilePolicy: {
             "journey_reader": override(struct_hook=_reader, unstruct_hook=_reader_by_name)
         },
-        evidence.Reading: {
+        history.Reading: {
             **{
                 name: override(struct_hook=lambda value, _: frozenset(value), unstruct_hook=sorted)
                 for name in ("claimed_by_others", "guessed")

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from invsvc_async.reconcile.evidence import Done, Evidence, Verdict
+from invsvc_async.reconcile.history import Done, Evidence, Verdict
 
 if TYPE_CHECKING:
-    from invsvc_async.reconcile.evidence import Applied, Attempt, Basis, Reading, Wire
-    from invsvc_async.reconcile.known import Known
+    from invsvc_async.reconcile.facts import Known
+    from invsvc_async.reconcile.history import Applied, Attempt, Basis, Reading, Wire
 
 __all__ = ["applied", "done", "not_applied", "out_of_time", "refused", "shown", "unknown"]
 
