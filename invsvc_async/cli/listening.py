@@ -106,7 +106,7 @@ async def listening(desk: Desk, *, host: str, port: int, accept_unsigned: bool) 
         OSError: The address cannot be listened on.
 
     """
-    from invsvc_async.events.web import serving
+    from invsvc_async.events.receiving.web import serving
 
     receiver = events.Receiver(
         secrets=desk.secrets, shared_header=desk.shared_header, accept_unsigned=accept_unsigned

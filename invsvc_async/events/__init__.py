@@ -15,14 +15,14 @@ from invsvc_async.events.parse import parse
 from invsvc_async.events.verify import SharedHeader, read, verify
 
 if TYPE_CHECKING:
-    from invsvc_async.events.receipt import Receipt
-    from invsvc_async.events.receiver import Receiver
-    from invsvc_async.events.signed import BatchCounts, BatchResult, InvoiceBatch, Party, SyncedInvoice
+    from invsvc_async.events.payloads import BatchCounts, BatchResult, InvoiceBatch, Party, SyncedInvoice
+    from invsvc_async.events.receiving.receipt import Receipt
+    from invsvc_async.events.receiving.receiver import Receiver
+    from invsvc_async.events.receiving.worker import InboxPolicy
     from invsvc_async.events.stores import DeadLetter, Delivery, Entry, Standing, Store
     from invsvc_async.events.stores.memory import MemoryStore
     from invsvc_async.events.stores.postgres import PostgresStore
     from invsvc_async.events.stores.sqlite import SqliteStore
-    from invsvc_async.events.worker import InboxPolicy
 
 __all__ = [
     "BatchCounts", "BatchResult", "DeadLetter", "Delivery", "Entry", "Event", "InboxPolicy", "InvoiceBatch",
@@ -32,14 +32,14 @@ __all__ = [
 ]  # fmt: skip
 
 _ROOMS: Final = {
-    "receipt": ("Receipt",),
-    "receiver": ("Receiver",),
-    "signed": ("BatchCounts", "BatchResult", "InvoiceBatch", "Party", "SyncedInvoice"),
+    "receiving.receipt": ("Receipt",),
+    "receiving.receiver": ("Receiver",),
+    "payloads": ("BatchCounts", "BatchResult", "InvoiceBatch", "Party", "SyncedInvoice"),
     "stores": ("DeadLetter", "Delivery", "Entry", "Standing", "Store"),
     "stores.memory": ("MemoryStore",),
     "stores.postgres": ("PostgresStore",),
     "stores.sqlite": ("SqliteStore",),
-    "worker": ("InboxPolicy",),
+    "receiving.worker": ("InboxPolicy",),
 }
 _ROOM_OF: Final = {name: room for room, names in _ROOMS.items() for name in names}
 

@@ -16,7 +16,7 @@ from invsvc_async.api.operations import EVENT_TYPES
 from invsvc_async.events.body import Body, plain_of
 
 if TYPE_CHECKING:
-    from invsvc_async.events.signed import InvoiceBatch, SyncedInvoice
+    from invsvc_async.events.payloads import InvoiceBatch, SyncedInvoice
 
 __all__ = ["Event", "InvoiceBatchCompleted", "ResourceEvent", "SatInvoiceSynced"]
 
@@ -219,7 +219,7 @@ class SatInvoiceSynced(_SignedEvent):
 
     def _structure(self, plain: dict[str, Any]) -> Any:
         from invsvc_async import codec
-        from invsvc_async.events.signed import SyncedInvoice
+        from invsvc_async.events.payloads import SyncedInvoice
 
         return codec.structure(SyncedInvoice, plain)
 
@@ -242,7 +242,7 @@ class InvoiceBatchCompleted(_SignedEvent):
 
     def _structure(self, plain: dict[str, Any]) -> Any:
         from invsvc_async import codec
-        from invsvc_async.events.signed import InvoiceBatch
+        from invsvc_async.events.payloads import InvoiceBatch
 
         return codec.structure(InvoiceBatch, plain)
 

@@ -13,7 +13,7 @@ import sys
 from aiohttp import web
 
 from invsvc_async import events
-from invsvc_async.events import worker
+from invsvc_async.events.receiving import worker
 from tests.events.bodies import SHARED
 
 

@@ -14,7 +14,7 @@ CODE = """
 import sys
 import invsvc_async.events as events
 events.SharedHeader, events.parse, events.read, events.verify, events.ResourceEvent
-print(*sorted({"aiohttp.web", "sqlite3", "asyncpg", "invsvc_async.events.receiver", "invsvc_async.models.invoices"} & set(sys.modules)))
+print(*sorted({"aiohttp.web", "sqlite3", "asyncpg", "invsvc_async.events.receiving.receiver", "invsvc_async.models.invoices"} & set(sys.modules)))
 """
 
 

@@ -23,7 +23,7 @@ from invsvc_async import Intent, InvsvcError, Outcome, Page
 from invsvc_async.client import Client
 from invsvc_async.credentials import Credential, TokenProvider
 from invsvc_async.events import Receipt, Receiver, SharedHeader
-from invsvc_async.events.judge import Trust
+from invsvc_async.events.receiving.admission import Trust
 from invsvc_async.models import Webhook
 from invsvc_async.resources.base import Resource
 from invsvc_async.session import AttemptReport, DecisionReport, View

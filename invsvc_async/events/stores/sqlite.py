@@ -17,7 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from invsvc_async.events.stores import DeadLetter, Delivery, Entry, Standing
-from invsvc_async.events.stores.file import connect
+from invsvc_async.events.stores.sqlite_schema import connect
 from invsvc_async.events.stores.writer import Writer
 
 if TYPE_CHECKING:

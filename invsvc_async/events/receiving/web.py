@@ -13,14 +13,14 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from invsvc_async.events.headers import Headers, value_of
-from invsvc_async.events.receipt import Receipt
+from invsvc_async.events.receiving.receipt import Receipt
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, MutableMapping
 
     from aiohttp import web
 
-    from invsvc_async.events.receiver import Receiver
+    from invsvc_async.events.receiving.receiver import Receiver
 
 __all__ = ["AsgiApp", "answer_aiohttp", "serving"]
 

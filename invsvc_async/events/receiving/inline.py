@@ -12,16 +12,16 @@ import logging
 from typing import TYPE_CHECKING, Any, Final
 
 from invsvc_async.errors import MalformedEventError
-from invsvc_async.events.receipt import Receipt, unavailable
+from invsvc_async.events.receiving.receipt import Receipt, unavailable
+from invsvc_async.events.receiving.worker import ended, reason_of, report_failure
 from invsvc_async.events.stores import Delivery, Entry, Standing
-from invsvc_async.events.worker import ended, reason_of, report_failure
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
 
     from invsvc_async.events.event import Event
+    from invsvc_async.events.receiving.worker import Worker
     from invsvc_async.events.stores import Store
-    from invsvc_async.events.worker import Worker
 
 __all__ = ["Inline"]
 

@@ -15,7 +15,7 @@ from invsvc_async.errors import EventError, MalformedEventError, SignatureMismat
 from invsvc_async.events.event import Event, ResourceEvent
 from invsvc_async.events.headers import kept
 from invsvc_async.events.parse import parse, says_test
-from invsvc_async.events.receipt import Receipt
+from invsvc_async.events.receiving.receipt import Receipt
 from invsvc_async.events.verify import SharedHeader, admit, prove
 
 if TYPE_CHECKING:

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeAlias, TypeVar
 
 from invsvc_async.api.operations import EVENT_TYPES
 from invsvc_async.errors import ConfigurationError, MalformedEventError
-from invsvc_async.events.inline import Inline
-from invsvc_async.events.judge import Admitted, Trust, Unreadable
-from invsvc_async.events.receipt import Receipt, unavailable
+from invsvc_async.events.receiving.admission import Admitted, Trust, Unreadable
+from invsvc_async.events.receiving.inline import Inline
+from invsvc_async.events.receiving.receipt import Receipt, unavailable
+from invsvc_async.events.receiving.worker import InboxPolicy, Worker, called, reason_of
 from invsvc_async.events.stores import Delivery, Store, open_store
 from invsvc_async.events.verify import Secrets, SharedHeader, keys_of
-from invsvc_async.events.worker import InboxPolicy, Worker, called, reason_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from invsvc_async.events.event import Event
     from invsvc_async.events.headers import Headers
-    from invsvc_async.events.web import AsgiApp
+    from invsvc_async.events.receiving.web import AsgiApp
 
 __all__ = ["Receiver"]
 
@@ -158,7 +158,7 @@ class Receiver:
 
         Spec: Events, Delivery behavior.
         """
-        from invsvc_async.events.web import answer_aiohttp
+        from invsvc_async.events.receiving.web import answer_aiohttp
 
         return await answer_aiohttp(self, request)
 
@@ -170,7 +170,7 @@ class Receiver:
         A route is better than a mount: Starlette answers a mount's bare path with a redirect, which the
         service does not follow.  Run by itself, it starts and stops the receiver with the server.
         """
-        from invsvc_async.events.web import AsgiApp
+        from invsvc_async.events.receiving.web import AsgiApp
 
         return AsgiApp(self)
 

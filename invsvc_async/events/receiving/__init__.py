@@ -1,0 +1,1 @@
+"""From a delivery's HTTP request to the application's handler."""
