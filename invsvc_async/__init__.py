@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from invsvc_async.client import Client
     from invsvc_async.codec import unstructure
     from invsvc_async.codec.envelope import Envelope
-    from invsvc_async.credentials import ApiKey, OAuthToken, PersonToken, TokenProvider
     from invsvc_async.errors import (
         AmbiguousWriteError,
         AuthenticationError,
@@ -58,12 +57,13 @@ if TYPE_CHECKING:
     from invsvc_async.reconcile.history import Absent, Applied, CannotTell, Holds, Superseded, Verdict
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.settings import ParameterNames, ReadRetries, ReconcilePolicy, Timeouts
+    from invsvc_async.transport.credentials import ApiKey, OAuthToken, PersonToken, TokenProvider
     from invsvc_async.writes import Write
 
 # Where the names are at run time, in the order in which they are looked for: what loads least goes first.
 _HOMES = (
-    "errors", "settings", "models.common", "credentials", "client", "codec.envelope", "codec", "pages",
-    "writes", "outcome", "reconcile.history", "reconcile.intent", "batch",
+    "errors", "settings", "models.common", "transport.credentials", "client", "codec.envelope", "codec",
+    "pages", "writes", "outcome", "reconcile.history", "reconcile.intent", "batch",
 )  # fmt: skip
 _ROOMS = ("errors", "events", "models", "readers", "simulator", "testing")
 

@@ -16,12 +16,12 @@ import attrs
 from invsvc_async._version import __version__
 from invsvc_async.concurrency.clock import Clock, SystemClock
 from invsvc_async.concurrency.retry_quota import RetryQuota
-from invsvc_async.credentials import Credential, credential_from
 from invsvc_async.errors import ConfigurationError
 from invsvc_async.models.common import UNSET
-from invsvc_async.session import Session, View
 from invsvc_async.settings import ParameterNames, ReadRetries, ReconcilePolicy, Timeouts
-from invsvc_async.transport import BUILT_ON, MAX_RESPONSE_BYTES, Transport
+from invsvc_async.transport.credentials import Credential, credential_from
+from invsvc_async.transport.session import Session, View
+from invsvc_async.transport.transport import BUILT_ON, MAX_RESPONSE_BYTES, Transport
 
 if TYPE_CHECKING:
     import ssl as tls
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from invsvc_async.resources.unlisted import ByteStream, Unlisted
     from invsvc_async.resources.users import Users
     from invsvc_async.resources.webhooks import Webhooks
-    from invsvc_async.session import AttemptReport, DecisionReport
+    from invsvc_async.transport.session import AttemptReport, DecisionReport
     from invsvc_async.writes import Write
 
 __all__ = ["Client"]

@@ -35,7 +35,7 @@ from invsvc_async.reconcile.history import (
 )
 from invsvc_async.reconcile.own_writes import milliseconds
 from invsvc_async.reconcile.stored_intent import stored
-from invsvc_async.session import DecisionReport, stamp_of
+from invsvc_async.transport.session import DecisionReport, stamp_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     from invsvc_async.reconcile.history import Decision, Event, History, Reader, Reading
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.results import Result
-    from invsvc_async.session import Request, Session, View
-    from invsvc_async.transport import Exchange
+    from invsvc_async.transport.session import Request, Session, View
+    from invsvc_async.transport.transport import Exchange
 
 __all__ = ["Driver", "Start", "close_lines_of_leftovers", "taken_up"]
 

@@ -19,13 +19,13 @@ from invsvc_async.reconcile.compare import url_key
 from invsvc_async.reconcile.findings import is_unique
 from invsvc_async.reconcile.intent import NEVER_LISTED, Intent, Scope
 from invsvc_async.reconcile.own_writes import milliseconds, version_of
-from invsvc_async.session import Request
+from invsvc_async.transport.session import Request
 
 if TYPE_CHECKING:
     from invsvc_async.reconcile.history import Bounds, Reader, Wire
     from invsvc_async.reconcile.own_writes import LastState, Listed, UrlIds
-    from invsvc_async.session import View
     from invsvc_async.settings import ReconcilePolicy
+    from invsvc_async.transport.session import View
 
 __all__ = [
     "Before",

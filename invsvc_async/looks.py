@@ -16,8 +16,8 @@ from invsvc_async.errors import InvsvcError, ServiceError, TransportError
 from invsvc_async.intents import line_of
 from invsvc_async.reconcile.decide import READ_TIME
 from invsvc_async.reconcile.history import Absent, Applied, CannotTell, ErrorFacts, Holds, Reading, Superseded
-from invsvc_async.session import Request, stamp_of
 from invsvc_async.settings import JOURNEY_READER
+from invsvc_async.transport.session import Request, stamp_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from invsvc_async.concurrency.limiter import Lane
     from invsvc_async.reconcile.history import Reader, Wire
     from invsvc_async.reconcile.intent import Intent
-    from invsvc_async.session import View
-    from invsvc_async.transport import Exchange
+    from invsvc_async.transport.session import View
+    from invsvc_async.transport.transport import Exchange
 
 __all__ = ["Looks", "facts_of"]
 

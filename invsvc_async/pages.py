@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Generator
 
     from invsvc_async.codec.envelope import Envelope
-    from invsvc_async.session import Request, View
+    from invsvc_async.transport.session import Request, View
 
 
 __all__ = ["Pages"]

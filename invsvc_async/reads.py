@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from tenacity import RetryCallState
 
     from invsvc_async.codec.envelope import Envelope
-    from invsvc_async.session import Request, View
-    from invsvc_async.transport import Exchange
+    from invsvc_async.transport.session import Request, View
+    from invsvc_async.transport.transport import Exchange
 
 __all__ = ["poll", "read", "wait_problems"]
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from invsvc_async.outcome import Outcome
     from invsvc_async.reconcile.history import Reader
     from invsvc_async.reconcile.intent import Intent
-    from invsvc_async.session import View
+    from invsvc_async.transport.session import View
 
 __all__ = ["recovered", "resumed", "settled"]
 

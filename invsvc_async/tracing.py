@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from invsvc_async.client import Client
     from invsvc_async.concurrency.clock import Clock
     from invsvc_async.reconcile.intent import Intent
-    from invsvc_async.session import AttemptReport, DecisionReport, Request, Session
-    from invsvc_async.transport import Download
+    from invsvc_async.transport.session import AttemptReport, DecisionReport, Request, Session
+    from invsvc_async.transport.transport import Download
 
     Opening = AbstractAsyncContextManager[Download]
 

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from invsvc_async.outcome import Outcome
     from invsvc_async.reconcile.history import Reader, Wire
     from invsvc_async.reconcile.intent import Intent
-    from invsvc_async.session import Request, View
     from invsvc_async.settings import ReconcilePolicy
+    from invsvc_async.transport.session import Request, View
 
 __all__ = ["Write"]
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from invsvc_async.batch.items import Item
     from invsvc_async.batch.results import Result
     from invsvc_async.reconcile.intent import Intent
-    from invsvc_async.session import Request, Session, View
+    from invsvc_async.transport.session import Request, Session, View
     from invsvc_async.writes import Write
 
 __all__ = ["Engine"]

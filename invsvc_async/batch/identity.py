@@ -13,7 +13,7 @@ from invsvc_async.intents import line_of
 from invsvc_async.reconcile.findings import is_unique
 
 if TYPE_CHECKING:
-    from invsvc_async.session import Request
+    from invsvc_async.transport.session import Request
 
 __all__ = ["content_of", "key_of", "thing_of"]
 

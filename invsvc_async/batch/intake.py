@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from invsvc_async.batch.entries import Mark
     from invsvc_async.batch.items import Store
     from invsvc_async.batch.journal import Entries
-    from invsvc_async.session import Session, View
     from invsvc_async.settings import ReconcilePolicy
+    from invsvc_async.transport.session import Session, View
 
 __all__ = ["Intake", "Writes", "chunks"]
 

@@ -18,8 +18,8 @@ from invsvc_async.batch.siblings import left_by
 from invsvc_async.codec.envelope import retry_after
 from invsvc_async.reconcile.findings import is_unique
 from invsvc_async.reconcile.history import Verdict
-from invsvc_async.session import View
 from invsvc_async.settings import JOURNEY_READER
+from invsvc_async.transport.session import View
 
 if TYPE_CHECKING:
     from asyncio import Future
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from invsvc_async.reconcile.history import Reader
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.reconcile.own_writes import OwnWrites
-    from invsvc_async.session import Request
-    from invsvc_async.transport import Exchange
+    from invsvc_async.transport.session import Request
+    from invsvc_async.transport.transport import Exchange
     from invsvc_async.writes import Write
 
 __all__ = ["Item", "ItemView"]

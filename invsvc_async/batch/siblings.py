@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from invsvc_async.outcome import Outcome
     from invsvc_async.reconcile.history import Wire
     from invsvc_async.reconcile.own_writes import LastState, OwnWrites
-    from invsvc_async.session import Session
+    from invsvc_async.transport.session import Session
 
 __all__ = ["NO_EFFECT", "LastWrite", "Left", "can_overtake", "learn", "left_by", "take_claims"]
 

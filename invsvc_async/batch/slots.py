@@ -15,7 +15,7 @@ from invsvc_async.reconcile.history import End
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from invsvc_async.exchange import Exchange
+    from invsvc_async.transport.exchange import Exchange
 
 __all__ = ["Slots"]
 

@@ -13,19 +13,19 @@ from invsvc_async.batch.lines import as_write
 from invsvc_async.cli.judge import Asked, Judgement, Report, judge, sender_of
 from invsvc_async.cli.ordinary import Ordinary
 from invsvc_async.client import Client
-from invsvc_async.credentials import ApiKey
 from invsvc_async.reconcile.history import Verdict
-from invsvc_async.session import View
 from invsvc_async.settings import ReconcilePolicy, Timeouts
 from invsvc_async.simulator.ledger import SENDER
+from invsvc_async.transport.credentials import ApiKey
+from invsvc_async.transport.session import View
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
 
     from invsvc_async.cli.embedded import Embedded
     from invsvc_async.cli.workload import Step, Unit
-    from invsvc_async.exchange import Exchange
-    from invsvc_async.session import Request
+    from invsvc_async.transport.exchange import Exchange
+    from invsvc_async.transport.session import Request
     from invsvc_async.writes import Write
 
 __all__ = ["ATTEMPT_TIMEOUT", "POLICY", "Column", "run_column"]

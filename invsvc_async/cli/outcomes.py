@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from invsvc_async.client import Client
     from invsvc_async.outcome import Outcome
     from invsvc_async.reconcile.intent import Intent
-    from invsvc_async.session import DecisionReport
+    from invsvc_async.transport.session import DecisionReport
 
 __all__ = ["code_of", "in_doubt", "keep_open", "tell"]
 

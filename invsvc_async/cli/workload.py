@@ -16,7 +16,7 @@ from invsvc_async.api.operations import BY_NAME
 from invsvc_async.batch.lines import BadLine, Line, check_line, read_lines
 from invsvc_async.cli.embedded import Plan, Thing
 from invsvc_async.client import Client
-from invsvc_async.credentials import ApiKey
+from invsvc_async.transport.credentials import ApiKey
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -15,8 +15,8 @@ from invsvc_async.batch.lines import as_write
 from invsvc_async.cli.judge import Asked, sender_of
 from invsvc_async.cli.workload import Step, Unit, respelt, values
 from invsvc_async.client import Client
-from invsvc_async.credentials import ApiKey
 from invsvc_async.simulator.ledger import SENDER
+from invsvc_async.transport.credentials import ApiKey
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -13,12 +13,12 @@ from invsvc_async import reads
 from invsvc_async.api.json_values import is_object
 from invsvc_async.api.operations import CLIENT_REQUEST, INVOICES_EGRESS
 from invsvc_async.errors import InvsvcError, ServiceError
-from invsvc_async.session import Request
+from invsvc_async.transport.session import Request
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from invsvc_async.session import View
+    from invsvc_async.transport.session import View
 
 __all__ = ["Answer", "Ask", "Asker"]
 

@@ -14,13 +14,13 @@ import attrs
 from invsvc_async.api.operations import WEBHOOKS_HEALTH
 from invsvc_async.doctor.asking import Answer, Ask, Asker
 from invsvc_async.doctor.names import IMPORTS, Named, find_names
-from invsvc_async.session import Request
+from invsvc_async.transport.session import Request
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from invsvc_async.client import Client
-    from invsvc_async.session import View
+    from invsvc_async.transport.session import View
 
 __all__ = ["Checkup", "Finding", "examine"]
 

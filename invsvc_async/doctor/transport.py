@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from invsvc_async.client import Client
-from invsvc_async.credentials import ApiKey
 from invsvc_async.models.common import UNSET
 from invsvc_async.settings import ReconcilePolicy, Timeouts
+from invsvc_async.transport.credentials import ApiKey
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterable

@@ -12,7 +12,7 @@ from invsvc_async.api import arguments as checks
 from invsvc_async.models.common import Model
 from invsvc_async.pages import Pages
 from invsvc_async.positions import Position
-from invsvc_async.session import Request
+from invsvc_async.transport.session import Request
 from invsvc_async.writes import Write
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from invsvc_async.api.operations import Operation
     from invsvc_async.models import Meta
     from invsvc_async.reconcile.history import Reader, Wire
-    from invsvc_async.session import View
+    from invsvc_async.transport.session import View
 
 __all__ = ["Resource"]
 

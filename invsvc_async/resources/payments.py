@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from invsvc_async.models import PaymentLink, ReminderOperation
-    from invsvc_async.session import Request
+    from invsvc_async.transport.session import Request
 
 __all__ = ["Payments"]
 

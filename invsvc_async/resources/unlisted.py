@@ -18,7 +18,7 @@ from invsvc_async.api.parameters import CONTROL, quoted, texts_of
 from invsvc_async.errors import InvalidRequestError
 from invsvc_async.models.common import UNSET
 from invsvc_async.resources.base import Resource
-from invsvc_async.session import Request, View, error_of
+from invsvc_async.transport.session import Request, View, error_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Mapping
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from invsvc_async.api.operations import Operation
     from invsvc_async.codec.envelope import Envelope
     from invsvc_async.reconcile.history import Reader, Wire
-    from invsvc_async.transport import Download
+    from invsvc_async.transport.transport import Download
     from invsvc_async.writes import Write
 
 __all__ = ["ByteStream", "Unlisted"]

@@ -17,7 +17,7 @@ import aiohttp
 from aioresponses import aioresponses as _aioresponses
 from aioresponses.core import RequestMatch
 
-from invsvc_async.gate import Gate
+from invsvc_async.transport.send_gate import Gate
 
 __all__ = ["aioresponses"]
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from invsvc_async.client import Client
-from invsvc_async.credentials import ApiKey
 from invsvc_async.settings import ReadRetries, ReconcilePolicy, Timeouts
+from invsvc_async.transport.credentials import ApiKey
 
 if TYPE_CHECKING:
     from invsvc_async.simulator import Simulator

@@ -17,7 +17,7 @@ from invsvc_async.reconcile.facts import kind_of
 from invsvc_async.reconcile.findings import is_unique
 from invsvc_async.reconcile.history import Attempt, Reading, Resumed
 from invsvc_async.reconcile.server_clock import ServerClock
-from invsvc_async.session import LeftOpen
+from invsvc_async.transport.session import LeftOpen
 from tests.exhaustive.setup import NEVER, NOBODY, START
 
 if TYPE_CHECKING:

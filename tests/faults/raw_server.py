@@ -20,7 +20,7 @@ import attrs
 import pytest
 from yarl import URL
 
-from invsvc_async.transport import Exchange, Transport
+from invsvc_async.transport.transport import Exchange, Transport
 
 OK = b'HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 16\r\n\r\n{"success":true}'
 

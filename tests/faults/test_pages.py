@@ -11,7 +11,6 @@ import pytest
 from aiohttp import web
 
 from invsvc_async.client import Client
-from invsvc_async.credentials import ApiKey
 from invsvc_async.errors import (
     CursorStalledError,
     FilterNotHonouredError,
@@ -23,6 +22,7 @@ from invsvc_async.errors import (
 )
 from invsvc_async.settings import ParameterNames, ReadRetries
 from invsvc_async.simulator import Simulator
+from invsvc_async.transport.credentials import ApiKey
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -10,7 +10,6 @@ import pytest
 
 from invsvc_async.client import Client
 from invsvc_async.concurrency.clock import SystemClock
-from invsvc_async.credentials import ApiKey, TokenProvider
 from invsvc_async.errors import (
     AuthenticationError,
     DeadlineExceededError,
@@ -25,11 +24,12 @@ from invsvc_async.errors import (
 )
 from invsvc_async.settings import ReadRetries, Timeouts
 from invsvc_async.simulator import Simulator
+from invsvc_async.transport.credentials import ApiKey, TokenProvider
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from invsvc_async.credentials import Credential
+    from invsvc_async.transport.credentials import Credential
 
 
 class SkippingClock(SystemClock):

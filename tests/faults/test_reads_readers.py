@@ -9,11 +9,11 @@ import pytest
 
 from invsvc_async import readers
 from invsvc_async.client import Client
-from invsvc_async.credentials import ApiKey
 from invsvc_async.errors import FilterNotHonouredError, InvalidRequestError, NotFoundError, ServerError
 from invsvc_async.reconcile.history import Absent, Applied, CannotTell
 from invsvc_async.settings import ReadRetries
 from invsvc_async.simulator import Simulator
+from invsvc_async.transport.credentials import ApiKey
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from invsvc_async.client import Client
-from invsvc_async.credentials import ApiKey, PersonToken
 from invsvc_async.errors import AuthenticationError, FieldError, NotFoundError, PermissionDeniedError
 from invsvc_async.simulator import Simulator
+from invsvc_async.transport.credentials import ApiKey, PersonToken
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

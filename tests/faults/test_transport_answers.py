@@ -8,9 +8,9 @@ import zlib
 
 import pytest
 
-from invsvc_async.answers import CutError, inflate
 from invsvc_async.errors import NotSentError, ResponseLostError
 from invsvc_async.reconcile.history import End
+from invsvc_async.transport.response_body import CutError, inflate
 from tests.faults.raw_server import RawServer, obliging, on_both_loops, request_to, transport_for
 
 CAP = 1000

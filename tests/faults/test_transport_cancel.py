@@ -8,7 +8,7 @@ import pytest
 
 from invsvc_async.errors import ConfigurationError, ResponseLostError
 from invsvc_async.reconcile.history import End
-from invsvc_async.transport import Transport
+from invsvc_async.transport.transport import Transport
 from tests.faults.raw_server import OK, RawServer, obliging, on_both_loops, request_to, transport_for
 from tests.faults.test_transport_sent import FullQueue, silent
 

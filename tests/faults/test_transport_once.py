@@ -8,8 +8,8 @@ import re
 import aiohttp
 import pytest
 
-from invsvc_async.gate import Gate
 from invsvc_async.reconcile.history import End
+from invsvc_async.transport.send_gate import Gate
 from tests.faults.raw_server import (
     OK,
     RawServer,

@@ -21,14 +21,14 @@ import pytest
 
 from invsvc_async import Intent, InvsvcError, Outcome, Page
 from invsvc_async.client import Client
-from invsvc_async.credentials import Credential, TokenProvider
 from invsvc_async.events import Receipt, Receiver, SharedHeader
 from invsvc_async.events.receiving.admission import Trust
 from invsvc_async.models import Webhook
 from invsvc_async.resources.base import Resource
-from invsvc_async.session import AttemptReport, DecisionReport, View
 from invsvc_async.simulator.auth import Keyring
 from invsvc_async.simulator.state import State
+from invsvc_async.transport.credentials import Credential, TokenProvider
+from invsvc_async.transport.session import AttemptReport, DecisionReport, View
 from tests.hardening.marks import Marks
 
 if TYPE_CHECKING:

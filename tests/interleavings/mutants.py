@@ -11,7 +11,7 @@ import attrs
 from invsvc_async import driver, settling
 from invsvc_async.concurrency.keyed_lock import KeyedLock, _Line
 from invsvc_async.driver import Driver
-from invsvc_async.session import LeftOpen, Session
+from invsvc_async.transport.session import LeftOpen, Session
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -17,7 +17,7 @@ from tests.interleavings.loop import RUN, START
 from tests.interleavings.service import CONNECT, FATES, READS, WRITER, Sent, Service, thing_of
 
 if TYPE_CHECKING:
-    from invsvc_async.exchange import Exchange
+    from invsvc_async.transport.exchange import Exchange
 
 _JSON = CIMultiDictProxy(CIMultiDict({"Content-Type": "application/json"}))
 

@@ -28,10 +28,10 @@ PARTS = {
         for name in ("decide", "conclusions", "findings", "facts", "server_clock", "compare", "stored_intent")
     ),
     "transport": (
-        "gate.py",
-        "answers.py",
-        "exchange.py",
-        "transport.py",
+        "transport/send_gate.py",
+        "transport/response_body.py",
+        "transport/exchange.py",
+        "transport/transport.py",
         "concurrency/limiter.py",
         "concurrency/adaptive_limit.py",
         "concurrency/clock.py",

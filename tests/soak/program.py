@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from invsvc_async import Intent
-    from invsvc_async.session import DecisionReport
     from invsvc_async.simulator import Simulator
+    from invsvc_async.transport.session import DecisionReport
     from tests.soak.records import Flights
     from tests.soak.virtual import VirtualLoop
     from tests.soak.world import World

@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from invsvc_async import Verdict
-from invsvc_async.session import View
 from invsvc_async.simulator.ledger import SENDER
+from invsvc_async.transport.session import View
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from invsvc_async import Client, Outcome
-    from invsvc_async.exchange import Exchange
-    from invsvc_async.session import Request
     from invsvc_async.simulator import Entry
+    from invsvc_async.transport.exchange import Exchange
+    from invsvc_async.transport.session import Request
     from tests.soak.virtual import VirtualLoop
 
 __all__ = ["CURRENT", "Flights", "Heard", "Run", "Sent", "Sibling", "attributed"]

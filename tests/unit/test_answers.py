@@ -11,9 +11,9 @@ import zlib
 
 import pytest
 
-from invsvc_async.answers import CutError, in_words, inflate
 from invsvc_async.errors import ResponseLostError
 from invsvc_async.reconcile.history import End
+from invsvc_async.transport.response_body import CutError, in_words, inflate
 from tests.faults.raw_server import RawServer, request_to, transport_for
 
 CAP = 1000

@@ -6,9 +6,10 @@ import asyncio
 
 import pytest
 
-from invsvc_async import ApiKey, Client, session
+from invsvc_async import ApiKey, Client
 from invsvc_async.errors import ConfigurationError, InvalidRequestError
 from invsvc_async.testing import VirtualClock
+from invsvc_async.transport import session
 
 BASE = "http://127.0.0.1:1/v2"
 HOOK = {"url": "https://me.example/in", "events": ["invoice.created"]}

@@ -9,8 +9,8 @@ import pytest
 from yarl import URL
 
 from invsvc_async.concurrency.clock import SystemClock
-from invsvc_async.exchange import Exchange
-from invsvc_async.gate import Gate, RefusedError
+from invsvc_async.transport.exchange import Exchange
+from invsvc_async.transport.send_gate import Gate, RefusedError
 
 BODY = "né".encode()
 

@@ -13,8 +13,8 @@ from yarl import URL
 from invsvc_async.batch.slots import Slots
 from invsvc_async.concurrency.adaptive_limit import Knee
 from invsvc_async.concurrency.limiter import Limiter
-from invsvc_async.exchange import Exchange
 from invsvc_async.reconcile.enums import End
+from invsvc_async.transport.exchange import Exchange
 
 
 async def turn(limiter, lane="call"):

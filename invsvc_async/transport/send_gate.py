@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from aiohttp.connector import Connection
 
     from invsvc_async.concurrency.clock import Clock
-    from invsvc_async.exchange import Exchange
+    from invsvc_async.transport.exchange import Exchange
 
 __all__ = ["Gate", "OwnError", "RefusedError"]
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from aiohttp import hdrs
 
 from invsvc_async.errors import NotSentError, ResponseLostError
-from invsvc_async.gate import OwnError
 from invsvc_async.reconcile.enums import End
+from invsvc_async.transport.send_gate import OwnError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from multidict import CIMultiDictProxy
 
     from invsvc_async.errors import TransportError
-    from invsvc_async.gate import Gate
+    from invsvc_async.transport.send_gate import Gate
 
 __all__ = ["CutError", "Download", "body_at_hand", "failure", "in_words", "inflate", "whole_body"]
 

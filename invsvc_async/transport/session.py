@@ -34,7 +34,7 @@ from invsvc_async.errors import (
 from invsvc_async.reconcile.enums import End
 from invsvc_async.reconcile.own_writes import OwnWrites
 from invsvc_async.reconcile.server_clock import ServerClock
-from invsvc_async.transport import CODINGS, Exchange, Transport
+from invsvc_async.transport.transport import CODINGS, Exchange, Transport
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -45,12 +45,12 @@ if TYPE_CHECKING:
     from invsvc_async.concurrency.clock import Clock
     from invsvc_async.concurrency.limiter import Lane
     from invsvc_async.concurrency.retry_quota import RetryQuota
-    from invsvc_async.credentials import Credential
     from invsvc_async.journal import Journal
     from invsvc_async.outcome import Outcome
     from invsvc_async.reconcile.history import Wire
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.settings import ParameterNames, ReadRetries, ReconcilePolicy, Timeouts
+    from invsvc_async.transport.credentials import Credential
 
 __all__ = ["AttemptReport", "DecisionReport", "Request", "Session", "View", "error_of"]
 

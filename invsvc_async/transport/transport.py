@@ -17,15 +17,15 @@ from urllib.request import getproxies, proxy_bypass
 import aiohttp
 from aiohttp import hdrs
 
-from invsvc_async.answers import Download, body_at_hand, failure, in_words, whole_body
 from invsvc_async.concurrency.adaptive_limit import Knee
 from invsvc_async.concurrency.clock import SystemClock
 from invsvc_async.concurrency.limiter import Limiter
 from invsvc_async.errors import ConfigurationError
-from invsvc_async.exchange import Exchange
-from invsvc_async.gate import Gate, RefusedError
 from invsvc_async.reconcile.enums import End
 from invsvc_async.settings import check_count
+from invsvc_async.transport.exchange import Exchange
+from invsvc_async.transport.response_body import Download, body_at_hand, failure, in_words, whole_body
+from invsvc_async.transport.send_gate import Gate, RefusedError
 
 if TYPE_CHECKING:
     import ssl as tls
