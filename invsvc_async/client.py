@@ -32,9 +32,7 @@ if TYPE_CHECKING:
     import aiohttp
 
     from invsvc_async.codec.envelope import Envelope
-    from invsvc_async.journal import Journal
     from invsvc_async.models.common import Unset
-    from invsvc_async.outcome import Outcome
     from invsvc_async.reconcile.history import Reader, Wire
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.resources.invoices import Invoices
@@ -47,7 +45,9 @@ if TYPE_CHECKING:
     from invsvc_async.resources.users import Users
     from invsvc_async.resources.webhooks import Webhooks
     from invsvc_async.transport.session import AttemptReport, DecisionReport
-    from invsvc_async.writes import Write
+    from invsvc_async.writes.journal import Journal
+    from invsvc_async.writes.outcome import Outcome
+    from invsvc_async.writes.write import Write
 
 __all__ = ["Client"]
 
@@ -380,7 +380,7 @@ class Client:
             InvalidRequestError: The intent belongs to another base URL, team, data mode or credential.
 
         """
-        from invsvc_async.settling import settled
+        from invsvc_async.writes.recovery import settled
 
         return await settled(self._view, intent, reader=reader, same_mode=same_mode)
 
@@ -394,7 +394,7 @@ class Client:
             InvalidRequestError: The intent belongs to another base URL, team, data mode or credential.
 
         """
-        from invsvc_async.settling import resumed
+        from invsvc_async.writes.recovery import resumed
 
         return resumed(self._view, intent, reader=reader, same_mode=same_mode)
 
@@ -419,7 +419,7 @@ class Client:
                 "there is nothing to recover from: make the client with journal='outbox.db'"
             )
         await journal.open()
-        from invsvc_async.settling import recovered
+        from invsvc_async.writes.recovery import recovered
 
         return await recovered(self._view, journal, same_mode=same_mode)
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from invsvc_async.batch.intake import Writes
     from invsvc_async.batch.lines import Line
     from invsvc_async.client import Client
-    from invsvc_async.writes import Write
+    from invsvc_async.writes.write import Write
 
 __all__ = ["Checked", "check_file", "good_writes", "rereadable", "sound"]
 

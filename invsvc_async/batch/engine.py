@@ -15,19 +15,19 @@ import attrs
 from invsvc_async.batch.entries import LostChunkError
 from invsvc_async.batch.intake import view_for
 from invsvc_async.batch.slots import Slots
-from invsvc_async.driver import Driver, Start, taken_up
 from invsvc_async.errors import ConfigurationError
-from invsvc_async.intents import before, line_of, request_of, with_before
 from invsvc_async.reconcile.history import Verdict
-from invsvc_async.results import result_of
-from invsvc_async.settling import check_scope
+from invsvc_async.writes.driver import Driver, Start, taken_up
+from invsvc_async.writes.new_intent import before, line_of, request_of, with_before
+from invsvc_async.writes.recovery import check_scope
+from invsvc_async.writes.results import result_of
 
 if TYPE_CHECKING:
     from invsvc_async.batch.items import Item
     from invsvc_async.batch.results import Result
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.transport.session import Request, Session, View
-    from invsvc_async.writes import Write
+    from invsvc_async.writes.write import Write
 
 __all__ = ["Engine"]
 

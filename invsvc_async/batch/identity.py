@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from invsvc_async.intents import line_of
 from invsvc_async.reconcile.findings import is_unique
+from invsvc_async.writes.new_intent import line_of
 
 if TYPE_CHECKING:
     from invsvc_async.transport.session import Request

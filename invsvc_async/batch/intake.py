@@ -18,8 +18,8 @@ from invsvc_async.batch.entries import State
 from invsvc_async.batch.identity import content_of, key_of, thing_of
 from invsvc_async.batch.items import Item, ItemView
 from invsvc_async.errors import InvalidRequestError
-from invsvc_async.intents import new_tag
-from invsvc_async.writes import Write
+from invsvc_async.writes.new_intent import new_tag
+from invsvc_async.writes.write import Write
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping

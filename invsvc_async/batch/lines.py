@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
     from invsvc_async.client import Client
-    from invsvc_async.writes import Write
+    from invsvc_async.writes.write import Write
 
 __all__ = ["MAX_LINE", "BadLine", "Line", "as_write", "check_line", "read_lines"]
 

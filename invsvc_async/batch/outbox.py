@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from invsvc_async.outcome import Outcome
     from invsvc_async.reconcile.intent import Intent
+    from invsvc_async.writes.outcome import Outcome
 
 __all__ = ["Outbox"]
 

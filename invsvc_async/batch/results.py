@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from invsvc_async.batch.entries import Entry
-    from invsvc_async.outcome import Outcome
+    from invsvc_async.writes.outcome import Outcome
 
 __all__ = ["Progress", "Record", "Result", "Summary", "record_of"]
 

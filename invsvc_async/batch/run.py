@@ -24,10 +24,10 @@ from invsvc_async.batch.pack import Packed, unpack
 from invsvc_async.batch.results import Progress
 from invsvc_async.batch.siblings import can_overtake, learn
 from invsvc_async.errors import InvalidRequestError, JournalError
-from invsvc_async.intents import request_of
-from invsvc_async.looks import Looks
 from invsvc_async.reconcile.facts import Known
 from invsvc_async.reconcile.history import Resumed, Verdict
+from invsvc_async.writes.new_intent import request_of
+from invsvc_async.writes.state_reads import Looks
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from invsvc_async.batch.sqlitebatch import SqliteBatch
     from invsvc_async.reconcile.history import Reading
     from invsvc_async.reconcile.intent import Intent
-    from invsvc_async.writes import Write
+    from invsvc_async.writes.write import Write
 
 __all__ = ["Run", "note_in_flight"]
 

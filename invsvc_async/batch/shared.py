@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from invsvc_async.batch.items import Item
     from invsvc_async.batch.postgres import PostgresBatch
     from invsvc_async.batch.results import Result
-    from invsvc_async.writes import Write
+    from invsvc_async.writes.write import Write
 
 __all__ = ["SharedRun"]
 

@@ -25,10 +25,10 @@ from invsvc_async.reconcile.own_writes import version_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from invsvc_async.outcome import Outcome
     from invsvc_async.reconcile.history import Wire
     from invsvc_async.reconcile.own_writes import LastState, OwnWrites
     from invsvc_async.transport.session import Session
+    from invsvc_async.writes.outcome import Outcome
 
 __all__ = ["NO_EFFECT", "LastWrite", "Left", "can_overtake", "learn", "left_by", "take_claims"]
 

@@ -20,10 +20,10 @@ from invsvc_async.batch.results import Record, record_of
 from invsvc_async.codec import unstructure
 from invsvc_async.codec.exact_json import UNREADABLE, exact
 from invsvc_async.errors import InvsvcError, ServiceError, TransportError, service_error_class
-from invsvc_async.outcome import Outcome
 from invsvc_async.reconcile.history import Evidence, Verdict
 from invsvc_async.reconcile.intent import SentEnd
-from invsvc_async.results import result_of
+from invsvc_async.writes.outcome import Outcome
+from invsvc_async.writes.results import result_of
 
 if TYPE_CHECKING:
     from invsvc_async.batch.entries import Entry

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from invsvc_async.batch import Batch, Progress, Summary
     from invsvc_async.client import Client
-    from invsvc_async.writes import Write
+    from invsvc_async.writes.write import Write
 
 __all__ = ["Asked", "client_of", "work", "write"]
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from invsvc_async.cli.workload import Step, Unit
     from invsvc_async.transport.exchange import Exchange
     from invsvc_async.transport.session import Request
-    from invsvc_async.writes import Write
+    from invsvc_async.writes.write import Write
 
 __all__ = ["ATTEMPT_TIMEOUT", "POLICY", "Column", "run_column"]
 

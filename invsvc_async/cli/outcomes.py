@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from invsvc_async.client import Client
-    from invsvc_async.outcome import Outcome
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.transport.session import DecisionReport
+    from invsvc_async.writes.outcome import Outcome
 
 __all__ = ["code_of", "in_doubt", "keep_open", "tell"]
 

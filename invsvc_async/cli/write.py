@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from invsvc_async.batch.secrets import SecretsFile
     from invsvc_async.client import Client
     from invsvc_async.errors import JournalError
-    from invsvc_async.outcome import Outcome
-    from invsvc_async.writes import Write
+    from invsvc_async.writes.outcome import Outcome
+    from invsvc_async.writes.write import Write
 
 __all__ = ["command"]
 

@@ -13,7 +13,7 @@ from invsvc_async.models.common import Model
 from invsvc_async.pages import Pages
 from invsvc_async.positions import Position
 from invsvc_async.transport.session import Request
-from invsvc_async.writes import Write
+from invsvc_async.writes.write import Write
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from invsvc_async.models import Journey, JourneyGraph, Unset
-    from invsvc_async.writes import Write
+    from invsvc_async.writes.write import Write
 
 __all__ = ["Journeys"]
 

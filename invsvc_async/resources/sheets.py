@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from invsvc_async.models import SheetConnection
     from invsvc_async.reconcile.history import Reader
-    from invsvc_async.writes import Write
+    from invsvc_async.writes.write import Write
 
 __all__ = ["Sheets"]
 

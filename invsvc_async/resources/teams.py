@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from invsvc_async.models import Address, Brand, DbtableTables, DbtableWebhooks, Member, Team, Unset
     from invsvc_async.reconcile.history import Reader
-    from invsvc_async.writes import Write
+    from invsvc_async.writes.write import Write
 
 __all__ = ["Teams"]
 

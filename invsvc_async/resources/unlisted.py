@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from invsvc_async.codec.envelope import Envelope
     from invsvc_async.reconcile.history import Reader, Wire
     from invsvc_async.transport.transport import Download
-    from invsvc_async.writes import Write
+    from invsvc_async.writes.write import Write
 
 __all__ = ["ByteStream", "Unlisted"]
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from invsvc_async.models import Deleted, Health, Webhook, WebhookList
-    from invsvc_async.writes import Write
+    from invsvc_async.writes.write import Write
 
 __all__ = ["Webhooks"]
 

@@ -45,12 +45,12 @@ if TYPE_CHECKING:
     from invsvc_async.concurrency.clock import Clock
     from invsvc_async.concurrency.limiter import Lane
     from invsvc_async.concurrency.retry_quota import RetryQuota
-    from invsvc_async.journal import Journal
-    from invsvc_async.outcome import Outcome
     from invsvc_async.reconcile.history import Wire
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.settings import ParameterNames, ReadRetries, ReconcilePolicy, Timeouts
     from invsvc_async.transport.credentials import Credential
+    from invsvc_async.writes.journal import Journal
+    from invsvc_async.writes.outcome import Outcome
 
 __all__ = ["AttemptReport", "DecisionReport", "Request", "Session", "View", "error_of"]
 

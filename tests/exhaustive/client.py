@@ -11,13 +11,13 @@ import attrs
 
 from invsvc_async.api.operations import BY_NAME
 from invsvc_async.concurrency.keyed_lock import KeyedLock
-from invsvc_async.driver import taken_up
-from invsvc_async.intents import request_of
 from invsvc_async.reconcile.facts import kind_of
 from invsvc_async.reconcile.findings import is_unique
 from invsvc_async.reconcile.history import Attempt, Reading, Resumed
 from invsvc_async.reconcile.server_clock import ServerClock
 from invsvc_async.transport.session import LeftOpen
+from invsvc_async.writes.driver import taken_up
+from invsvc_async.writes.new_intent import request_of
 from tests.exhaustive.setup import NEVER, NOBODY, START
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ CHAIN = (
     "decide",
     "stored_intent",
 )  # each imports from those before it
-AROUND = "invsvc_async.intents"
+AROUND = "invsvc_async.writes.new_intent"
 
 
 @attrs.frozen

@@ -41,7 +41,7 @@ OLD_RULES = (
     ),
     _mutant(
         "the baseline of the caller alone",
-        "intents",
+        "new_intent",
         "if known.last is not None and (passed is None or _is_fresher(known.last, passed)):",
         "if False:",
         "in sequence, stale",

@@ -9,10 +9,10 @@ from typing import Any, Literal, NamedTuple
 
 import attrs
 
-from invsvc_async.intents import line_of, request_of
 from invsvc_async.reconcile.history import Bounds, Done, Event, History
 from invsvc_async.reconcile.intent import Intent, Scope
 from invsvc_async.settings import ReconcilePolicy, Timeouts
+from invsvc_async.writes.new_intent import line_of, request_of
 from tests.exhaustive.answers import OK, Ending, Miss
 from tests.exhaustive.models import Listing
 from tests.exhaustive.world import SERVER, Model, Thing, World

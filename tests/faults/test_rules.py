@@ -31,8 +31,8 @@ from invsvc_async import (
     WriteSupersededError,
     readers,
 )
-from invsvc_async.looks import Looks
 from invsvc_async.models import Team
+from invsvc_async.writes.state_reads import Looks
 from tests.faults.conftest import SHORT, client_of
 
 
@@ -132,7 +132,7 @@ async def test_broken_reader_ends_unknown_and_never_sends(service, client, reade
 
 async def test_hanging_reader_is_given_up(service, client, monkeypatch):
     """A reader that hangs is bounded in time."""
-    monkeypatch.setattr("invsvc_async.looks.READ_TIME", 0.1)
+    monkeypatch.setattr("invsvc_async.writes.state_reads.READ_TIME", 0.1)
     service.script("teams.create", "apply, then reset")
     write = client.teams.create(legal_name="Acme", reader=hanging)
     async with asyncio.timeout(3):

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from invsvc_async.models import Webhook
-    from invsvc_async.writes import Write
+    from invsvc_async.writes.write import Write
 
     Kind = Callable[[int, int | None], AbstractAsyncContextManager["Work"]]
 

@@ -15,8 +15,8 @@ from invsvc_async.reconcile.history import Verdict
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from invsvc_async.outcome import Outcome
     from invsvc_async.reconcile.intent import Intent
+    from invsvc_async.writes.outcome import Outcome
 
 FLUSH = 0.003  # s
 

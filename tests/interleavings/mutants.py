@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from invsvc_async import driver, settling
 from invsvc_async.concurrency.keyed_lock import KeyedLock, _Line
-from invsvc_async.driver import Driver
 from invsvc_async.transport.session import LeftOpen, Session
+from invsvc_async.writes import driver, recovery
+from invsvc_async.writes.driver import Driver
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -88,7 +88,7 @@ def _leftovers_close_nothing(patch: pytest.MonkeyPatch) -> None:
             session.left_open.leftovers = {}
 
     patch.setattr(driver, "close_lines_of_leftovers", only_kept)
-    patch.setattr(settling, "close_lines_of_leftovers", only_kept)
+    patch.setattr(recovery, "close_lines_of_leftovers", only_kept)
 
 
 def _not_overtaken(patch: pytest.MonkeyPatch) -> None:

@@ -22,8 +22,8 @@ from tests.interleavings.wire import Wire
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
 
-    from invsvc_async.outcome import Outcome
     from invsvc_async.reconcile.intent import Intent
+    from invsvc_async.writes.outcome import Outcome
     from tests.interleavings.journal import MemoryJournal
     from tests.interleavings.scene import Scene
     from tests.interleavings.schedule import Schedule

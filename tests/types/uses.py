@@ -22,9 +22,9 @@ from invsvc_async.models import (
     WebhookList,
 )
 from invsvc_async.models.common import Page
-from invsvc_async.outcome import Outcome
 from invsvc_async.pages import Pages
-from invsvc_async.writes import Write
+from invsvc_async.writes.outcome import Outcome
+from invsvc_async.writes.write import Write
 
 if TYPE_CHECKING:
     from invsvc_async.batch import Batch

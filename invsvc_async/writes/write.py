@@ -13,23 +13,23 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import attrs
 from msgspec.structs import replace
 
-from invsvc_async.driver import Driver, Start, taken_up
-from invsvc_async.intents import before, intent_of, line_of, new_tag, tagged_body, with_before
 from invsvc_async.models.common import UNSET, Model
 from invsvc_async.reconcile.first import sent_at_once
 from invsvc_async.reconcile.history import Verdict
-from invsvc_async.results import result_of
+from invsvc_async.writes.driver import Driver, Start, taken_up
+from invsvc_async.writes.new_intent import before, intent_of, line_of, new_tag, tagged_body, with_before
+from invsvc_async.writes.results import result_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
     from invsvc_async.models.common import Unset
-    from invsvc_async.outcome import Outcome
     from invsvc_async.reconcile.history import Reader, Wire
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.settings import ReconcilePolicy
     from invsvc_async.transport.session import Request, View
+    from invsvc_async.writes.outcome import Outcome
 
 __all__ = ["Write"]
 

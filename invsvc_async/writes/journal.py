@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from invsvc_async.outcome import Outcome
     from invsvc_async.reconcile.intent import Intent
+    from invsvc_async.writes.outcome import Outcome
 
 __all__ = ["Journal"]
 

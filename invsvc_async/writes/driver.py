@@ -12,11 +12,8 @@ import attrs
 
 from invsvc_async.api.operations import BY_NAME
 from invsvc_async.errors import InvsvcError, ServiceError, TransportError, UnreadableResponseError
-from invsvc_async.intents import line_of, request_of
-from invsvc_async.looks import Looks, facts_of
 from invsvc_async.models.common import Model, once
 from invsvc_async.models.webhooks import Webhook
-from invsvc_async.outcome import Outcome
 from invsvc_async.reconcile.decide import decide
 from invsvc_async.reconcile.facts import Known
 from invsvc_async.reconcile.findings import is_unique, no_such_read
@@ -36,17 +33,20 @@ from invsvc_async.reconcile.history import (
 from invsvc_async.reconcile.own_writes import milliseconds
 from invsvc_async.reconcile.stored_intent import stored
 from invsvc_async.transport.session import DecisionReport, stamp_of
+from invsvc_async.writes.new_intent import line_of, request_of
+from invsvc_async.writes.outcome import Outcome
+from invsvc_async.writes.state_reads import Looks, facts_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from invsvc_async.api.operations import Operation
-    from invsvc_async.journal import Journal
     from invsvc_async.reconcile.history import Decision, Event, History, Reader, Reading
     from invsvc_async.reconcile.intent import Intent
-    from invsvc_async.results import Result
     from invsvc_async.transport.session import Request, Session, View
     from invsvc_async.transport.transport import Exchange
+    from invsvc_async.writes.journal import Journal
+    from invsvc_async.writes.results import Result
 
 __all__ = ["Driver", "Start", "close_lines_of_leftovers", "taken_up"]
 

@@ -13,11 +13,11 @@ import attrs
 
 from invsvc_async.api.operations import BY_NAME
 from invsvc_async.errors import InvsvcError, ServiceError, TransportError
-from invsvc_async.intents import line_of
 from invsvc_async.reconcile.decide import READ_TIME
 from invsvc_async.reconcile.history import Absent, Applied, CannotTell, ErrorFacts, Holds, Reading, Superseded
 from invsvc_async.settings import JOURNEY_READER
 from invsvc_async.transport.session import Request, stamp_of
+from invsvc_async.writes.new_intent import line_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,18 +9,18 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from invsvc_async.driver import Driver, close_lines_of_leftovers, taken_up
 from invsvc_async.errors import InvalidRequestError
-from invsvc_async.intents import line_of, request_of
-from invsvc_async.results import result_of
-from invsvc_async.writes import Write
+from invsvc_async.writes.driver import Driver, close_lines_of_leftovers, taken_up
+from invsvc_async.writes.new_intent import line_of, request_of
+from invsvc_async.writes.results import result_of
+from invsvc_async.writes.write import Write
 
 if TYPE_CHECKING:
-    from invsvc_async.journal import Journal
-    from invsvc_async.outcome import Outcome
     from invsvc_async.reconcile.history import Reader
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.transport.session import View
+    from invsvc_async.writes.journal import Journal
+    from invsvc_async.writes.outcome import Outcome
 
 __all__ = ["recovered", "resumed", "settled"]
 

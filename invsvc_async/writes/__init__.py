@@ -1,0 +1,1 @@
+"""A write, from the call to its verdict."""
