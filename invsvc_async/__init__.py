@@ -52,7 +52,7 @@ if TYPE_CHECKING:
         WriteSupersededError,
     )
     from invsvc_async.models.common import UNSET, Page
-    from invsvc_async.pages import Pages
+    from invsvc_async.reads.pages import Pages
     from invsvc_async.reconcile.history import Absent, Applied, CannotTell, Holds, Superseded, Verdict
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.settings import ParameterNames, ReadRetries, ReconcilePolicy, Timeouts
@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 # Where the names are at run time, in the order in which they are looked for: what loads least goes first.
 _HOMES = (
     "errors", "settings", "models.common", "transport.credentials", "client", "codec.envelope", "codec",
-    "pages", "writes.write", "writes.outcome", "reconcile.history", "reconcile.intent", "batch",
+    "reads.pages", "writes.write", "writes.outcome", "reconcile.history", "reconcile.intent", "batch",
 )  # fmt: skip
 _ROOMS = ("errors", "events", "models", "readers", "simulator", "testing")
 

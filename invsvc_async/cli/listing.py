@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from invsvc_async.api.operations import Operation
     from invsvc_async.cli.sinks import Form, Sink
     from invsvc_async.client import Client
-    from invsvc_async.pages import Pages
+    from invsvc_async.reads.pages import Pages
 
 __all__ = ["command"]
 

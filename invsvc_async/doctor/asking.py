@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import attrs
 
-from invsvc_async import reads
 from invsvc_async.api.json_values import is_object
 from invsvc_async.api.operations import CLIENT_REQUEST, INVOICES_EGRESS
 from invsvc_async.errors import InvsvcError, ServiceError
+from invsvc_async.reads import retry
 from invsvc_async.transport.session import Request
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class Asker:
         clock = self.view.session.clock
         begun = clock.now()
         try:
-            envelope = await reads.read(self.view, request)
+            envelope = await retry.read(self.view, request)
         except ServiceError as error:
             told = f"{error.code or ''} {error.message or ''}".strip()
             return Answer(

@@ -19,7 +19,7 @@ from invsvc_async.models import Invoice
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from invsvc_async.pages import Pages
+    from invsvc_async.reads.pages import Pages
 
 __all__ = ["Exported", "invoices"]
 

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from msgspec import Raw
 from msgspec.structs import replace
 
-from invsvc_async import codec, reads
+from invsvc_async import codec
 from invsvc_async.api import arguments as checks
 from invsvc_async.models.common import Model
-from invsvc_async.pages import Pages
-from invsvc_async.positions import Position
+from invsvc_async.reads import retry
+from invsvc_async.reads.pages import Pages
+from invsvc_async.reads.resume_token import Position
 from invsvc_async.transport.session import Request
 from invsvc_async.writes.write import Write
 
@@ -69,13 +70,13 @@ class Resource:
         )
 
     async def _read(self, model: type[T], request: Request, *, deadline: float | None = None) -> T:
-        return codec.one(model, await reads.read(self._view, request, deadline=deadline))
+        return codec.one(model, await retry.read(self._view, request, deadline=deadline))
 
     async def _read_state(self, model: type[T], request: Request, line: str) -> T:
         """Read one thing, and keep its state for the writes that follow in its *line*."""
         view, session = self._view, self._view.session
         begun = session.clock.now()
-        envelope = await reads.read(view, request)
+        envelope = await retry.read(view, request)
         state = codec.one(model, envelope)
         if session.is_bound_to_a_mode:
             weight = len(envelope.raw) if isinstance(envelope.raw, Raw) else 0
@@ -84,7 +85,7 @@ class Resource:
         return state
 
     async def _read_many(self, model: type[T], request: Request) -> tuple[tuple[T, ...], Meta]:
-        envelope = await reads.read(self._view, request)
+        envelope = await retry.read(self._view, request)
         return codec.many(model, envelope), codec.meta_of(envelope)
 
     def _pages(

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from invsvc_async import models, reads
+from invsvc_async import models
 from invsvc_async.api import operations
 from invsvc_async.models.common import UNSET
+from invsvc_async.reads import retry
 from invsvc_async.resources.base import Resource
 
 if TYPE_CHECKING:
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from datetime import date, datetime
 
     from invsvc_async.models import DownloadRequest, Invoice, Unset
-    from invsvc_async.pages import Pages
+    from invsvc_async.reads.pages import Pages
 
 __all__ = ["Invoices"]
 
@@ -152,10 +153,10 @@ class Invoices(Resource):
         Spec: States and transitions.
 
         """
-        others = reads.wait_problems(timeout=timeout, poll=poll)
+        others = retry.wait_problems(timeout=timeout, poll=poll)
         operation = operations.INVOICES_DOWNLOAD_STATUS
         request = self._request(operation, {"request_id": request_id}, team=team, others=others)
-        return await reads.poll(
+        return await retry.poll(
             self._view,
             lambda deadline: self._read(models.DownloadRequest, request, deadline=deadline),
             until=until or _is_completed,

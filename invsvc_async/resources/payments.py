@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from invsvc_async import models, reads
+from invsvc_async import models
 from invsvc_async.api import operations
+from invsvc_async.reads import retry
 from invsvc_async.resources.base import Resource
 
 if TYPE_CHECKING:
@@ -94,9 +95,9 @@ class Payments(Resource):
         Spec: Endpoints, Payments.
 
         """
-        times = reads.wait_problems(timeout=timeout, poll=poll)
+        times = retry.wait_problems(timeout=timeout, poll=poll)
         request = self._reminder(payment_id, operation_id, extra_query, team, times)
-        return await reads.poll(
+        return await retry.poll(
             self._view,
             lambda deadline: self._read(models.ReminderOperation, request, deadline=deadline),
             until=until,

@@ -10,13 +10,13 @@ from urllib.parse import quote, unquote
 
 import attrs
 
-from invsvc_async import reads
 from invsvc_async.api import operations
 from invsvc_async.api.arguments import check_team
 from invsvc_async.api.json_values import Problems, kind_of, to_wire
 from invsvc_async.api.parameters import CONTROL, quoted, texts_of
 from invsvc_async.errors import InvalidRequestError
 from invsvc_async.models.common import UNSET
+from invsvc_async.reads import retry
 from invsvc_async.resources.base import Resource
 from invsvc_async.transport.session import Request, View, error_of
 
@@ -46,7 +46,7 @@ class Unlisted(Resource):
     async def read(self, method: str, path: str, params: Params, json: Wire, team: str | None) -> Envelope:
         """Read, as ``Client.request`` tells."""
         request = _asked(operations.CLIENT_REQUEST, method, _READS, path, params, json, team)
-        return await reads.read(self._view, request)
+        return await retry.read(self._view, request)
 
     def write(
         self, method: str, path: str, params: Params, json: Wire, reader: Reader | None, team: str | None

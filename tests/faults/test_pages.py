@@ -27,7 +27,7 @@ from invsvc_async.transport.credentials import ApiKey
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from invsvc_async.pages import Pages
+    from invsvc_async.reads.pages import Pages
 
 ONCE = ReadRetries(attempts=1)
 

@@ -22,7 +22,7 @@ from invsvc_async.models import (
     WebhookList,
 )
 from invsvc_async.models.common import Page
-from invsvc_async.pages import Pages
+from invsvc_async.reads.pages import Pages
 from invsvc_async.writes.outcome import Outcome
 from invsvc_async.writes.write import Write
 

@@ -16,9 +16,9 @@ from invsvc_async.export.columns import Columns
 from invsvc_async.export.parquet import ParquetSink
 from invsvc_async.export.run import _sink
 from invsvc_async.export.sinks import ExportError, TextSink
-from invsvc_async.filters import _metadata
 from invsvc_async.models import Invoice, Webhook
 from invsvc_async.profiles import from_environment
+from invsvc_async.reads.filter_check import _metadata
 
 EMPTY = envelope.Envelope(raw=None, content=b'{"success":true}')
 

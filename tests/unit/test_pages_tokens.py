@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from invsvc_async.errors import InvalidRequestError
-from invsvc_async.positions import Place, Position, read_token, write_token
+from invsvc_async.reads.resume_token import Place, Position, read_token, write_token
 
 texts = st.text(max_size=40)
 places = st.builds(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 import attrs
 from msgspec.structs import replace
 
-from invsvc_async import codec, reads
+from invsvc_async import codec
 from invsvc_async.api import arguments
 from invsvc_async.errors import (
     CursorStalledError,
@@ -22,9 +22,10 @@ from invsvc_async.errors import (
     InvsvcError,
     PagingError,
 )
-from invsvc_async.filters import filters_of, first_stranger
 from invsvc_async.models.common import Model, Page
-from invsvc_async.positions import FIRST, Place, Position, read_token, write_token
+from invsvc_async.reads import retry
+from invsvc_async.reads.filter_check import filters_of, first_stranger
+from invsvc_async.reads.resume_token import FIRST, Place, Position, read_token, write_token
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Generator
@@ -170,7 +171,7 @@ class Pages(Generic[T]):
 
     async def _answer(self, position: Position) -> Envelope:
         with self._placed(position):
-            return await reads.read(self._view, self._at(position))
+            return await retry.read(self._view, self._at(position))
 
     def _made(self, envelope: Envelope, position: Position) -> Page[T]:
         with self._placed(position):

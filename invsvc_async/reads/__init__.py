@@ -1,0 +1,1 @@
+"""Reads: retries, pages, resume tokens."""
