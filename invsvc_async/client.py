@@ -504,6 +504,6 @@ def _headers(extra: Mapping[str, str] | None, user_agent: str | None) -> dict[st
 def _journal(given: str | Path | Journal | None) -> Journal | None:
     if given is None or not isinstance(given, (str, PathLike)):
         return given
-    from invsvc_async.batch.outbox import Outbox
+    from invsvc_async.journal.outbox import Outbox
 
     return Outbox(given)

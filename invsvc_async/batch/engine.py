@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from invsvc_async.batch.entries import LostChunkError
 from invsvc_async.batch.intake import view_for
 from invsvc_async.batch.slots import Slots
 from invsvc_async.errors import ConfigurationError
+from invsvc_async.journal.entry import LostChunkError
 from invsvc_async.reconcile.history import Verdict
 from invsvc_async.writes.driver import Driver, Start, taken_up
 from invsvc_async.writes.new_intent import before, line_of, request_of, with_before

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import attrs
 import msgspec
 
-from invsvc_async.batch.entries import State
 from invsvc_async.batch.identity import content_of, key_of, thing_of
 from invsvc_async.batch.items import Item, ItemView
 from invsvc_async.errors import InvalidRequestError
+from invsvc_async.journal.entry import State
 from invsvc_async.writes.new_intent import new_tag
 from invsvc_async.writes.write import Write
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping
     from pathlib import Path
 
-    from invsvc_async.batch.entries import Mark
     from invsvc_async.batch.items import Store
     from invsvc_async.batch.journal import Entries
+    from invsvc_async.journal.entry import Mark
     from invsvc_async.settings import ReconcilePolicy
     from invsvc_async.transport.session import Session, View
 

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 import attrs
 import msgspec
 
-from invsvc_async.batch.entries import ANSWERED, Entry, State
-from invsvc_async.batch.pack import pack
 from invsvc_async.batch.results import Result, encoded, record_of
 from invsvc_async.batch.siblings import left_by
 from invsvc_async.codec.envelope import retry_after
+from invsvc_async.journal.entry import ANSWERED, Entry, State
+from invsvc_async.journal.packed_intent import pack
 from invsvc_async.reconcile.findings import is_unique
 from invsvc_async.reconcile.history import Verdict
 from invsvc_async.settings import JOURNEY_READER
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from asyncio import Future
     from collections.abc import AsyncIterator, Awaitable, Callable
 
-    from invsvc_async.batch.pack import Commons
     from invsvc_async.batch.siblings import Left
     from invsvc_async.batch.slots import Slots
+    from invsvc_async.journal.packed_intent import Commons
     from invsvc_async.reconcile.history import Reader
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.reconcile.own_writes import OwnWrites

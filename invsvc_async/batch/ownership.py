@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 import attrs
 from msgspec.structs import astuple
 
-from invsvc_async.batch.entries import Entry, LostChunkError
-from invsvc_async.batch.pack import Commons
 from invsvc_async.errors import JournalError
+from invsvc_async.journal.entry import Entry, LostChunkError
+from invsvc_async.journal.packed_intent import Commons
 from invsvc_async.storage.postgres_pool import Database
 
 if TYPE_CHECKING:

@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from invsvc_async.batch.entries import Mark, State, entry_of
 from invsvc_async.batch.handing import Chunks
 from invsvc_async.batch.met import Met
 from invsvc_async.batch.ownership import OwnedEntries
 from invsvc_async.batch.results import Summary
 from invsvc_async.batch.siblings import NO_EFFECT, LastWrite
 from invsvc_async.errors import InvalidRequestError
+from invsvc_async.journal.entry import Mark, State, entry_of
 from invsvc_async.reconcile.history import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from invsvc_async.batch.entries import Entry
+    from invsvc_async.journal.entry import Entry
 
 __all__ = ["PostgresBatch"]
 

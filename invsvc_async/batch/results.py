@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import msgspec
 
-from invsvc_async.batch.entries import unreadable
 from invsvc_async.errors import ServiceError
+from invsvc_async.journal.entry import unreadable
 from invsvc_async.reconcile.facts import time_of
 from invsvc_async.reconcile.history import Reading, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from invsvc_async.batch.entries import Entry
+    from invsvc_async.journal.entry import Entry
     from invsvc_async.writes.outcome import Outcome
 
 __all__ = ["Progress", "Record", "Result", "Summary", "record_of"]

@@ -20,10 +20,10 @@ from invsvc_async.batch.engine import Engine
 from invsvc_async.batch.identity import thing_of
 from invsvc_async.batch.intake import Intake, chunks
 from invsvc_async.batch.items import Item
-from invsvc_async.batch.pack import Packed, unpack
 from invsvc_async.batch.results import Progress
 from invsvc_async.batch.siblings import can_overtake, learn
 from invsvc_async.errors import InvalidRequestError, JournalError
+from invsvc_async.journal.packed_intent import Packed, unpack
 from invsvc_async.reconcile.facts import Known
 from invsvc_async.reconcile.history import Resumed, Verdict
 from invsvc_async.writes.new_intent import request_of
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 
     from invsvc_async.batch.batch import Batch
-    from invsvc_async.batch.entries import Entry
     from invsvc_async.batch.intake import Writes
     from invsvc_async.batch.items import Store
     from invsvc_async.batch.results import Result
     from invsvc_async.batch.sqlitebatch import SqliteBatch
+    from invsvc_async.journal.entry import Entry
     from invsvc_async.reconcile.history import Reading
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.writes.write import Write

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from invsvc_async.batch.entries import Entry, Mark, State
 from invsvc_async.batch.results import Summary
 from invsvc_async.batch.siblings import NO_EFFECT, LastWrite, Left
-from invsvc_async.batch.sqlite import SqliteEntries, entries, fact, row_of
+from invsvc_async.journal.entry import Entry, Mark, State
+from invsvc_async.journal.sqlite_entries import SqliteEntries, entries, fact, row_of
 from invsvc_async.reconcile.history import Verdict
 from invsvc_async.storage.sqlite_writer import transaction
 

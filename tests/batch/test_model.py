@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from invsvc_async import JournalError, Verdict
-from invsvc_async.batch.entries import Entry, State
 from invsvc_async.batch.sqlitebatch import SqliteBatch
+from invsvc_async.journal.entry import Entry, State
 
 KEYS = st.sampled_from("abcdef")
 ENDS = st.sampled_from(list(Verdict))

@@ -13,7 +13,7 @@ from contextlib import closing
 import pytest
 
 from invsvc_async import JournalError, NotFoundError, Verdict
-from invsvc_async.batch.outbox import Outbox
+from invsvc_async.journal.outbox import Outbox
 from tests.batch.conftest import HOOK, client_of
 
 ONE_CREATE = """
@@ -72,7 +72,7 @@ async def test_write_of_known_verdict_leaves_nothing(service, tmp_path):
 KILLED_BEFORE_ITS_AWAIT_RETURNS = """
 import asyncio, os, signal, sys
 from invsvc_async import ApiKey, Client
-from invsvc_async.batch.outbox import Outbox
+from invsvc_async.journal.outbox import Outbox
 class Killing(Outbox):
     async def settled(self, outcome):
         await super().settled(outcome)
@@ -318,8 +318,8 @@ async def test_thread_that_dies_fails_who_waits(service, tmp_path):
 
 async def test_row_that_cannot_be_stored_fails_alone(tmp_path):
     """What is committed together fails one by one: a row that cannot be stored takes no other with it."""
-    from invsvc_async.batch.entries import Entry, State
     from invsvc_async.batch.sqlitebatch import SqliteBatch
+    from invsvc_async.journal.entry import Entry, State
 
     entries = SqliteBatch(tmp_path / "run.db")
     await entries.open()

@@ -33,9 +33,9 @@ from invsvc_async import (
     WriteNotAppliedError,
     WriteSupersededError,
 )
-from invsvc_async.batch import outbox as outbox_module
-from invsvc_async.batch.outbox import Outbox
-from invsvc_async.batch.verdict_record import VerdictRecord, _encodable
+from invsvc_async.journal import outbox as outbox_module
+from invsvc_async.journal.outbox import Outbox
+from invsvc_async.journal.verdict_record import VerdictRecord, _encodable
 from invsvc_async.reconcile.history import Evidence
 from tests.batch.conftest import HOOK, client_of
 
@@ -126,8 +126,8 @@ def same(found, live):
 KILLED_BEFORE_ITS_AWAIT_RETURNS = """
 import asyncio, os, signal, sys
 from invsvc_async import ApiKey, Client
-from invsvc_async.batch.outbox import Outbox
-from invsvc_async.batch.verdict_record import VerdictRecord, _encodable
+from invsvc_async.journal.outbox import Outbox
+from invsvc_async.journal.verdict_record import VerdictRecord, _encodable
 class Killing(Outbox):
     async def settled(self, outcome):
         await super().settled(outcome)

@@ -9,9 +9,9 @@ from itertools import combinations
 
 import pytest
 
-from invsvc_async.batch.entries import Entry, LostChunkError, State
 from invsvc_async.batch.ownership import _STORE
 from invsvc_async.batch.postgres import PostgresBatch
+from invsvc_async.journal.entry import Entry, LostChunkError, State
 from tests.batch.database import database
 
 STEPS = 6  # take, read, store, send, store, close: of a worker that does one entry

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from invsvc_async import Intent, JournalError, ReconcilePolicy, Timeouts
-from invsvc_async.batch.pack import Commons, Packed, pack, unpack
+from invsvc_async.journal.packed_intent import Commons, Packed, pack, unpack
 from invsvc_async.reconcile.history import Bounds
 from invsvc_async.reconcile.intent import Scope, Sent, SentEnd
 

@@ -230,7 +230,7 @@ async def test_folder_that_cannot_be_written(service, tmp_path):
 
 HOLD = """
 import asyncio, sys
-from invsvc_async.batch.outbox import Outbox
+from invsvc_async.journal.outbox import Outbox
 async def main(path):
     outbox = Outbox(path)
     await outbox.open()

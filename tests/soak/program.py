@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from unittest.mock import patch
 
 from invsvc_async import ApiKey, Client, Timeouts
-from invsvc_async.batch.outbox import Outbox
 from invsvc_async.errors import JournalError
+from invsvc_async.journal.outbox import Outbox
 from invsvc_async.storage.sqlite_writer import Writer
 from tests.soak.records import attributed
 from tests.soak.virtual import LoopClock
@@ -100,7 +100,9 @@ class InlineWriter(Writer):
 def in_virtual_time(loop: VirtualLoop, chance: random.Random) -> Generator[None]:
     """Let journals commit on the loop, and aiohttp tell by the loop's time how long a connection is idle."""
     with ExitStack() as stack:
-        stack.enter_context(patch("invsvc_async.batch.sqlite.Writer", partial(InlineWriter, chance=chance)))
+        stack.enter_context(
+            patch("invsvc_async.journal.sqlite_entries.Writer", partial(InlineWriter, chance=chance))
+        )
         stack.enter_context(patch("aiohttp.connector.monotonic", loop.time))
         # That a client has left a hanging exchange need not be noticed at once: each look costs a turn.
         stack.enter_context(patch("invsvc_async.simulator.ends.LOOK_EVERY", 5.0))

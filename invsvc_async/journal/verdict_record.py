@@ -14,20 +14,20 @@ from msgspec.structs import asdict
 
 from invsvc_async import errors
 from invsvc_async.api.operations import BY_NAME
-from invsvc_async.batch.entries import unreadable
-from invsvc_async.batch.pack import Packed, unpack
 from invsvc_async.batch.results import Record, record_of
 from invsvc_async.codec import unstructure
 from invsvc_async.codec.exact_json import UNREADABLE, exact
 from invsvc_async.errors import InvsvcError, ServiceError, TransportError, service_error_class
+from invsvc_async.journal.entry import unreadable
+from invsvc_async.journal.packed_intent import Packed, unpack
 from invsvc_async.reconcile.history import Evidence, Verdict
 from invsvc_async.reconcile.intent import SentEnd
 from invsvc_async.writes.outcome import Outcome
 from invsvc_async.writes.results import result_of
 
 if TYPE_CHECKING:
-    from invsvc_async.batch.entries import Entry
-    from invsvc_async.batch.pack import Commons
+    from invsvc_async.journal.entry import Entry
+    from invsvc_async.journal.packed_intent import Commons
     from invsvc_async.reconcile.history import Basis, Wire
     from invsvc_async.reconcile.intent import Intent
 

@@ -12,11 +12,11 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from invsvc_async.batch.entries import Entry, State
-from invsvc_async.batch.pack import Packed, pack
-from invsvc_async.batch.sqlite import SqliteEntries, entries
-from invsvc_async.batch.verdict_record import intent_of, is_answered, outcome_of, verdict_record
 from invsvc_async.errors import JournalError
+from invsvc_async.journal.entry import Entry, State
+from invsvc_async.journal.packed_intent import Packed, pack
+from invsvc_async.journal.sqlite_entries import SqliteEntries, entries
+from invsvc_async.journal.verdict_record import intent_of, is_answered, outcome_of, verdict_record
 from invsvc_async.reconcile.history import Verdict
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from invsvc_async.batch.entries import entry_of
-from invsvc_async.batch.pack import Commons
 from invsvc_async.errors import JournalError
+from invsvc_async.journal.entry import entry_of
+from invsvc_async.journal.packed_intent import Commons
 from invsvc_async.storage.file_lock import Owner
 from invsvc_async.storage.sqlite_errors import DAMAGED, in_words
 from invsvc_async.storage.sqlite_writer import Writer, transaction
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Sequence
 
-    from invsvc_async.batch.entries import Entry
+    from invsvc_async.journal.entry import Entry
 
 __all__ = ["SCHEMA", "SqliteEntries"]
 

@@ -1,0 +1,1 @@
+"""The journal of single writes, in SQLite."""
