@@ -17,7 +17,7 @@ import aiohttp
 
 from benchmarks.harness import Row, Samples, ratio_of
 from invsvc_async import ApiKey, Client, ReconcilePolicy, Timeouts
-from invsvc_async.batch.lines import as_write
+from invsvc_async.batch.jsonl import as_write
 from invsvc_async.cli.workload import made_up
 from invsvc_async.simulator import Faults, Simulator
 

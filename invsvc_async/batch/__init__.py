@@ -5,6 +5,6 @@ Write many things so that a kill at any moment leaves each written once, or name
 from __future__ import annotations
 
 from invsvc_async.batch.batch import Batch
-from invsvc_async.batch.results import Progress, Result, Summary
+from invsvc_async.batch.result import Progress, Result, Summary
 
 __all__ = ["Batch", "Progress", "Result", "Summary"]

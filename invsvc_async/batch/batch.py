@@ -8,11 +8,11 @@ import logging
 from math import inf
 from typing import TYPE_CHECKING, Any, Self
 
-from invsvc_async.batch.places import entries_of
-from invsvc_async.batch.results import Result
+from invsvc_async.batch.journals.open import entries_of
+from invsvc_async.batch.journals.sqlite import SqliteBatch
+from invsvc_async.batch.result import Result
 from invsvc_async.batch.run import Run
 from invsvc_async.batch.siblings import take_claims
-from invsvc_async.batch.sqlitebatch import SqliteBatch
 from invsvc_async.errors import ConfigurationError, InvalidRequestError
 from invsvc_async.reconcile.history import Verdict
 from invsvc_async.settings import check_count
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from invsvc_async.batch.intake import Writes
-    from invsvc_async.batch.journal import Entries
-    from invsvc_async.batch.results import Progress, Summary
+    from invsvc_async.batch.journals.protocol import Entries
+    from invsvc_async.batch.result import Progress, Summary
     from invsvc_async.client import Client
 
 __all__ = ["Batch", "reopened"]
@@ -176,7 +176,7 @@ class Batch:
     def _new_run(self, writes: Writes, *, lasting: bool = False) -> Run:
         if isinstance(self.entries, SqliteBatch):
             return Run(self, writes)
-        from invsvc_async.batch.shared import SharedRun
+        from invsvc_async.batch.shared_run import SharedRun
 
         return SharedRun(self, writes, lasting=lasting)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from invsvc_async.batch.intake import view_for
-from invsvc_async.batch.slots import Slots
+from invsvc_async.batch.pacing import Slots
 from invsvc_async.errors import ConfigurationError
 from invsvc_async.journal.entry import LostChunkError
 from invsvc_async.reconcile.history import Verdict
@@ -23,8 +23,8 @@ from invsvc_async.writes.recovery import check_scope
 from invsvc_async.writes.results import result_of
 
 if TYPE_CHECKING:
-    from invsvc_async.batch.items import Item
-    from invsvc_async.batch.results import Result
+    from invsvc_async.batch.item import Item
+    from invsvc_async.batch.result import Result
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.transport.session import Request, Session, View
     from invsvc_async.writes.write import Write

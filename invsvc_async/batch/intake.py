@@ -15,7 +15,7 @@ import attrs
 import msgspec
 
 from invsvc_async.batch.identity import content_of, key_of, thing_of
-from invsvc_async.batch.items import Item, ItemView
+from invsvc_async.batch.item import Item, ItemView
 from invsvc_async.errors import InvalidRequestError
 from invsvc_async.journal.entry import State
 from invsvc_async.writes.new_intent import new_tag
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping
     from pathlib import Path
 
-    from invsvc_async.batch.items import Store
-    from invsvc_async.batch.journal import Entries
+    from invsvc_async.batch.item import Store
+    from invsvc_async.batch.journals.protocol import Entries
     from invsvc_async.journal.entry import Mark
     from invsvc_async.settings import ReconcilePolicy
     from invsvc_async.transport.session import Session, View

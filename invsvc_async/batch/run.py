@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any, cast
 import attrs
 
 from invsvc_async.api.operations import BY_NAME
-from invsvc_async.batch.check import sound
 from invsvc_async.batch.engine import Engine
+from invsvc_async.batch.file_check import sound
 from invsvc_async.batch.identity import thing_of
 from invsvc_async.batch.intake import Intake, chunks
-from invsvc_async.batch.items import Item
-from invsvc_async.batch.results import Progress
+from invsvc_async.batch.item import Item
+from invsvc_async.batch.result import Progress
 from invsvc_async.batch.siblings import can_overtake, learn
 from invsvc_async.errors import InvalidRequestError, JournalError
 from invsvc_async.journal.packed_intent import Packed, unpack
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 
     from invsvc_async.batch.batch import Batch
     from invsvc_async.batch.intake import Writes
-    from invsvc_async.batch.items import Store
-    from invsvc_async.batch.results import Result
-    from invsvc_async.batch.sqlitebatch import SqliteBatch
+    from invsvc_async.batch.item import Store
+    from invsvc_async.batch.journals.sqlite import SqliteBatch
+    from invsvc_async.batch.result import Result
     from invsvc_async.journal.entry import Entry
     from invsvc_async.reconcile.history import Reading
     from invsvc_async.reconcile.intent import Intent

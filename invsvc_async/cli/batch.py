@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable
     from typing import BinaryIO
 
-    from invsvc_async.batch.check import Checked
-    from invsvc_async.batch.journal import Entries
+    from invsvc_async.batch.file_check import Checked
+    from invsvc_async.batch.journals.protocol import Entries
     from invsvc_async.cli.batchrun import Asked
 
 __all__ = ["app"]
@@ -71,7 +71,7 @@ def run(
 
     Exits with 3 if the fate of any write is unknown, else 1 if any was not applied, else 0.
     """
-    from invsvc_async.batch.check import rereadable
+    from invsvc_async.batch.file_check import rereadable
     from invsvc_async.cli.batchrun import Asked
 
     asked = Asked(
@@ -88,7 +88,7 @@ async def _run(
     asked: Asked, file: Path, lines: BinaryIO, profile: str | None, team: str | None, *, dry_run: bool,
     skip_bad: bool, as_json: bool,
 ) -> int:  # fmt: skip
-    from invsvc_async.batch.check import check_file, good_writes
+    from invsvc_async.batch.file_check import check_file, good_writes
     from invsvc_async.cli.batchrun import client_of, write
 
     async with client_of(profile, team, asked.concurrency) as client:
@@ -216,9 +216,9 @@ def report(
 
 
 async def _report(journal: str, html: Path | None, jsonl: Path | None, *, as_json: bool) -> None:
-    from invsvc_async.batch.page import page_of
-    from invsvc_async.batch.places import name_of
-    from invsvc_async.batch.report import report_of, results_of
+    from invsvc_async.batch.journals.open import name_of
+    from invsvc_async.batch.reports.html import page_of
+    from invsvc_async.batch.reports.summary import report_of, results_of
     from invsvc_async.cli.batchreport import line_of, plain, show
 
     async with _opened(journal, reading=True) as entries:
@@ -240,7 +240,7 @@ async def _report(journal: str, html: Path | None, jsonl: Path | None, *, as_jso
 
 @asynccontextmanager
 async def _opened(journal: str, *, reading: bool = False) -> AsyncGenerator[Entries]:
-    from invsvc_async.batch.places import entries_of
+    from invsvc_async.batch.journals.open import entries_of
 
     entries = entries_of(journal, create=False, reading=reading)
     await entries.open()

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from invsvc_async.batch.report import advice_for
-from invsvc_async.batch.results import Result
+from invsvc_async.batch.reports.summary import advice_for
+from invsvc_async.batch.result import Result
 from invsvc_async.cli.output import console, print_facts, table
 from invsvc_async.codec import envelope
 from invsvc_async.reconcile.history import Verdict
@@ -15,8 +15,8 @@ from invsvc_async.reconcile.history import Verdict
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from invsvc_async.batch.report import Report
-    from invsvc_async.batch.results import Summary
+    from invsvc_async.batch.reports.summary import Report
+    from invsvc_async.batch.result import Summary
 
 __all__ = ["counts_of", "line_of", "plain", "show"]
 

@@ -104,7 +104,7 @@ async def _taker(stack: AsyncExitStack, secrets_to: Path | None) -> Callable[[st
     """Give what takes the secrets of new webhooks."""
     if secrets_to is None:
         return _ignore
-    from invsvc_async.batch.secrets import SecretsFile
+    from invsvc_async.batch.secrets_file import SecretsFile
 
     return (await stack.enter_async_context(SecretsFile(secrets_to))).take
 

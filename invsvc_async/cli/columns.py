@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import attrs
 
-from invsvc_async.batch.lines import as_write
+from invsvc_async.batch.jsonl import as_write
 from invsvc_async.cli.judge import Asked, Judgement, Report, judge, sender_of
 from invsvc_async.cli.ordinary import Ordinary
 from invsvc_async.client import Client

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from invsvc_async.api.operations import BY_NAME
-from invsvc_async.batch.lines import BadLine, Line, check_line, read_lines
+from invsvc_async.batch.jsonl import BadLine, Line, check_line, read_lines
 from invsvc_async.cli.embedded import Plan, Thing
 from invsvc_async.client import Client
 from invsvc_async.transport.credentials import ApiKey

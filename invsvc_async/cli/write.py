@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
     from typing import BinaryIO
 
-    from invsvc_async.batch.secrets import SecretsFile
+    from invsvc_async.batch.secrets_file import SecretsFile
     from invsvc_async.client import Client
     from invsvc_async.errors import JournalError
     from invsvc_async.writes.outcome import Outcome
@@ -103,14 +103,14 @@ def _secrets_file(write: Write[Any], path: Path) -> AbstractAsyncContextManager[
     """Give the file for the secret that *write* may bring; opened before it is sent, and never taken away."""
     if write.intent.operation != "webhooks.create":
         return nullcontext()
-    from invsvc_async.batch.secrets import SecretsFile
+    from invsvc_async.batch.secrets_file import SecretsFile
 
     return SecretsFile(path)
 
 
 def _from_words(client: Client, what: str, words: Sequence[str]) -> Write[Any]:
     from invsvc_async.api.operations import Kind
-    from invsvc_async.batch.lines import as_write
+    from invsvc_async.batch.jsonl import as_write
     from invsvc_async.cli.arguments import arguments_of, operation_of
 
     operation = operation_of(what, Kind.WRITE)
@@ -118,7 +118,7 @@ def _from_words(client: Client, what: str, words: Sequence[str]) -> Write[Any]:
 
 
 def _from_file(client: Client, file: BinaryIO) -> Write[Any]:
-    from invsvc_async.batch.lines import BadLine, as_write, read_lines
+    from invsvc_async.batch.jsonl import BadLine, as_write, read_lines
     from invsvc_async.errors import InvalidRequestError
 
     lines = list(read_lines(file))

@@ -11,7 +11,7 @@ from urllib.parse import quote
 import attrs
 
 from invsvc_async.api.operations import BY_NAME
-from invsvc_async.batch.lines import as_write
+from invsvc_async.batch.jsonl import as_write
 from invsvc_async.cli.judge import Asked, sender_of
 from invsvc_async.cli.workload import Step, Unit, respelt, values
 from invsvc_async.client import Client

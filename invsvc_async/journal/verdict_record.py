@@ -14,7 +14,7 @@ from msgspec.structs import asdict
 
 from invsvc_async import errors
 from invsvc_async.api.operations import BY_NAME
-from invsvc_async.batch.results import Record, record_of
+from invsvc_async.batch.result import Record, record_of
 from invsvc_async.codec import unstructure
 from invsvc_async.codec.exact_json import UNREADABLE, exact
 from invsvc_async.errors import InvsvcError, ServiceError, TransportError, service_error_class

@@ -17,7 +17,7 @@ from functools import partial, wraps
 
 from invsvc_async import ApiKey, Client, ReconcilePolicy, Timeouts
 from invsvc_async.batch import Batch
-from invsvc_async.batch.items import Item, ItemView
+from invsvc_async.batch.item import Item, ItemView
 
 TRANSITIONS = {  # name: (class, method, before it or after)
     "before it is stored": (Item, "sending", "before"),

@@ -14,8 +14,8 @@ from types import SimpleNamespace
 import pytest
 
 from invsvc_async import JournalError
-from invsvc_async.batch import check
-from invsvc_async.batch.secrets import SecretsFile
+from invsvc_async.batch import file_check
+from invsvc_async.batch.secrets_file import SecretsFile
 from invsvc_async.cli.app import run
 from tests.batch.database import database
 
@@ -305,14 +305,14 @@ async def test_signal_while_a_pipe_gives_nothing(here, pipe, number):
 async def test_file_that_changes_once_it_was_checked(service, invsvc, here, monkeypatch, lines):
     """Writes that are more or fewer than those checked are said to be, whatever was sent by then."""
     file = write_file(here / "writes.jsonl", line(1), line(2))
-    checked = check.check_file
+    checked = file_check.check_file
 
     def then_changed(*arguments):
         found = checked(*arguments)
         write_file(file, *map(line, range(1, lines + 1)))
         return found
 
-    monkeypatch.setattr(check, "check_file", then_changed)
+    monkeypatch.setattr(file_check, "check_file", then_changed)
     code, _, err = await invsvc(file, "--journal", "run.db")
 
     assert code == 1

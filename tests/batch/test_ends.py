@@ -17,8 +17,8 @@ from invsvc_async import (
 )
 from invsvc_async.batch import Batch
 from invsvc_async.batch.engine import Engine
-from invsvc_async.batch.items import Item
-from invsvc_async.batch.slots import Slots
+from invsvc_async.batch.item import Item
+from invsvc_async.batch.pacing import Slots
 from invsvc_async.journal.entry import LostChunkError, State
 from tests.batch.conftest import HOOK, client_of
 from tests.batch.database import database

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from invsvc_async import JournalError, Verdict
-from invsvc_async.batch.sqlitebatch import SqliteBatch
+from invsvc_async.batch.journals.sqlite import SqliteBatch
 from invsvc_async.journal.entry import Entry, State
 
 KEYS = st.sampled_from("abcdef")

@@ -14,7 +14,7 @@ import pytest
 from invsvc_async import Verdict
 from invsvc_async.batch import Batch
 from invsvc_async.batch.identity import thing_of
-from invsvc_async.batch.postgres import PostgresBatch
+from invsvc_async.batch.journals.postgres import PostgresBatch
 from invsvc_async.journal.sqlite_entries import _APPLICATION, _TABLES, SCHEMA
 from invsvc_async.simulator import Simulator
 from invsvc_async.simulator.state import Clock

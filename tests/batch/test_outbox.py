@@ -318,7 +318,7 @@ async def test_thread_that_dies_fails_who_waits(service, tmp_path):
 
 async def test_row_that_cannot_be_stored_fails_alone(tmp_path):
     """What is committed together fails one by one: a row that cannot be stored takes no other with it."""
-    from invsvc_async.batch.sqlitebatch import SqliteBatch
+    from invsvc_async.batch.journals.sqlite import SqliteBatch
     from invsvc_async.journal.entry import Entry, State
 
     entries = SqliteBatch(tmp_path / "run.db")

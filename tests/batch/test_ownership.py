@@ -9,8 +9,8 @@ from itertools import combinations
 
 import pytest
 
-from invsvc_async.batch.ownership import _STORE
-from invsvc_async.batch.postgres import PostgresBatch
+from invsvc_async.batch.journals.chunk_fencing import _STORE
+from invsvc_async.batch.journals.postgres import PostgresBatch
 from invsvc_async.journal.entry import Entry, LostChunkError, State
 from tests.batch.database import database
 

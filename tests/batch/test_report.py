@@ -10,9 +10,9 @@ import shutil
 import pytest
 
 from invsvc_async.batch import Batch
-from invsvc_async.batch.page import page_of
-from invsvc_async.batch.places import entries_of
-from invsvc_async.batch.report import report_of
+from invsvc_async.batch.journals.open import entries_of
+from invsvc_async.batch.reports.html import page_of
+from invsvc_async.batch.reports.summary import report_of
 from invsvc_async.cli.app import run
 
 CHROMIUM = shutil.which("chromium")

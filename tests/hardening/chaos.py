@@ -20,7 +20,7 @@ import attrs
 
 from invsvc_async import ApiKey, Client, Intent, Outcome, ReconcilePolicy, Timeouts, Verdict
 from invsvc_async.api.operations import BY_NAME
-from invsvc_async.batch.lines import as_write
+from invsvc_async.batch.jsonl import as_write
 from invsvc_async.cli.embedded import embedded
 from invsvc_async.cli.judge import Asked, Judgement, Report, judge
 from invsvc_async.cli.workload import Step, Unit, made_up, plan_for

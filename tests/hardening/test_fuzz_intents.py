@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from invsvc_async import Intent, InvalidRequestError, JournalError
-from invsvc_async.batch.results import Result
+from invsvc_async.batch.result import Result
 from invsvc_async.journal.entry import entry_of
 from invsvc_async.journal.packed_intent import Commons, Packed, pack, unpack
 from invsvc_async.journal.sqlite_entries import row_of

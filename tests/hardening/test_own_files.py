@@ -14,8 +14,8 @@ import pytest
 
 from invsvc_async import JournalError, Verdict
 from invsvc_async.batch import Batch
-from invsvc_async.batch.report import report_of
-from invsvc_async.batch.sqlitebatch import SqliteBatch
+from invsvc_async.batch.journals.sqlite import SqliteBatch
+from invsvc_async.batch.reports.summary import report_of
 from invsvc_async.events.stores import Delivery
 from invsvc_async.events.stores.sqlite import SqliteStore
 from invsvc_async.simulator import Simulator

@@ -10,7 +10,7 @@ from math import log
 import pytest
 from yarl import URL
 
-from invsvc_async.batch.slots import Slots
+from invsvc_async.batch.pacing import Slots
 from invsvc_async.concurrency.adaptive_limit import Knee
 from invsvc_async.concurrency.limiter import Limiter
 from invsvc_async.reconcile.enums import End

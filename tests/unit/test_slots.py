@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from invsvc_async.batch.slots import Slots
+from invsvc_async.batch.pacing import Slots
 
 
 def filled(**settings):

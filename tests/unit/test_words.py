@@ -11,9 +11,9 @@ from pathlib import Path
 import attrs
 import pytest
 
-from invsvc_async.batch.page import page_of
-from invsvc_async.batch.report import Report
-from invsvc_async.batch.results import Progress, Result, Summary
+from invsvc_async.batch.reports.html import page_of
+from invsvc_async.batch.reports.summary import Report
+from invsvc_async.batch.result import Progress, Result, Summary
 from invsvc_async.cli import batchreport, batchrun
 from invsvc_async.cli import conformance as conformance_cli
 from invsvc_async.cli.explain import _words

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, urlsplit
 
-from invsvc_async.batch.sqlitebatch import SqliteBatch
+from invsvc_async.batch.journals.sqlite import SqliteBatch
 from invsvc_async.errors import ConfigurationError, JournalError
 
 if TYPE_CHECKING:
-    from invsvc_async.batch.journal import Entries
+    from invsvc_async.batch.journals.protocol import Entries
 
 __all__ = ["entries_of", "is_shared", "name_of"]
 
@@ -43,7 +43,7 @@ def entries_of(path: str | Path, *, create: bool = True, reading: bool = False) 
     """
     if is_shared(path):
         try:
-            from invsvc_async.batch.postgres import PostgresBatch
+            from invsvc_async.batch.journals.postgres import PostgresBatch
         except ModuleNotFoundError as error:
             raise ConfigurationError(
                 f"a journal in PostgreSQL needs {error.name}: pip install 'invsvc-async[postgres]'"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from invsvc_async.batch.results import Summary
+from invsvc_async.batch.result import Summary
 from invsvc_async.batch.siblings import NO_EFFECT, LastWrite, Left
 from invsvc_async.journal.entry import Entry, Mark, State
 from invsvc_async.journal.sqlite_entries import SqliteEntries, entries, fact, row_of

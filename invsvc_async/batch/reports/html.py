@@ -8,14 +8,14 @@ from datetime import UTC, datetime
 from html import escape
 from typing import TYPE_CHECKING
 
-from invsvc_async.batch.report import advice_for
+from invsvc_async.batch.reports.summary import advice_for
 from invsvc_async.reconcile.history import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from invsvc_async.batch.report import Report, Slice
-    from invsvc_async.batch.results import Result
+    from invsvc_async.batch.reports.summary import Report, Slice
+    from invsvc_async.batch.result import Result
 
 __all__ = ["page_of"]
 

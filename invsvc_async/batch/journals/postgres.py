@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from invsvc_async.batch.handing import Chunks
-from invsvc_async.batch.met import Met
-from invsvc_async.batch.ownership import OwnedEntries
-from invsvc_async.batch.results import Summary
+from invsvc_async.batch.journals.chunk_fencing import OwnedEntries
+from invsvc_async.batch.journals.chunk_queue import Chunks
+from invsvc_async.batch.result import Summary
+from invsvc_async.batch.seen_keys import Met
 from invsvc_async.batch.siblings import NO_EFFECT, LastWrite
 from invsvc_async.errors import InvalidRequestError
 from invsvc_async.journal.entry import Mark, State, entry_of

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from invsvc_async.batch.results import Result
+from invsvc_async.batch.result import Result
 from invsvc_async.reconcile.history import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from invsvc_async.batch.journal import Entries
-    from invsvc_async.batch.results import Summary
+    from invsvc_async.batch.journals.protocol import Entries
+    from invsvc_async.batch.result import Summary
 
 __all__ = ["Report", "Slice", "advice_for", "report_of", "results_of"]
 

@@ -17,9 +17,9 @@ from uuid import uuid4
 
 import attrs
 
-from invsvc_async.batch.check import sound
+from invsvc_async.batch.file_check import sound
 from invsvc_async.batch.intake import Intake, chunks
-from invsvc_async.batch.ownership import ChunkStore, token_of
+from invsvc_async.batch.journals.chunk_fencing import ChunkStore, token_of
 from invsvc_async.batch.run import Run, note_in_flight
 from invsvc_async.batch.siblings import take_claims
 from invsvc_async.errors import JournalError
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 
     from invsvc_async.batch.batch import Batch
     from invsvc_async.batch.engine import Engine
-    from invsvc_async.batch.handing import Handed
     from invsvc_async.batch.intake import Writes
-    from invsvc_async.batch.items import Item
-    from invsvc_async.batch.postgres import PostgresBatch
-    from invsvc_async.batch.results import Result
+    from invsvc_async.batch.item import Item
+    from invsvc_async.batch.journals.chunk_queue import Handed
+    from invsvc_async.batch.journals.postgres import PostgresBatch
+    from invsvc_async.batch.result import Result
     from invsvc_async.writes.write import Write
 
 __all__ = ["SharedRun"]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import attrs
 import msgspec
 
-from invsvc_async.batch.results import Result, encoded, record_of
+from invsvc_async.batch.result import Result, encoded, record_of
 from invsvc_async.batch.siblings import left_by
 from invsvc_async.codec.envelope import retry_after
 from invsvc_async.journal.entry import ANSWERED, Entry, State
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from asyncio import Future
     from collections.abc import AsyncIterator, Awaitable, Callable
 
+    from invsvc_async.batch.pacing import Slots
     from invsvc_async.batch.siblings import Left
-    from invsvc_async.batch.slots import Slots
     from invsvc_async.journal.packed_intent import Commons
     from invsvc_async.reconcile.history import Reader
     from invsvc_async.reconcile.intent import Intent

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from invsvc_async.batch.lines import BadLine, as_write, check_line, read_lines
+from invsvc_async.batch.jsonl import BadLine, as_write, check_line, read_lines
 from invsvc_async.errors import InvalidRequestError, InvsvcError
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
     from invsvc_async.batch.intake import Writes
-    from invsvc_async.batch.lines import Line
+    from invsvc_async.batch.jsonl import Line
     from invsvc_async.client import Client
     from invsvc_async.writes.write import Write
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from invsvc_async.batch.results import Summary
+    from invsvc_async.batch.result import Summary
     from invsvc_async.batch.siblings import LastWrite
     from invsvc_async.journal.entry import Entry, Mark
     from invsvc_async.journal.packed_intent import Commons

@@ -1,0 +1,1 @@
+"""The journals of batches: SQLite, PostgreSQL."""

@@ -1,0 +1,1 @@
+"""Reports on a batch run: a summary, and a page of HTML."""
