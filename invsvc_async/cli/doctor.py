@@ -130,7 +130,7 @@ def _is_insecure(base_url: str) -> bool:
 
 def _transport(*, json_: bool) -> int:
     from invsvc_async.cli.output import emit_json, table
-    from invsvc_async.doctor.transport import prove
+    from invsvc_async.doctor.one_arrival import prove
 
     proof = until_done(prove())
     if json_:

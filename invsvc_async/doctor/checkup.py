@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import attrs
 
 from invsvc_async.api.operations import WEBHOOKS_HEALTH
-from invsvc_async.doctor.asking import Answer, Ask, Asker
-from invsvc_async.doctor.names import IMPORTS, Named, find_names
+from invsvc_async.doctor.parameter_names import IMPORTS, Named, find_names
+from invsvc_async.doctor.probe import Answer, Ask, Asker
 from invsvc_async.transport.session import Request
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import pytest
 
 from docs.tables import assumed
 from invsvc_async.api.operations import BY_NAME
-from invsvc_async.doctor.names import CANDIDATES, IMPORTS
+from invsvc_async.doctor.parameter_names import CANDIDATES, IMPORTS
 from invsvc_async.settings import ParameterNames
 from tests.docs.pages import ROOT
 

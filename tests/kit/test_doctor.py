@@ -11,9 +11,9 @@ from invsvc_async import Client, OAuthToken, PersonToken
 from invsvc_async.cli.app import run
 from invsvc_async.cli.doctor import _toml
 from invsvc_async.doctor import Checkup, examine
-from invsvc_async.doctor.asking import Answer
-from invsvc_async.doctor.names import find_names
-from invsvc_async.doctor.transport import METHODS, Closing, Proof, Trial, closings, prove
+from invsvc_async.doctor.one_arrival import METHODS, Closing, Proof, Trial, closings, prove
+from invsvc_async.doctor.parameter_names import find_names
+from invsvc_async.doctor.probe import Answer
 from invsvc_async.simulator import Simulator
 from invsvc_async.testing import quick_client, serving
 

@@ -14,7 +14,7 @@ import attrs
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from invsvc_async.doctor.asking import Answer, Ask
+    from invsvc_async.doctor.probe import Answer, Ask
 
 __all__ = ["CANDIDATES", "IMPORTS", "Named", "find_names"]
 
