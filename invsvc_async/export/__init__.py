@@ -4,7 +4,7 @@ Write lists of invoices to files, page by page, so that an export can stop and g
 
 from __future__ import annotations
 
-from invsvc_async.export.run import Exported, invoices
-from invsvc_async.export.sinks import ExportError, Form
+from invsvc_async.export.files import ExportError, Form
+from invsvc_async.export.walk import Exported, invoices
 
 __all__ = ["ExportError", "Exported", "Form", "invoices"]

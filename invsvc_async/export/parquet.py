@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from invsvc_async.export.sinks import ExportError
+from invsvc_async.export.files import ExportError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from invsvc_async.export.columns import Columns
+    from invsvc_async.export.arrow_schema import Columns
     from invsvc_async.models.common import Model
 
 __all__ = ["ParquetSink"]

@@ -12,10 +12,10 @@ from invsvc_async.codec import envelope, unstructure
 from invsvc_async.codec.decoder import many, one
 from invsvc_async.codec.exact_json import salvage
 from invsvc_async.errors import ConfigurationError, InvalidRequestError, UnreadableResponseError
-from invsvc_async.export.columns import Columns
+from invsvc_async.export.arrow_schema import Columns
+from invsvc_async.export.files import ExportError, TextSink
 from invsvc_async.export.parquet import ParquetSink
-from invsvc_async.export.run import _sink
-from invsvc_async.export.sinks import ExportError, TextSink
+from invsvc_async.export.walk import _sink
 from invsvc_async.models import Invoice, Webhook
 from invsvc_async.profiles import from_environment
 from invsvc_async.reads.filter_check import _metadata

@@ -23,7 +23,7 @@ from invsvc_async.cli.judge import Report as Believed
 from invsvc_async.cli.values import show
 from invsvc_async.conformance import Conformance
 from invsvc_async.errors import ConfigurationError, InvalidRequestError
-from invsvc_async.export.run import Exported
+from invsvc_async.export.walk import Exported
 from invsvc_async.models import Preferences
 from invsvc_async.reconcile import explain, json_form
 from invsvc_async.reconcile.history import (  # fmt: skip

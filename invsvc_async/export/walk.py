@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import attrs
 
 from invsvc_async.errors import ConfigurationError
-from invsvc_async.export.sinks import ExportError, Form, Sink, TextSink
+from invsvc_async.export.files import ExportError, Form, Sink, TextSink
 from invsvc_async.models import Invoice
 
 if TYPE_CHECKING:
@@ -177,7 +177,7 @@ def _sink(path: Path, form: Form, precision: int, scale: int) -> Sink:
     if not 0 <= scale <= precision <= 38:
         raise ConfigurationError(f"decimal128({precision}, {scale}): 0 <= scale <= precision <= 38 must hold")
     try:
-        from invsvc_async.export.columns import Columns
+        from invsvc_async.export.arrow_schema import Columns
         from invsvc_async.export.parquet import ParquetSink
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] != "pyarrow":

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast, get_args, get_origin, get_type_hint
 import attrs
 
 from invsvc_async.codec import envelope, unstructure
-from invsvc_async.export.sinks import PROBLEMS, ExportError, named, present
+from invsvc_async.export.files import PROBLEMS, ExportError, named, present
 from invsvc_async.models.common import Model, once, wire_names
 
 if TYPE_CHECKING:
