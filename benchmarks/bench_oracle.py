@@ -18,13 +18,13 @@ import aiohttp
 from benchmarks.harness import Row, Samples, ratio_of
 from invsvc_async import ApiKey, Client, ReconcilePolicy, Timeouts
 from invsvc_async.batch.jsonl import as_write
-from invsvc_async.cli.workload import made_up
+from invsvc_async.conformance.workload import made_up
 from invsvc_async.simulator import Faults, Simulator
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from invsvc_async.cli.workload import Step, Unit
+    from invsvc_async.conformance.workload import Step, Unit
 
 _WRITES = 800
 _TOGETHER = 100

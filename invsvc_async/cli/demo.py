@@ -12,8 +12,8 @@ import typer
 from invsvc_async.concurrency.event_loop import until_done
 
 if TYPE_CHECKING:
-    from invsvc_async.cli.columns import Column
-    from invsvc_async.cli.workload import Unit
+    from invsvc_async.conformance.runs import Column
+    from invsvc_async.conformance.workload import Unit
 
 __all__ = ["command"]
 
@@ -72,7 +72,7 @@ def _check_faults(text: str) -> None:
 
 
 def _units(path: Path | None, writes: int, seed: int) -> list[Unit]:
-    from invsvc_async.cli import workload
+    from invsvc_async.conformance import workload
 
     if path is None:
         return workload.made_up(writes, seed, sequences=True)
@@ -87,10 +87,10 @@ def _units(path: Path | None, writes: int, seed: int) -> list[Unit]:
 
 
 async def _run(units: list[Unit], concurrency: int, seed: int, faults: str) -> dict[str, Column]:
-    from invsvc_async.cli.columns import run_column
-    from invsvc_async.cli.embedded import embedded
     from invsvc_async.cli.output import progress
-    from invsvc_async.cli.workload import plan_for
+    from invsvc_async.conformance.runs import run_column
+    from invsvc_async.conformance.service_process import embedded
+    from invsvc_async.conformance.workload import plan_for
 
     plan = plan_for(units, seed=seed, faults=faults)
     total = sum(map(len, units))

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from invsvc_async.cli import ordinary
-from invsvc_async.cli.columns import ATTEMPT_TIMEOUT, POLICY
 from invsvc_async.cli.output import console, emit_json, print_facts
+from invsvc_async.conformance import naive_client
+from invsvc_async.conformance.runs import ATTEMPT_TIMEOUT, POLICY
 from invsvc_async.reconcile.history import Verdict
 from invsvc_async.simulator import Faults
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from invsvc_async.cli.columns import Column
-    from invsvc_async.cli.judge import Judgement
-    from invsvc_async.cli.workload import Unit
+    from invsvc_async.conformance.judge import Judgement
+    from invsvc_async.conformance.runs import Column
+    from invsvc_async.conformance.workload import Unit
 
 __all__ = ["as_json", "failures", "head", "tell"]
 
@@ -32,7 +32,7 @@ def head(units: Sequence[Unit], *, concurrency: int, seed: int, faults: str) -> 
     facts = [
         ("faults", f"{plan.rate:.0%} of writes, {reads:.0%} of reads: {', '.join(plan.kinds)}"),
         ("effects", f"of a faulty write: {' or '.join(plan.phases)}; late is up to {plan.late_up_to:g} s"),
-        ("ordinary client", f"{ordinary.POLICY}; {ATTEMPT_TIMEOUT:g} s a try"),
+        ("ordinary client", f"{naive_client.POLICY}; {ATTEMPT_TIMEOUT:g} s a try"),
         (
             "invsvc_async",
             f"reads what became of a write; sends again on proof, {POLICY.max_resends} times at most",

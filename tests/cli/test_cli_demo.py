@@ -8,11 +8,11 @@ import re
 import attrs
 import pytest
 
-from invsvc_async.cli.columns import Column, run_column
-from invsvc_async.cli.embedded import embedded
-from invsvc_async.cli.judge import Asked, Judgement, Report, Wrong
 from invsvc_async.cli.report import _coloured, failures, tell
-from invsvc_async.cli.workload import Step, made_up, plan_for, respelt, values
+from invsvc_async.conformance.judge import Asked, Judgement, Report, Wrong
+from invsvc_async.conformance.runs import Column, run_column
+from invsvc_async.conformance.service_process import embedded
+from invsvc_async.conformance.workload import Step, made_up, plan_for, respelt, values
 from invsvc_async.reconcile.history import Verdict
 
 ASKED = Asked(operation="webhooks.delete", path_id="wh_1", team="team_1", body="null")

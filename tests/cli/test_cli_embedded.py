@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import aiohttp
 
-from invsvc_async.cli.embedded import Plan, Thing, embedded
+from invsvc_async.conformance.service_process import Plan, Thing, embedded
 
 PLAN = Plan(seed=1, faults="none", teams=("team_x",), journeys=(Thing("jrn_mine", "team_x"),))
 

@@ -7,7 +7,7 @@ import itertools
 import attrs
 import pytest
 
-from invsvc_async.cli.judge import Asked, Report, canonical, judge, sender_of
+from invsvc_async.conformance.judge import Asked, Report, canonical, judge, sender_of
 from invsvc_async.reconcile.history import Verdict
 from invsvc_async.simulator import Entry
 

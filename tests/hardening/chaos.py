@@ -21,15 +21,15 @@ import attrs
 from invsvc_async import ApiKey, Client, Intent, Outcome, ReconcilePolicy, Timeouts, Verdict
 from invsvc_async.api.operations import BY_NAME
 from invsvc_async.batch.jsonl import as_write
-from invsvc_async.cli.embedded import embedded
-from invsvc_async.cli.judge import Asked, Judgement, Report, judge
-from invsvc_async.cli.workload import Step, Unit, made_up, plan_for
+from invsvc_async.conformance.judge import Asked, Judgement, Report, judge
+from invsvc_async.conformance.service_process import embedded
+from invsvc_async.conformance.workload import Step, Unit, made_up, plan_for
 from tests.hardening.watching import Watch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from invsvc_async.cli.embedded import Embedded
+    from invsvc_async.conformance.service_process import Embedded
 
 FAULTS = "rate=0.25,reads=0.1,late=1.0"
 CANCELLED = 0.05  # of the writes, at a random moment

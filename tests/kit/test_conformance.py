@@ -10,7 +10,7 @@ import pytest
 
 from invsvc_async.cli.app import run
 from invsvc_async.conformance.run import read_reports
-from invsvc_async.conformance.work import made_up, tasks
+from invsvc_async.conformance.tasks import made_up, tasks
 from invsvc_async.reconcile.history import Verdict
 
 CLIENTS = Path(__file__).parents[2] / "examples" / "conformance"

@@ -18,10 +18,10 @@ from invsvc_async.cli import batchreport, batchrun
 from invsvc_async.cli import conformance as conformance_cli
 from invsvc_async.cli.explain import _words
 from invsvc_async.cli.export import _tell
-from invsvc_async.cli.judge import Asked, Judgement, Wrong
-from invsvc_async.cli.judge import Report as Believed
 from invsvc_async.cli.values import show
 from invsvc_async.conformance import Conformance
+from invsvc_async.conformance.judge import Asked, Judgement, Wrong
+from invsvc_async.conformance.judge import Report as Believed
 from invsvc_async.errors import ConfigurationError, InvalidRequestError
 from invsvc_async.export.walk import Exported
 from invsvc_async.models import Preferences

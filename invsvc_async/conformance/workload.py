@@ -14,8 +14,8 @@ import attrs
 
 from invsvc_async.api.operations import BY_NAME
 from invsvc_async.batch.jsonl import BadLine, Line, check_line, read_lines
-from invsvc_async.cli.embedded import Plan, Thing
 from invsvc_async.client import Client
+from invsvc_async.conformance.service_process import Plan, Thing
 from invsvc_async.transport.credentials import ApiKey
 
 if TYPE_CHECKING:

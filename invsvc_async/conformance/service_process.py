@@ -90,7 +90,7 @@ class Embedded:
 async def embedded(plan: Plan) -> AsyncGenerator[Embedded]:
     """Start the service with *plan* on a free port of the loopback; it ends with the block."""
     child = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "invsvc_async.cli.embedded",
+        sys.executable, "-m", "invsvc_async.conformance.service_process",
         stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, limit=2**28,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}, start_new_session=True,
     )  # fmt: skip

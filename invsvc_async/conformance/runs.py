@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 import attrs
 
 from invsvc_async.batch.jsonl import as_write
-from invsvc_async.cli.judge import Asked, Judgement, Report, judge, sender_of
-from invsvc_async.cli.ordinary import Ordinary
 from invsvc_async.client import Client
+from invsvc_async.conformance.judge import Asked, Judgement, Report, judge, sender_of
+from invsvc_async.conformance.naive_client import Ordinary
 from invsvc_async.reconcile.history import Verdict
 from invsvc_async.settings import ReconcilePolicy, Timeouts
 from invsvc_async.simulator.ledger import SENDER
@@ -22,8 +22,8 @@ from invsvc_async.transport.session import View
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
 
-    from invsvc_async.cli.embedded import Embedded
-    from invsvc_async.cli.workload import Step, Unit
+    from invsvc_async.conformance.service_process import Embedded
+    from invsvc_async.conformance.workload import Step, Unit
     from invsvc_async.transport.exchange import Exchange
     from invsvc_async.transport.session import Request
     from invsvc_async.writes.write import Write
