@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 __all__ = ["run"]
 
-# Each command is a module of this package with a function `command`, or an `app` of several; only the one
+# Each command is a module of ``commands`` with a function `command`, or an `app` of several; only the one
 # asked for is imported.
 COMMANDS = {
     "demo": "demo",
     "serve": "serve",
     "get": "get",
-    "list": "listing",
+    "list": "list_",
     "write": "write",
     "batch": "batch",
     "settle": "settle",
@@ -60,7 +60,7 @@ class Commands(TyperGroup):
         """Load one command; ``None`` for a name that there is not."""
         if cmd_name not in COMMANDS:
             return None
-        room = import_module(f"invsvc_async.cli.{COMMANDS[cmd_name]}")
+        room = import_module(f"invsvc_async.cli.commands.{COMMANDS[cmd_name]}")
         several: typer.Typer | None = getattr(room, "app", None)
         one = several or typer.Typer(add_completion=False, rich_markup_mode="markdown")
         if several is None:

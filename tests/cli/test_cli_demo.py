@@ -8,7 +8,7 @@ import re
 import attrs
 import pytest
 
-from invsvc_async.cli.report import _coloured, failures, tell
+from invsvc_async.cli.commands.demo_report import _coloured, failures, tell
 from invsvc_async.conformance.judge import Asked, Judgement, Report, Wrong
 from invsvc_async.conformance.runs import Column, run_column
 from invsvc_async.conformance.service_process import embedded

@@ -9,7 +9,7 @@ import pytest
 
 from invsvc_async import Client, OAuthToken, PersonToken
 from invsvc_async.cli.app import run
-from invsvc_async.cli.doctor import _toml
+from invsvc_async.cli.commands.doctor import _toml
 from invsvc_async.doctor import Checkup, examine
 from invsvc_async.doctor.one_arrival import METHODS, Closing, Proof, Trial, closings, prove
 from invsvc_async.doctor.parameter_names import find_names

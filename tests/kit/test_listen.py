@@ -18,7 +18,7 @@ from yarl import URL
 
 from invsvc_async import ConfigurationError, events
 from invsvc_async.cli.app import run
-from invsvc_async.cli.listening import Desk, listening, replayed
+from invsvc_async.cli.commands.listen_app import Desk, listening, replayed
 from invsvc_async.simulator import Simulator
 from tests.faults.raw_server import RawServer, obliging
 from tests.hardening.hostile import endless, once
@@ -223,7 +223,7 @@ async def test_application_that_answers_no_http(said, stored, tmp_path, capsys):
 
 async def test_application_that_answers_byte_by_byte(stored, tmp_path, monkeypatch, capsys):
     """Each event has its time, the whole answer included."""
-    monkeypatch.setattr("invsvc_async.cli.listening.FORWARD_TIME", 0.2)
+    monkeypatch.setattr("invsvc_async.cli.commands.listen_app.FORWARD_TIME", 0.2)
     async with RawServer(endless(b"HTTP/1.1 200 OK\r\nX: ", b"y", 0.05)) as application:
         async with asyncio.timeout(10):
             failed = await replayed(desk_of(tmp_path, str(application.url)), stored)

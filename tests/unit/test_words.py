@@ -14,11 +14,11 @@ import pytest
 from invsvc_async.batch.reports.html import page_of
 from invsvc_async.batch.reports.summary import Report
 from invsvc_async.batch.result import Progress, Result, Summary
-from invsvc_async.cli import batchreport, batchrun
-from invsvc_async.cli import conformance as conformance_cli
-from invsvc_async.cli.explain import _words
-from invsvc_async.cli.export import _tell
-from invsvc_async.cli.values import show
+from invsvc_async.cli.commands import batch_report, batch_run
+from invsvc_async.cli.commands import conformance as conformance_cli
+from invsvc_async.cli.commands.explain import _words
+from invsvc_async.cli.commands.export import _tell
+from invsvc_async.cli.formatting import show
 from invsvc_async.conformance import Conformance
 from invsvc_async.conformance.judge import Asked, Judgement, Wrong
 from invsvc_async.conformance.judge import Report as Believed
@@ -94,13 +94,13 @@ def test_report_of_a_batch_that_has_not_begun(capsys):
     report = Report(name="run.db", summary=Summary(to_do=3))
     assert "3 writes, 3 of them still open</p>" in page_of(report)
     assert "<svg" not in page_of(report)
-    told = batchreport.plain(report)
+    told = batch_report.plain(report)
     assert (told["total"], told["seconds"], told["seconds_to_verdict"]) == (
         3,
         0.0,
         {"median": 0.0, "p99": 0.0},
     )
-    batchreport.show(report)
+    batch_report.show(report)
     shown = capsys.readouterr().out
     assert "3, 3 of them open" in shown
     assert "failures met" not in shown
@@ -116,7 +116,7 @@ def test_report_of_more_unknown_writes_than_a_terminal_shows(capsys):
     report = Report(
         name="run.db", summary=summary, unknowns=unknown, duplicates=1, faults=Counter({"HTTP 500": 4})
     )
-    batchreport.show(report)
+    batch_report.show(report)
     shown = " ".join(capsys.readouterr().out.split())
     assert "row-19 (webhooks.create)" in shown
     assert "row-20" not in shown
@@ -171,13 +171,13 @@ def test_bar_of_a_batch():
     progress = Progress(
         done=3, skipped=0, under_way=4, settling=2, rate=1234.5, seconds=1.0, verdicts={Verdict.APPLIED: 3}
     )
-    assert batchrun._words(progress) == "1,234/s  3 applied  2 settling"
-    assert batchrun._words(attrs.evolve(progress, settling=0)) == "1,234/s  3 applied"
+    assert batch_run._words(progress) == "1,234/s  3 applied  2 settling"
+    assert batch_run._words(attrs.evolve(progress, settling=0)) == "1,234/s  3 applied"
 
 
 def test_end_of_a_worker_that_was_given_nothing(capsys):
     """As JSON it counts the whole batch, and nothing done now."""
-    batchrun._tell(Summary(to_do=2), None, as_json=True)
+    batch_run._tell(Summary(to_do=2), None, as_json=True)
     told = json.loads(capsys.readouterr().out)
     assert (told["to_do"], told["done_now"], told["skipped"]) == (2, 0, 0)
 

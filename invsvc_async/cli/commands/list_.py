@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
 
     from invsvc_async.api.operations import Operation
-    from invsvc_async.cli.sinks import Form, Sink
+    from invsvc_async.cli.list_output import Form, Sink
     from invsvc_async.client import Client
     from invsvc_async.reads.pages import Pages
 
@@ -60,7 +60,7 @@ def command(
     """
     from invsvc_async.api.operations import Kind
     from invsvc_async.cli.arguments import arguments_of, operation_of
-    from invsvc_async.cli.sinks import Sink
+    from invsvc_async.cli.list_output import Sink
 
     if json_ + jsonl + csv > 1:
         raise typer.BadParameter("choose one of --json, --jsonl and --csv")
@@ -81,7 +81,7 @@ def command(
 
 def _columns(fields: str | None, form: Form, result: str) -> tuple[str, ...]:
     from invsvc_async import models
-    from invsvc_async.cli.values import fields_of
+    from invsvc_async.cli.formatting import fields_of
 
     known = fields_of(getattr(models, result))
     if fields is None:

@@ -57,7 +57,7 @@ def _print(outcome: Outcome[Any]) -> None:
     if outcome.secret_lost:
         out.print("[yellow]its secret is lost: it was shown once, and cannot be had again[/]")
     if outcome.value is not None:
-        from invsvc_async.cli.values import show
+        from invsvc_async.cli.formatting import show
 
         show(outcome.value)
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import attrs
 
+from invsvc_async.cli.formatting import texts
 from invsvc_async.cli.output import emit_json, table
-from invsvc_async.cli.values import texts
 from invsvc_async.codec import unstructure
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from invsvc_async.batch.file_check import Checked
     from invsvc_async.batch.journals.protocol import Entries
-    from invsvc_async.cli.batchrun import Asked
+    from invsvc_async.cli.commands.batch_run import Asked
 
 __all__ = ["app"]
 
@@ -72,7 +72,7 @@ def run(
     Exits with 3 if the fate of any write is unknown, else 1 if any was not applied, else 0.
     """
     from invsvc_async.batch.file_check import rereadable
-    from invsvc_async.cli.batchrun import Asked
+    from invsvc_async.cli.commands.batch_run import Asked
 
     asked = Asked(
         journal=journal, concurrency=concurrency, rate=rate, tag=tag, secrets_to=secrets_to,
@@ -89,7 +89,7 @@ async def _run(
     skip_bad: bool, as_json: bool,
 ) -> int:  # fmt: skip
     from invsvc_async.batch.file_check import check_file, good_writes
-    from invsvc_async.cli.batchrun import client_of, write
+    from invsvc_async.cli.commands.batch_run import client_of, write
 
     async with client_of(profile, team, asked.concurrency) as client:
         checked = check_file(lines, client)
@@ -184,7 +184,7 @@ def worker(
     """
     Work on a batch that machines share, until interrupted; join and leave at any time.
     """
-    from invsvc_async.cli.batchrun import Asked
+    from invsvc_async.cli.commands.batch_run import Asked
 
     asked = Asked(
         journal=journal, concurrency=concurrency, rate=rate, secrets_to=secrets_to, same_mode=same_mode
@@ -193,7 +193,7 @@ def worker(
 
 
 async def _work(asked: Asked, profile: str | None, team: str | None, *, as_json: bool) -> int:
-    from invsvc_async.cli.batchrun import client_of, work
+    from invsvc_async.cli.commands.batch_run import client_of, work
 
     async with client_of(profile, team, asked.concurrency) as client:
         return await work(asked, client, as_json=as_json)
@@ -219,7 +219,7 @@ async def _report(journal: str, html: Path | None, jsonl: Path | None, *, as_jso
     from invsvc_async.batch.journals.open import name_of
     from invsvc_async.batch.reports.html import page_of
     from invsvc_async.batch.reports.summary import report_of, results_of
-    from invsvc_async.cli.batchreport import line_of, plain, show
+    from invsvc_async.cli.commands.batch_report import line_of, plain, show
 
     async with _opened(journal, reading=True) as entries:
         if jsonl is not None:

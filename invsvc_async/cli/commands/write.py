@@ -54,7 +54,7 @@ def command(
 
     If its fate is open, or you interrupt it, its intent is kept in a file for `invsvc settle`.
     """
-    from invsvc_async.cli.outcomes import code_of, tell
+    from invsvc_async.cli.outcome_output import code_of, tell
 
     if (what is None) == (file is None):
         raise typer.BadParameter("give the operation and its arguments, or --file")
@@ -74,7 +74,7 @@ async def _send(
     secrets_to: Path,
 ) -> tuple[Outcome[Any], JournalError | None]:
     """Send it; gives the error, too, if its secret could not be kept."""
-    from invsvc_async.cli.outcomes import in_doubt, keep_open
+    from invsvc_async.cli.outcome_output import in_doubt, keep_open
     from invsvc_async.cli.output import note
     from invsvc_async.errors import JournalError
 

@@ -47,18 +47,18 @@ def command(
     Exits with 1 if this client's column has a duplicate, a lost write, a wrong verdict or more than 1 %
     unknown, or if the faults were so mild that the ordinary client made no duplicate.
     """
-    from invsvc_async.cli import report
+    from invsvc_async.cli.commands import demo_report
 
     _check_faults(faults)
     units = _units(input_, writes, seed)
     if not json_:
-        report.head(units, concurrency=concurrency, seed=seed, faults=faults)
+        demo_report.head(units, concurrency=concurrency, seed=seed, faults=faults)
     columns = until_done(_run(units, concurrency, seed, faults))
-    failures = report.failures(columns)
+    failures = demo_report.failures(columns)
     if json_:
-        report.as_json(columns, failures, seed=seed)
+        demo_report.as_json(columns, failures, seed=seed)
     else:
-        report.tell(columns, failures)
+        demo_report.tell(columns, failures)
     raise typer.Exit(1 if failures else 0)
 
 

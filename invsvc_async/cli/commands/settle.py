@@ -33,7 +33,7 @@ def command(
 
     Exits with 0 if it was applied, 3 if that cannot be told, else 1.
     """
-    from invsvc_async.cli.outcomes import code_of, tell
+    from invsvc_async.cli.outcome_output import code_of, tell
 
     outcome = until_done(_settle(file.read_bytes(), profile, team, same_mode=same_mode))
     tell(outcome, as_json=json_, story=story)

@@ -12,7 +12,7 @@ import typer
 from invsvc_async.concurrency.event_loop import until_done
 
 if TYPE_CHECKING:
-    from invsvc_async.cli.listening import Desk
+    from invsvc_async.cli.commands.listen_app import Desk
     from invsvc_async.events import SharedHeader
 
 __all__ = ["command"]
@@ -68,7 +68,7 @@ def command(
 
     Ctrl-C ends it.  Exits with 1 where a replayed event was not taken.
     """
-    from invsvc_async.cli.listening import Desk, replayed
+    from invsvc_async.cli.commands.listen_app import Desk, replayed
 
     if replay is None and not (secret or header or accept_unsigned):
         raise typer.BadParameter(
@@ -91,7 +91,7 @@ def command(
 
 
 async def _listen(desk: Desk, host: str, port: int, *, accept_unsigned: bool) -> None:
-    from invsvc_async.cli.listening import listening
+    from invsvc_async.cli.commands.listen_app import listening
 
     async with listening(desk, host=host, port=port, accept_unsigned=accept_unsigned) as url:
         sys.stderr.write(f"Listening on {url}; Ctrl-C ends it.\n")

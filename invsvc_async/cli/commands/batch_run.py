@@ -171,7 +171,7 @@ def _words(progress: Progress) -> str:
 
 def _tell(summary: Summary, progress: Progress | None, *, as_json: bool) -> None:
     if as_json:
-        from invsvc_async.cli.batchreport import counts_of
+        from invsvc_async.cli.commands.batch_report import counts_of
 
         done, skipped = (progress.done, progress.skipped) if progress else (0, 0)
         emit_json(counts_of(summary) | {"done_now": done, "skipped": skipped})
