@@ -19,7 +19,7 @@ import attrs
 
 from invsvc_async.codec import envelope
 from invsvc_async.reconcile.history import Verdict
-from invsvc_async.simulator.records import is_array, is_object
+from invsvc_async.simulator.json_records import is_array, is_object
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -18,8 +18,8 @@ import attrs
 
 from invsvc_async.api.operations import BY_NAME
 from invsvc_async.reconcile.history import Verdict
+from invsvc_async.simulator.json_records import is_object
 from invsvc_async.simulator.ledger import SENDER
-from invsvc_async.simulator.records import is_object
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -18,7 +18,7 @@ import attrs
 from invsvc_async.codec import envelope
 from invsvc_async.concurrency.event_loop import until_done
 from invsvc_async.simulator import Entry, Faults, Simulator
-from invsvc_async.simulator.records import is_object
+from invsvc_async.simulator.json_records import is_object
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator

@@ -7,8 +7,8 @@ Must never import the client, so that it cannot share the client's mistakes.
 from __future__ import annotations
 
 from invsvc_async.simulator.faults import Faults
+from invsvc_async.simulator.json_records import Record
 from invsvc_async.simulator.ledger import Entry, Ledger
-from invsvc_async.simulator.records import Record
 from invsvc_async.simulator.routes import routes
 from invsvc_async.simulator.service import Simulator
 

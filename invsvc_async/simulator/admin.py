@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from invsvc_async.simulator import ends
+from invsvc_async.simulator import replies
 from invsvc_async.simulator.faults import Faults
-from invsvc_async.simulator.records import read_json
+from invsvc_async.simulator.json_records import read_json
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -23,29 +23,29 @@ def mount(app: web.Application, service: Simulator) -> None:
     """Add ``/_simulator/ledger``, ``/arrivals``, ``/settled`` (GET), ``/script`` and ``/faults`` (POST)."""
 
     async def ledger(_request: web.Request) -> web.Response:
-        return ends.answer(200, [asdict(entry) for entry in service.ledger.entries])
+        return replies.answer(200, [asdict(entry) for entry in service.ledger.entries])
 
     async def arrivals(request: web.Request) -> web.Response:
-        return ends.answer(200, {"arrivals": service.arrivals(request.query.get("operation"))})
+        return replies.answer(200, {"arrivals": service.arrivals(request.query.get("operation"))})
 
     async def settled(_request: web.Request) -> web.Response:
         await service.settled()
-        return ends.answer(200, {"settled": True})
+        return replies.answer(200, {"settled": True})
 
     async def script(request: web.Request) -> web.Response:
         try:
             asked = read_json(await request.read())
             service.script(asked["operation"], *asked["steps"])
         except (ValueError, TypeError, KeyError) as error:
-            return ends.answer(400, {"problem": str(error)})
-        return ends.answer(200, {"scripted": len(asked["steps"])})
+            return replies.answer(400, {"problem": str(error)})
+        return replies.answer(200, {"scripted": len(asked["steps"])})
 
     async def faults(request: web.Request) -> web.Response:
         try:
             service.faults = Faults.parse((await request.read()).decode())
         except ValueError as error:
-            return ends.answer(400, {"problem": str(error)})
-        return ends.answer(200, asdict(service.faults))
+            return replies.answer(400, {"problem": str(error)})
+        return replies.answer(200, asdict(service.faults))
 
     app.router.add_get("/_simulator/ledger", ledger)
     app.router.add_get("/_simulator/arrivals", arrivals)

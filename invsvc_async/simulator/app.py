@@ -11,13 +11,13 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from invsvc_async.simulator import ends
+from invsvc_async.simulator import replies
 from invsvc_async.simulator.auth import Caller, Credential
 from invsvc_async.simulator.calls import Answer, Malformed, Refusal
 from invsvc_async.simulator.exchange import Exchange
 from invsvc_async.simulator.faults import Faults, Step, parse_for, parse_step
+from invsvc_async.simulator.json_records import read_json
 from invsvc_async.simulator.ledger import SENDER
-from invsvc_async.simulator.records import read_json
 from invsvc_async.simulator.routes import BY_OPERATION, TABLE, UNKNOWN, Route
 from invsvc_async.simulator.state import Book, seeded
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from aiohttp import web
 
     from invsvc_async.simulator.auth import Keyring
+    from invsvc_async.simulator.json_records import Json
     from invsvc_async.simulator.ledger import Ledger
-    from invsvc_async.simulator.records import Json
     from invsvc_async.simulator.state import State
 
 PASS = parse_step("pass")
@@ -90,7 +90,7 @@ class Application:
         try:
             raw = await request.read()
         except ConnectionError:
-            return ends.Broken(ends.close)  # the client left in the middle of its body: no arrival
+            return replies.Broken(replies.close)  # the client left in the middle of its body: no arrival
         protocol = request.protocol
         self._busy.add(protocol)
         try:
@@ -141,14 +141,14 @@ class Application:
             if step.truthful:
                 return await self._tell(step, request, exchange.true_answer(step, outcome))
         if step.end == "hang":
-            return ends.Broken(ends.hang(self._released, step.number))
-        if step.end in ends.BROKEN:
-            return ends.Broken(ends.BROKEN[step.end])
+            return replies.Broken(replies.hang(self._released, step.number))
+        if step.end in replies.BROKEN:
+            return replies.Broken(replies.BROKEN[step.end])
         return exchange.false_answer(step, self._state.clock)
 
     async def _tell(self, step: Step, request: web.Request, whole: web.Response) -> web.StreamResponse:
         if step.end == "drip":
-            return await ends.drip(request, whole)
+            return await replies.drip(request, whole)
         if step.end == "slow" and step.number:
             await asyncio.sleep(step.number)
         elif step.end == "idle-close":

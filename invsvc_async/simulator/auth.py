@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 from invsvc_async.simulator.calls import Refusal, refusal
 
 if TYPE_CHECKING:
-    from invsvc_async.simulator.records import Json
+    from invsvc_async.simulator.json_records import Json
     from invsvc_async.simulator.state import State
 
 Kind = Literal["key", "oauth", "person"]

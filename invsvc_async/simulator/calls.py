@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from invsvc_async.simulator.auth import Caller
-    from invsvc_async.simulator.records import Json, Record
+    from invsvc_async.simulator.json_records import Json, Record
     from invsvc_async.simulator.state import Book, Clock, State
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import aiohttp
 
 from invsvc_async.simulator.events import SIGNED, body_of
-from invsvc_async.simulator.records import json_text
+from invsvc_async.simulator.json_records import json_text
 
 if TYPE_CHECKING:
     import random
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from invsvc_async.simulator.calls import Answer
     from invsvc_async.simulator.faults import Faults
-    from invsvc_async.simulator.records import Json, Record
+    from invsvc_async.simulator.json_records import Json, Record
     from invsvc_async.simulator.state import Book, State, Version
 
 ATTEMPTS = 16  # of a resource event, in all

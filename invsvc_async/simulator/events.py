@@ -10,8 +10,8 @@ import re
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
-from invsvc_async.simulator import people, seeds
-from invsvc_async.simulator.records import Json, Record, is_array, is_object
+from invsvc_async.simulator import sample_documents, sample_people
+from invsvc_async.simulator.json_records import Json, Record, is_array, is_object
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -50,9 +50,9 @@ def made_up(state: State, event: str, book: Book) -> Record:
     kind = event.partition(".")[0]
     if kind == "invoice":
         status = "canceled" if event == "invoice.canceled" else "valid"
-        return seeds.new_invoice(state, book, {"status": status, "metadata": {"order_id": 17}})
+        return sample_documents.new_invoice(state, book, {"status": status, "metadata": {"order_id": 17}})
     if kind == "customer":
-        return people.new_client(state, book)
+        return sample_people.new_client(state, book)
     return Record(
         {
             "id": state.new_id(f"{kind}_"),
@@ -141,8 +141,8 @@ def _synced(state: State, book: Book) -> dict[str, Json]:
         "uuid": state.new_folio(),
         "direction": "received",
         "resource_status": "ready",
-        "issuer": {"rfc": people.new_tax_id(state), "name": "ACEROS DEL NORTE"},
-        "receiver": {"rfc": people.new_tax_id(state), "name": "EMPRESA DE EJEMPLO"},
+        "issuer": {"rfc": sample_people.new_tax_id(state), "name": "ACEROS DEL NORTE"},
+        "receiver": {"rfc": sample_people.new_tax_id(state), "name": "EMPRESA DE EJEMPLO"},
         "total": Decimal("1234567890.123456789"),
         "currency": "MXN",
         "issue_date": "2026-05-04T10:20:30",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from invsvc_async.simulator import ends
+from invsvc_async.simulator import replies
 from invsvc_async.simulator.calls import Answer, Call, Malformed, Refusal, error_body
 from invsvc_async.simulator.faults import digits
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from invsvc_async.simulator.auth import Caller
     from invsvc_async.simulator.faults import Step
+    from invsvc_async.simulator.json_records import Json
     from invsvc_async.simulator.ledger import Entry
-    from invsvc_async.simulator.records import Json
     from invsvc_async.simulator.routes import Route
     from invsvc_async.simulator.state import Book, Clock, State
 
@@ -79,7 +79,7 @@ class Exchange:
             elif step.end == "bad item" and body["data"]:
                 first, *rest = body["data"]
                 body = {**body, "data": [{**first, "total": "abc"}, *rest]}
-        return ends.answer(outcome.status, body)
+        return replies.answer(outcome.status, body)
 
     def false_answer(self, step: Step, clock: Clock) -> web.Response:
         """Answer with what the step says, whether or not the effect happened."""
@@ -88,21 +88,21 @@ class Exchange:
             self.entry.refused = 400 <= step.status < 500 and step.own and step.effect == "none"
             return _with_status(step, clock)
         if step.end == "success false":
-            return ends.answer(200, error_body(clock, "internal_server_error", "The operation failed"))
-        body, headers = ends.UNREADABLE[step.end]
-        return ends.answer(200, body, headers)
+            return replies.answer(200, error_body(clock, "internal_server_error", "The operation failed"))
+        body, headers = replies.UNREADABLE[step.end]
+        return replies.answer(200, body, headers)
 
 
 def _with_status(step: Step, clock: Clock) -> web.Response:
     status = step.status
     if not step.own:
-        return ends.gateway_page(status)
+        return replies.gateway_page(status)
     if step.variant == "raw":
-        return ends.answer(status, {"message": "Unauthorized"})
+        return replies.answer(status, {"message": "Unauthorized"})
     if step.variant == "credits":
-        return ends.answer(
+        return replies.answer(
             status, error_body(clock, "document_credits_exhausted", "No document credits are left")
         )
     code = CODES.get(status, "operation_not_allowed" if status < 500 else "internal_server_error")
     headers = {"Retry-After": digits(1 if step.number is None else step.number)} if status == 429 else None
-    return ends.answer(status, error_body(clock, code, f"Answered {status} as it was told to"), headers)
+    return replies.answer(status, error_body(clock, code, f"Answered {status} as it was told to"), headers)

@@ -10,7 +10,7 @@ import base64
 from typing import TYPE_CHECKING
 
 from invsvc_async.simulator.calls import Answer, Call, invalid
-from invsvc_async.simulator.records import Json, Record, json_text, read_json
+from invsvc_async.simulator.json_records import Json, Record, json_text, read_json
 from invsvc_async.simulator.validate import Query
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from invsvc_async.simulator.records import Json
+    from invsvc_async.simulator.json_records import Json
 
 
 SENDER = "X-Write-Id"  # a header by which a judge attributes requests; the service itself ignores it

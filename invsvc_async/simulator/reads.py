@@ -13,7 +13,7 @@ from invsvc_async.simulator.calls import Answer, Call, found, invalid, not_found
 from invsvc_async.simulator.validate import Query
 
 if TYPE_CHECKING:
-    from invsvc_async.simulator.records import Json, Record
+    from invsvc_async.simulator.json_records import Json, Record
     from invsvc_async.simulator.state import State
 
 NAME = r"[A-Za-z0-9_-]"

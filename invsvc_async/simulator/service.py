@@ -16,10 +16,10 @@ from invsvc_async.simulator import admin
 from invsvc_async.simulator.app import Application
 from invsvc_async.simulator.auth import MODULES, Credential, Keyring, Role
 from invsvc_async.simulator.deliveries import Post
-from invsvc_async.simulator.delivering import Delivering
+from invsvc_async.simulator.delivery_methods import Delivering
 from invsvc_async.simulator.faults import Faults, check_seconds
 from invsvc_async.simulator.ledger import Ledger
-from invsvc_async.simulator.seeding import Seeding
+from invsvc_async.simulator.seed_methods import Seeding
 from invsvc_async.simulator.state import Clock, State, seeded
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
-from invsvc_async.simulator.records import Json, Record
+from invsvc_async.simulator.json_records import Json, Record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

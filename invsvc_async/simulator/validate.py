@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from invsvc_async.simulator.calls import Malformed, invalid, refusal
-from invsvc_async.simulator.records import is_array, is_object
+from invsvc_async.simulator.json_records import is_array, is_object
 
 if TYPE_CHECKING:
-    from invsvc_async.simulator.records import Json
+    from invsvc_async.simulator.json_records import Json
     from invsvc_async.simulator.state import State
 
 Check = Callable[["Json", str], Iterator[str]]

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from invsvc_async.simulator import people, seeds, validate
+from invsvc_async.simulator import sample_documents, sample_people, validate
 from invsvc_async.simulator.auth import require_person, require_role
 from invsvc_async.simulator.calls import Answer, Call, found, path_id, refusal, success
+from invsvc_async.simulator.json_records import Json, Record
 from invsvc_async.simulator.reads import NAME
-from invsvc_async.simulator.records import Json, Record
 from invsvc_async.simulator.validate import checked
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def create_team(state: State, call: Call) -> Answer:
         raise refusal(state, 401, "unauthorized", "The plan lacks the suppliers feature")
     body = checked(state, call.body, validate.TEAM_CREATE)
     master, owner = state.teams.items[call.caller.team], call.caller.credential.user
-    team = people.new_team(state, body, owner=owner, billing=account.billing, master=master)
+    team = sample_people.new_team(state, body, owner=owner, billing=account.billing, master=master)
     state.teams.put(team["id"], team)
     return Answer(success(state.clock, team, "Team created"), 201, team["id"])
 
@@ -121,7 +121,9 @@ def income_batch(state: State, call: Call) -> Answer:
     invoices: list[Record] = []
     for fields in body.get("invoices", [body]):
         kept: dict[str, Json] = {"idempotency_key": fields.get("idempotency_key"), "from": "api"}
-        invoice = seeds.new_invoice(state, call.book, kept | {"metadata": fields.get("metadata", {})})
+        invoice = sample_documents.new_invoice(
+            state, call.book, kept | {"metadata": fields.get("metadata", {})}
+        )
         invoices.append(call.book.invoices.put(invoice["uuid"], invoice))
     batch: dict[str, Json] = {
         "id": state.new_id("batch_"),

@@ -8,7 +8,7 @@ import aiohttp
 import pytest
 
 from invsvc_async.simulator import Simulator
-from invsvc_async.simulator.records import read_json
+from invsvc_async.simulator.json_records import read_json
 
 HOOK = {"url": "https://me.example/in", "events": ["invoice.created"]}
 

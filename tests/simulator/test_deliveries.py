@@ -13,7 +13,7 @@ from aiohttp import web
 
 from invsvc_async.simulator import Faults, Simulator
 from invsvc_async.simulator.deliveries import ATTEMPTS, signature
-from invsvc_async.simulator.records import read_json
+from invsvc_async.simulator.json_records import read_json
 from invsvc_async.simulator.validate import EVENTS
 
 from .conftest import HOOK, Caller, plain_session

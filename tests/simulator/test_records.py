@@ -9,8 +9,8 @@ from decimal import Decimal
 import pytest
 
 from invsvc_async.simulator import Simulator, state
+from invsvc_async.simulator.json_records import Record, json_text, read_json
 from invsvc_async.simulator.ledger import SENDER
-from invsvc_async.simulator.records import Record, json_text, read_json
 from invsvc_async.simulator.state import Shelf
 
 from .conftest import HOOK, Caller, plain_session

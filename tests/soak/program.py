@@ -105,7 +105,7 @@ def in_virtual_time(loop: VirtualLoop, chance: random.Random) -> Generator[None]
         )
         stack.enter_context(patch("aiohttp.connector.monotonic", loop.time))
         # That a client has left a hanging exchange need not be noticed at once: each look costs a turn.
-        stack.enter_context(patch("invsvc_async.simulator.ends.LOOK_EVERY", 5.0))
+        stack.enter_context(patch("invsvc_async.simulator.replies.LOOK_EVERY", 5.0))
         yield
 
 

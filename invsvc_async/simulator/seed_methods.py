@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from invsvc_async.simulator import people, seeds
-from invsvc_async.simulator.records import Json, Record
+from invsvc_async.simulator import sample_documents, sample_people
+from invsvc_async.simulator.json_records import Json, Record
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -48,7 +48,7 @@ class Seeding:
     ) -> Record:
         """Make a team; a *connected* one shares the billing account, *connect* makes it a managing one."""
         billing = BILLING if connected else self._state.new_id("acct_")
-        team = people.new_team(self._state, fields, owner="usr_1", billing=billing, connect=connect)
+        team = sample_people.new_team(self._state, fields, owner="usr_1", billing=billing, connect=connect)
         self._state.accounts[team.id].features = set(features)
         return self._state.teams.seed(team)
 
@@ -59,7 +59,7 @@ class Seeding:
 
     def seed_user(self, **fields: Json) -> Record:
         """Make a user of the default team."""
-        return self._state.users.seed(people.new_user(self._state, {"teams": [self.team], **fields}))
+        return self._state.users.seed(sample_people.new_user(self._state, {"teams": [self.team], **fields}))
 
     def seed_webhook(
         self,
@@ -76,7 +76,7 @@ class Seeding:
         book = self.book(team=team, livemode=livemode)
         told = {} if description is None else {"description": description}
         hook = {"id": self._state.new_id("wh_"), "url": url, "events": list(events), "status": status, **told}
-        made = {"owner": "usr_1", "created_at": self._state.clock.now_ms() - people.DAY}
+        made = {"owner": "usr_1", "created_at": self._state.clock.now_ms() - sample_people.DAY}
         record = book.webhooks.seed(Record(hook | made | fields))
         book.secrets[record.id] = self._state.new_id("whsec_")
         return record
@@ -95,7 +95,7 @@ class Seeding:
     ) -> Record:
         """Make a journey, a draft unless *status* differs; *published* is what differs in its snapshot."""
         book = self.book(team=team, livemode=livemode)
-        journey = seeds.new_journey(self._state, book, fields)
+        journey = sample_documents.new_journey(self._state, book, fields)
         if journey["status"] != "draft":
             book.published[journey.id] = journey.with_changes(dict(published or {}))
         return book.journeys.seed(journey)
@@ -103,7 +103,7 @@ class Seeding:
     def seed_invoice(self, *, team: str | None = None, livemode: bool = True, **fields: Json) -> Record:
         """Make an invoice of type E, or of the `invoice_type` given."""
         book = self.book(team=team, livemode=livemode)
-        return book.invoices.seed(seeds.new_invoice(self._state, book, fields), "uuid")
+        return book.invoices.seed(sample_documents.new_invoice(self._state, book, fields), "uuid")
 
     def seed_invoices(
         self, n: int, *, team: str | None = None, livemode: bool = True, **fields: Json
@@ -114,9 +114,9 @@ class Seeding:
     def seed_download(self, *, team: str | None = None, livemode: bool = True, **fields: Json) -> Record:
         """Make a download request, completed unless *fields* say otherwise, and its packages."""
         book = self.book(team=team, livemode=livemode)
-        download = seeds.new_download(self._state, fields)
+        download = sample_documents.new_download(self._state, fields)
         book.packages.update(
-            {package["id"]: seeds.new_package(package["id"]) for package in download["packages"]}
+            {package["id"]: sample_documents.new_package(package["id"]) for package in download["packages"]}
         )
         return book.downloads.seed(download, "request_id")
 
@@ -130,13 +130,15 @@ class Seeding:
     ) -> Record:
         """Make a stamped retention with a PDF and an XML; gives its id and files."""
         retention = retention_id or self._state.new_folio().lower()
-        files = self.book(team=team, livemode=livemode).retentions[retention] = seeds.new_files(retention)
+        files = self.book(team=team, livemode=livemode).retentions[retention] = sample_documents.new_files(
+            retention
+        )
         return Record(id=retention, files=files)
 
     def seed_link(self, *, team: str | None = None, livemode: bool = True, **fields: Json) -> Record:
         """Make a reusable payment link."""
         book = self.book(team=team, livemode=livemode)
-        return book.links.seed(seeds.new_link(self._state, book, fields))
+        return book.links.seed(sample_documents.new_link(self._state, book, fields))
 
     def seed_reminder(
         self,
@@ -208,7 +210,9 @@ class Seeding:
             book = self.book(livemode=livemode)
             # No field of it is specified, so it shows only what it is asked for by.
             book.reminders[REMINDER] = Record(zip(("payment_id", "operation_id"), REMINDER, strict=True))
-            book.sheets.seed(Record(seeds.new_connection(self._state, book), key="connection"), "key")
+            book.sheets.seed(
+                Record(sample_documents.new_connection(self._state, book), key="connection"), "key"
+            )
             book.mappings.append(Record(id="map_1", base_id="base_1", state="active"))
         self.seed_base(
             "base_1", [{"id": "tbl_1", "name": "Pagos", "fields": [{"id": "fld_1", "name": "Monto"}]}]

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
-from invsvc_async.simulator.records import json_text
+from invsvc_async.simulator.json_records import json_text
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from aiohttp.abc import AbstractStreamWriter
 
-    from invsvc_async.simulator.records import Json
+    from invsvc_async.simulator.json_records import Json
 
 JSON = {"Content-Type": "application/json"}
 HTML = {"Content-Type": "text/html"}

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from invsvc_async.simulator.deliveries import Delivery, Post
-    from invsvc_async.simulator.records import Json
+    from invsvc_async.simulator.json_records import Json
     from invsvc_async.simulator.state import Book, State, Version
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
-from invsvc_async.simulator.records import Json, Record
+from invsvc_async.simulator.json_records import Json, Record
 from invsvc_async.simulator.state import Account, Book, State
 
 if TYPE_CHECKING:

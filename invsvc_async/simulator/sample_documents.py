@@ -13,8 +13,8 @@ import zipfile
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
-from invsvc_async.simulator.people import DAY, new_client
-from invsvc_async.simulator.records import Json, Record
+from invsvc_async.simulator.json_records import Json, Record
+from invsvc_async.simulator.sample_people import DAY, new_client
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
