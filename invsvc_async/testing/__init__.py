@@ -8,14 +8,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from invsvc_async.testing.aioresponses_adapter import aioresponses
+    from invsvc_async.testing.client import quick_client
     from invsvc_async.testing.clock import VirtualClock
-    from invsvc_async.testing.mocked import aioresponses
-    from invsvc_async.testing.quick import quick_client
-    from invsvc_async.testing.threaded import serving
+    from invsvc_async.testing.service_thread import serving
 
 __all__ = ["VirtualClock", "aioresponses", "quick_client", "serving"]
 
-_HOMES = {"VirtualClock": "clock", "aioresponses": "mocked", "quick_client": "quick", "serving": "threaded"}
+_HOMES = {
+    "VirtualClock": "clock",
+    "aioresponses": "aioresponses_adapter",
+    "quick_client": "client",
+    "serving": "service_thread",
+}
 
 
 def __getattr__(name: str) -> object:
