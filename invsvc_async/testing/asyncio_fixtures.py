@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest_asyncio
 
-from invsvc_async.pytest_plugin import new_fixtures
+from invsvc_async.testing.pytest_plugin import new_fixtures
 
 __all__: list[str] = []
 

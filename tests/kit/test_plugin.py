@@ -159,7 +159,10 @@ def test_start_of_pytest_with_the_plugin(tmp_path):
 import sys
 def test_loaded():
     loaded = [name for name in sys.modules if name.startswith("invsvc_async.") or name == "aiohttp"]
-    assert loaded == ["invsvc_async._version", "invsvc_async.pytest_plugin"], loaded
+    assert loaded == [
+        "invsvc_async._version", "invsvc_async.testing", "invsvc_async.testing.pytest_plugin",
+        "invsvc_async.pytest_plugin",
+    ], loaded
 """
     ran = run(tmp_path, source, "-p", "no:asyncio")
 

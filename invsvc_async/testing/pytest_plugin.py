@@ -1,0 +1,138 @@
+"""
+Give pytest the fixtures ``invsvc_service`` and ``invsvc_client``; import nothing before one is asked for.
+
+They work under whatever runs the async test: pytest-asyncio (strict or auto, in the loop of the test's own
+scope), anyio on asyncio, or the plugin of aiohttp.  A test that is not async gets a service on a thread.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable, Generator
+
+    from invsvc_async.client import Client
+    from invsvc_async.simulator import Simulator
+
+__all__ = ["invsvc_client", "invsvc_client_options", "invsvc_service", "invsvc_service_options"]
+
+_AIOHTTP = "aiohttp.pytest_plugin"
+
+
+@pytest.fixture
+def invsvc_service_options() -> dict[str, Any]:  # Any: the arguments of Simulator
+    """Override to hand arguments to the ``Simulator`` of ``invsvc_service``."""
+    return {}
+
+
+@pytest.fixture
+def invsvc_client_options() -> dict[str, Any]:  # Any: the arguments of Client
+    """Override to hand arguments to the ``Client`` of ``invsvc_client``; they go before the short windows."""
+    return {}
+
+
+@pytest.fixture
+def invsvc_service(request: pytest.FixtureRequest) -> Simulator:
+    """
+    Run the embedded service for one test: ``invsvc_service.script("webhooks.create", "apply, then reset")``.
+
+    Spec: all of it.
+    """
+    service: Simulator = request.getfixturevalue(_name(request, "service"))
+    return service
+
+
+@pytest.fixture
+def invsvc_client(request: pytest.FixtureRequest) -> Client:
+    """Make a client of ``invsvc_service`` whose settle windows are those of ``testing.quick_client``."""
+    if not _is_async(request):
+        pytest.fail("invsvc_client needs an async test: its calls are awaited", pytrace=False)
+    client: Client = request.getfixturevalue(_name(request, "client"))
+    return client
+
+
+def new_fixtures() -> dict[str, Callable[..., AsyncGenerator[Any]]]:  # Any: a service, a client
+    """Make both anew: pytest-asyncio writes a loop's scope onto the function that it is given."""
+
+    async def service(invsvc_service_options: dict[str, Any]) -> AsyncGenerator[Simulator]:
+        from invsvc_async.simulator import Simulator
+
+        async with Simulator(**invsvc_service_options) as running:
+            yield running
+
+    async def client(
+        invsvc_service: Simulator, invsvc_client_options: dict[str, Any]
+    ) -> AsyncGenerator[Client]:
+        from invsvc_async.testing import quick_client
+
+        async with quick_client(invsvc_service, **invsvc_client_options) as connected:
+            yield connected
+
+    return {"service": service, "client": client}
+
+
+_made = new_fixtures()
+_invsvc_service = pytest.fixture(name="_invsvc_service")(_made["service"])
+_invsvc_client = pytest.fixture(name="_invsvc_client")(_made["client"])
+
+
+@pytest.fixture
+def _invsvc_service_on_a_thread(invsvc_service_options: dict[str, Any]) -> Generator[Simulator]:
+    from invsvc_async.testing import serving
+
+    with serving(**invsvc_service_options) as service:
+        yield service
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Add the fixtures that pytest-asyncio wants declared in its own way, where it is there."""
+    if config.pluginmanager.hasplugin("asyncio"):
+        config.pluginmanager.import_plugin("invsvc_async.testing.asyncio_fixtures")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Have tests parametrized as aiohttp's plugin does for those that ask for its loop."""
+    if _wants_its_loop(metafunc.definition, metafunc.fixturenames, metafunc.function):
+        metafunc.fixturenames.append("loop_factory")
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Have tests ask for the loop of aiohttp's plugin, which refuses async fixtures without it."""
+    names: list[str] = getattr(item, "fixturenames", [])
+    if _wants_its_loop(item, names, getattr(item, "function", None)):
+        names.insert(0, "loop")
+
+
+def _wants_its_loop(item: pytest.Item | pytest.Collector, names: list[str], function: object) -> bool:
+    return (
+        item.config.pluginmanager.hasplugin(_AIOHTTP)
+        and ("invsvc_service" in names or "invsvc_client" in names)
+        and "loop" not in names
+        and inspect.iscoroutinefunction(function)
+        and not any(item.get_closest_marker(name) for name in ("asyncio", "anyio"))
+    )
+
+
+def _name(request: pytest.FixtureRequest, what: str) -> str:
+    if not _is_async(request):
+        return f"_invsvc_{what}_on_a_thread"
+    item: pytest.Item = request.node
+    marker, by_anyio = item.get_closest_marker("asyncio"), item.get_closest_marker("anyio")
+    if by_anyio and (backend := request.getfixturevalue("anyio_backend_name")) != "asyncio":
+        pytest.fail(f"invsvc_{what} runs on asyncio, not {backend}: override anyio_backend", pytrace=False)
+    if marker is None or by_anyio:
+        return f"_invsvc_{what}"
+    default = request.config.getini("asyncio_default_test_loop_scope")
+    scope = marker.kwargs.get("loop_scope") or marker.kwargs.get("scope") or default
+    return f"_invsvc_{what}_in_{scope}"
+
+
+def _is_async(request: pytest.FixtureRequest) -> bool:
+    function = request.function
+    inner = getattr(getattr(function, "hypothesis", None), "inner_test", function)
+    return inspect.iscoroutinefunction(inner)
