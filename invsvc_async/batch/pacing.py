@@ -9,7 +9,7 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING
 
-from invsvc_async.concurrency.adaptive_limit import Knee
+from invsvc_async.concurrency.adaptive_limit import AdaptiveLimit
 from invsvc_async.reconcile.history import End
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class Slots:
     """
 
     def __init__(self, most: int, rate: float | None, on_room: Callable[[], None]) -> None:
-        self._knee = Knee(most=most, first=_AT_FIRST)
+        self._knee = AdaptiveLimit(most=most, first=_AT_FIRST)
         self._gap = self._whole_gap = 1 / rate if rate else 0.0
         self._on_room = on_room
         self._loop = asyncio.get_running_loop()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import exp, inf, log
 from typing import NamedTuple
 
-__all__ = ["Knee"]
+__all__ = ["AdaptiveLimit"]
 
 
 class _Round(NamedTuple):
@@ -15,7 +15,7 @@ class _Round(NamedTuple):
     latency: float  # a few slow ones hardly move a mean of logarithms
 
 
-class Knee:
+class AdaptiveLimit:
     """
     Find how many requests at once a service works on before it queues them.
 

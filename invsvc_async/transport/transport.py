@@ -17,7 +17,7 @@ from urllib.request import getproxies, proxy_bypass
 import aiohttp
 from aiohttp import hdrs
 
-from invsvc_async.concurrency.adaptive_limit import Knee
+from invsvc_async.concurrency.adaptive_limit import AdaptiveLimit
 from invsvc_async.concurrency.clock import SystemClock
 from invsvc_async.concurrency.limiter import Limiter
 from invsvc_async.errors import ConfigurationError
@@ -78,7 +78,7 @@ class Transport:
             check_count("max_concurrency", max_concurrency, least=1)
         if session is not None and (ssl is not None or trust_env):
             raise ConfigurationError("`ssl` and `trust_env` are your own session's: set them there.")
-        self._knee = Knee() if max_concurrency == "adaptive" else None
+        self._knee = AdaptiveLimit() if max_concurrency == "adaptive" else None
         self._limiter = Limiter(2 if max_concurrency == "adaptive" else max_concurrency)
         self._session = session
         self._borrowed = session is not None
@@ -290,7 +290,7 @@ class Transport:
             exchange.timed_out = isinstance(error, TimeoutError)
             exchange.error = in_words(error)
 
-    def _learn(self, knee: Knee, exchange: Exchange) -> None:
+    def _learn(self, knee: AdaptiveLimit, exchange: Exchange) -> None:
         # An answer 5xx is quick in an outage and slow at a gateway: it tells nothing of how much is at work.
         answered = exchange.end is End.ANSWERED and (exchange.status or 0) < 500
         if answered or (exchange.end is End.LOST and exchange.timed_out):

@@ -11,7 +11,7 @@ import pytest
 from yarl import URL
 
 from invsvc_async.batch.pacing import Slots
-from invsvc_async.concurrency.adaptive_limit import Knee
+from invsvc_async.concurrency.adaptive_limit import AdaptiveLimit
 from invsvc_async.concurrency.limiter import Limiter
 from invsvc_async.reconcile.enums import End
 from invsvc_async.transport.exchange import Exchange
@@ -222,7 +222,7 @@ class Service:
         self, places, *, seconds=0.05, shape=wild, callers=2000, first=1, seed=1, cost=0.0, pauses=0.0
     ):
         self.knee, self.places, self.seconds, self.shape, self.callers = (
-            Knee(first=first), places, seconds, shape, callers,
+            AdaptiveLimit(first=first), places, seconds, shape, callers,
         )  # fmt: skip
         self.refuses_over, self.now, self.refused = 10**9, 0.0, 0
         self._dice, self._cost, self._pauses = random.Random(seed), cost, pauses  # noqa: S311 - not for secrets
@@ -418,7 +418,7 @@ def rounds_of(knee, *latencies, at=0.0):
 
 def steering(size=20, *, most=1000):
     """Make a knee that has found *size*, of a service that answers in 1 s, before time 0."""
-    knee = Knee(most=most, first=size)
+    knee = AdaptiveLimit(most=most, first=size)
     knee._settle(size)
     round_of(knee, 1.0, -100.0)
     return knee
@@ -426,22 +426,22 @@ def steering(size=20, *, most=1000):
 
 def test_knee_of_a_service_that_keeps_up():
     """It doubles round by round, up to the most allowed, of which it then tries fewer every eighth round."""
-    knee = Knee(most=30)
+    knee = AdaptiveLimit(most=30)
 
     assert rounds_of(knee, *[0.5] * 6) == [2, 4, 8, 16, 30, 30]
     assert rounds_of(knee, *[0.5] * 16, at=1000.0) == ([30] * 6 + [25] + [30]) * 2
-    assert min(rounds_of(Knee(most=17), *[0.5] * 20)[4:]) == 15
+    assert min(rounds_of(AdaptiveLimit(most=17), *[0.5] * 20)[4:]) == 15
 
 
 def test_knee_of_a_service_that_queues():
     """From the first size that costs latency it goes to what the service had in hand, by Little's law."""
-    assert rounds_of(Knee(), 1.0, 1.0, 1.0, 1.0, 1.59) == [2, 4, 8, 16, 10]
-    assert rounds_of(Knee(), 1.0, 1.0, 1.0, 1.0, 1.2, 2.4)[-1] == 13
+    assert rounds_of(AdaptiveLimit(), 1.0, 1.0, 1.0, 1.0, 1.59) == [2, 4, 8, 16, 10]
+    assert rounds_of(AdaptiveLimit(), 1.0, 1.0, 1.0, 1.0, 1.2, 2.4)[-1] == 13
 
 
 def test_knee_that_begins_in_a_queue():
     """If the very first doubling costs latency, it halves for as long as that brings the latency down."""
-    assert rounds_of(Knee(first=16), 4.0, 8.0, 2.0, 1.0, 1.0) == [32, 8, 4, 2, 5]
+    assert rounds_of(AdaptiveLimit(first=16), 4.0, 8.0, 2.0, 1.0, 1.0) == [32, 8, 4, 2, 5]
 
 
 def test_knee_that_steers():
@@ -497,7 +497,7 @@ def test_knee_after_one_slow_round():
 
 def test_knee_of_a_lone_caller():
     """One that sends its requests one after another asks for no more places."""
-    knee = Knee()
+    knee = AdaptiveLimit()
     for at in range(40):
         knee.note(at, at + 0.5, refused=False, in_flight=0)
 
@@ -523,7 +523,7 @@ def test_knee_whose_demand_falls():
 
 def test_round_of_a_knee():
     """It takes 20 answers and, once it steers, 0.2 s; it ends with a request that began after the first ended."""
-    knee = Knee()
+    knee = AdaptiveLimit()
     for started in range(20):
         knee.note(started, started + 0.5, refused=False, in_flight=1)
     assert (knee.size, knee._answers) == (1, 20)
@@ -552,7 +552,7 @@ def test_knee_whose_demand_hardly_changes():
 
 def test_knee_and_requests_of_another_size():
     """After a change, those that began within half a latency tell nothing."""
-    knee = Knee()
+    knee = AdaptiveLimit()
     assert round_of(knee, 0.5, 0.0) == 2  # at 1.1
     for started, answers in ((1.34, 0), (1.36, 1)):
         knee.note(started, started + 0.5, refused=False, in_flight=1)
@@ -561,7 +561,7 @@ def test_knee_and_requests_of_another_size():
 
 def test_knee_when_it_is_refused():
     """A 429 or a timeout halves it, once for all that were in flight, and never below one."""
-    knee, sizes = Knee(first=40), []
+    knee, sizes = AdaptiveLimit(first=40), []
     for started in (0.0, 0.0, 0.1, 2.0, 4.0, 6.0, 8.0, 10.0, 12.0, 14.0):
         knee.note(started, started + 0.5, refused=True, in_flight=40)
         sizes.append(knee.size)
