@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Hashable
 
 
-__all__ = ["Listings"]
+__all__ = ["SingleFlight"]
 
 
 class _Listing:
@@ -18,7 +18,7 @@ class _Listing:
         self.waiting = 0
 
 
-class Listings:
+class SingleFlight:
     """
     Share a list among all who ask for it before it is begun.
 

@@ -23,7 +23,7 @@ from yarl import URL
 from invsvc_async.api.operations import Kind
 from invsvc_async.codec import envelope as wire
 from invsvc_async.concurrency.keyed_lock import KeyedLock
-from invsvc_async.concurrency.single_flight import Listings
+from invsvc_async.concurrency.single_flight import SingleFlight
 from invsvc_async.errors import (
     ConfigurationError,
     NotSentError,
@@ -225,7 +225,7 @@ class Session:
     lines: KeyedLock = attrs.field(factory=KeyedLock)
     left_open: LeftOpen = attrs.field(factory=LeftOpen)
     ended: OrderedDict[str, Outcome[Any]] = attrs.field(factory=OrderedDict)  # once in doubt, by identity
-    listings: Listings = attrs.field(factory=Listings)
+    listings: SingleFlight = attrs.field(factory=SingleFlight)
     livemode: bool | None = None  # as answers showed it
     warned: set[str] = attrs.field(factory=set)
     prepared: dict[tuple[str | None, bool, bool], CIMultiDictProxy[str]] = attrs.field(factory=dict)

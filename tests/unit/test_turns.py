@@ -8,7 +8,7 @@ import pytest
 
 from invsvc_async.concurrency import keyed_lock
 from invsvc_async.concurrency.keyed_lock import KeyedLock
-from invsvc_async.concurrency.single_flight import Listings
+from invsvc_async.concurrency.single_flight import SingleFlight
 from invsvc_async.testing import VirtualClock
 
 
@@ -244,7 +244,7 @@ async def test_locks_that_nobody_needs_are_forgotten(monkeypatch):
 
 async def test_list_whose_only_asker_leaves_before_it_is_begun():
     """It is not fetched any more, and the next who asks begins one of their own."""
-    listings, begun, release = Listings(), [], asyncio.Event()
+    listings, begun, release = SingleFlight(), [], asyncio.Event()
 
     async def fetch():
         begun.append(1)
@@ -268,7 +268,7 @@ async def test_list_whose_only_asker_leaves_before_it_is_begun():
 
 async def test_list_that_is_left_while_under_way():
     """Its fetch is ended with its last asker."""
-    listings, ended = Listings(), asyncio.Event()
+    listings, ended = SingleFlight(), asyncio.Event()
 
     async def fetch():
         try:
