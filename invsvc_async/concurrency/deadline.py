@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Self
 if TYPE_CHECKING:
     from types import TracebackType
 
-__all__ = ["Scope"]
+__all__ = ["Deadline"]
 
 
-class Scope:
+class Deadline:
     """
-    ``with Scope(loop, deadline):`` ends what is awaited within as a ``TimeoutError`` at *deadline*.
+    ``with Deadline(loop, deadline):`` ends what is awaited within as a ``TimeoutError`` at *deadline*.
 
     *deadline* is of the clock of *loop*, in seconds, and needs a timer unless it is ``inf``; :meth:`expire`
     ends the wait at once.  A cancellation by anybody else goes up as it is.

@@ -16,7 +16,7 @@ import aiohttp
 from aiohttp import hdrs
 from multidict import CIMultiDict
 
-from invsvc_async.concurrency.deadline import Scope
+from invsvc_async.concurrency.deadline import Deadline
 
 if TYPE_CHECKING:
     import asyncio
@@ -62,7 +62,7 @@ class Gate(aiohttp.Payload):
         self.refusal: str | None = None
         self.transport: asyncio.Transport | None = None  # what it let the request out to
         self.until = inf  # when the transport's alarm ends the wait
-        self.scope: Scope | None = None  # what bounds the wait at this moment
+        self.scope: Deadline | None = None  # what bounds the wait at this moment
 
     def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
         """Give the body as text: aiohttp's base class asks for it."""
@@ -138,9 +138,9 @@ class Gate(aiohttp.Payload):
         """Tell the time of the loop, of which deadlines are."""
         return self._loop.time()
 
-    def bounded(self, deadline: float) -> Scope:
+    def bounded(self, deadline: float) -> Deadline:
         """Bound a wait by *deadline*: :meth:`interrupt` ends it before."""
-        return Scope(self._loop, deadline)
+        return Deadline(self._loop, deadline)
 
     def refuse_late(self) -> None:
         """
