@@ -27,7 +27,7 @@ from invsvc_async.journal.packed_intent import Packed, unpack
 from invsvc_async.reconcile.facts import Known
 from invsvc_async.reconcile.history import Resumed, Verdict
 from invsvc_async.writes.new_intent import request_of
-from invsvc_async.writes.state_reads import Looks
+from invsvc_async.writes.state_reads import StateReader
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
@@ -230,7 +230,7 @@ class Run:
             if line is None:
                 continue
             if reading is None and operation.reader is not None:
-                looks = Looks(attrs.evolve(view, team=None), intent, partial(_same, intent), own=None)
+                looks = StateReader(attrs.evolve(view, team=None), intent, partial(_same, intent), own=None)
                 reading = self._clock_reading = await looks.look(operation.reader, lane="settle")
             resumed = Resumed(at=session.clock.now(), journaled=True, sender_gone=True)
             known = Known(operation, intent, (resumed,) if reading is None else (resumed, reading))

@@ -35,7 +35,7 @@ from invsvc_async.reconcile.stored_intent import stored
 from invsvc_async.transport.session import DecisionReport, stamp_of
 from invsvc_async.writes.new_intent import line_of, request_of
 from invsvc_async.writes.outcome import Outcome
-from invsvc_async.writes.state_reads import Looks, facts_of
+from invsvc_async.writes.state_reads import StateReader, facts_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -354,7 +354,7 @@ class Driver(Generic[T]):
 
     async def _look(self, name: str) -> Reading:
         known = self._known()
-        looks = Looks(self.view, self.intent, self.current_intent, own=self.reader)
+        looks = StateReader(self.view, self.intent, self.current_intent, own=self.reader)
         reading = await looks.look(name, lane="settle" if known.in_doubt else "call")
         if no_such_read(known, reading):
             self.session.warn_once(

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from invsvc_async.transport.session import View
     from invsvc_async.transport.transport import Exchange
 
-__all__ = ["Looks", "facts_of"]
+__all__ = ["StateReader", "facts_of"]
 
 log: logging.Logger = logging.getLogger("invsvc_async.writes")
 
@@ -38,7 +38,7 @@ LIST_SIZE = 100  # the most that one listing of webhooks holds
 _FINDINGS = (Applied, Holds, Absent, Superseded, CannotTell)
 
 
-class Looks:
+class StateReader:
     """How the state is looked at for *intent*; *now* gives it as it stands, for the caller's *own* reader."""
 
     def __init__(self, view: View, intent: Intent, now: Callable[[], Intent], *, own: Reader | None) -> None:

@@ -32,7 +32,7 @@ from invsvc_async import (
     readers,
 )
 from invsvc_async.models import Team
-from invsvc_async.writes.state_reads import Looks
+from invsvc_async.writes.state_reads import StateReader
 from tests.faults.conftest import SHORT, client_of
 
 
@@ -296,7 +296,7 @@ async def test_reader_that_is_cancelled_by_itself(service, client):
 async def test_list_that_settles_does_not_wait_with_those_that_do_not(service, client):
     """A read before a write may stand in a full pool: one that settles has places of its own."""
     write = client.webhooks.create(url="https://me.example/in", events=["invoice.created"])
-    looks = Looks(client._view, write.intent, lambda: write.intent, own=None)
+    looks = StateReader(client._view, write.intent, lambda: write.intent, own=None)
     write.close()
 
     await asyncio.gather(looks.look("webhooks.list", lane="call"), looks.look("webhooks.list", lane="settle"))
