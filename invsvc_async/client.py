@@ -20,7 +20,7 @@ from invsvc_async.errors import ConfigurationError
 from invsvc_async.models.common import UNSET
 from invsvc_async.settings import ParameterNames, ReadRetries, ReconcilePolicy, Timeouts
 from invsvc_async.transport.credentials import Credential, credential_from
-from invsvc_async.transport.session import Session, View
+from invsvc_async.transport.session import ClientState, View
 from invsvc_async.transport.transport import BUILT_ON, MAX_RESPONSE_BYTES, Transport
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ class Client:
             max_response_bytes=max_response_bytes,
             clock=clock,
         )
-        shared = Session(
+        shared = ClientState(
             transport=transport,
             clock=clock,
             base_url=_checked_url(base_url, allow_insecure_http=allow_insecure_http),

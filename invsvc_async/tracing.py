@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from invsvc_async.client import Client
     from invsvc_async.concurrency.clock import Clock
     from invsvc_async.reconcile.intent import Intent
-    from invsvc_async.transport.session import AttemptReport, DecisionReport, Request, Session
+    from invsvc_async.transport.session import AttemptReport, ClientState, DecisionReport, Request
     from invsvc_async.transport.transport import Download
 
     Opening = AbstractAsyncContextManager[Download]
@@ -198,7 +198,7 @@ class _Tracing:
             self.seconds.record(clock.now() - begun, {**facts, **self.server})
 
 
-_TRACERS: WeakKeyDictionary[Session, _Tracing] = WeakKeyDictionary()
+_TRACERS: WeakKeyDictionary[ClientState, _Tracing] = WeakKeyDictionary()
 
 
 def _traced_stream(opened: Callable[[ByteStream], Opening]) -> Callable[[ByteStream], Opening]:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from invsvc_async.batch.item import Item
     from invsvc_async.batch.result import Result
     from invsvc_async.reconcile.intent import Intent
-    from invsvc_async.transport.session import Request, Session, View
+    from invsvc_async.transport.session import ClientState, Request, View
     from invsvc_async.writes.write import Write
 
 __all__ = ["Engine"]
@@ -344,7 +344,7 @@ class Engine:
             del self._lines[thing]
 
 
-def _taken_up(session: Session, gone_since: float | None, intent: Intent) -> Start:
+def _taken_up(session: ClientState, gone_since: float | None, intent: Intent) -> Start:
     """Take a write up where an earlier run left it; of one that was overtaken, this client may not know."""
     latest = session.left_open.get(intent.identity)
     if latest is not None and intent.newest is False:

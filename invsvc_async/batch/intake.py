@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from invsvc_async.batch.journals.protocol import Entries
     from invsvc_async.journal.entry import Mark
     from invsvc_async.settings import ReconcilePolicy
-    from invsvc_async.transport.session import Session, View
+    from invsvc_async.transport.session import ClientState, View
 
 __all__ = ["Intake", "Writes", "chunks"]
 
@@ -120,7 +120,7 @@ class Intake:
         self,
         entries: Entries,
         store: Store,
-        session: Session,
+        session: ClientState,
         held: Mapping[str, Item],
         run: int,
         *,

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from invsvc_async.reconcile.history import Wire
     from invsvc_async.reconcile.own_writes import LastState, OwnWrites
-    from invsvc_async.transport.session import Session
+    from invsvc_async.transport.session import ClientState
     from invsvc_async.writes.outcome import Outcome
 
 __all__ = ["NO_EFFECT", "LastWrite", "Left", "can_overtake", "learn", "left_by", "take_claims"]
@@ -133,7 +133,7 @@ def _webhook(last: LastState) -> dict[str, Wire] | None:
     return {name: state[name] for name in _WEBHOOK if name in state}
 
 
-def learn(session: Session, rows: Iterable[LastWrite]) -> None:
+def learn(session: ClientState, rows: Iterable[LastWrite]) -> None:
     """
     Give the client what a journal holds of things.
 
@@ -178,7 +178,7 @@ def _state_of(row: LastWrite) -> Wire:
     return state
 
 
-def take_claims(session: Session, claims: Iterable[tuple[str, str]]) -> None:
+def take_claims(session: ClientState, claims: Iterable[tuple[str, str]]) -> None:
     """Note which webhooks are those of untagged creates, and how certain that is."""
     for webhook_id, key in claims:
         is_certain = webhook_id.startswith(ANSWERED)

@@ -1,7 +1,7 @@
 """
 Put one request of the client on the wire and read its answer; never repeat one, never judge a write.
 
-A ``Session`` is what all views of one client share; a ``View`` is a session with the options of one of them.
+A ``ClientState`` is what all views of one client share; a ``View`` is a session with the options of one of them.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from invsvc_async.writes.journal import Journal
     from invsvc_async.writes.outcome import Outcome
 
-__all__ = ["AttemptReport", "DecisionReport", "Request", "Session", "View", "error_of"]
+__all__ = ["AttemptReport", "ClientState", "DecisionReport", "Request", "View", "error_of"]
 
 log: logging.Logger = logging.getLogger("invsvc_async")
 
@@ -203,7 +203,7 @@ class LeftOpen:
 
 
 @attrs.define(kw_only=True, eq=False, repr=False)
-class Session:
+class ClientState:
     """What all views of one client share: connections, credential, clocks, claims, open intents."""
 
     transport: Transport
@@ -334,7 +334,7 @@ _AUTHORITY_WORDS = {
 class View:
     """A session with the options of one view of the client."""
 
-    session: Session
+    session: ClientState
     timeouts: Timeouts
     reads: ReadRetries
     reconcile: ReconcilePolicy

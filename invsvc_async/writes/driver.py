@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from invsvc_async.api.operations import Operation
     from invsvc_async.reconcile.history import Decision, Event, History, Reader, Reading
     from invsvc_async.reconcile.intent import Intent
-    from invsvc_async.transport.session import Request, Session, View
+    from invsvc_async.transport.session import ClientState, Request, View
     from invsvc_async.transport.transport import Exchange
     from invsvc_async.writes.journal import Journal
     from invsvc_async.writes.results import Result
@@ -65,7 +65,7 @@ class Start(NamedTuple):
 
 
 def taken_up(
-    session: Session,
+    session: ClientState,
     intent: Intent,
     *,
     journaled: bool = False,
@@ -101,7 +101,7 @@ def taken_up(
     return Start(intent, (resumed,))
 
 
-async def close_lines_of_leftovers(session: Session, journal: Journal) -> None:
+async def close_lines_of_leftovers(session: ClientState, journal: Journal) -> None:
     """Close the lines of what a process before this one left open in *journal*, while it may still land."""
     left_open = session.left_open
     async with left_open.looking:
@@ -139,7 +139,7 @@ class Driver(Generic[T]):
         takes_up: bool = False,
     ) -> None:
         self.view = view
-        self.session: Session = view.session
+        self.session: ClientState = view.session
         self.journal: Journal | None = view.journal or view.session.journal
         self.request = request
         self.operation: Operation = request.operation

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from invsvc_async.concurrency.keyed_lock import KeyedLock, _Line
-from invsvc_async.transport.session import LeftOpen, Session
+from invsvc_async.transport.session import ClientState, LeftOpen
 from invsvc_async.writes import driver, recovery
 from invsvc_async.writes.driver import Driver
 
@@ -59,12 +59,12 @@ def _held_up_by_itself(patch: pytest.MonkeyPatch) -> None:
 
 
 def _guesses_are_certain(patch: pytest.MonkeyPatch) -> None:
-    claim = Session.claim
+    claim = ClientState.claim
 
-    def certain(self: Session, webhook_id: str, identity: str, *, is_certain: bool) -> None:
+    def certain(self: ClientState, webhook_id: str, identity: str, *, is_certain: bool) -> None:
         claim(self, webhook_id, identity, is_certain=is_certain or True)
 
-    patch.setattr(Session, "claim", certain)
+    patch.setattr(ClientState, "claim", certain)
 
 
 def _taken_up_before_the_lock(patch: pytest.MonkeyPatch) -> None:
@@ -80,7 +80,7 @@ def _taken_up_before_the_lock(patch: pytest.MonkeyPatch) -> None:
 
 
 def _leftovers_close_nothing(patch: pytest.MonkeyPatch) -> None:
-    async def only_kept(session: Session, journal: Any) -> None:
+    async def only_kept(session: ClientState, journal: Any) -> None:
         async for intent in journal.open_intents():
             line = driver.line_of(driver.request_of(intent), intent.scope.team, intent.tag)
             session.left_open.add_leftover(intent, line)
@@ -96,7 +96,7 @@ def _not_overtaken(patch: pytest.MonkeyPatch) -> None:
 
 
 def _outcomes_forgotten(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Session, "keep_ended", lambda *_: None)
+    patch.setattr(ClientState, "keep_ended", lambda *_: None)
 
 
 MUTANTS = (

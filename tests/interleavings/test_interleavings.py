@@ -5,10 +5,10 @@ All interleavings of a few runs on one thing, in the real driver, locks, claims,
 that.  What decides outside it is walked here:
 
 - ``turns.KeyedLock`` and ``intents.line_of``: which writes wait for which, and until when a line stays closed;
-- ``Session.claim``: which webhook belongs to which intent, surely or by a guess;
+- ``ClientState.claim``: which webhook belongs to which intent, surely or by a guess;
 - ``driver.taken_up``: which revision of an intent counts, whether a newer write was sent, and since when
   (``Resumed.at``);
-- ``Session.ended``: outcomes that are remembered for whoever takes the same intent up again;
+- ``ClientState.ended``: outcomes that are remembered for whoever takes the same intent up again;
 - ``LeftOpen.overtake``: which open writes a newer one of the same line has overtaken;
 - ``driver.close_lines_of_leftovers``: the lines of what a process before this one left in the journal.
 
