@@ -41,11 +41,11 @@ ALIASES = """
     Any AsgiApp Book Bounds Callable[[] Clock Credential CredentialKind datetime Decimal Entries
     Event Form H Headers History InvoiceBatch Journal JourneyReads Json Literal['inline'
     MeterProvider Path Reader Record Request Scope Secrets Sent Step SyncedInvoice T T_co
-    TracerProvider Version View Wire Writes
+    TracerProvider Version ClientOptions Wire Writes
 """
 INNER = (
     r"invsvc_async\.(.*\.)?"
-    r"(\w*Event|Book|Body|Clock|Credential|Delivering|End|H|Record|Request|Resource|Seeding|T|T_co|View)"
+    r"(\w*Event|Book|Body|Clock|Credential|Delivering|End|H|Record|Request|Resource|Seeding|T|T_co|ClientOptions)"
 )
 TOLD_BY_PAGES = {f"invsvc_async.{name}" for name in ("errors", "models", "settings")}
 MADE_FOR_USERS = {f"invsvc_async.{name}" for name in ("Batch", "Pages", "Write")}

@@ -20,7 +20,7 @@ from invsvc_async.errors import ConfigurationError
 from invsvc_async.models.common import UNSET
 from invsvc_async.settings import ParameterNames, ReadRetries, ReconcilePolicy, Timeouts
 from invsvc_async.transport.credentials import Credential, credential_from
-from invsvc_async.transport.session import ClientState, View
+from invsvc_async.transport.session import ClientOptions, ClientState
 from invsvc_async.transport.transport import BUILT_ON, MAX_RESPONSE_BYTES, Transport
 
 if TYPE_CHECKING:
@@ -141,11 +141,13 @@ class Client:
             journal=_journal(journal),
         )
         self._view = _checked(
-            View(session=shared, timeouts=timeout, reads=reads, reconcile=reconcile, names=names, team=team)
+            ClientOptions(
+                session=shared, timeouts=timeout, reads=reads, reconcile=reconcile, names=names, team=team
+            )
         )
 
     @classmethod
-    def of(cls, view: View) -> Self:
+    def of(cls, view: ClientOptions) -> Self:
         """Make a client of an existing view; it shares everything with the one that the view is of."""
         client = cls.__new__(cls)
         client._view = view  # noqa: SLF001 - its own class
@@ -476,7 +478,7 @@ def _checked_url(text: object, *, allow_insecure_http: bool) -> str:
     return f"{parts.scheme}://{place}{f':{port}' if port else ''}{path}"
 
 
-def _checked(view: View) -> View:
+def _checked(view: ClientOptions) -> ClientOptions:
     for name, kind in _SETTINGS.items():
         given: object = getattr(view, name)
         if not isinstance(given, kind):

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from invsvc_async.batch.item import Item
     from invsvc_async.batch.result import Result
     from invsvc_async.reconcile.intent import Intent
-    from invsvc_async.transport.session import ClientState, Request, View
+    from invsvc_async.transport.session import ClientOptions, ClientState, Request
     from invsvc_async.writes.write import Write
 
 __all__ = ["Engine"]
@@ -43,7 +43,7 @@ class Engine:
     to be found out about.
     """
 
-    def __init__(self, view: View, *, concurrency: int, rate: float | None, same_mode: bool) -> None:
+    def __init__(self, view: ClientOptions, *, concurrency: int, rate: float | None, same_mode: bool) -> None:
         self._view, self._same_mode = view, same_mode
         self._anywhere = attrs.evolve(view, team=None)  # an entry names its own team, or none
         self._most = 8 * concurrency + 64
@@ -352,6 +352,6 @@ def _taken_up(session: ClientState, gone_since: float | None, intent: Intent) ->
     return taken_up(session, intent, journaled=True, gone_since=gone_since)
 
 
-def _begin_anew(view: View, request: Request, line: str | None, intent: Intent) -> Start:
+def _begin_anew(view: ClientOptions, request: Request, line: str | None, intent: Intent) -> Start:
     """Begin a write that an earlier run took in and did not send."""
     return Start(with_before(intent, before(view, request, line, intent.policy), intent.baseline))

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from invsvc_async.batch.journals.protocol import Entries
     from invsvc_async.journal.entry import Mark
     from invsvc_async.settings import ReconcilePolicy
-    from invsvc_async.transport.session import ClientState, View
+    from invsvc_async.transport.session import ClientOptions, ClientState
 
 __all__ = ["Intake", "Writes", "chunks"]
 
@@ -259,7 +259,7 @@ def _hand_on(write: object) -> None:
         write.close()
 
 
-def view_for(item: Item, view: View) -> ItemView:
+def view_for(item: Item, view: ClientOptions) -> ItemView:
     """Give the view under which *item* is written."""
     return ItemView(
         session=view.session,

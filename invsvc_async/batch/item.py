@@ -19,7 +19,7 @@ from invsvc_async.journal.packed_intent import pack
 from invsvc_async.reconcile.findings import is_unique
 from invsvc_async.reconcile.history import Verdict
 from invsvc_async.settings import JOURNEY_READER
-from invsvc_async.transport.session import View
+from invsvc_async.transport.session import ClientOptions
 
 if TYPE_CHECKING:
     from asyncio import Future
@@ -234,7 +234,7 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
 
 
 @attrs.define(kw_only=True, eq=False, repr=False)
-class ItemView(View):
+class ItemView(ClientOptions):
     """A view whose writes are one item's: each send takes a place, and how it went is learnt from."""
 
     item: Item

@@ -17,7 +17,7 @@ from invsvc_async.reconcile.history import Verdict
 from invsvc_async.settings import ReconcilePolicy, Timeouts
 from invsvc_async.simulator.ledger import SENDER
 from invsvc_async.transport.credentials import ApiKey
-from invsvc_async.transport.session import View
+from invsvc_async.transport.session import ClientOptions
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -123,7 +123,7 @@ def _write(client: Client, step: Step, made: object) -> Write[Any]:
 
 
 @attrs.define(kw_only=True, eq=False, repr=False)
-class _AttributedView(View):
+class _AttributedView(ClientOptions):
     """A view that names the write in the header of each request to write, so that the ledger can, too."""
 
     def send(self, request: Request, exchange: Exchange) -> Awaitable[Exchange]:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from invsvc_async.client import Client
-    from invsvc_async.transport.session import View
+    from invsvc_async.transport.session import ClientOptions
 
 __all__ = ["Checkup", "Finding", "examine"]
 
@@ -153,7 +153,7 @@ async def _journey(asker: Asker, journey: str | None) -> tuple[bool | None, Find
     return None, Finding(question=question, answer=why, good=None)
 
 
-def _clock(view: View, wall: Callable[[], float]) -> Finding:
+def _clock(view: ClientOptions, wall: Callable[[], float]) -> Finding:
     now = view.session.clock.now()
     bounds = view.session.server_clock.bounds(now, view.reconcile.clock_slack)
     question = "the service's clock"

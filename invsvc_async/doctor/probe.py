@@ -18,7 +18,7 @@ from invsvc_async.transport.session import Request
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from invsvc_async.transport.session import View
+    from invsvc_async.transport.session import ClientOptions
 
 __all__ = ["Answer", "Ask", "Asker"]
 
@@ -58,7 +58,7 @@ class Ask(Protocol):
 class Asker:
     """Reads of one client, and the seconds that each took."""
 
-    view: View
+    view: ClientOptions
     seconds: list[float] = attrs.field(factory=list[float])
 
     async def invoices(self, query: Mapping[str, str]) -> Answer:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Generator
 
     from invsvc_async.codec.envelope import Envelope
-    from invsvc_async.transport.session import Request, View
+    from invsvc_async.transport.session import ClientOptions, Request
 
 
 __all__ = ["Pages"]
@@ -50,7 +50,7 @@ class Pages(Generic[T]):
     Spec: Resources, Response envelopes.
     """
 
-    _view: View
+    _view: ClientOptions
     _request: Request  # without a position
     _model: type[T]
     _prefetch: bool = False

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tenacity import RetryCallState
 
     from invsvc_async.codec.envelope import Envelope
-    from invsvc_async.transport.session import Request, View
+    from invsvc_async.transport.session import ClientOptions, Request
     from invsvc_async.transport.transport import Exchange
 
 __all__ = ["poll", "read", "wait_problems"]
@@ -38,7 +38,7 @@ _MOST_DOUBLINGS = 32
 _ANSWERED = End.ANSWERED  # on 3.11, to reach an enum's member through its class takes as long as a call
 
 
-def read(view: View, request: Request, *, deadline: float | None = None) -> Awaitable[Envelope]:
+def read(view: ClientOptions, request: Request, *, deadline: float | None = None) -> Awaitable[Envelope]:
     """
     Send *request* until it is answered or lost for good, by *deadline* (``loop.time()``; default:
     ``Timeouts.call`` from now).
@@ -54,7 +54,7 @@ def read(view: View, request: Request, *, deadline: float | None = None) -> Awai
     return view.session.around(request, _read(view, request, deadline))
 
 
-async def _read(view: View, request: Request, deadline: float | None) -> Envelope:
+async def _read(view: ClientOptions, request: Request, deadline: float | None) -> Envelope:
     now = asyncio.get_running_loop().time()
     if deadline is None:
         deadline = now + view.timeouts.call
@@ -68,7 +68,7 @@ async def _read(view: View, request: Request, deadline: float | None) -> Envelop
 
 
 async def poll(
-    view: View,
+    view: ClientOptions,
     look: Callable[[float], Awaitable[T]],
     *,
     until: Callable[[T], bool],
@@ -127,7 +127,7 @@ def _is_transient(error: BaseException) -> bool:
 class _Call:
     """One read whose first request was no success."""
 
-    view: View
+    view: ClientOptions
     request: Request
     deadline: float
     timed_out: bool = False  # the last request

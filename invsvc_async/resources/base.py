@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from invsvc_async.api.operations import Operation
     from invsvc_async.models import Meta
     from invsvc_async.reconcile.history import Reader, Wire
-    from invsvc_async.transport.session import View
+    from invsvc_async.transport.session import ClientOptions
 
 __all__ = ["Resource"]
 
@@ -34,7 +34,7 @@ class Resource:
 
     __slots__ = ("_view",)
 
-    def __init__(self, view: View) -> None:
+    def __init__(self, view: ClientOptions) -> None:
         self._view = view
 
     def _request(

@@ -18,7 +18,7 @@ from invsvc_async.errors import InvalidRequestError
 from invsvc_async.models.common import UNSET
 from invsvc_async.reads import retry
 from invsvc_async.resources.base import Resource
-from invsvc_async.transport.session import Request, View, error_of
+from invsvc_async.transport.session import ClientOptions, Request, error_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Mapping
@@ -119,7 +119,7 @@ class ByteStream:
     Spec: Endpoints, Invoices.
     """
 
-    _view: View
+    _view: ClientOptions
     _request: Request
     _open: AsyncExitStack = attrs.field(factory=AsyncExitStack)
 

@@ -1,7 +1,7 @@
 """
 Put one request of the client on the wire and read its answer; never repeat one, never judge a write.
 
-A ``ClientState`` is what all views of one client share; a ``View`` is a session with the options of one of them.
+``ClientState`` is what all views of a client share. ``ClientOptions`` adds the options of one view.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from invsvc_async.writes.journal import Journal
     from invsvc_async.writes.outcome import Outcome
 
-__all__ = ["AttemptReport", "ClientState", "DecisionReport", "Request", "View", "error_of"]
+__all__ = ["AttemptReport", "ClientOptions", "ClientState", "DecisionReport", "Request", "error_of"]
 
 log: logging.Logger = logging.getLogger("invsvc_async")
 
@@ -331,7 +331,7 @@ _AUTHORITY_WORDS = {
 
 
 @attrs.define(kw_only=True, eq=False, repr=False)
-class View:
+class ClientOptions:
     """A session with the options of one view of the client."""
 
     session: ClientState

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from invsvc_async.api.operations import Operation
     from invsvc_async.reconcile.history import Decision, Event, History, Reader, Reading
     from invsvc_async.reconcile.intent import Intent
-    from invsvc_async.transport.session import ClientState, Request, View
+    from invsvc_async.transport.session import ClientOptions, ClientState, Request
     from invsvc_async.transport.transport import Exchange
     from invsvc_async.writes.journal import Journal
     from invsvc_async.writes.results import Result
@@ -128,7 +128,7 @@ class Driver(Generic[T]):
 
     def __init__(
         self,
-        view: View,
+        view: ClientOptions,
         request: Request,
         intent: Intent | Callable[[], Intent],
         result: Result[T],

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from invsvc_async.reconcile.history import Bounds, Reader, Wire
     from invsvc_async.reconcile.own_writes import LastState, Listed, UrlIds
     from invsvc_async.settings import ReconcilePolicy
-    from invsvc_async.transport.session import View
+    from invsvc_async.transport.session import ClientOptions
 
 __all__ = [
     "Before",
@@ -92,7 +92,7 @@ class Before(NamedTuple):
     never_listed: bool = False  # it is a create that could be taken for another, and no list has been seen
 
 
-def before(view: View, request: Request, line: str | None, policy: ReconcilePolicy) -> Before:
+def before(view: ClientOptions, request: Request, line: str | None, policy: ReconcilePolicy) -> Before:
     """Return what the client knows now of the thing that *request*, in *line*, is about."""
     session = view.session
     now = session.clock.now()
@@ -146,7 +146,7 @@ def _is_fresher(last: LastState, passed: Model | Wire) -> bool:
 
 
 def intent_of(
-    view: View,
+    view: ClientOptions,
     request: Request,
     policy: ReconcilePolicy,
     known: Before | None = None,

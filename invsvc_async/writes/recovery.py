@@ -18,7 +18,7 @@ from invsvc_async.writes.write import Write
 if TYPE_CHECKING:
     from invsvc_async.reconcile.history import Reader
     from invsvc_async.reconcile.intent import Intent
-    from invsvc_async.transport.session import View
+    from invsvc_async.transport.session import ClientOptions
     from invsvc_async.writes.journal import Journal
     from invsvc_async.writes.outcome import Outcome
 
@@ -30,7 +30,7 @@ AT_ONCE = 1000  # intents of a journal that are settled at the same time: most o
 
 
 async def settled(
-    view: View, intent: Intent, *, reader: Reader | None, same_mode: bool
+    view: ClientOptions, intent: Intent, *, reader: Reader | None, same_mode: bool
 ) -> Outcome[Any]:  # Any: the intent's operation says what the value is
     """Find out by reads alone what became of *intent*."""
     check_scope(view, intent, same_mode=same_mode)
@@ -42,7 +42,7 @@ async def settled(
 
 
 async def recovered(
-    view: View, journal: Journal, *, same_mode: bool
+    view: ClientOptions, journal: Journal, *, same_mode: bool
 ) -> list[Outcome[Any]]:  # Any: as in settled
     """
     Settle what the journal holds of a process before this one, and return its verdicts that nobody has heard.
@@ -82,7 +82,7 @@ async def recovered(
 
 
 def _driver(
-    view: View, intent: Intent, *, reader: Reader | None = None, gone_since: float | None = None
+    view: ClientOptions, intent: Intent, *, reader: Reader | None = None, gone_since: float | None = None
 ) -> Driver[Any]:  # Any: as in settled
     request = request_of(intent)
     begin = partial(
@@ -104,13 +104,13 @@ def _driver(
     )
 
 
-def resumed(view: View, intent: Intent, *, reader: Reader | None, same_mode: bool) -> Write[Any]:
+def resumed(view: ClientOptions, intent: Intent, *, reader: Reader | None, same_mode: bool) -> Write[Any]:
     """Make the write that settles *intent* first and sends it again only on proof."""
     check_scope(view, intent, same_mode=same_mode)
     return Write(view, request_of(intent), reader=reader, resumes=intent)
 
 
-def check_scope(view: View, intent: Intent, *, same_mode: bool, in_doubt: bool = True) -> None:
+def check_scope(view: ClientOptions, intent: Intent, *, same_mode: bool, in_doubt: bool = True) -> None:
     """
     Refuse an intent that would be looked for in the wrong place: what is not there would seem not to have
     happened.  One that is not *in_doubt* is not looked for.
@@ -141,7 +141,7 @@ def check_scope(view: View, intent: Intent, *, same_mode: bool, in_doubt: bool =
         )
 
 
-def _same_place(view: View, intent: Intent) -> bool:
+def _same_place(view: ClientOptions, intent: Intent) -> bool:
     """
     Tell whether the credential is the same one, or answers have shown the same mode of a team that is named.
     """

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from invsvc_async.concurrency.limiter import Lane
     from invsvc_async.reconcile.history import Reader, Wire
     from invsvc_async.reconcile.intent import Intent
-    from invsvc_async.transport.session import View
+    from invsvc_async.transport.session import ClientOptions
     from invsvc_async.transport.transport import Exchange
 
 __all__ = ["StateReader", "facts_of"]
@@ -41,7 +41,9 @@ _FINDINGS = (Applied, Holds, Absent, Superseded, CannotTell)
 class StateReader:
     """How the state is looked at for *intent*; *now* gives it as it stands, for the caller's *own* reader."""
 
-    def __init__(self, view: View, intent: Intent, now: Callable[[], Intent], *, own: Reader | None) -> None:
+    def __init__(
+        self, view: ClientOptions, intent: Intent, now: Callable[[], Intent], *, own: Reader | None
+    ) -> None:
         self._view = view
         self._session = view.session
         self._clock = view.session.clock

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from invsvc_async.reconcile.history import Reader, Wire
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.settings import ReconcilePolicy
-    from invsvc_async.transport.session import Request, View
+    from invsvc_async.transport.session import ClientOptions, Request
     from invsvc_async.writes.outcome import Outcome
 
 __all__ = ["Write"]
@@ -69,7 +69,7 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
 
     def __init__(
         self,
-        view: View,
+        view: ClientOptions,
         request: Request,
         *,
         baseline: Model | Wire = None,
@@ -374,7 +374,7 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
 
 
 def _begin(
-    view: View,
+    view: ClientOptions,
     request: Request,
     line: str | None,
     policy: ReconcilePolicy,

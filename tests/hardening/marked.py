@@ -28,7 +28,7 @@ from invsvc_async.resources.base import Resource
 from invsvc_async.simulator.auth import Keyring
 from invsvc_async.simulator.state import State
 from invsvc_async.transport.credentials import Credential, TokenProvider
-from invsvc_async.transport.session import AttemptReport, DecisionReport, View
+from invsvc_async.transport.session import AttemptReport, ClientOptions, DecisionReport
 from tests.hardening.marks import Marks
 
 if TYPE_CHECKING:
@@ -40,10 +40,10 @@ if TYPE_CHECKING:
 
 SHOWN = (
     AttemptReport, Client, Credential, DecisionReport, Intent, InvsvcError, Outcome, Page, Receipt, Receiver,
-    SharedHeader, Trust, View, Webhook,
+    SharedHeader, Trust, ClientOptions, Webhook,
 )  # fmt: skip
 MAKERS = (  # of what has no __init__ that could be watched
-    (View, "_record"),  # an Exchange
+    (ClientOptions, "_record"),  # an Exchange
     (Resource, "_request"),
     ("invsvc_async.codec.envelope", "read_success"),  # an Envelope
     ("invsvc_async.reconcile.stored_intent", "_but"),  # an Intent

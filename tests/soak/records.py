@@ -14,7 +14,7 @@ import attrs
 
 from invsvc_async import Verdict
 from invsvc_async.simulator.ledger import SENDER
-from invsvc_async.transport.session import View
+from invsvc_async.transport.session import ClientOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -138,7 +138,7 @@ class Flights:
 
 
 @attrs.define(kw_only=True, eq=False, repr=False)
-class AttributedView(View):
+class AttributedView(ClientOptions):
     """A view that puts the key of the calling task's write on each request to write."""
 
     flights: Flights
