@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from benchmarks import bodies, peers
 from benchmarks.harness import Row, alternate, ratio_of
 from invsvc_async import codec
-from invsvc_async.api.operations import Shape
 from invsvc_async.codec import envelope as wire
+from invsvc_async.codec.shape import Shape
 from invsvc_async.models import Invoice
 
 if TYPE_CHECKING:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from invsvc_async.api.schema import Form, Kind, Operation, Parameter, Shape
+from invsvc_async.api.schema import Form, Kind, Operation, Parameter
+from invsvc_async.codec.shape import Shape
 
-__all__ = ["BY_NAME", "EVENT_TYPES", "TABLE", "Form", "Kind", "Operation", "Parameter", "Shape"]
+__all__ = ["BY_NAME", "EVENT_TYPES", "TABLE", "Form", "Kind", "Operation", "Parameter"]
 
 EVENT_TYPES = (
     "payment.created", "payment.updated", "payment.succeeded", "payment.canceled", "payment.deleted",

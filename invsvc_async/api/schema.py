@@ -7,7 +7,9 @@ from typing import Literal
 
 import attrs
 
-__all__ = ["Form", "Kind", "Operation", "Parameter", "Shape"]
+from invsvc_async.codec.shape import Shape
+
+__all__ = ["Form", "Kind", "Operation", "Parameter"]
 
 
 class Kind(StrEnum):
@@ -15,15 +17,6 @@ class Kind(StrEnum):
 
     READ = "read"
     WRITE = "write"
-
-
-class Shape(StrEnum):
-    """How a successful answer is wrapped."""
-
-    STANDARD = "standard"  # {success, data, message?, timestamp}
-    LIST = "list"  # data, next and has_more side by side
-    OPEN = "open"  # the specification leaves it open: any JSON object whose success is true
-    BARE = "bare"  # no envelope
 
 
 class Form(StrEnum):

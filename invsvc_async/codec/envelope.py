@@ -17,7 +17,6 @@ from msgspec import Raw
 from multidict import istr
 
 from invsvc_async import errors
-from invsvc_async.api.operations import Shape
 from invsvc_async.codec.arrays import Items, check
 from invsvc_async.codec.exact_json import (
     EXACT_UNTIL,
@@ -31,6 +30,7 @@ from invsvc_async.codec.exact_json import (
     utc,
     without_halves,
 )
+from invsvc_async.codec.shape import Shape
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from invsvc_async import FieldError, InvsvcError, UnreadableResponseError, codec, models
-from invsvc_async.api.operations import Shape
 from invsvc_async.codec import envelope as wire
 from invsvc_async.codec import exact_json
 from invsvc_async.codec.fields import fields_of
+from invsvc_async.codec.shape import Shape
 from tests.hardening.fuzzing import fuzzed, spoilt
 from tests.wire.recorded import SAMPLES
 

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from invsvc_async import UnreadableResponseError
-from invsvc_async.api.operations import Shape
 from invsvc_async.codec import envelope as wire
 from invsvc_async.codec.exact_json import without_halves
+from invsvc_async.codec.shape import Shape
 
 HALVES = {
     "high": (rb'"\ud83d"', rb'"\ufffd"'),

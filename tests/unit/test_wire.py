@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from invsvc_async import errors
-from invsvc_async.api.operations import Shape
 from invsvc_async.codec import envelope as wire
+from invsvc_async.codec.shape import Shape
 from invsvc_async.errors import InvsvcError, UnreadableResponseError
 
 NO_HEADERS: CIMultiDictProxy[str] = CIMultiDictProxy(CIMultiDict())
