@@ -32,8 +32,9 @@ if TYPE_CHECKING:
     import aiohttp
 
     from invsvc_async.codec.envelope import Envelope
+    from invsvc_async.codec.exact_json import Wire
     from invsvc_async.models.common import Unset
-    from invsvc_async.reconcile.history import Reader, Wire
+    from invsvc_async.reconcile.history import Reader
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.resources.invoices import Invoices
     from invsvc_async.resources.journeys import Journeys

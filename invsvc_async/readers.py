@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Literal
 import attrs
 
 from invsvc_async.errors import InvalidRequestError, NotFoundError
-from invsvc_async.reconcile.history import Absent, Applied, CannotTell, Wire
+from invsvc_async.reconcile.history import Absent, Applied, CannotTell
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from invsvc_async.client import Client
+    from invsvc_async.codec.exact_json import Wire
     from invsvc_async.reconcile.history import Finding, Reader
     from invsvc_async.reconcile.intent import Intent
 

@@ -19,7 +19,7 @@ from invsvc_async.models.common import UNSET
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from invsvc_async.reconcile.history import Wire
+    from invsvc_async.codec.exact_json import Wire
     from invsvc_async.settings import ParameterNames
 
 __all__ = ["Checked", "are_parameters", "check", "check_team", "wire_name"]

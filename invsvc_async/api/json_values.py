@@ -17,7 +17,7 @@ from invsvc_async import codec
 from invsvc_async.models.common import Model
 
 if TYPE_CHECKING:
-    from invsvc_async.reconcile.history import Wire
+    from invsvc_async.codec.exact_json import Wire
 
 __all__ = ["Problems", "check_graph", "check_members", "is_list", "is_object", "kind_of", "to_wire"]
 

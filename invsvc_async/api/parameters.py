@@ -30,7 +30,7 @@ from invsvc_async.errors import FieldError
 from invsvc_async.models.common import Model
 
 if TYPE_CHECKING:
-    from invsvc_async.reconcile.history import Wire
+    from invsvc_async.codec.exact_json import Wire
 
 __all__ = ["CONTROL", "FORMS", "METADATA", "is_segment", "quoted", "texts_of"]
 

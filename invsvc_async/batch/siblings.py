@@ -25,7 +25,7 @@ from invsvc_async.reconcile.own_writes import version_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from invsvc_async.reconcile.history import Wire
+    from invsvc_async.codec.exact_json import Wire
     from invsvc_async.reconcile.own_writes import LastState, OwnWrites
     from invsvc_async.transport.session import ClientState
     from invsvc_async.writes.outcome import Outcome

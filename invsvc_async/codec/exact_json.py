@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal, Inexact, InvalidOperation, Overflow
-from typing import TYPE_CHECKING, Any, Final, TypeGuard, cast
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeGuard, cast
 
 import msgspec
 from msgspec import Raw
@@ -22,10 +22,29 @@ from invsvc_async.errors import InvalidRequestError, UnreadableResponseError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+
 __all__ = [
-    "ELEMENTS", "EPOCH", "EXACT_UNTIL", "MEMBERS", "UNREADABLE", "bare", "dumps", "exact", "holds_broken",
-    "is_array", "is_object", "loads", "salvage", "utc", "without_halves",
-]  # fmt: skip
+    "ELEMENTS",
+    "EPOCH",
+    "EXACT_UNTIL",
+    "MEMBERS",
+    "UNREADABLE",
+    "Wire",
+    "bare",
+    "dumps",
+    "exact",
+    "holds_broken",
+    "is_array",
+    "is_object",
+    "loads",
+    "salvage",
+    "utc",
+    "without_halves",
+]
+
+
+Wire: TypeAlias = Any  # JSON as Python values: its shape is the service's, not ours
+
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 # Until 2100, ms / 1000 as a float rounds to the right microsecond: its spacing is below half of one.

@@ -24,7 +24,7 @@ from invsvc_async.simulator.json_records import is_array, is_object
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from invsvc_async.reconcile.history import Wire
+    from invsvc_async.codec.exact_json import Wire
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.simulator import Entry
 

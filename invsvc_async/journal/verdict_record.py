@@ -26,9 +26,10 @@ from invsvc_async.writes.outcome import Outcome
 from invsvc_async.writes.results import result_of
 
 if TYPE_CHECKING:
+    from invsvc_async.codec.exact_json import Wire
     from invsvc_async.journal.entry import Entry
     from invsvc_async.journal.packed_intent import Commons
-    from invsvc_async.reconcile.history import Basis, Wire
+    from invsvc_async.reconcile.history import Basis
     from invsvc_async.reconcile.intent import Intent
 
 __all__ = ["VerdictRecord", "intent_of", "is_answered", "outcome_of", "verdict_record"]

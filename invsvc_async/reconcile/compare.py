@@ -16,7 +16,7 @@ from urllib.parse import quote, urldefrag, urlsplit, urlunsplit
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from invsvc_async.reconcile.history import Wire
+    from invsvc_async.codec.exact_json import Wire
 
 _PORTS = {"http": 80, "https": 443}
 _ESCAPE = re.compile("%([0-9A-Fa-f]{2})")

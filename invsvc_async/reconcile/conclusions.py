@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 from invsvc_async.reconcile.history import Done, Evidence, Verdict
 
 if TYPE_CHECKING:
+    from invsvc_async.codec.exact_json import Wire
     from invsvc_async.reconcile.facts import Known
-    from invsvc_async.reconcile.history import Applied, Attempt, Basis, Reading, Wire
+    from invsvc_async.reconcile.history import Applied, Attempt, Basis, Reading
 
 __all__ = ["applied", "done", "not_applied", "out_of_time", "refused", "shown", "unknown"]
 

@@ -44,7 +44,8 @@ from invsvc_async.settings import JOURNEY_READER
 
 if TYPE_CHECKING:
     from invsvc_async.api.operations import Operation
-    from invsvc_async.reconcile.history import Decision, History, Wire
+    from invsvc_async.codec.exact_json import Wire
+    from invsvc_async.reconcile.history import Decision, History
     from invsvc_async.reconcile.intent import Intent
 
 __all__ = ["PROOF_LASTS", "READ_TIME", "decide"]

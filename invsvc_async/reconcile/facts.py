@@ -13,13 +13,14 @@ import attrs
 from propcache.api import cached_property
 
 from invsvc_async.reconcile.compare import url_key
-from invsvc_async.reconcile.history import Attempt, Bounds, Closed, End, Reading, Resumed, Tick, Wire
+from invsvc_async.reconcile.history import Attempt, Bounds, Closed, End, Reading, Resumed, Tick
 from invsvc_async.reconcile.server_clock import agree, bounds_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from invsvc_async.api.operations import Operation
+    from invsvc_async.codec.exact_json import Wire
     from invsvc_async.reconcile.history import Event, History
     from invsvc_async.reconcile.intent import Intent, Sent
     from invsvc_async.settings import ReconcilePolicy

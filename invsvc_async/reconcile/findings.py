@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 
 from invsvc_async.reconcile.compare import HOOK_FIELDS, same, same_graph, same_hook, same_hook_field, url_key
 from invsvc_async.reconcile.facts import is_time
-from invsvc_async.reconcile.history import Absent, Applied, CannotTell, Holds, Superseded, Wire
+from invsvc_async.reconcile.history import Absent, Applied, CannotTell, Holds, Superseded
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from invsvc_async.codec.exact_json import Wire
     from invsvc_async.reconcile.facts import Known
     from invsvc_async.reconcile.history import Finding, Reading
 

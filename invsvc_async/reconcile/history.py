@@ -18,17 +18,37 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from invsvc_async.client import Client
+    from invsvc_async.codec.exact_json import Wire
     from invsvc_async.reconcile.intent import Intent
 
 __all__ = [
-    "Absent", "Applied", "Attempt", "Bounds", "CannotTell", "Closed", "Decision", "Done", "End", "ErrorFacts",
-    "Event", "Evidence", "Finding", "History", "Holds", "Read", "Reader", "Reading", "Resumed", "Send",
-    "Superseded", "Tick", "Verdict", "Wait", "Wire",
-]  # fmt: skip
+    "Absent",
+    "Applied",
+    "Attempt",
+    "Bounds",
+    "CannotTell",
+    "Closed",
+    "Decision",
+    "Done",
+    "End",
+    "ErrorFacts",
+    "Event",
+    "Evidence",
+    "Finding",
+    "History",
+    "Holds",
+    "Read",
+    "Reader",
+    "Reading",
+    "Resumed",
+    "Send",
+    "Superseded",
+    "Tick",
+    "Verdict",
+    "Wait",
+]
 
 T_co = TypeVar("T_co", covariant=True)
-
-Wire: TypeAlias = Any  # JSON as Python values: its shape is the service's, not ours
 
 
 @attrs.frozen(kw_only=True)

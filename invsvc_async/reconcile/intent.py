@@ -11,7 +11,8 @@ import attrs
 from invsvc_async.settings import JOURNEY_READER, ReconcilePolicy, Timeouts, unpickles_older
 
 if TYPE_CHECKING:
-    from invsvc_async.reconcile.history import Bounds, Wire
+    from invsvc_async.codec.exact_json import Wire
+    from invsvc_async.reconcile.history import Bounds
 
 __all__ = ["NEVER_LISTED", "Intent", "Scope", "Sent", "SentEnd"]
 

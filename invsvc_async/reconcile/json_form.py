@@ -20,7 +20,8 @@ from invsvc_async.reconcile.intent import Intent
 if TYPE_CHECKING:
     from cattrs import Converter
 
-    from invsvc_async.reconcile.history import Event, Finding, Wire
+    from invsvc_async.codec.exact_json import Wire
+    from invsvc_async.reconcile.history import Event, Finding
 
 __all__ = [
     "SCHEMA",
@@ -148,7 +149,13 @@ def _converter() -> Converter:
     from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, override
 
     names = {"Reader": str, "Wire": Any, "Bounds": history.Bounds, "Finding": Any}
-    unresolved: tuple[type[Any], ...] = (settings.ReconcilePolicy, history.Reading, history.Attempt, Intent)
+    unresolved: tuple[type[Any], ...] = (
+        settings.ReconcilePolicy,
+        history.Reading,
+        history.Attempt,
+        history.ErrorFacts,
+        Intent,
+    )
     for cls in unresolved:
         attrs.resolve_types(cls, localns=names)
     converter = Converter(forbid_extra_keys=True)

@@ -17,7 +17,7 @@ from invsvc_async.reconcile.facts import ids_of_url, is_time
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
-    from invsvc_async.reconcile.history import Wire
+    from invsvc_async.codec.exact_json import Wire
 
 __all__ = ["LastState", "Listed", "OwnWrites", "UrlIds", "milliseconds", "version_of"]
 

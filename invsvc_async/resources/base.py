@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from invsvc_async.api.operations import Operation
+    from invsvc_async.codec.exact_json import Wire
     from invsvc_async.models import Meta
-    from invsvc_async.reconcile.history import Reader, Wire
+    from invsvc_async.reconcile.history import Reader
     from invsvc_async.transport.session import ClientOptions
 
 __all__ = ["Resource"]

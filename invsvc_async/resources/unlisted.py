@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
     from invsvc_async.api.operations import Operation
     from invsvc_async.codec.envelope import Envelope
-    from invsvc_async.reconcile.history import Reader, Wire
+    from invsvc_async.codec.exact_json import Wire
+    from invsvc_async.reconcile.history import Reader
     from invsvc_async.transport.transport import Download
     from invsvc_async.writes.write import Write
 

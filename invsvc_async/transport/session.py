@@ -42,10 +42,10 @@ if TYPE_CHECKING:
 
     from invsvc_async.api.operations import Operation
     from invsvc_async.codec.envelope import Envelope
+    from invsvc_async.codec.exact_json import Wire
     from invsvc_async.concurrency.clock import Clock
     from invsvc_async.concurrency.limiter import Lane
     from invsvc_async.concurrency.retry_quota import RetryQuota
-    from invsvc_async.reconcile.history import Wire
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.settings import ParameterNames, ReadRetries, ReconcilePolicy, Timeouts
     from invsvc_async.transport.credentials import Credential

@@ -22,7 +22,8 @@ from invsvc_async.reconcile.own_writes import milliseconds, version_of
 from invsvc_async.transport.session import Request
 
 if TYPE_CHECKING:
-    from invsvc_async.reconcile.history import Bounds, Reader, Wire
+    from invsvc_async.codec.exact_json import Wire
+    from invsvc_async.reconcile.history import Bounds, Reader
     from invsvc_async.reconcile.own_writes import LastState, Listed, UrlIds
     from invsvc_async.settings import ReconcilePolicy
     from invsvc_async.transport.session import ClientOptions

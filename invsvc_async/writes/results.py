@@ -19,7 +19,7 @@ from invsvc_async.errors import UnreadableResponseError
 if TYPE_CHECKING:
     from invsvc_async.api.operations import Operation
     from invsvc_async.codec.envelope import Envelope
-    from invsvc_async.reconcile.history import Wire
+    from invsvc_async.codec.exact_json import Wire
     from invsvc_async.transport.session import Request
 
 __all__ = ["Result", "result_of"]

@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 
     from invsvc_async.client import Client
     from invsvc_async.codec.envelope import Envelope
+    from invsvc_async.codec.exact_json import Wire
     from invsvc_async.concurrency.limiter import Lane
-    from invsvc_async.reconcile.history import Reader, Wire
+    from invsvc_async.reconcile.history import Reader
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.transport.session import ClientOptions
     from invsvc_async.transport.transport import Exchange

@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
+    from invsvc_async.codec.exact_json import Wire
     from invsvc_async.models.common import Unset
-    from invsvc_async.reconcile.history import Reader, Wire
+    from invsvc_async.reconcile.history import Reader
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.settings import ReconcilePolicy
     from invsvc_async.transport.session import ClientOptions, Request
