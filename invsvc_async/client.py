@@ -8,7 +8,7 @@ import os
 import re
 from functools import cached_property
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 from urllib.parse import urlsplit
 
 import attrs
@@ -25,7 +25,7 @@ from invsvc_async.transport.transport import BUILT_ON, MAX_RESPONSE_BYTES, Trans
 
 if TYPE_CHECKING:
     import ssl as tls
-    from collections.abc import Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping
     from pathlib import Path
     from types import TracebackType
 
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from invsvc_async.codec.envelope import Envelope
     from invsvc_async.codec.exact_json import Wire
     from invsvc_async.models.common import Unset
-    from invsvc_async.reconcile.history import Reader
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.resources.invoices import Invoices
     from invsvc_async.resources.journeys import Journeys
@@ -50,7 +49,10 @@ if TYPE_CHECKING:
     from invsvc_async.writes.outcome import Outcome
     from invsvc_async.writes.write import Write
 
-__all__ = ["Client"]
+__all__ = ["Client", "Reader"]
+
+# What finds out about a write that has no read of its own.  Any: a finding; for journeys, a Journey too
+Reader: TypeAlias = "Callable[[Client, Intent], Awaitable[Any]]"
 
 LOOPBACK = re.compile(r"localhost|127(\.\d{1,3}){3}|::1")
 _VERSION = re.compile(r"/v\d+$")

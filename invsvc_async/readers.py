@@ -17,9 +17,9 @@ from invsvc_async.reconcile.history import Absent, Applied, CannotTell
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from invsvc_async.client import Client
+    from invsvc_async.client import Client, Reader
     from invsvc_async.codec.exact_json import Wire
-    from invsvc_async.reconcile.history import Finding, Reader
+    from invsvc_async.reconcile.history import Finding
     from invsvc_async.reconcile.intent import Intent
 
 __all__ = ["get", "invoice_by_idempotency_key", "reminder_operation"]

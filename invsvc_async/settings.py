@@ -7,20 +7,23 @@ Times are in seconds.
 from __future__ import annotations
 
 from math import inf
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 import attrs
 
 from invsvc_async.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
-    from invsvc_async.reconcile.history import Reader
 
 __all__ = ["ParameterNames", "ReadRetries", "ReconcilePolicy", "Timeouts", "unpickles_older"]
 
 T = TypeVar("T")
+
+# A reader, as the folders below the client know it; `readers.Reader` has the types.  Any: a Client, an
+# Intent, and what a reader returns
+AnyReader: TypeAlias = "Callable[[Any, Any], Awaitable[Any]]"
 
 # By it an intent remembers a reader of the caller's own.  Any: it stands where a reader does
 JOURNEY_READER: Any = "journey_reader"
@@ -143,7 +146,7 @@ class ReconcilePolicy:
     clock_slack: float = attrs.field(default=0.25, validator=_not_negative)
     clock_band: float = attrs.field(default=1.0, validator=_not_negative)
     absence_within: float = attrs.field(default=600.0, validator=_not_negative)
-    journey_reader: Reader | Literal["journeys.get"] | None = attrs.field(
+    journey_reader: AnyReader | Literal["journeys.get"] | None = attrs.field(
         default="journeys.get", validator=_journey_reader
     )
     journey_reads_show_drafts: bool = attrs.field(default=False, validator=_flag)

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from invsvc_async.batch.pacing import Slots
     from invsvc_async.batch.siblings import Left
     from invsvc_async.journal.packed_intent import Commons
-    from invsvc_async.reconcile.history import Reader
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.reconcile.own_writes import OwnWrites
+    from invsvc_async.settings import AnyReader
     from invsvc_async.transport.session import Request
     from invsvc_async.transport.transport import Exchange
     from invsvc_async.writes.outcome import Outcome
@@ -93,7 +93,7 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
     slots: Slots | None = None
     in_slot: bool = False
     sender_gone: bool = True  # whoever may have sent it before is provably dead
-    reader: Reader | None = None  # the caller's own: an entry has but its name
+    reader: AnyReader | None = None  # the caller's own: an entry has but its name
     waits: bool = False  # for the input to bring it
     lease: Lease | None = None  # how long the right to send it lasts, where others may take it over
     on_end: Callable[[], None] | None = None

@@ -15,11 +15,7 @@ from invsvc_async.reconcile.enums import Bounds, End, Verdict
 from invsvc_async.settings import unpickles_older
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from invsvc_async.client import Client
     from invsvc_async.codec.exact_json import Wire
-    from invsvc_async.reconcile.intent import Intent
 
 __all__ = [
     "Absent",
@@ -38,7 +34,6 @@ __all__ = [
     "History",
     "Holds",
     "Read",
-    "Reader",
     "Reading",
     "Resumed",
     "Send",
@@ -174,8 +169,6 @@ class CannotTell:
 
 
 Finding: TypeAlias = Applied[Any] | Holds[Any] | Absent | Superseded | CannotTell  # Any: wire data
-# Any: a Finding (for journeys, a Journey too)
-Reader: TypeAlias = "Callable[[Client, Intent], Awaitable[Any]]"
 
 Basis: TypeAlias = Literal[
     "answered", "tag", "match", "equal", "last_updated", "baseline", "absence", "gone", "reader",

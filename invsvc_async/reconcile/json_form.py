@@ -148,7 +148,7 @@ def _converter() -> Converter:
     from cattrs import Converter
     from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, override
 
-    names = {"Reader": str, "Wire": Any, "Bounds": history.Bounds, "Finding": Any}
+    names = {"AnyReader": str, "Wire": Any, "Bounds": history.Bounds, "Finding": Any}
     unresolved: tuple[type[Any], ...] = (
         settings.ReconcilePolicy,
         history.Reading,

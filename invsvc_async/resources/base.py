@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from invsvc_async.api.operations import Operation
     from invsvc_async.codec.exact_json import Wire
     from invsvc_async.models import Meta
-    from invsvc_async.reconcile.history import Reader
+    from invsvc_async.settings import AnyReader
     from invsvc_async.transport.session import ClientOptions
 
 __all__ = ["Resource"]
@@ -112,7 +112,7 @@ class Resource:
         request: Request,
         *,
         baseline: object = None,
-        reader: Reader | None = None,
+        reader: AnyReader | None = None,
         tag: bool | str = False,
         on_lost_secret: Literal["raise", "keep"] = "raise",  # noqa: S107 - a policy, no password
     ) -> Write[Any]:  # Any: the row names the model, the resource's method types it

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from invsvc_async.models import SheetConnection
-    from invsvc_async.reconcile.history import Reader
+    from invsvc_async.settings import AnyReader
     from invsvc_async.writes.write import Write
 
 __all__ = ["Sheets"]
@@ -30,7 +30,7 @@ class Sheets(Resource):
         fields: Mapping[str, Any],  # Any: JSON, here and below
         *,
         extra_body: Mapping[str, Any] | None = None,
-        reader: Reader | None = None,
+        reader: AnyReader | None = None,
         team: str | None = None,
     ) -> Write[SheetConnection]:
         """

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from invsvc_async.models import Address, Brand, DbtableTables, DbtableWebhooks, Member, Team, Unset
-    from invsvc_async.reconcile.history import Reader
+    from invsvc_async.settings import AnyReader
     from invsvc_async.writes.write import Write
 
 __all__ = ["Teams"]
@@ -44,7 +44,7 @@ class Teams(Resource):
         add_master_team_members: bool | Unset = UNSET,
         credit_limit: int | Decimal | Unset | None = UNSET,
         extra_body: Mapping[str, Any] | None = None,
-        reader: Reader | None = None,
+        reader: AnyReader | None = None,
         team: str | None = None,
     ) -> Write[Team]:
         """

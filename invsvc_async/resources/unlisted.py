@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from invsvc_async.api.operations import Operation
     from invsvc_async.codec.envelope import Envelope
     from invsvc_async.codec.exact_json import Wire
-    from invsvc_async.reconcile.history import Reader
+    from invsvc_async.settings import AnyReader
     from invsvc_async.transport.transport import Download
     from invsvc_async.writes.write import Write
 
@@ -50,7 +50,7 @@ class Unlisted(Resource):
         return await retry.read(self._view, request)
 
     def write(
-        self, method: str, path: str, params: Params, json: Wire, reader: Reader | None, team: str | None
+        self, method: str, path: str, params: Params, json: Wire, reader: AnyReader | None, team: str | None
     ) -> Write[Any]:  # Any: the payload, plain
         """Make the write, as ``Client.write`` tells."""
         request = _asked(operations.CLIENT_WRITE, method, _WRITES, path, params, json, team)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from invsvc_async.models import Preferences, User
-    from invsvc_async.reconcile.history import Reader
+    from invsvc_async.settings import AnyReader
     from invsvc_async.writes.write import Write
 
 __all__ = ["Users"]
@@ -47,7 +47,7 @@ class Users(Resource):
         *,
         testmode: bool,
         extra_body: Mapping[str, Any] | None = None,  # Any: JSON
-        reader: Reader | None = None,
+        reader: AnyReader | None = None,
         team: str | None = None,
     ) -> Write[Preferences]:
         """

@@ -41,8 +41,9 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from invsvc_async.api.operations import Operation
-    from invsvc_async.reconcile.history import Decision, Event, History, Reader, Reading
+    from invsvc_async.reconcile.history import Decision, Event, History, Reading
     from invsvc_async.reconcile.intent import Intent
+    from invsvc_async.settings import AnyReader
     from invsvc_async.transport.session import ClientOptions, ClientState, Request
     from invsvc_async.transport.transport import Exchange
     from invsvc_async.writes.journal import Journal
@@ -135,7 +136,7 @@ class Driver(Generic[T]):
         *,
         line: str | None,
         begin: Callable[[Any], Start],  # Any: an intent, or what makes it
-        reader: Reader | None = None,
+        reader: AnyReader | None = None,
         takes_up: bool = False,
     ) -> None:
         self.view = view

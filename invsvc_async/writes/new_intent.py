@@ -23,9 +23,9 @@ from invsvc_async.transport.session import Request
 
 if TYPE_CHECKING:
     from invsvc_async.codec.exact_json import Wire
-    from invsvc_async.reconcile.history import Bounds, Reader
+    from invsvc_async.reconcile.history import Bounds
     from invsvc_async.reconcile.own_writes import LastState, Listed, UrlIds
-    from invsvc_async.settings import ReconcilePolicy
+    from invsvc_async.settings import AnyReader, ReconcilePolicy
     from invsvc_async.transport.session import ClientOptions
 
 __all__ = [
@@ -155,7 +155,7 @@ def intent_of(
     key: str | None,
     tag: str | None,
     baseline: Model | Wire,
-    reader: Reader | None,
+    reader: AnyReader | None,
 ) -> Intent:
     """Make the intent of a write; each call without a *key* makes another."""
     session, operation = view.session, request.operation
@@ -206,6 +206,6 @@ def _without_secret(state: Model | Wire) -> Wire:
     return state
 
 
-def _reader_name(reader: Reader) -> str:
+def _reader_name(reader: AnyReader) -> str:
     """Name a reader of the caller's: what an intent can hold of it."""
     return str(getattr(reader, "name", None) or getattr(reader, "__qualname__", type(reader).__qualname__))

@@ -16,8 +16,8 @@ from invsvc_async.writes.results import result_of
 from invsvc_async.writes.write import Write
 
 if TYPE_CHECKING:
-    from invsvc_async.reconcile.history import Reader
     from invsvc_async.reconcile.intent import Intent
+    from invsvc_async.settings import AnyReader
     from invsvc_async.transport.session import ClientOptions
     from invsvc_async.writes.journal import Journal
     from invsvc_async.writes.outcome import Outcome
@@ -30,7 +30,7 @@ AT_ONCE = 1000  # intents of a journal that are settled at the same time: most o
 
 
 async def settled(
-    view: ClientOptions, intent: Intent, *, reader: Reader | None, same_mode: bool
+    view: ClientOptions, intent: Intent, *, reader: AnyReader | None, same_mode: bool
 ) -> Outcome[Any]:  # Any: the intent's operation says what the value is
     """Find out by reads alone what became of *intent*."""
     check_scope(view, intent, same_mode=same_mode)
@@ -82,7 +82,7 @@ async def recovered(
 
 
 def _driver(
-    view: ClientOptions, intent: Intent, *, reader: Reader | None = None, gone_since: float | None = None
+    view: ClientOptions, intent: Intent, *, reader: AnyReader | None = None, gone_since: float | None = None
 ) -> Driver[Any]:  # Any: as in settled
     request = request_of(intent)
     begin = partial(
@@ -104,7 +104,7 @@ def _driver(
     )
 
 
-def resumed(view: ClientOptions, intent: Intent, *, reader: Reader | None, same_mode: bool) -> Write[Any]:
+def resumed(view: ClientOptions, intent: Intent, *, reader: AnyReader | None, same_mode: bool) -> Write[Any]:
     """Make the write that settles *intent* first and sends it again only on proof."""
     check_scope(view, intent, same_mode=same_mode)
     return Write(view, request_of(intent), reader=reader, resumes=intent)

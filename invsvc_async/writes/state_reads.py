@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from invsvc_async.codec.envelope import Envelope
     from invsvc_async.codec.exact_json import Wire
     from invsvc_async.concurrency.limiter import Lane
-    from invsvc_async.reconcile.history import Reader
     from invsvc_async.reconcile.intent import Intent
+    from invsvc_async.settings import AnyReader
     from invsvc_async.transport.session import ClientOptions
     from invsvc_async.transport.transport import Exchange
 
@@ -43,7 +43,7 @@ class StateReader:
     """How the state is looked at for *intent*; *now* gives it as it stands, for the caller's *own* reader."""
 
     def __init__(
-        self, view: ClientOptions, intent: Intent, now: Callable[[], Intent], *, own: Reader | None
+        self, view: ClientOptions, intent: Intent, now: Callable[[], Intent], *, own: AnyReader | None
     ) -> None:
         self._view = view
         self._session = view.session
@@ -135,7 +135,7 @@ class StateReader:
             return reading
         return attrs.evolve(reading, claimed_by_others=frozenset(certain), guessed=frozenset(guessed))
 
-    def _reader(self, name: str) -> Reader | None:
+    def _reader(self, name: str) -> AnyReader | None:
         """Find the caller's own reader of that name; an intent from elsewhere holds but the name."""
         if name == self._intent.reader:
             return self._own or _no_reader
@@ -146,7 +146,7 @@ class StateReader:
                 return reader
         return _no_reader
 
-    async def _ask(self, reader: Reader) -> Reading:
+    async def _ask(self, reader: AnyReader) -> Reading:
         """
         Let the caller's own reader look; whatever it raises, or gives that is no finding, is a failed read.
         """

@@ -26,9 +26,8 @@ if TYPE_CHECKING:
 
     from invsvc_async.codec.exact_json import Wire
     from invsvc_async.models.common import Unset
-    from invsvc_async.reconcile.history import Reader
     from invsvc_async.reconcile.intent import Intent
-    from invsvc_async.settings import ReconcilePolicy
+    from invsvc_async.settings import AnyReader, ReconcilePolicy
     from invsvc_async.transport.session import ClientOptions, Request
     from invsvc_async.writes.outcome import Outcome
 
@@ -75,7 +74,7 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
         *,
         baseline: Model | Wire = None,
         tag: bool | str | None = None,
-        reader: Reader | None = None,
+        reader: AnyReader | None = None,
         on_lost_secret: Literal["raise", "keep"] = "raise",  # noqa: S107 - a policy, no password
         resumes: Intent | None = None,
     ) -> None:
@@ -173,7 +172,7 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
         clock_slack: float | Unset = UNSET,
         clock_band: float | Unset = UNSET,
         absence_within: float | Unset = UNSET,
-        journey_reader: Reader | Literal["journeys.get"] | None | Unset = UNSET,
+        journey_reader: AnyReader | Literal["journeys.get"] | None | Unset = UNSET,
         journey_reads_show_drafts: bool | Unset = UNSET,
         tag_creates: bool | Unset = UNSET,
     ) -> Write[T_co]:
