@@ -136,6 +136,7 @@ class Client:
             clock=clock,
             base_url=_checked_url(base_url, allow_insecure_http=allow_insecure_http),
             credential=credential,
+            client_of=self.of,
             headers=_headers(headers, user_agent),
             quota=RetryQuota(),
             on_attempt=on_attempt,

@@ -210,6 +210,7 @@ class ClientState:
     clock: Clock
     base_url: str
     credential: Credential
+    client_of: Callable[[ClientOptions], Any]  # Any: a Client, which is above this folder
     headers: dict[str, str]
     quota: RetryQuota
     on_attempt: Callable[[AttemptReport], None] | None = None

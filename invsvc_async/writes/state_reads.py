@@ -22,7 +22,6 @@ from invsvc_async.writes.new_intent import line_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from invsvc_async.client import Client
     from invsvc_async.codec.envelope import Envelope
     from invsvc_async.codec.exact_json import Wire
     from invsvc_async.concurrency.limiter import Lane
@@ -150,12 +149,10 @@ class StateReader:
         """
         Let the caller's own reader look; whatever it raises, or gives that is no finding, is a failed read.
         """
-        from invsvc_async.client import Client
-
         begun = self._clock.now()
         try:
             async with asyncio.timeout(READ_TIME):
-                found = await reader(Client.of(self._view), self._now())
+                found = await reader(self._session.client_of(self._view), self._now())
             if isinstance(found, _FINDINGS):
                 return Reading(started=begun, ended=self._clock.now(), finding=found)
             if self._intent.operation == "journeys.update":
@@ -173,7 +170,7 @@ class StateReader:
         return Reading(started=begun, ended=self._clock.now(), error=ErrorFacts(kind="reader", message=why))
 
 
-async def _no_reader(client: Client, intent: Intent) -> CannotTell:  # noqa: ARG001 - a reader's form
+async def _no_reader(client: object, intent: Intent) -> CannotTell:  # noqa: ARG001 - a reader's form
     return CannotTell(
         f"the intent names a reader of the caller's own ({intent.reader or JOURNEY_READER}); give it here"
     )
