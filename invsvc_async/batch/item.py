@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 import attrs
 import msgspec
 
-from invsvc_async.batch.result import Result, encoded, record_of
+from invsvc_async.batch.result import Result
 from invsvc_async.batch.siblings import left_by
 from invsvc_async.codec.envelope import retry_after
 from invsvc_async.journal.entry import ANSWERED, Entry, State
+from invsvc_async.journal.outcome_record import encoded, record_of
 from invsvc_async.journal.packed_intent import pack
 from invsvc_async.reconcile.findings import is_unique
 from invsvc_async.reconcile.history import Verdict

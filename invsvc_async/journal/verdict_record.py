@@ -14,11 +14,11 @@ from msgspec.structs import asdict
 
 from invsvc_async import errors
 from invsvc_async.api.operations import BY_NAME
-from invsvc_async.batch.result import Record, record_of
 from invsvc_async.codec import unstructure
 from invsvc_async.codec.exact_json import UNREADABLE, exact
 from invsvc_async.errors import InvsvcError, ServiceError, TransportError, service_error_class
 from invsvc_async.journal.entry import unreadable
+from invsvc_async.journal.outcome_record import Record, record_of
 from invsvc_async.journal.packed_intent import Packed, unpack
 from invsvc_async.reconcile.history import Evidence, Verdict
 from invsvc_async.reconcile.intent import SentEnd

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from invsvc_async import Outcome, Verdict
-from invsvc_async.batch.result import Record, decoded, encoded, record_of
+from invsvc_async.journal.outcome_record import Record, decoded, encoded, record_of
 from invsvc_async.models import Webhook
 from invsvc_async.reconcile.history import Attempt, End, Evidence, Reading
 from invsvc_async.reconcile.intent import Intent, Scope
