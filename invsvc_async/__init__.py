@@ -55,15 +55,15 @@ if TYPE_CHECKING:
     from invsvc_async.reads.pages import Pages
     from invsvc_async.reconcile.history import Absent, Applied, CannotTell, Holds, Superseded, Verdict
     from invsvc_async.reconcile.intent import Intent
+    from invsvc_async.reconcile.outcome import Outcome
     from invsvc_async.settings import ParameterNames, ReadRetries, ReconcilePolicy, Timeouts
     from invsvc_async.transport.credentials import ApiKey, OAuthToken, PersonToken, TokenProvider
-    from invsvc_async.writes.outcome import Outcome
     from invsvc_async.writes.write import Write
 
 # Where the names are at run time, in the order in which they are looked for: what loads least goes first.
 _HOMES = (
     "errors", "settings", "models.common", "transport.credentials", "client", "codec.envelope", "codec",
-    "reads.pages", "writes.write", "writes.outcome", "reconcile.history", "reconcile.intent", "batch",
+    "reads.pages", "writes.write", "reconcile.outcome", "reconcile.history", "reconcile.intent", "batch",
 )  # fmt: skip
 _ROOMS = ("errors", "events", "models", "readers", "simulator", "testing")
 

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from invsvc_async.codec.exact_json import Wire
     from invsvc_async.models.common import Unset
     from invsvc_async.reconcile.intent import Intent
+    from invsvc_async.reconcile.outcome import Outcome
     from invsvc_async.resources.invoices import Invoices
     from invsvc_async.resources.journeys import Journeys
     from invsvc_async.resources.payments import Payments
@@ -44,9 +45,8 @@ if TYPE_CHECKING:
     from invsvc_async.resources.unlisted import ByteStream, Unlisted
     from invsvc_async.resources.users import Users
     from invsvc_async.resources.webhooks import Webhooks
+    from invsvc_async.transport.journal import Journal
     from invsvc_async.transport.session import AttemptReport, DecisionReport
-    from invsvc_async.writes.journal import Journal
-    from invsvc_async.writes.outcome import Outcome
     from invsvc_async.writes.write import Write
 
 __all__ = ["Client", "Reader"]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from invsvc_async.reconcile.intent import Intent
-    from invsvc_async.writes.outcome import Outcome
+    from invsvc_async.reconcile.outcome import Outcome
 
 
 _MOST_TOLD = 300  # characters of each thing that the service said; the attributes hold the whole

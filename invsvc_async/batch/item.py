@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from invsvc_async.batch.siblings import Left
     from invsvc_async.journal.packed_intent import Commons
     from invsvc_async.reconcile.intent import Intent
+    from invsvc_async.reconcile.outcome import Outcome
     from invsvc_async.reconcile.own_writes import OwnWrites
     from invsvc_async.settings import AnyReader
     from invsvc_async.transport.session import Request
     from invsvc_async.transport.transport import Exchange
-    from invsvc_async.writes.outcome import Outcome
     from invsvc_async.writes.write import Write
 
 __all__ = ["Item", "ItemView"]

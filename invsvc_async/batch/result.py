@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from invsvc_async.journal.entry import Entry
-    from invsvc_async.writes.outcome import Outcome
+    from invsvc_async.reconcile.outcome import Outcome
 
 __all__ = ["Progress", "Result", "Summary"]
 

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from invsvc_async.codec.exact_json import Wire
+    from invsvc_async.reconcile.outcome import Outcome
     from invsvc_async.reconcile.own_writes import LastState, OwnWrites
     from invsvc_async.transport.session import ClientState
-    from invsvc_async.writes.outcome import Outcome
 
 __all__ = ["NO_EFFECT", "LastWrite", "Left", "can_overtake", "learn", "left_by", "take_claims"]
 

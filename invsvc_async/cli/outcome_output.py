@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from invsvc_async.client import Client
     from invsvc_async.reconcile.intent import Intent
+    from invsvc_async.reconcile.outcome import Outcome
     from invsvc_async.transport.session import DecisionReport
-    from invsvc_async.writes.outcome import Outcome
 
 __all__ = ["code_of", "in_doubt", "keep_open", "tell"]
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from invsvc_async.reconcile.intent import Intent
-    from invsvc_async.writes.outcome import Outcome
+    from invsvc_async.reconcile.outcome import Outcome
 
 __all__ = ["Outbox"]
 

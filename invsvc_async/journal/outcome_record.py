@@ -11,7 +11,7 @@ from invsvc_async.reconcile.facts import time_of
 from invsvc_async.reconcile.history import Reading, Verdict
 
 if TYPE_CHECKING:
-    from invsvc_async.writes.outcome import Outcome
+    from invsvc_async.reconcile.outcome import Outcome
 
 
 __all__ = ["Record", "record_of"]

@@ -22,7 +22,7 @@ from invsvc_async.journal.outcome_record import Record, record_of
 from invsvc_async.journal.packed_intent import Packed, unpack
 from invsvc_async.reconcile.history import Evidence, Verdict
 from invsvc_async.reconcile.intent import SentEnd
-from invsvc_async.writes.outcome import Outcome
+from invsvc_async.reconcile.outcome import Outcome
 from invsvc_async.writes.results import result_of
 
 if TYPE_CHECKING:

@@ -47,10 +47,10 @@ if TYPE_CHECKING:
     from invsvc_async.concurrency.limiter import Lane
     from invsvc_async.concurrency.retry_quota import RetryQuota
     from invsvc_async.reconcile.intent import Intent
+    from invsvc_async.reconcile.outcome import Outcome
     from invsvc_async.settings import ParameterNames, ReadRetries, ReconcilePolicy, Timeouts
     from invsvc_async.transport.credentials import Credential
-    from invsvc_async.writes.journal import Journal
-    from invsvc_async.writes.outcome import Outcome
+    from invsvc_async.transport.journal import Journal
 
 __all__ = ["AttemptReport", "ClientOptions", "ClientState", "DecisionReport", "Request", "error_of"]
 

@@ -30,11 +30,11 @@ from invsvc_async.reconcile.history import (
     Verdict,
     Wait,
 )
+from invsvc_async.reconcile.outcome import Outcome
 from invsvc_async.reconcile.own_writes import milliseconds
 from invsvc_async.reconcile.stored_intent import stored
 from invsvc_async.transport.session import DecisionReport, stamp_of
 from invsvc_async.writes.new_intent import line_of, request_of
-from invsvc_async.writes.outcome import Outcome
 from invsvc_async.writes.state_reads import StateReader, facts_of
 
 if TYPE_CHECKING:
@@ -44,9 +44,9 @@ if TYPE_CHECKING:
     from invsvc_async.reconcile.history import Decision, Event, History, Reading
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.settings import AnyReader
+    from invsvc_async.transport.journal import Journal
     from invsvc_async.transport.session import ClientOptions, ClientState, Request
     from invsvc_async.transport.transport import Exchange
-    from invsvc_async.writes.journal import Journal
     from invsvc_async.writes.results import Result
 
 __all__ = ["Driver", "Start", "close_lines_of_leftovers", "taken_up"]

@@ -17,10 +17,10 @@ from invsvc_async.writes.write import Write
 
 if TYPE_CHECKING:
     from invsvc_async.reconcile.intent import Intent
+    from invsvc_async.reconcile.outcome import Outcome
     from invsvc_async.settings import AnyReader
+    from invsvc_async.transport.journal import Journal
     from invsvc_async.transport.session import ClientOptions
-    from invsvc_async.writes.journal import Journal
-    from invsvc_async.writes.outcome import Outcome
 
 __all__ = ["recovered", "resumed", "settled"]
 

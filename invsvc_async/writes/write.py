@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from invsvc_async.codec.exact_json import Wire
     from invsvc_async.models.common import Unset
     from invsvc_async.reconcile.intent import Intent
+    from invsvc_async.reconcile.outcome import Outcome
     from invsvc_async.settings import AnyReader, ReconcilePolicy
     from invsvc_async.transport.session import ClientOptions, Request
-    from invsvc_async.writes.outcome import Outcome
 
 __all__ = ["Write"]
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
 
     from invsvc_async.reconcile.intent import Intent
-    from invsvc_async.writes.outcome import Outcome
+    from invsvc_async.reconcile.outcome import Outcome
     from tests.interleavings.journal import MemoryJournal
     from tests.interleavings.scene import Scene
     from tests.interleavings.schedule import Schedule

@@ -23,7 +23,7 @@ from invsvc_async.models import (
 )
 from invsvc_async.models.common import Page
 from invsvc_async.reads.pages import Pages
-from invsvc_async.writes.outcome import Outcome
+from invsvc_async.reconcile.outcome import Outcome
 from invsvc_async.writes.write import Write
 
 if TYPE_CHECKING:

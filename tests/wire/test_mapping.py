@@ -15,8 +15,8 @@ from invsvc_async.api.operations import BY_NAME, TABLE
 from invsvc_async.client import Client
 from invsvc_async.errors import ConfigurationError, InvalidRequestError
 from invsvc_async.models import JourneyGraph, RetentionFile, Webhook, WebhookList
+from invsvc_async.reconcile.outcome import Verdict
 from invsvc_async.transport.credentials import ApiKey, OAuthToken, PersonToken
-from invsvc_async.writes.outcome import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

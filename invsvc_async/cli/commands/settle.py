@@ -11,7 +11,7 @@ from invsvc_async.cli.options import Json, Profile, Story, Team, client_of
 from invsvc_async.concurrency.event_loop import until_done
 
 if TYPE_CHECKING:
-    from invsvc_async.writes.outcome import Outcome
+    from invsvc_async.reconcile.outcome import Outcome
 
 __all__ = ["command"]
 

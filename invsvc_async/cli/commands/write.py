@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from invsvc_async.batch.secrets_file import SecretsFile
     from invsvc_async.client import Client
     from invsvc_async.errors import JournalError
-    from invsvc_async.writes.outcome import Outcome
+    from invsvc_async.reconcile.outcome import Outcome
     from invsvc_async.writes.write import Write
 
 __all__ = ["command"]

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from invsvc_async.reconcile.intent import Intent
-    from invsvc_async.writes.outcome import Outcome
+    from invsvc_async.reconcile.outcome import Outcome
 
 __all__ = ["Journal"]
 
