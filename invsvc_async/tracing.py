@@ -18,9 +18,9 @@ from weakref import WeakKeyDictionary
 
 import attrs
 
+from invsvc_async._errors import ConfigurationError, ServiceError
 from invsvc_async._version import __version__
 from invsvc_async.api.operations import BY_NAME
-from invsvc_async.errors import ConfigurationError, ServiceError
 from invsvc_async.resources.unlisted import ByteStream
 
 try:

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from invsvc_async._errors import ConfigurationError
 from invsvc_async.batch.intake import view_for
 from invsvc_async.batch.pacing import Slots
-from invsvc_async.errors import ConfigurationError
 from invsvc_async.journal.entry import LostChunkError
 from invsvc_async.reconcile.history import Verdict
 from invsvc_async.writes.driver import Driver, Start, taken_up

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from invsvc_async._errors import InvalidRequestError, InvsvcError
 from invsvc_async.batch.jsonl import BadLine, as_write, check_line, read_lines
-from invsvc_async.errors import InvalidRequestError, InvsvcError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterable, Iterable, Iterator

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import attrs
 import msgspec
 
+from invsvc_async._errors import InvalidRequestError
 from invsvc_async.batch.identity import content_of, key_of, thing_of
 from invsvc_async.batch.item import Item, ItemView
-from invsvc_async.errors import InvalidRequestError
 from invsvc_async.journal.entry import State
 from invsvc_async.writes.new_intent import new_tag
 from invsvc_async.writes.write import Write

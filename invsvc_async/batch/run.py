@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import attrs
 
+from invsvc_async._errors import InvalidRequestError, JournalError
 from invsvc_async.api.operations import BY_NAME
 from invsvc_async.batch.engine import Engine
 from invsvc_async.batch.file_check import sound
@@ -22,7 +23,6 @@ from invsvc_async.batch.intake import Intake, chunks
 from invsvc_async.batch.item import Item
 from invsvc_async.batch.result import Progress
 from invsvc_async.batch.siblings import can_overtake, learn
-from invsvc_async.errors import InvalidRequestError, JournalError
 from invsvc_async.journal.packed_intent import Packed, unpack
 from invsvc_async.reconcile.facts import Known
 from invsvc_async.reconcile.history import Resumed, Verdict

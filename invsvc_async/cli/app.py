@@ -15,9 +15,9 @@ import typer
 import typer.main
 from typer.core import TyperGroup
 
+from invsvc_async._errors import ConfigurationError, InvalidRequestError, InvsvcError
 from invsvc_async._version import __version__
 from invsvc_async.cli.output import DONE, FAILED, USAGE, fail
-from invsvc_async.errors import ConfigurationError, InvalidRequestError, InvsvcError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

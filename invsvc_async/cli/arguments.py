@@ -11,9 +11,9 @@ import re
 from datetime import date, datetime
 from typing import TYPE_CHECKING, Any
 
+from invsvc_async._errors import InvalidRequestError, UnreadableResponseError
 from invsvc_async.api.operations import BY_NAME, Form, Kind, Operation
 from invsvc_async.codec import envelope
-from invsvc_async.errors import InvalidRequestError, UnreadableResponseError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import Raw
 
-from invsvc_async import errors
+from invsvc_async import _errors
+from invsvc_async._errors import UnreadableResponseError
 from invsvc_async.codec import decode_fast
 from invsvc_async.codec.arrays import split
 from invsvc_async.codec.exact_json import MEMBERS, UNREADABLE
-from invsvc_async.errors import UnreadableResponseError
 from invsvc_async.models.common import Flaws, Meta, Model
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def member(raw: Raw | bytes, name: str) -> Raw:
     try:
         return MEMBERS.decode(raw)[name]
     except (KeyError, *UNREADABLE) as cause:
-        raise errors.UnreadableResponseError(
+        raise _errors.UnreadableResponseError(
             f"the answer has no {name!r} ({cause}). Look at .raw.", raw=bytes(raw)
         ) from cause
 
@@ -88,8 +88,8 @@ def with_meta(model: T, meta: Meta | None) -> T:
     return model
 
 
-def _refused(cls: type[Model], raw: Raw | bytes, cause: object) -> errors.UnreadableResponseError:
-    return errors.UnreadableResponseError(
+def _refused(cls: type[Model], raw: Raw | bytes, cause: object) -> _errors.UnreadableResponseError:
+    return _errors.UnreadableResponseError(
         f"the answer holds no {cls.__name__} ({cause}). Look at .raw.", raw=bytes(raw)
     )
 

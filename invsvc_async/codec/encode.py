@@ -11,8 +11,8 @@ from typing import Any, cast
 
 from msgspec import Raw
 
+from invsvc_async._errors import InvalidRequestError
 from invsvc_async.codec.exact_json import EPOCH
-from invsvc_async.errors import InvalidRequestError
 from invsvc_async.models.common import UNSET, Flaws, Model, wire_names
 
 __all__ = ["plain_of", "unstructure"]

@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Raw
 from multidict import istr
 
-from invsvc_async import errors
+from invsvc_async import _errors
 from invsvc_async.codec.arrays import Items, check
 from invsvc_async.codec.exact_json import (
     EXACT_UNTIL,
@@ -181,7 +181,7 @@ def read_success(
     except UNREADABLE as cause:
         whole = without_halves(content)
         if whole != content:
-            with suppress(errors.UnreadableResponseError):
+            with suppress(_errors.UnreadableResponseError):
                 return read_success(whole, status=status, headers=headers, shape=shape, operation=operation)
         raise _unreadable(content, cause, status=status, headers=headers, operation=operation) from bare(
             cause
@@ -250,12 +250,12 @@ def _unreadable(
     status: int | None = None,
     headers: Mapping[str, str] | None = None,
     operation: str | None = None,
-) -> errors.UnreadableResponseError:
+) -> _errors.UnreadableResponseError:
     answer = f"the answer (HTTP {status})" if status else "the answer"
     kind = (headers or {}).get("Content-Type") or "no content type"
     found = f"{len(content)} bytes, {kind}" if content else "empty"
     lead = f"{operation}: " if operation else ""
-    return errors.UnreadableResponseError(
+    return _errors.UnreadableResponseError(
         f"{lead}{answer} is not what the specification describes ({found}; {why})."
         " Look at .raw, and check the base URL.",
         operation=operation,
@@ -266,7 +266,7 @@ def _unreadable(
 
 def read_error(
     content: bytes, *, status: int, headers: Mapping[str, str], operation: str
-) -> errors.ServiceError:
+) -> _errors.ServiceError:
     """
     Read an answer that is an error; whatever its body is, this does not raise.
 
@@ -279,7 +279,7 @@ def read_error(
     own = body.get("success") is False and isinstance(body.get("error"), dict)
     said = body["error"] if own else body
     code, message = _text(said.get("code" if own else "error")), _text(said.get("message"))
-    return errors.service_error_class(status)(
+    return _errors.service_error_class(status)(
         status=status,
         code=code,
         message=message,
@@ -296,7 +296,7 @@ def read_error(
 def _object(content: bytes) -> dict[str, Any]:
     try:
         body = loads(without_halves(content))
-    except errors.UnreadableResponseError:
+    except _errors.UnreadableResponseError:
         return {}
     return body if is_object(body) else {}
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeGuard, cast
 import msgspec
 from msgspec import Raw
 
-from invsvc_async.errors import InvalidRequestError, UnreadableResponseError
+from invsvc_async._errors import InvalidRequestError, UnreadableResponseError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import msgspec
 
-from invsvc_async.errors import MalformedEventError
+from invsvc_async._errors import MalformedEventError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

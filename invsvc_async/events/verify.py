@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 import attrs
 
-from invsvc_async.errors import (
+from invsvc_async._errors import (
     ConfigurationError,
     SignatureMismatchError,
     SignatureMissingError,

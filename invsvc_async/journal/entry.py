@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import msgspec
 
-from invsvc_async.errors import JournalError
+from invsvc_async._errors import JournalError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

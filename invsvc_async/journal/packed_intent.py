@@ -14,8 +14,8 @@ from typing import Any
 import attrs
 import msgspec
 
+from invsvc_async._errors import InvalidRequestError, InvsvcError, JournalError
 from invsvc_async.codec import envelope
-from invsvc_async.errors import InvalidRequestError, InvsvcError, JournalError
 from invsvc_async.reconcile import json_form
 from invsvc_async.reconcile.intent import Intent
 from invsvc_async.settings import ReconcilePolicy, Timeouts

@@ -11,7 +11,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from invsvc_async.errors import JournalError
+from invsvc_async._errors import JournalError
 from invsvc_async.journal.entry import entry_of
 from invsvc_async.journal.packed_intent import Commons
 from invsvc_async.storage.file_lock import Owner

@@ -12,11 +12,11 @@ import attrs
 import msgspec
 from msgspec.structs import asdict
 
-from invsvc_async import errors
+from invsvc_async import _errors
+from invsvc_async._errors import InvsvcError, ServiceError, TransportError, service_error_class
 from invsvc_async.api.operations import BY_NAME
 from invsvc_async.codec import unstructure
 from invsvc_async.codec.exact_json import UNREADABLE, exact
-from invsvc_async.errors import InvsvcError, ServiceError, TransportError, service_error_class
 from invsvc_async.journal.entry import unreadable
 from invsvc_async.journal.outcome_record import Record, record_of
 from invsvc_async.journal.packed_intent import Packed, unpack
@@ -39,12 +39,12 @@ _APPLIED = Verdict.APPLIED  # on 3.11, to reach an enum's member through its cla
 _BY_NAME: dict[str, type[InvsvcError]] = {
     each.__name__: each
     for each in (
-        errors.ConfigurationError,
-        errors.DeadlineExceededError,
-        errors.NotSentError,
-        errors.ResponseLostError,
-        errors.TransportError,
-        errors.UnreadableResponseError,
+        _errors.ConfigurationError,
+        _errors.DeadlineExceededError,
+        _errors.NotSentError,
+        _errors.ResponseLostError,
+        _errors.TransportError,
+        _errors.UnreadableResponseError,
     )
 }
 
@@ -151,7 +151,7 @@ def outcome_of(entry: Entry, commons: Commons) -> Outcome[Any]:  # Any: the oper
             started_as=_answered(intent) if verdict is _APPLIED and record.basis == "answered" else intent,
             livemode=record.livemode,
         )
-    except errors.JournalError:
+    except _errors.JournalError:
         raise
     except (InvsvcError, TypeError, *UNREADABLE) as error:
         raise unreadable(entry.key, error) from None

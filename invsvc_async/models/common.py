@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeAlias, Type
 
 import attrs
 
-from invsvc_async.errors import NONE_CAME, FieldError
+from invsvc_async._errors import NONE_CAME, FieldError
 
 __all__ = ["UNSET", "Address", "Meta", "Model", "Page", "Unset"]
 

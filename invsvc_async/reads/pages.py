@@ -14,14 +14,14 @@ import attrs
 from msgspec.structs import replace
 
 from invsvc_async import codec
-from invsvc_async.api import arguments
-from invsvc_async.errors import (
+from invsvc_async._errors import (
     CursorStalledError,
     FilterNotHonouredError,
     InvalidRequestError,
     InvsvcError,
     PagingError,
 )
+from invsvc_async.api import arguments
 from invsvc_async.models.common import Model, Page
 from invsvc_async.reads import retry
 from invsvc_async.reads.filter_check import filters_of, first_stranger

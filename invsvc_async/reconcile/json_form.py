@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import attrs
 
 from invsvc_async import settings
+from invsvc_async._errors import InvalidRequestError, InvsvcError
 from invsvc_async.api.operations import BY_NAME
 from invsvc_async.codec import envelope
-from invsvc_async.errors import InvalidRequestError, InvsvcError
 from invsvc_async.reconcile import history
 from invsvc_async.reconcile.intent import Intent
 

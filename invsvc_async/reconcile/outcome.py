@@ -8,22 +8,22 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 import attrs
 
+from invsvc_async._errors import ServiceError
 from invsvc_async.api.operations import BY_NAME
-from invsvc_async.errors import (
-    AmbiguousWriteError,
-    SecretLostError,
-    ServiceError,
-    WriteError,
-    WriteNotAppliedError,
-    WriteSupersededError,
-)
 from invsvc_async.reconcile.explain import tell, to_json
 from invsvc_async.reconcile.facts import Known
 from invsvc_async.reconcile.history import Verdict
 from invsvc_async.reconcile.stored_intent import stored
+from invsvc_async.reconcile.write_errors import (
+    AmbiguousWriteError,
+    SecretLostError,
+    WriteError,
+    WriteNotAppliedError,
+    WriteSupersededError,
+)
 
 if TYPE_CHECKING:
-    from invsvc_async.errors import InvsvcError
+    from invsvc_async._errors import InvsvcError
     from invsvc_async.reconcile.history import Evidence, History
     from invsvc_async.reconcile.intent import Intent
 

@@ -10,7 +10,7 @@ import socket
 import sys
 from typing import TYPE_CHECKING
 
-from invsvc_async.errors import JournalError
+from invsvc_async._errors import JournalError
 
 if TYPE_CHECKING:
     from pathlib import Path

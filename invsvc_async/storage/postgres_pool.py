@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 import asyncpg  # pyright: ignore[reportMissingTypeStubs]  # it has none
 import attrs
 
-from invsvc_async.errors import ConfigurationError, JournalError
+from invsvc_async._errors import ConfigurationError, JournalError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import sqlite3
 
-from invsvc_async.errors import JournalError
+from invsvc_async._errors import JournalError
 
 __all__ = ["DAMAGED", "in_words"]
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import attrs
 
+from invsvc_async._errors import InvsvcError, ServiceError, TransportError, UnreadableResponseError
 from invsvc_async.api.operations import BY_NAME
-from invsvc_async.errors import InvsvcError, ServiceError, TransportError, UnreadableResponseError
 from invsvc_async.models.common import Model, once
 from invsvc_async.models.webhooks import Webhook
 from invsvc_async.reconcile.decide import decide

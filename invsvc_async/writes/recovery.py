@@ -9,7 +9,7 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from invsvc_async.errors import InvalidRequestError
+from invsvc_async._errors import InvalidRequestError
 from invsvc_async.writes.driver import Driver, close_lines_of_leftovers, taken_up
 from invsvc_async.writes.new_intent import line_of, request_of
 from invsvc_async.writes.results import result_of

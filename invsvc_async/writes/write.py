@@ -80,7 +80,7 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
     ) -> None:
         given: object = reader
         if given is not None and not callable(given):
-            from invsvc_async.errors import InvalidRequestError
+            from invsvc_async._errors import InvalidRequestError
 
             raise InvalidRequestError(
                 "reader: is no async callable of the client and the intent", operation=request.operation.name
@@ -212,7 +212,7 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
 
         """
         if not isinstance(key, str) or not key or len(key) > 200 or not key.isprintable():
-            from invsvc_async.errors import InvalidRequestError
+            from invsvc_async._errors import InvalidRequestError
 
             self._spent = True  # as in with_policy
             raise InvalidRequestError(
@@ -278,7 +278,7 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
 
     def _refuse_gone(self) -> None:
         if self._gone is not None:
-            from invsvc_async.errors import ConfigurationError
+            from invsvc_async._errors import ConfigurationError
 
             raise ConfigurationError(
                 f"{self._request.operation.name}: {self._gone}, and is not sent. Make the write anew"
@@ -302,7 +302,7 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
         self, *, policy: ReconcilePolicy | None = None, key: str | None = None, tag: str | None = None
     ) -> Write[T_co]:
         if self._driver is not None:
-            from invsvc_async.errors import ConfigurationError
+            from invsvc_async._errors import ConfigurationError
 
             raise ConfigurationError("a write that is under way cannot be changed")
         self._refuse_gone()

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 from msgspec.structs import astuple
 
-from invsvc_async.errors import JournalError
+from invsvc_async._errors import JournalError
 from invsvc_async.journal.entry import Entry, LostChunkError
 from invsvc_async.journal.packed_intent import Commons
 from invsvc_async.storage.postgres_pool import Database

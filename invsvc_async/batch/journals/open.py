@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, urlsplit
 
+from invsvc_async._errors import ConfigurationError, JournalError
 from invsvc_async.batch.journals.sqlite import SqliteBatch
-from invsvc_async.errors import ConfigurationError, JournalError
 
 if TYPE_CHECKING:
     from invsvc_async.batch.journals.protocol import Entries

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from invsvc_async._errors import InvalidRequestError
 from invsvc_async.batch.journals.chunk_fencing import OwnedEntries
 from invsvc_async.batch.journals.chunk_queue import Chunks
 from invsvc_async.batch.result import Summary
 from invsvc_async.batch.seen_keys import Met
 from invsvc_async.batch.siblings import NO_EFFECT, LastWrite
-from invsvc_async.errors import InvalidRequestError
 from invsvc_async.journal.entry import Mark, State, entry_of
 from invsvc_async.reconcile.history import Verdict
 

@@ -103,8 +103,8 @@ class _Asked:
 
 
 async def _list(asked: _Asked, sink: Sink, profile: str | None, team: str | None) -> None:
+    from invsvc_async._errors import InvsvcError
     from invsvc_async.cli.output import note, progress
-    from invsvc_async.errors import InvsvcError
 
     notes: list[str] = []  # said when the bar is gone
     broken = 0

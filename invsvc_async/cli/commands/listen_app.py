@@ -14,10 +14,10 @@ import attrs
 from aiohttp import ClientError, ClientSession, ClientTimeout
 
 from invsvc_async import events
+from invsvc_async._errors import InvsvcError
 from invsvc_async.api.json_values import is_object
 from invsvc_async.cli.output import fail, note, private
 from invsvc_async.codec import envelope
-from invsvc_async.errors import InvsvcError
 from invsvc_async.events.verify import keys_of, signature_of
 
 if TYPE_CHECKING:

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
     from typing import BinaryIO
 
+    from invsvc_async._errors import JournalError
     from invsvc_async.batch.secrets_file import SecretsFile
     from invsvc_async.client import Client
-    from invsvc_async.errors import JournalError
     from invsvc_async.reconcile.outcome import Outcome
     from invsvc_async.writes.write import Write
 
@@ -74,9 +74,9 @@ async def _send(
     secrets_to: Path,
 ) -> tuple[Outcome[Any], JournalError | None]:
     """Send it; gives the error, too, if its secret could not be kept."""
+    from invsvc_async._errors import JournalError
     from invsvc_async.cli.outcome_output import in_doubt, keep_open
     from invsvc_async.cli.output import note
-    from invsvc_async.errors import JournalError
 
     async with client_of(profile, team, on_decision=in_doubt()) as client:
         write = _from_file(client, file) if file is not None else _from_words(client, what or "", words)
@@ -118,8 +118,8 @@ def _from_words(client: Client, what: str, words: Sequence[str]) -> Write[Any]:
 
 
 def _from_file(client: Client, file: BinaryIO) -> Write[Any]:
+    from invsvc_async._errors import InvalidRequestError
     from invsvc_async.batch.jsonl import BadLine, as_write, read_lines
-    from invsvc_async.errors import InvalidRequestError
 
     lines = list(read_lines(file))
     if len(lines) != 1 or isinstance(lines[0], BadLine):

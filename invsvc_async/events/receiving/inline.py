@@ -11,7 +11,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
-from invsvc_async.errors import MalformedEventError
+from invsvc_async._errors import MalformedEventError
 from invsvc_async.events.receiving.receipt import Receipt, unavailable
 from invsvc_async.events.receiving.worker import ended, reason_of, report_failure
 from invsvc_async.events.stores import Delivery, Entry, Standing

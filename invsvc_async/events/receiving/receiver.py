@@ -13,8 +13,8 @@ import logging
 import random as randomness
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeAlias, TypeVar
 
+from invsvc_async._errors import ConfigurationError, MalformedEventError
 from invsvc_async.api.operations import EVENT_TYPES
-from invsvc_async.errors import ConfigurationError, MalformedEventError
 from invsvc_async.events.receiving.admission import Admitted, Trust, Unreadable
 from invsvc_async.events.receiving.inline import Inline
 from invsvc_async.events.receiving.receipt import Receipt, unavailable

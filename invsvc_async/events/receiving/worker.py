@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
-from invsvc_async.errors import ConfigurationError, MalformedEventError
+from invsvc_async._errors import ConfigurationError, MalformedEventError
 from invsvc_async.events.parse import parse
 
 if TYPE_CHECKING:

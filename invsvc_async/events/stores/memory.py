@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 import attrs
 
-from invsvc_async.errors import JournalError
+from invsvc_async._errors import JournalError
 from invsvc_async.events.stores import DeadLetter, Delivery, Entry, Standing
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
-from invsvc_async.errors import ConfigurationError, JournalError
+from invsvc_async._errors import ConfigurationError, JournalError
 from invsvc_async.events.stores import DeadLetter, Delivery, Entry, Standing
 
 if TYPE_CHECKING:

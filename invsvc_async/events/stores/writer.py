@@ -14,7 +14,7 @@ import sqlite3
 import threading
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
-from invsvc_async.errors import JournalError
+from invsvc_async._errors import JournalError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
