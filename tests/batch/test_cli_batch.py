@@ -19,6 +19,8 @@ from invsvc_async.batch.secrets_file import SecretsFile
 from invsvc_async.cli.app import run
 from tests.batch.database import database
 
+pytestmark = pytest.mark.one_python
+
 CONFIG = """
 default_profile = "short"
 [profiles.short]

@@ -24,6 +24,8 @@ from tests.batch.conftest import HOOK, client_of
 from tests.batch.database import database
 from tests.batch.writing import all_of, creates
 
+pytestmark = pytest.mark.every_python
+
 
 async def test_what_is_no_write_is_refused(service, client, tmp_path):
     """A value that is no write, one of another client, or one under way is refused in words."""
@@ -230,6 +232,7 @@ async def test_run_that_is_dropped_leaves_nothing_behind(service, client, tmp_pa
 
 
 @pytest.mark.parametrize("where", ["file", "database"])
+@pytest.mark.no_secret_scan
 async def test_what_is_done_is_freed_at_once(service, client, tmp_path, where):
     """Nothing of a write that is done waits for a collection of garbage."""
     written, path = (

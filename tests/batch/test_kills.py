@@ -13,6 +13,8 @@ from tests.batch.child import TRANSITIONS
 from tests.batch.database import database
 from tests.batch.killing import FAULTS, begin, kill_often, seed, verdicts_of, violations
 
+pytestmark = pytest.mark.untraced
+
 
 async def test_batch_killed_at_random_moments(tmp_path):
     """Killed ten times under faults, each write has happened once or is named unknown, and every verdict is true."""

@@ -14,6 +14,8 @@ from invsvc_async.batch.journals.postgres import PostgresBatch
 from invsvc_async.journal.entry import Entry, LostChunkError, State
 from tests.batch.database import database
 
+pytestmark = pytest.mark.one_python
+
 STEPS = 6  # take, read, store, send, store, close: of a worker that does one entry
 
 

@@ -18,6 +18,8 @@ from invsvc_async.storage.postgres_pool import Database, Settings
 from tests.batch.database import database
 from tests.batch.killing import FAULTS, kill_often, kill_others, running, seed, verdicts_of, violations
 
+pytestmark = pytest.mark.untraced
+
 
 @pytest.fixture
 def journal(request):

@@ -11,6 +11,8 @@ from invsvc_async import ApiKey, Client, ConfigurationError, InvalidRequestError
 from invsvc_async.api.operations import BY_NAME, Kind
 from invsvc_async.batch.jsonl import BadLine, Line, as_write, check_line, read_lines
 
+pytestmark = pytest.mark.one_python
+
 CREATE = b'{"operation": "webhooks.create", "arguments": {"url": "https://a.example"}, "key": "row-1"}'
 
 

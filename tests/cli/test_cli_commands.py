@@ -22,7 +22,7 @@ from invsvc_async import ConfigurationError
 from invsvc_async.cli.app import _explained, run
 from tests.cli.conftest import ENVIRONMENT, child
 
-pytestmark = pytest.mark.usefixtures("here")
+pytestmark = [pytest.mark.one_python, pytest.mark.usefixtures("here")]
 
 
 # --- get and list

@@ -15,6 +15,8 @@ from invsvc_async.conformance.service_process import embedded
 from invsvc_async.conformance.workload import Step, made_up, plan_for, respelt, values
 from invsvc_async.reconcile.history import Verdict
 
+pytestmark = pytest.mark.one_python
+
 ASKED = Asked(operation="webhooks.delete", path_id="wh_1", team="team_1", body="null")
 LOST = Report(key="a", asked=ASKED, verdict=Verdict.APPLIED)
 CLEAN = Judgement(

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import aiohttp
+import pytest
 
 from invsvc_async.conformance.service_process import Plan, Thing, embedded
+
+pytestmark = pytest.mark.one_python
 
 PLAN = Plan(seed=1, faults="none", teams=("team_x",), journeys=(Thing("jrn_mine", "team_x"),))
 

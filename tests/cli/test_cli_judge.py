@@ -11,6 +11,8 @@ from invsvc_async.conformance.judge import Asked, Report, canonical, judge, send
 from invsvc_async.reconcile.history import Verdict
 from invsvc_async.simulator import Entry
 
+pytestmark = pytest.mark.one_python
+
 NUMBERS = itertools.count(1)
 JOURNEY, JUNE = {"name": "May"}, {"name": "June"}
 HOOK = {"url": "http://a"}

@@ -12,6 +12,8 @@ import pytest
 
 from invsvc_async.concurrency.event_loop import until_done
 
+pytestmark = pytest.mark.one_python
+
 WAITING = """
 import asyncio
 from invsvc_async.concurrency.event_loop import until_done

@@ -9,7 +9,7 @@ import pytest
 
 from tests.cli.conftest import ENVIRONMENT, child
 
-pytestmark = pytest.mark.usefixtures("here")
+pytestmark = [pytest.mark.one_python, pytest.mark.usefixtures("here")]
 
 HOOK = ("webhooks.create", "url=https://me.example/in", "events=invoice.created")
 

@@ -18,6 +18,8 @@ from invsvc_async.testing import serving
 from tests.docs.pages import PLUGIN_LOOPS, ROOT
 from tests.docs.test_facts import PAGES
 
+pytestmark = pytest.mark.untraced
+
 HOW_TO = ROOT / "docs/how-to"
 EVERY = [ROOT / "README.md", *PAGES]
 FENCE = re.compile(r"^```(.*)\n", re.MULTILINE)

@@ -18,6 +18,8 @@ from invsvc_async.api.operations import TABLE, Kind
 from invsvc_async.resources.base import Resource
 from tests.docs.pages import ROOT
 
+pytestmark = pytest.mark.untraced
+
 ROOMS = (invsvc_async, events, models, readers, simulator, testing, batch, export)
 UNIT = re.compile(r"\b(seconds?|ms|milliseconds|minutes)\b|[ (\d]s\b")
 NO_TIMES = {"chance", "rate", "reads", "x", "y", "zoom"}

@@ -21,6 +21,8 @@ from tests.docs.pages import ROOT
 from tests.exhaustive.setups import BASES, SMALL
 from tests.exhaustive.walk import Walk, shipped
 
+pytestmark = pytest.mark.untraced
+
 PAGES = [page for page in (ROOT / "docs").rglob("*.md") if not {"_build", "_generated"} & set(page.parts)]
 PROMISES = (ROOT / "docs/explanation/promises.md").read_text()
 WRITES = [row for row in TABLE if row.kind is Kind.WRITE]

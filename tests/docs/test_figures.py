@@ -11,6 +11,8 @@ from docs.make_figures import COMMANDS, fragment
 from tests.docs.pages import ROOT
 from tests.docs.test_facts import PAGES
 
+pytestmark = pytest.mark.untraced
+
 SHOWN = re.compile(r"^```\{figures\} (\w+) python (.+)$", re.MULTILINE)
 WANTED = sorted({found for page in PAGES for found in SHOWN.findall(page.read_text())})
 

@@ -5,7 +5,11 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 from tests.docs.pages import ROOT
+
+pytestmark = pytest.mark.untraced
 
 HEAVY = {"typer", "rich", "pyarrow", "opentelemetry", "asyncpg", "sqlite3", "aiohttp.web"}
 USE = "import invsvc_async as i; i.Client('https://host.example/v2', i.ApiKey('token')).webhooks"

@@ -12,6 +12,8 @@ from invsvc_async.doctor.parameter_names import CANDIDATES, IMPORTS
 from invsvc_async.settings import ParameterNames
 from tests.docs.pages import ROOT
 
+pytestmark = pytest.mark.untraced
+
 PAGE = (ROOT / "docs/limits.md").read_text()
 WAYS = {"raw", "settable", "asked"}
 NAMES = "names of parameters"  # the table that is made of the operations' rows

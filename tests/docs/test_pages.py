@@ -6,6 +6,8 @@ import pytest
 
 from tests.docs.pages import PAGES, ROOT, run_page
 
+pytestmark = pytest.mark.untraced
+
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_blocks_of_page(page, capsys, tmp_path, monkeypatch) -> None:

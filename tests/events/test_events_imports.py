@@ -10,6 +10,8 @@ import pytest
 
 from invsvc_async import events
 
+pytestmark = pytest.mark.one_python
+
 CODE = """
 import sys
 import invsvc_async.events as events

@@ -20,6 +20,8 @@ from tests.events.bodies import encoded, headers_of, v2
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+pytestmark = pytest.mark.untraced
+
 ROOT = Path(__file__).parents[2]
 IN_FLIGHT = 32  # handlers that run at once in one process
 

@@ -14,6 +14,8 @@ import pytest
 from docs.blocks import blocks_of
 from tests.events.bodies import encoded, v2
 
+pytestmark = pytest.mark.one_python
+
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/how-to/receive-webhooks.md"
 UVICORN = ("uvicorn", "--uds", "socket")

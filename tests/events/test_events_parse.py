@@ -25,6 +25,8 @@ from tests.events.bodies import (
     v11,
 )
 
+pytestmark = pytest.mark.one_python
+
 
 def test_event_types_of_the_tests() -> None:
     """These tests know the 21 types that the package knows."""

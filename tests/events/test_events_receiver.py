@@ -26,6 +26,8 @@ from tests.events.bodies import (
     v11,
 )
 
+pytestmark = pytest.mark.one_python
+
 HEADER = events.SharedHeader(*SHARED)
 FAST = events.InboxPolicy(initial=1e-6, maximum=1e-6, poll=0.01, attempts=3)
 

@@ -18,6 +18,8 @@ from invsvc_async.errors import ConfigurationError, JournalError
 from invsvc_async.events import Delivery, Standing
 from invsvc_async.events.stores import Entry, Store, open_store
 
+pytestmark = pytest.mark.one_python
+
 
 def delivery(key: str | None = "d_1", *, body: bytes | None = b"{}") -> Delivery:
     return Delivery(key=key, type="invoice.created", body=body)

@@ -33,6 +33,8 @@ from tests.events.bodies import (
     v11,
 )
 
+pytestmark = pytest.mark.one_python
+
 HEADER = events.SharedHeader(*SHARED)
 BODY = encoded(signed_body("sat.invoice.synced"))
 HEX = hmac.new(SECRET.encode(), BODY, hashlib.sha256).hexdigest()

@@ -26,6 +26,8 @@ from tests.events.bodies import SECRET, SHARED, encoded, headers_of, signature, 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+pytestmark = pytest.mark.one_python
+
 HEADER = events.SharedHeader(*SHARED)
 
 

@@ -15,6 +15,8 @@ from aiohttp import web
 from examples import aiohttp_app, fastapi_app
 from invsvc_async import ReconcilePolicy, Verdict
 
+pytestmark = pytest.mark.untraced
+
 EVENT = {
     "id": "whd_1",
     "type": "invoice.created",

@@ -10,6 +10,8 @@ from tests.exhaustive.assumptions import DOUBLED, REMOVED
 from tests.exhaustive.setup import SetUp
 from tests.exhaustive.walk import Walk, shipped
 
+pytestmark = [pytest.mark.exhaustive, pytest.mark.untraced]
+
 WORLDS = [(name, setup) for name, setups in REMOVED.items() for setup in setups]
 
 

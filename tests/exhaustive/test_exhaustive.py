@@ -17,6 +17,8 @@ from tests.exhaustive.setups import LARGE, SMALL
 from tests.exhaustive.tell import tell
 from tests.exhaustive.walk import Found, Walk, shipped
 
+pytestmark = [pytest.mark.exhaustive, pytest.mark.untraced]
+
 ENOUGH = 300_000
 SETUPS = {setup.name: setup for setup in (*SMALL, *LARGE)}
 

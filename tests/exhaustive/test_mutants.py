@@ -13,6 +13,8 @@ from tests.exhaustive.mutate import CHAIN, PACKAGE, broken
 from tests.exhaustive.setups import SMALL
 from tests.exhaustive.walk import Walk, shipped
 
+pytestmark = [pytest.mark.exhaustive, pytest.mark.untraced]
+
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_mutant(mutant):

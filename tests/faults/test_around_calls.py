@@ -8,6 +8,8 @@ import pytest
 
 from invsvc_async import NotFoundError
 
+pytestmark = pytest.mark.every_python
+
 
 class Around:
     """Keep which operations began, and how each ended."""

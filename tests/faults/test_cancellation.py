@@ -14,6 +14,8 @@ from invsvc_async.batch import Batch
 from invsvc_async.codec import envelope
 from tests.faults.conftest import SHORT, client_of
 
+pytestmark = pytest.mark.every_python
+
 LONG_WAIT = ReconcilePolicy(settle_after_error=5.0, settle_after_loss=5.0, deadline=30.0)
 PATIENT = Timeouts(attempt=10.0, connect=10.0, call=20.0)
 

@@ -9,6 +9,8 @@ import pytest
 from invsvc_async import SecretLostError, Timeouts, Verdict
 from tests.faults.conftest import client_of
 
+pytestmark = pytest.mark.every_python
+
 URL = "https://me.example/in"
 PATIENT = Timeouts(attempt=2.0, connect=2.0, call=5.0)
 

@@ -9,6 +9,8 @@ import pytest
 
 from tests.faults.conftest import client_of
 
+pytestmark = [pytest.mark.every_python, pytest.mark.no_secret_scan]
+
 
 @pytest.fixture
 def without_collector():

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
     from invsvc_async.reads.pages import Pages
 
+pytestmark = pytest.mark.every_python
+
 ONCE = ReadRetries(attempts=1)
 
 

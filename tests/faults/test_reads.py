@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
     from invsvc_async.transport.credentials import Credential
 
+pytestmark = pytest.mark.every_python
+
 
 class SkippingClock(SystemClock):
     """The steady clock, on which time that is slept passes at once."""

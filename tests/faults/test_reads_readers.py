@@ -18,6 +18,8 @@ from invsvc_async.transport.credentials import ApiKey
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+pytestmark = pytest.mark.every_python
+
 UUID4 = "0b9e6b0a-3f52-4d0e-9a6f-6f0d7b8f5a11"
 
 

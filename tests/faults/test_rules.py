@@ -35,6 +35,8 @@ from invsvc_async.models import Team
 from invsvc_async.writes.state_reads import StateReader
 from tests.faults.conftest import SHORT, client_of
 
+pytestmark = pytest.mark.every_python
+
 
 def effects(service, operation):
     return [entry for entry in service.ledger.effects(operation) if entry.by == "client"]

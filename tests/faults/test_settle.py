@@ -11,6 +11,8 @@ from invsvc_async import ApiKey, Client, Intent, InvalidRequestError, OAuthToken
 from invsvc_async.simulator import Simulator
 from tests.faults.conftest import client_of
 
+pytestmark = pytest.mark.every_python
+
 WRITES = {
     "webhooks.create": lambda client, _: client.webhooks.create(url="https://me.example/in", events=["invoice.created"]),
     "webhooks.update": lambda client, service: client.webhooks.update(service.seed_webhook().id, description="mine"),

@@ -11,6 +11,8 @@ import pytest
 from invsvc_async import ApiKey, Batch, Client, Intent, ReconcilePolicy, Verdict
 from tests.faults.conftest import NO_WAIT, SHORT, client_of
 
+pytestmark = pytest.mark.every_python
+
 URL = "https://me.example/in"
 NEVER = attrs.evolve(SHORT, resend="never")
 TIGHT = attrs.evolve(SHORT, clock_slack=0.05, clock_band=0.4)  # so that a gap between creates is short

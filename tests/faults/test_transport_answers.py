@@ -13,6 +13,8 @@ from invsvc_async.reconcile.history import End
 from invsvc_async.transport.response_body import CutError, inflate
 from tests.faults.raw_server import RawServer, obliging, on_both_loops, request_to, transport_for
 
+pytestmark = pytest.mark.every_python
+
 CAP = 1000
 BOMB = gzip.compress(bytes(50_000_000), compresslevel=9)
 

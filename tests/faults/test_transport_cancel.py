@@ -12,6 +12,8 @@ from invsvc_async.transport.transport import Transport
 from tests.faults.raw_server import OK, RawServer, obliging, on_both_loops, request_to, transport_for
 from tests.faults.test_transport_sent import FullQueue, silent
 
+pytestmark = pytest.mark.every_python
+
 LONG = b"x" * 30_000_000
 
 

@@ -20,6 +20,8 @@ from tests.faults.raw_server import (
     transport_for,
 )
 
+pytestmark = pytest.mark.every_python
+
 # Before 3.14.4, aiohttp connects anew for a PUT or DELETE that was lost; the gate lets nothing out there.
 CONNECTS_ANEW = tuple(map(int, re.findall(r"\d+", aiohttp.__version__)[:3])) < (3, 14, 4)
 HALF_HEAD = b"HTTP/1.1 200 OK\r\nContent-Le"

@@ -21,6 +21,8 @@ from tests.faults.raw_server import (
     transport_for,
 )
 
+pytestmark = pytest.mark.every_python
+
 
 class HandClock:
     """A clock that stands until it is set."""

@@ -13,6 +13,8 @@ from invsvc_async.reconcile.history import End
 from invsvc_async.transport.transport import Transport
 from tests.faults.raw_server import OK, RawServer, obliging, on_both_loops, request_to, transport_for
 
+pytestmark = pytest.mark.every_python
+
 
 async def dropping(peer):
     """Read one request, then reset."""

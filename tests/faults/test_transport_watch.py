@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from invsvc_async.reconcile.history import End
 from tests.faults.raw_server import OK, RawServer, on_both_loops, request_to, transport_for
 from tests.faults.test_transport_sent import silent
+
+pytestmark = pytest.mark.every_python
 
 LATE = 0.2  # s that a busy machine may take
 

@@ -12,6 +12,8 @@ from invsvc_async.reconcile.history import Attempt, End
 from invsvc_async.simulator import Simulator
 from tests.faults.conftest import client_of
 
+pytestmark = pytest.mark.every_python
+
 WRITES = (
     "webhooks.create",
     "webhooks.create tagged",

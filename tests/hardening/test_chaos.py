@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from invsvc_async import ReconcilePolicy, Verdict
 from tests.hardening.chaos import CANCELLED, soak
+
+pytestmark = pytest.mark.untraced
 
 SHORT = ReconcilePolicy(settle_after_error=0.6, settle_after_loss=0.9, deadline=120.0)
 WRITES = 600

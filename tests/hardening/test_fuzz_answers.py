@@ -17,6 +17,8 @@ from invsvc_async.codec.shape import Shape
 from tests.hardening.fuzzing import fuzzed, spoilt
 from tests.wire.recorded import SAMPLES
 
+pytestmark = [pytest.mark.fuzz, pytest.mark.untraced]
+
 STANDARD = {"success": True, "data": {"id": "a", "n": 1.5}, "message": "m", "timestamp": 1_750_000_000_000}
 LISTED = {**STANDARD, "data": [{"id": "a"}, {"id": "b"}], "next": "c", "has_more": True, "total_results": 2}
 ERROR = {

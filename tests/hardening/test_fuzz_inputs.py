@@ -19,6 +19,8 @@ from invsvc_async.reconcile.history import Attempt, End, Reading
 from invsvc_async.reconcile.intent import Scope
 from tests.hardening.fuzzing import OFFLINE, WRITES, as_wire, changed, damaged, fuzzed, plain, spoilt, texts
 
+pytestmark = [pytest.mark.fuzz, pytest.mark.untraced]
+
 DELETE = Intent(
     key="k",
     operation="webhooks.delete",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from contextlib import suppress
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,6 +15,8 @@ from invsvc_async.journal.entry import entry_of
 from invsvc_async.journal.packed_intent import Commons, Packed, pack, unpack
 from invsvc_async.journal.sqlite_entries import row_of
 from tests.hardening.fuzzing import as_wire, fuzzed, intents, spoilt, texts
+
+pytestmark = [pytest.mark.fuzz, pytest.mark.untraced]
 
 
 @fuzzed

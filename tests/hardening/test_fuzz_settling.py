@@ -19,6 +19,8 @@ from invsvc_async.reconcile.history import Attempt, Done, End, Read, Reading, Se
 from invsvc_async.reconcile.intent import Scope
 from tests.hardening.fuzzing import WRITES, changed, fuzzed, intents, plain, spoilt
 
+pytestmark = [pytest.mark.fuzz, pytest.mark.untraced]
+
 SCOPE = Scope(base_url="https://host.example/v2")
 HOOK = {
     "id": "wh_1", "url": "https://me.example/in", "events": ["invoice.created"], "status": "active",

@@ -14,6 +14,8 @@ from invsvc_async.codec import envelope as wire
 from invsvc_async.codec.exact_json import without_halves
 from invsvc_async.codec.shape import Shape
 
+pytestmark = pytest.mark.untraced
+
 HALVES = {
     "high": (rb'"\ud83d"', rb'"\ufffd"'),
     "low": (rb'"\uDE00"', rb'"\ufffd"'),

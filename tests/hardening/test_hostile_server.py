@@ -35,6 +35,8 @@ from tests.hardening.hostile import (
     whole,
 )
 
+pytestmark = pytest.mark.untraced
+
 TOKEN = "marked-token-of-hostile-tests"
 PATIENT = 30.0  # s: an end that does not wait for the client's own time comes long before
 WITHIN = 0.3  # s of an attempt that only the client's own time ends

@@ -5,10 +5,14 @@ from __future__ import annotations
 import asyncio
 import time
 
+import pytest
+
 from invsvc_async import ApiKey, Client, InvsvcError, Timeouts, Verdict
 from tests.hardening.leaks import FAULTS, left_after
 from tests.hardening.served import served
 from tests.hardening.watching import Watch
+
+pytestmark = [pytest.mark.no_secret_scan, pytest.mark.untraced]
 
 CALLS = 1000
 TRACED = 2 * 2**20  # bytes: so short a run has hardly warmed up

@@ -25,6 +25,8 @@ from invsvc_async.reconcile.stored_intent import stored
 from invsvc_async.simulator import Simulator
 from tests.hardening.marked import marking
 
+pytestmark = [pytest.mark.no_secret_scan, pytest.mark.untraced]
+
 TOKEN = "head-of-it.body-of-it.signature-of-it"
 SCOPE = Scope(base_url="https://host.example/v2")
 

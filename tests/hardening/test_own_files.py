@@ -22,6 +22,8 @@ from invsvc_async.simulator import Simulator
 from tests.batch.conftest import HOOK, client_of
 from tests.hardening.kills import outboxes
 
+pytestmark = pytest.mark.untraced
+
 PAGE = 4096  # bytes
 NOBODY = 65534
 

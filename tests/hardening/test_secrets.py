@@ -32,6 +32,8 @@ from tests.hardening.hostile import once, whole
 from tests.hardening.marked import marking
 from tests.hardening.marks import shown
 
+pytestmark = pytest.mark.untraced
+
 POLICY = ReconcilePolicy(settle_after_error=0.1, settle_after_loss=0.2, deadline=5.0)
 TIMES = Timeouts(attempt=0.3, connect=2.0, call=5.0)
 HOOK = {"url": "https://me.example/in", "events": ["invoice.created"]}

@@ -22,6 +22,8 @@ import pytest
 from tests.interleavings.scenes import SCENES
 from tests.interleavings.walk import walk
 
+pytestmark = pytest.mark.untraced
+
 
 @pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.name)
 def test_scene(scene):

@@ -8,6 +8,8 @@ from tests.interleavings.mutants import MUTANTS
 from tests.interleavings.scenes import SCENES
 from tests.interleavings.walk import walk
 
+pytestmark = pytest.mark.untraced
+
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_mutant(mutant, monkeypatch):

@@ -13,6 +13,8 @@ from invsvc_async.conformance.run import read_reports
 from invsvc_async.conformance.tasks import made_up, tasks
 from invsvc_async.reconcile.history import Verdict
 
+pytestmark = pytest.mark.one_python
+
 CLIENTS = Path(__file__).parents[2] / "examples" / "conformance"
 ALWAYS_AFTER = "rate=0.5,kinds=500,phases=after"  # the effect, and then a 500
 

@@ -17,6 +17,8 @@ from invsvc_async.doctor.probe import Answer
 from invsvc_async.simulator import Simulator
 from invsvc_async.testing import quick_client, serving
 
+pytestmark = pytest.mark.one_python
+
 OTHERS = {
     "limit": "page_size", "cursor": "starting_after", "order_by": "sort_by", "order": "direction",
     "created_after": "from", "created_before": "to", "client_id": "clientId", "client_tax_id": "rfc",

@@ -15,6 +15,8 @@ from invsvc_async.cli.app import run
 from invsvc_async.simulator import Simulator
 from invsvc_async.testing import quick_client, serving
 
+pytestmark = pytest.mark.one_python
+
 needs_pyarrow = pytest.mark.skipif(find_spec("pyarrow") is None, reason="pyarrow is an extra")
 FORMS = ["jsonl", "csv", pytest.param("parquet", marks=needs_pyarrow)]
 EXACT = "1234567890.123456789"

@@ -9,6 +9,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.one_python
+
 LATE = {"aiohttp.web", "asyncpg", "opentelemetry", "pgqueuer", "pyarrow", "rich", "sqlite3", "typer"}
 
 

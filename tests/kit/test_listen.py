@@ -23,6 +23,8 @@ from invsvc_async.simulator import Simulator
 from tests.faults.raw_server import RawServer, obliging
 from tests.hardening.hostile import endless, once
 
+pytestmark = pytest.mark.one_python
+
 ROOT = Path(__file__).parents[2]
 SHARED = events.SharedHeader("X-Events-Key", "of the dashboard")
 KEY = {SHARED.name: SHARED.value}

@@ -9,6 +9,8 @@ import pytest
 from invsvc_async import ApiKey, Client, NotFoundError, ReconcilePolicy, Verdict
 from invsvc_async.testing import VirtualClock, aioresponses
 
+pytestmark = pytest.mark.one_python
+
 BASE = "https://host.example/v2"
 HOOK = {"id": "wh_1", "url": "https://me.example/in", "events": ["invoice.created"], "status": "active"}
 

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.untraced
+
 ROOT = Path(__file__).parents[2]
 
 BODY = """

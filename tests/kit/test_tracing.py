@@ -18,6 +18,8 @@ from invsvc_async import ConfigurationError, NotFoundError, TokenProvider, traci
 from invsvc_async.simulator import Simulator
 from invsvc_async.testing import quick_client
 
+pytestmark = pytest.mark.one_python
+
 HOOK = {"url": "https://me.example/in", "events": ["invoice.created"]}
 
 

@@ -9,6 +9,8 @@ import pytest
 
 from .conftest import HOOK
 
+pytestmark = pytest.mark.one_python
+
 
 async def refused(call, **more):
     """Call a read and give status and body."""

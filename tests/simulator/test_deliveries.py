@@ -18,6 +18,8 @@ from invsvc_async.simulator.validate import EVENTS
 
 from .conftest import HOOK, Caller, plain_session
 
+pytestmark = pytest.mark.one_python
+
 SIGNED = ["sat.invoice.synced", "invoice_batch.completed"]
 
 

@@ -16,6 +16,8 @@ from invsvc_async.simulator.faults import KINDS, parse_step
 
 from .conftest import HOOK, Caller, plain_session
 
+pytestmark = pytest.mark.one_python
+
 # What a plain client sees: a status, or the end of the exchange without a whole answer.
 SEEN = {
     "500": (500, "application/json"),

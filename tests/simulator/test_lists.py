@@ -11,6 +11,8 @@ from invsvc_async.simulator import Simulator
 
 from .conftest import Caller, plain_session
 
+pytestmark = pytest.mark.one_python
+
 EGRESS, COMPLEMENTS = "/invoices/egress", "/invoices/payment"
 
 

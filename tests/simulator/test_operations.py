@@ -15,6 +15,8 @@ from invsvc_async.simulator import Simulator, routes
 
 from .conftest import HOOK, Caller, plain_session
 
+pytestmark = pytest.mark.one_python
+
 
 async def test_route_table_and_its_answers(service, call):
     """Each of the 20 routes of the table answers itself, never the 404 for unknown routes."""

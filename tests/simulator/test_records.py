@@ -15,6 +15,8 @@ from invsvc_async.simulator.state import Shelf
 
 from .conftest import HOOK, Caller, plain_session
 
+pytestmark = pytest.mark.one_python
+
 
 def test_json_round_trip_with_decimals():
     """Every digit survives reading and writing, in whatever nesting."""

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from invsvc_async.api import operations
 from invsvc_async.simulator import routes
+
+pytestmark = pytest.mark.one_python
 
 
 def test_routes_are_those_of_the_table():

@@ -15,6 +15,8 @@ from invsvc_async.simulator.serve import main, serve
 
 from .conftest import HOOK, Caller, plain_session
 
+pytestmark = pytest.mark.one_python
+
 
 async def test_command_line_until_a_signal():
     """One line of JSON tells where to connect; SIGTERM ends it with 0."""

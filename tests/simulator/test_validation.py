@@ -6,6 +6,8 @@ import pytest
 
 from .conftest import HOOK
 
+pytestmark = pytest.mark.one_python
+
 NODE = {"id": "a", "type": "t", "position": {"x": 1, "y": 2.5}, "data": {}}
 EDGE = {"id": "e", "source": "a", "target": "a"}
 

@@ -12,6 +12,8 @@ from invsvc_async.simulator import Entry
 from tests.soak.judge import KINDS, Truth, judge
 from tests.soak.records import Heard, Run, Sent, Sibling
 
+pytestmark = pytest.mark.untraced
+
 START = {"jrn": {"name": "start"}, "wh": {"status": "active", "description": "start"}}
 
 

@@ -8,6 +8,8 @@ from tests.soak.report import UNKNOWN_ALLOWED, Report
 from tests.soak.siblings import one_seed
 from tests.soak.world import WORLDS
 
+pytestmark = pytest.mark.untraced
+
 WRITES = 2000  # of each world
 
 

@@ -9,6 +9,8 @@ import pytest
 
 from tests.soak.virtual import LoopClock, VirtualLoop, run_virtually
 
+pytestmark = pytest.mark.untraced
+
 
 def test_a_day_passes_at_once():
     """Timers fire in their order, and a day of them takes no time."""

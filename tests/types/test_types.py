@@ -14,9 +14,12 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 USES = ("uses.py", "names.py")
 
-pytestmark = pytest.mark.skipif(
-    not (find_spec("mypy") or find_spec("pyright")), reason="nox -s types has the type checkers"
-)
+pytestmark = [
+    pytest.mark.types,
+    pytest.mark.skipif(
+        not (find_spec("mypy") or find_spec("pyright")), reason="nox -s types has the type checkers"
+    ),
+]
 
 
 def checked(tool, *arguments, cwd):

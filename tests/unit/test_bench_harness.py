@@ -9,6 +9,8 @@ import pytest
 from benchmarks.harness import Ratio, Row, alternate, at_once, ratio_of
 from benchmarks.page import chart, table
 
+pytestmark = pytest.mark.one_python
+
 
 def test_ratio_of_blocks_of_the_same_rounds():
     """It is the median of the rounds' own ratios, so that a slow round weighs on neither way."""

@@ -21,6 +21,8 @@ from invsvc_async.codec.fields import enum_in, fields_of
 from invsvc_async.errors import FieldError, InvsvcError
 from invsvc_async.models.common import Model
 
+pytestmark = [pytest.mark.fuzz, pytest.mark.one_python]
+
 MODELS = [
     found for name in models.__all__
     if isinstance(found := getattr(models, name), type) and issubclass(found, Model) and found is not Model

@@ -16,6 +16,8 @@ from invsvc_async.concurrency.limiter import Limiter
 from invsvc_async.reconcile.enums import End
 from invsvc_async.transport.exchange import Exchange
 
+pytestmark = pytest.mark.one_python
+
 
 async def turn(limiter, lane="call"):
     """Take a place, as the transport does."""
