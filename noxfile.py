@@ -20,32 +20,6 @@ import nox
 HERE = Path(__file__).parent
 OWN = f"{sys.version_info.major}.{sys.version_info.minor}"  # always there: coverage is taken on it
 PYTHONS = sorted({"3.11", "3.12", "3.13", OWN}, key=lambda version: int(version.partition(".")[2]))
-UNTRACED = (  # what runs for long, mostly in other processes, and covers nothing that the rest does not
-    "tests/exhaustive",
-    "tests/interleavings",
-    "tests/soak",
-    "tests/batch/test_kills.py",
-    "tests/batch/test_workers.py",
-    "tests/docs",
-    "tests/events/test_events_kill.py",
-    "tests/examples",
-    "tests/hardening",
-    "tests/kit/test_plugin.py",
-)
-ONCE = (
-    *UNTRACED,
-    "tests/batch/test_cli_batch.py",
-    "tests/batch/test_ownership.py",
-    "tests/events",
-    "tests/cli",
-    "tests/kit",
-    "tests/simulator",
-    "tests/types",
-    "tests/unit/test_bench_harness.py",
-    "tests/unit/test_convert_properties.py",
-    "tests/unit/test_limits.py",
-)
-BETWEEN = ("tests/faults", "tests/batch/test_ends.py")  # on a Python neither the oldest nor the newest
 EXTRAS = ("cli", "otel", "parquet", "postgres", "uvloop")  # those that users install
 NOBODY_TO_ASK = 75  # how tests.hardening.audit ends then
 FLOOR = 95  # % of the package that the tests run: of statements and branches together, and of branches alone
@@ -88,18 +62,18 @@ def tests(session: nox.Session) -> None:
         totals = session.cache_dir / "coverage.json"  # create_tmp would take TMPDIR over
         reports = ("--cov-report=term", f"--cov-report=json:{totals}")
         cover = ("--cov", "--cov-branch", *reports, f"--cov-fail-under={FLOOR}")
-        session.run(*pytest, *cover, *(f"--ignore={path}" for path in (*UNTRACED, "tests/types")))
+        session.run(*pytest, *cover, "-m", "not (untraced or types)")
         _check_branches(session, totals)
-        session.run(*pytest, *UNTRACED)
+        session.run(*pytest, "-m", "untraced")
         session.run(*pytest, "tests/faults/test_write_matrix.py", env={"INVSVC_TEST_LOOP": "uvloop"})
     elif session.python in {PYTHONS[0], PYTHONS[-1]}:
-        session.log(f"left to Python {OWN}, for no interpreter changes them: {', '.join(ONCE)}")
-        session.run(*pytest, *(f"--ignore={path}" for path in ONCE))
+        session.log(f"left to Python {OWN}, because no interpreter changes them: untraced, one_python, types")
+        session.run(*pytest, "-m", "not (untraced or one_python or types)")
     else:
         session.log(
             "neither the oldest nor the newest: what depends on how aiohttp and asyncio do their work"
         )
-        session.run(*pytest, *BETWEEN)
+        session.run(*pytest, "-m", "every_python")
 
 
 def _check_branches(session: nox.Session, report: Path) -> None:

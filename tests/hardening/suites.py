@@ -22,25 +22,18 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 NEEDED = ("aiohttp", "attrs", "msgspec", "tenacity")
 EXAMPLES = "400"
-APART = (  # of the search for secrets: no traffic; or tests of what is left in memory, and of the search itself
-    *("tests/exhaustive", "tests/types", "tests/faults/test_freed.py"),
-    *("tests/hardening/test_leaks.py", "tests/hardening/test_marked.py"),
-)
-FREED = "tests/batch/test_ends.py::test_what_is_done_is_freed_at_once"
-FUZZ = ("tests/events/test_events_fuzz.py", "tests/unit/test_convert_properties.py")
 
 
 def _words(name: str, given: list[str]) -> list[str]:
     """Give the arguments of pytest for a suite; *given* go before its own choice."""
     match name:
         case "fuzz":
-            found = sorted((ROOT / "tests/hardening").glob("test_fuzz_*.py"))
-            return ["-n", "2", *map(str, found), *FUZZ]
+            return ["-n", "2", "-m", "fuzz"]
         case "secrets":
-            apart = [*(f"--ignore={path}" for path in APART), f"--deselect={FREED}"]
+            apart = ["-m", "not (exhaustive or types or no_secret_scan)"]
             return ["-n", "3", "-p", "tests.hardening.marked", *(given or apart)]
         case "lowest":
-            return ["-n", "3", *(given or ["--ignore=tests/exhaustive"])]
+            return ["-n", "3", *(given or ["-m", "not exhaustive"])]
         case "hostile":
             return ["tests/hardening/test_hostile_server.py", "-p", "tests.hardening.peaks"]
     raise SystemExit(f"no such suite: {name}")
