@@ -39,9 +39,20 @@ PARTS = {
 }
 FILES = [file for part in PARTS.values() for file in part]
 TESTS = (
-    *(f"tests/unit/test_{name}.py" for name in ("decide", "codec", "clock", "same", "revise")),
-    *(f"tests/unit/test_{name}.py" for name in ("gate", "answers", "transport", "limits")),
-    *(f"tests/faults/test_transport_{name}.py" for name in ("answers", "cancel", "once", "sent", "session")),
+    "tests/unit/test_decide.py",
+    "tests/unit/test_codec.py",
+    "tests/unit/test_clock.py",
+    "tests/unit/test_same.py",
+    "tests/unit/test_revise.py",
+    "tests/unit/test_gate.py",
+    "tests/unit/test_answers.py",
+    "tests/unit/test_transport.py",
+    "tests/unit/test_limits.py",
+    "tests/faults/test_transport_answers.py",
+    "tests/faults/test_transport_cancel.py",
+    "tests/faults/test_transport_once.py",
+    "tests/faults/test_transport_sent.py",
+    "tests/faults/test_transport_session.py",
 )
 NOTICED = {"killed", "timeout"}
 
