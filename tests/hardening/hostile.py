@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-import itertools
 
 CAP = 1_500_000  # bytes: ``max_response_bytes`` of the clients that meet these
 DEEP = 100_000
@@ -47,7 +46,7 @@ def endless(first, part, pause=0.0):
     async def script(peer):
         await peer.arrival()
         await peer.send(first)
-        for _ in itertools.repeat(None):
+        while not peer.writer.transport.is_closing():  # on uvloop, sending would not raise an OSError
             await peer.send(part)
             await asyncio.sleep(pause)
 
