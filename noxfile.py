@@ -21,7 +21,7 @@ HERE = Path(__file__).parent
 OWN = f"{sys.version_info.major}.{sys.version_info.minor}"  # always there: coverage is taken on it
 PYTHONS = sorted({"3.11", "3.12", "3.13", OWN}, key=lambda version: int(version.partition(".")[2]))
 EXTRAS = ("cli", "otel", "parquet", "postgres", "uvloop")  # those that users install
-NOBODY_TO_ASK = 75  # how tests.hardening.audit ends then
+NOBODY_TO_ASK = 75  # how tests.support.audit ends then
 FLOOR = 95  # % of the package that the tests run: of statements and branches together, and of branches alone
 
 nox.options.default_venv_backend = "uv|virtualenv"
@@ -187,21 +187,21 @@ def kills(session: nox.Session) -> None:
 def secrets(session: nox.Session) -> None:
     """Run the tests, and search all that they make, say and write for tokens and webhook secrets."""
     session.install(".[dev]")
-    session.run("python", "-m", "tests.hardening.suites", "secrets", *session.posargs)
+    session.run("python", "-m", "tests.support.suites", "secrets", *session.posargs)
 
 
 @nox.session
 def fuzz(session: nox.Session) -> None:
     """Try 400 examples in each of the fuzz tests: ``nox -s fuzz -- 5000``."""
     session.install(".[dev]")
-    session.run("python", "-m", "tests.hardening.suites", "fuzz", *session.posargs)
+    session.run("python", "-m", "tests.support.suites", "fuzz", *session.posargs)
 
 
 @nox.session
 def audit(session: nox.Session) -> None:
     """Ask for known faults of what the package needs; skipped, in words, where nobody could be asked."""
     session.install(f".[{','.join(EXTRAS)}]", "pip-audit")
-    said = session.run("python", "-m", "tests.hardening.audit", silent=True, success_codes=[0, NOBODY_TO_ASK])
+    said = session.run("python", "-m", "tests.support.audit", silent=True, success_codes=[0, NOBODY_TO_ASK])
     session.log(str(said))
     if "SKIPPED" in str(said):
         session.skip("nothing was audited")
@@ -227,7 +227,7 @@ def lowest(session: nox.Session) -> None:
     lowest.append("click<8.3")  # newer ones warn of what the lowest typer names
     constraints.write_text("\n".join(lowest))
     session.install(".[dev]", "-c", str(constraints))
-    session.run("python", "-m", "tests.hardening.suites", "lowest", *session.posargs)
+    session.run("python", "-m", "tests.support.suites", "lowest", *session.posargs)
 
 
 @nox.session

@@ -103,7 +103,7 @@ def measure_stores(folder: Path) -> None:
     )
     tell("SQLite, 100 at once", lambda: through(events.SqliteStore(folder / "b.db"), 5000, together=100))
     try:
-        from tests.batch.database import database
+        from tests.support.database import database
 
         dsn = database().address
     except ImportError:

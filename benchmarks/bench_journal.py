@@ -181,14 +181,14 @@ async def million(n=1_000_000, at_once=200):
 
 async def postgres(n=10_000, rounds=5):
     """Print the ratio with a journal in PostgreSQL."""
-    from tests.batch.database import database
+    from tests.support.database import database
 
     return await ratio(n, rounds, journal=lambda number: database().journal(f"bench{number}"))
 
 
 async def workers(n=3000):
     """Print how much faster two processes are than one, each bounded by the service: 10 at once, 50 ms."""
-    from tests.batch.database import database
+    from tests.support.database import database
 
     rates = []
     async with service(0.05) as url:

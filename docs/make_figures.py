@@ -28,11 +28,11 @@ COMMANDS = {
     "million": "tests.batch.million",
     "workers": "benchmarks.bench_journal workers",
     "postgres": "benchmarks.bench_journal postgres",
-    "audit": "tests.hardening.audit",
-    "fuzz": "tests.hardening.suites fuzz",
-    "hostile": "tests.hardening.suites hostile",
-    "secrets": "tests.hardening.suites secrets",
-    "lowest": "tests.hardening.suites lowest",
+    "audit": "tests.support.audit",
+    "fuzz": "tests.support.suites fuzz",
+    "hostile": "tests.support.suites hostile",
+    "secrets": "tests.support.suites secrets",
+    "lowest": "tests.support.suites lowest",
 }
 WORDS = {
     "at_once": "in flight at once", "cancelled_in_doubt": "cancelled with bytes sent",

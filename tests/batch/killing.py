@@ -178,7 +178,7 @@ async def main(items: int = 20_000, kills: int = 100, seed_of: int = 7, where: s
     with tempfile.TemporaryDirectory() as folder:
         journal, file = str(Path(folder) / "run.db"), Path(folder) / "writes.jsonl"
         if where != "sqlite":
-            from tests.batch.database import database
+            from tests.support.database import database
 
             journal = database().journal(f"kills_{where}", silence=1)
         async with Simulator(seed=seed_of, faults=FAULTS, latency=0.005) as service:

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, urlsplit
 
-from tests.batch.database import database
+from tests.support.database import database
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

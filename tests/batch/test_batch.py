@@ -15,8 +15,8 @@ from invsvc_async import (
 from invsvc_async.batch import Batch
 from invsvc_async.batch.intake import AT_ONCE
 from tests.batch.conftest import HOOK
-from tests.batch.database import database
 from tests.batch.writing import all_of, creates, updates
+from tests.support.database import database
 
 
 async def test_writes_of_an_input_happen_once(service, client, tmp_path):

@@ -17,7 +17,7 @@ from invsvc_async import JournalError
 from invsvc_async.batch import file_check
 from invsvc_async.batch.secrets_file import SecretsFile
 from invsvc_async.cli.app import run
-from tests.batch.database import database
+from tests.support.database import database
 
 pytestmark = pytest.mark.one_python
 

@@ -21,8 +21,8 @@ from invsvc_async.batch.item import Item
 from invsvc_async.batch.pacing import Slots
 from invsvc_async.journal.entry import LostChunkError, State
 from tests.batch.conftest import HOOK, client_of
-from tests.batch.database import database
 from tests.batch.writing import all_of, creates
+from tests.support.database import database
 
 pytestmark = pytest.mark.every_python
 

@@ -10,8 +10,8 @@ import pytest
 from invsvc_async import Verdict
 from invsvc_async.simulator import Simulator
 from tests.batch.child import TRANSITIONS
-from tests.batch.database import database
 from tests.batch.killing import FAULTS, begin, kill_often, seed, verdicts_of, violations
+from tests.support.database import database
 
 pytestmark = pytest.mark.untraced
 

@@ -19,8 +19,8 @@ from invsvc_async.journal.sqlite_entries import _APPLICATION, _TABLES, SCHEMA
 from invsvc_async.simulator import Simulator
 from invsvc_async.simulator.state import Clock
 from tests.batch.conftest import client_of
-from tests.batch.database import database
 from tests.batch.writing import all_of
+from tests.support.database import database
 
 JOURNALS = sorted(Path(__file__).with_name("journals").glob("*.json"))
 

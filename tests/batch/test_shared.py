@@ -14,8 +14,8 @@ from invsvc_async import InvalidRequestError, JournalError, Verdict
 from invsvc_async.batch import Batch
 from invsvc_async.journal.entry import Entry, State
 from tests.batch.conftest import HOOK, client_of
-from tests.batch.database import database
 from tests.batch.writing import all_of, creates, unlisted
+from tests.support.database import database
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ import pytest
 from invsvc_async import Verdict
 from invsvc_async.batch import Batch
 from tests.batch.conftest import client_of
-from tests.batch.database import database
 from tests.batch.writing import all_of
+from tests.support.database import database
 
 
 @pytest.fixture

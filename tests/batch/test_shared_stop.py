@@ -9,9 +9,9 @@ import pytest
 from invsvc_async import JournalError, Timeouts, Verdict
 from invsvc_async.batch import Batch
 from tests.batch.conftest import client_of
-from tests.batch.database import database
 from tests.batch.lossy import lossy
 from tests.batch.writing import all_of, creates
+from tests.support.database import database
 
 
 @pytest.mark.parametrize(("ends", "graces"), [("silence", [60.0, 0.0]), ("cut", [0.3])])

@@ -20,8 +20,8 @@ from invsvc_async.codec import structure
 from invsvc_async.models import Journey
 from invsvc_async.reconcile.own_writes import OwnWrites
 from tests.batch.conftest import HOOK, POLICY, client_of
-from tests.batch.database import database
 from tests.batch.writing import all_of, shelve_one
+from tests.support.database import database
 
 
 @pytest.fixture(params=["file", "database"])

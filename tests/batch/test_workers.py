@@ -15,8 +15,8 @@ from invsvc_async.batch import Batch
 from invsvc_async.batch.journals.open import entries_of, name_of
 from invsvc_async.simulator import Simulator
 from invsvc_async.storage.postgres_pool import Database, Settings
-from tests.batch.database import database
 from tests.batch.killing import FAULTS, kill_often, kill_others, running, seed, verdicts_of, violations
+from tests.support.database import database
 
 pytestmark = pytest.mark.untraced
 

@@ -9,7 +9,7 @@ import asyncpg
 import pytest
 
 from invsvc_async import events
-from tests.batch.database import database
+from tests.support.database import database
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -10,7 +10,7 @@ import pytest
 
 from invsvc_async.reconcile.history import End
 from invsvc_async.transport.send_gate import Gate
-from tests.faults.raw_server import (
+from tests.support.raw_server import (
     OK,
     RawServer,
     obliging,

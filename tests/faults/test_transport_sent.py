@@ -11,7 +11,7 @@ import pytest
 from yarl import URL
 
 from invsvc_async.reconcile.history import End
-from tests.faults.raw_server import (
+from tests.support.raw_server import (
     OK,
     RawServer,
     obliging,

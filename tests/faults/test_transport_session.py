@@ -11,7 +11,7 @@ import pytest
 from invsvc_async.errors import ConfigurationError
 from invsvc_async.reconcile.history import End
 from invsvc_async.transport.transport import Transport
-from tests.faults.raw_server import OK, RawServer, obliging, on_both_loops, request_to, transport_for
+from tests.support.raw_server import OK, RawServer, obliging, on_both_loops, request_to, transport_for
 
 pytestmark = pytest.mark.every_python
 

@@ -24,7 +24,7 @@ from invsvc_async.batch.jsonl import as_write
 from invsvc_async.conformance.judge import Asked, Judgement, Report, judge
 from invsvc_async.conformance.service_process import embedded
 from invsvc_async.conformance.workload import Step, Unit, made_up, plan_for
-from tests.hardening.watching import Watch
+from tests.support.watching import Watch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING
 import attrs
 
 from invsvc_async import ApiKey, Client, InvsvcError, ReadRetries, ReconcilePolicy, Timeouts
-from tests.hardening.served import Served, served
-from tests.hardening.watching import Watch
+from tests.support.served import Served, served
+from tests.support.watching import Watch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

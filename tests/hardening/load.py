@@ -27,7 +27,7 @@ from invsvc_async import ApiKey, Client, InvsvcError, Timeouts
 from invsvc_async.batch import Batch
 from tests.hardening.leaks import resident
 from tests.hardening.queueing import queueing
-from tests.hardening.served import served
+from tests.support.served import served
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence

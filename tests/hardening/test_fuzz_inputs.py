@@ -17,7 +17,7 @@ from invsvc_async.cli.app import run
 from invsvc_async.reconcile import explain
 from invsvc_async.reconcile.history import Attempt, End, Reading
 from invsvc_async.reconcile.intent import Scope
-from tests.hardening.fuzzing import OFFLINE, WRITES, as_wire, changed, damaged, fuzzed, plain, spoilt, texts
+from tests.support.fuzzing import OFFLINE, WRITES, as_wire, changed, damaged, fuzzed, plain, spoilt, texts
 
 pytestmark = [pytest.mark.fuzz, pytest.mark.untraced]
 

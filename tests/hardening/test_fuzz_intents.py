@@ -14,7 +14,7 @@ from invsvc_async.batch.result import Result
 from invsvc_async.journal.entry import entry_of
 from invsvc_async.journal.packed_intent import Commons, Packed, pack, unpack
 from invsvc_async.journal.sqlite_entries import row_of
-from tests.hardening.fuzzing import as_wire, fuzzed, intents, spoilt, texts
+from tests.support.fuzzing import as_wire, fuzzed, intents, spoilt, texts
 
 pytestmark = [pytest.mark.fuzz, pytest.mark.untraced]
 

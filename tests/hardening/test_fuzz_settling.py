@@ -17,7 +17,7 @@ from invsvc_async.reconcile import explain
 from invsvc_async.reconcile.decide import decide
 from invsvc_async.reconcile.history import Attempt, Done, End, Read, Reading, Send, Wait
 from invsvc_async.reconcile.intent import Scope
-from tests.hardening.fuzzing import WRITES, changed, fuzzed, intents, plain, spoilt
+from tests.support.fuzzing import WRITES, changed, fuzzed, intents, plain, spoilt
 
 pytestmark = [pytest.mark.fuzz, pytest.mark.untraced]
 

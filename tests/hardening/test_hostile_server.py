@@ -23,8 +23,7 @@ from invsvc_async import (
     unstructure,
 )
 from invsvc_async.codec import exact_json
-from tests.faults.raw_server import RawServer
-from tests.hardening.hostile import (
+from tests.support.hostile import (
     CAP,
     NEVER_ENDING,
     NEVER_WHOLE,
@@ -34,6 +33,7 @@ from tests.hardening.hostile import (
     once,
     whole,
 )
+from tests.support.raw_server import RawServer
 
 pytestmark = pytest.mark.untraced
 

@@ -9,8 +9,8 @@ import pytest
 
 from invsvc_async import ApiKey, Client, InvsvcError, Timeouts, Verdict
 from tests.hardening.leaks import FAULTS, left_after
-from tests.hardening.served import served
-from tests.hardening.watching import Watch
+from tests.support.served import served
+from tests.support.watching import Watch
 
 pytestmark = [pytest.mark.no_secret_scan, pytest.mark.untraced]
 

@@ -20,8 +20,8 @@ from invsvc_async import ConfigurationError, events
 from invsvc_async.cli.app import run
 from invsvc_async.cli.commands.listen_app import Desk, listening, replayed
 from invsvc_async.simulator import Simulator
-from tests.faults.raw_server import RawServer, obliging
-from tests.hardening.hostile import endless, once
+from tests.support.hostile import endless, once
+from tests.support.raw_server import RawServer, obliging
 
 pytestmark = pytest.mark.one_python
 

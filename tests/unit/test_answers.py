@@ -14,7 +14,7 @@ import pytest
 from invsvc_async.errors import ResponseLostError
 from invsvc_async.reconcile.history import End
 from invsvc_async.transport.response_body import CutError, in_words, inflate
-from tests.faults.raw_server import RawServer, request_to, transport_for
+from tests.support.raw_server import RawServer, request_to, transport_for
 
 CAP = 1000
 NOT_MARKED = "only the connection's end marks the answer's: it cannot be told from a cut one"

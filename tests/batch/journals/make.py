@@ -22,7 +22,7 @@ import asyncpg
 from invsvc_async.batch import Batch
 from invsvc_async.simulator import Simulator
 from tests.batch.conftest import HOOK, client_of
-from tests.batch.database import database
+from tests.support.database import database
 
 TABLES = ("facts", "commons", "chunks", "entries")
 

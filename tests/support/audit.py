@@ -1,7 +1,7 @@
 """
 Look the installed versions up among known vulnerabilities; say so, and skip, where nobody could be asked.
 
-    python -m tests.hardening.audit
+    python -m tests.support.audit
 
 Must never pass but for one reason: versions were looked up, and nothing was found.  Exit codes: 0 passed,
 1 failed, 75 nothing was looked up.

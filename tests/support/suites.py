@@ -1,8 +1,8 @@
 """
 Run tests that are too long for every day, and say what came of them; never keep quiet about a failure.
 
-    python -m tests.hardening.suites fuzz [EXAMPLES]
-    python -m tests.hardening.suites secrets [ARGUMENTS OF PYTEST, in place of its own choice]
+    python -m tests.support.suites fuzz [EXAMPLES]
+    python -m tests.support.suites secrets [ARGUMENTS OF PYTEST, in place of its own choice]
 
 What the tests say goes to standard error as it comes, the figures to standard output.  A suite runs in this
 environment, so ``lowest`` belongs into that of ``nox -s lowest``.
@@ -35,7 +35,7 @@ def _words(name: str, given: list[str]) -> list[str]:
         case "lowest":
             return ["-n", "3", *(given or ["-m", "not exhaustive"])]
         case "hostile":
-            return ["tests/hardening/test_hostile_server.py", "-p", "tests.hardening.peaks"]
+            return ["tests/hardening/test_hostile_server.py", "-p", "tests.support.peaks"]
     raise SystemExit(f"no such suite: {name}")
 
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tests.hardening.audit import SKIPPED, judged
+from tests.support.audit import SKIPPED, judged
 
 pytestmark = pytest.mark.untraced
 
