@@ -9,7 +9,7 @@ import pytest
 from invsvc_async import JournalError, Timeouts, Verdict
 from invsvc_async.batch import Batch
 from tests.batch.conftest import client_of
-from tests.batch.lossy import lossy
+from tests.batch.journals.lossy import lossy
 from tests.batch.writing import all_of, creates
 from tests.support.database import database
 

@@ -22,7 +22,7 @@ from tests.batch.conftest import client_of
 from tests.batch.writing import all_of
 from tests.support.database import database
 
-JOURNALS = sorted(Path(__file__).with_name("journals").glob("*.json"))
+JOURNALS = sorted(Path(__file__).parent.glob("*.json"))
 
 
 def loaded(path, base_url):

@@ -7,7 +7,7 @@ import pytest
 from invsvc_async import Verdict
 from invsvc_async.batch import Batch
 from invsvc_async.batch.journals.postgres import PostgresBatch
-from tests.batch.lossy import lossy
+from tests.batch.journals.lossy import lossy
 from tests.batch.writing import all_of, creates
 
 
