@@ -14,6 +14,7 @@ from typing import NamedTuple
 import pytest
 
 from invsvc_async.cli.app import run
+from tests.batch.conftest import service  # noqa: F401 - pytest finds it by name
 
 ROOT = Path(__file__).parents[2]
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("INVSVC_")}
