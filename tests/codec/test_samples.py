@@ -12,7 +12,7 @@ import pytest
 from invsvc_async import codec, models
 from invsvc_async.codec import envelope
 from invsvc_async.models.common import Model, wire_names
-from tests.wire.recorded import SAMPLES
+from tests.codec.recorded import SAMPLES
 
 
 def read(name: str) -> Any:

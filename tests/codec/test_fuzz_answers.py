@@ -14,8 +14,8 @@ from invsvc_async.codec import envelope as wire
 from invsvc_async.codec import exact_json
 from invsvc_async.codec.fields import fields_of
 from invsvc_async.codec.shape import Shape
+from tests.codec.recorded import SAMPLES
 from tests.support.fuzzing import fuzzed, spoilt
-from tests.wire.recorded import SAMPLES
 
 pytestmark = [pytest.mark.fuzz, pytest.mark.untraced]
 
