@@ -47,7 +47,7 @@ TESTS = (
     "tests/unit/test_gate.py",
     "tests/unit/test_answers.py",
     "tests/unit/test_transport.py",
-    "tests/unit/test_limits.py",
+    "tests/concurrency/test_limiter.py",
     "tests/faults/test_transport_answers.py",
     "tests/faults/test_transport_cancel.py",
     "tests/faults/test_transport_once.py",
