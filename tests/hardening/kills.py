@@ -23,7 +23,7 @@ import attrs
 from invsvc_async import Verdict
 from invsvc_async.simulator import Faults, Simulator
 from tests.batch.killing import kill_often, seed, verdicts_of, violations
-from tests.events.test_events_kill import IN_FLIGHT, Receiving, deliver_all, requests_of
+from tests.events.test_kills import IN_FLIGHT, Receiving, deliver_all, requests_of
 
 FAULTS = Faults(rate=0.06, reads=0.02, late_up_to=0.2, hang=0.3)
 EACH = 400  # writes that one process begins at most
