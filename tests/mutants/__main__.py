@@ -39,11 +39,11 @@ PARTS = {
 }
 FILES = [file for part in PARTS.values() for file in part]
 TESTS = (
-    "tests/unit/test_decide.py",
-    "tests/unit/test_codec.py",
-    "tests/unit/test_clock.py",
-    "tests/unit/test_same.py",
-    "tests/unit/test_revise.py",
+    "tests/reconcile/test_decide.py",
+    "tests/reconcile/test_json_form.py",
+    "tests/reconcile/test_server_clock.py",
+    "tests/reconcile/test_compare.py",
+    "tests/reconcile/test_stored_intent.py",
     "tests/unit/test_gate.py",
     "tests/unit/test_answers.py",
     "tests/unit/test_transport.py",
