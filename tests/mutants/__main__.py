@@ -44,15 +44,15 @@ TESTS = (
     "tests/reconcile/test_server_clock.py",
     "tests/reconcile/test_compare.py",
     "tests/reconcile/test_stored_intent.py",
-    "tests/unit/test_gate.py",
-    "tests/unit/test_answers.py",
-    "tests/unit/test_transport.py",
+    "tests/transport/test_send_gate.py",
+    "tests/transport/test_response_body.py",
+    "tests/transport/test_transport.py",
     "tests/concurrency/test_limiter.py",
-    "tests/faults/test_transport_answers.py",
-    "tests/faults/test_transport_cancel.py",
-    "tests/faults/test_transport_once.py",
-    "tests/faults/test_transport_sent.py",
-    "tests/faults/test_transport_session.py",
+    "tests/transport/test_whole_answers.py",
+    "tests/transport/test_cancellation.py",
+    "tests/transport/test_one_request.py",
+    "tests/transport/test_bytes_sent.py",
+    "tests/transport/test_custom_session.py",
 )
 NOTICED = {"killed", "timeout"}
 

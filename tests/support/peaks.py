@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Name each bound, and how near to it the worst came."""
-    tests = sys.modules["tests.hardening.test_hostile_server"]
+    tests = sys.modules["tests.transport.test_hostile_server"]
     cpu, memory = (max(each) for each in zip(*tests.TAKEN, strict=True))
     for what, most in (
         ("calls", len(tests.TAKEN)),

@@ -35,7 +35,7 @@ def _words(name: str, given: list[str]) -> list[str]:
         case "lowest":
             return ["-n", "3", *(given or ["-m", "not exhaustive"])]
         case "hostile":
-            return ["tests/hardening/test_hostile_server.py", "-p", "tests.support.peaks"]
+            return ["tests/transport/test_hostile_server.py", "-p", "tests.support.peaks"]
     raise SystemExit(f"no such suite: {name}")
 
 

@@ -15,8 +15,8 @@ from invsvc_async.errors import ConfigurationError, ResponseLostError
 from invsvc_async.reconcile.history import End
 from invsvc_async.transport.send_gate import RefusedError
 from invsvc_async.transport.transport import Exchange, Transport, _hear, _timeout
-from tests.faults.test_transport_sent import FullQueue
 from tests.support.raw_server import OK, RawServer, obliging, request_to, transport_for
+from tests.transport.test_bytes_sent import FullQueue
 
 
 async def refused(transport, exchange):
