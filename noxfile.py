@@ -140,7 +140,7 @@ def exhaustive(session: nox.Session) -> None:
 def chaos(session: nox.Session) -> None:
     """Soak 100,000 writes in faults and cancellations, judged by the service's ledger."""
     session.install(".[dev]")
-    session.run("python", "-m", "tests.hardening.chaos", *(session.posargs or ("--writes", "100000")))
+    session.run("python", "-m", "tests.soak.chaos", *(session.posargs or ("--writes", "100000")))
 
 
 @nox.session
@@ -156,14 +156,14 @@ def siblings(session: nox.Session) -> None:
 def load(session: nox.Session) -> None:
     """Load one client with 50,000 calls and an outage; find the knee of slow services."""
     session.install(".[dev]")
-    session.run("python", "-m", "tests.hardening.load", *session.posargs)
+    session.run("python", "-m", "tests.soak.load", *session.posargs)
 
 
 @nox.session
 def leaks(session: nox.Session) -> None:
     """Make 100,000 calls with failures, cancellations and timeouts, and look for what is left behind."""
     session.install(".[dev]")
-    session.run("python", "-m", "tests.hardening.leaks", *session.posargs)
+    session.run("python", "-m", "tests.soak.leaks", *session.posargs)
 
 
 @nox.session
@@ -180,7 +180,7 @@ def kills(session: nox.Session) -> None:
     """Kill batches of 20,000 writes a hundred times on each journal; then clients and receivers, likewise."""
     session.install(".[dev]")
     session.run("python", "-m", "tests.batch.killing", *session.posargs)
-    session.run("python", "-m", "tests.hardening.kills")
+    session.run("python", "-m", "tests.soak.kills")
 
 
 @nox.session

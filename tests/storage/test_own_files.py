@@ -20,7 +20,7 @@ from invsvc_async.events.stores import Delivery
 from invsvc_async.events.stores.sqlite import SqliteStore
 from invsvc_async.simulator import Simulator
 from tests.batch.conftest import HOOK, client_of
-from tests.hardening.kills import outboxes
+from tests.soak.kills import outboxes
 
 pytestmark = pytest.mark.untraced
 

@@ -4,7 +4,7 @@ Serve so many requests at once, each for as long, and queue the rest; never be w
 The service in a box makes and checks whole resources, which takes it half a millisecond: with 80 places of 50
 ms its own loop would be the limit, not its places.  This one answers from two texts.
 
-    python -m tests.hardening.queueing PLACES SECONDS
+    python -m tests.soak.queueing PLACES SECONDS
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ async def _serve(places: int, seconds: float) -> None:
 async def queueing(places: int, seconds: float) -> AsyncIterator[str]:
     """Run it in a process of its own; gives its base URL."""
     child = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "tests.hardening.queueing", str(places), str(seconds),
+        sys.executable, "-m", "tests.soak.queueing", str(places), str(seconds),
         stdout=asyncio.subprocess.PIPE,
     )  # fmt: skip
     assert child.stdout is not None

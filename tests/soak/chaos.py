@@ -1,7 +1,7 @@
 """
 Soak the client in every fault and in cancellations at once, and hold its verdicts against the service's ledger.
 
-    python -m tests.hardening.chaos [--writes 100000] [--at-once 500] [--seed 1] [--faults PLAN] [--quick]
+    python -m tests.soak.chaos [--writes 100000] [--at-once 500] [--seed 1] [--faults PLAN] [--quick]
 
 Must never judge by what the client saw, and never runs against anything but the service in a box.
 """

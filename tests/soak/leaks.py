@@ -1,7 +1,7 @@
 """
 Make calls that fail in every way, time out and are cancelled, and show that nothing of them is left.
 
-    python -m tests.hardening.leaks [CALLS]
+    python -m tests.soak.leaks [CALLS]
 
 Must never count what the service keeps: it runs in another process.
 """

@@ -1,7 +1,7 @@
 """
 Load one client against the service in a box: a thousand calls in flight, an outage, and services that queue.
 
-    python -m tests.hardening.load [calls | outage | adaptive | batches] … [--quick]
+    python -m tests.soak.load [calls | outage | adaptive | batches] … [--quick]
 
 Must never share a process with the service.
 """
@@ -25,8 +25,8 @@ import attrs
 
 from invsvc_async import ApiKey, Client, InvsvcError, Timeouts
 from invsvc_async.batch import Batch
-from tests.hardening.leaks import resident
-from tests.hardening.queueing import queueing
+from tests.soak.leaks import resident
+from tests.soak.queueing import queueing
 from tests.support.served import served
 
 if TYPE_CHECKING:

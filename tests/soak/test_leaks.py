@@ -1,4 +1,4 @@
-"""A short run of calls that fail, time out and are cancelled; ``python -m tests.hardening.leaks`` is the long one."""
+"""A short run of calls that fail, time out and are cancelled; ``python -m tests.soak.leaks`` is the long one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import time
 import pytest
 
 from invsvc_async import ApiKey, Client, InvsvcError, Timeouts, Verdict
-from tests.hardening.leaks import FAULTS, left_after
+from tests.soak.leaks import FAULTS, left_after
 from tests.support.served import served
 from tests.support.watching import Watch
 

@@ -1,11 +1,11 @@
-"""A short soak under every fault and cancellations; ``python -m tests.hardening.chaos`` is the long one."""
+"""A short soak under every fault and cancellations; ``python -m tests.soak.chaos`` is the long one."""
 
 from __future__ import annotations
 
 import pytest
 
 from invsvc_async import ReconcilePolicy, Verdict
-from tests.hardening.chaos import CANCELLED, soak
+from tests.soak.chaos import CANCELLED, soak
 
 pytestmark = pytest.mark.untraced
 

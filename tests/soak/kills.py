@@ -1,7 +1,7 @@
 """
 Kill processes in the middle of their journals and stores, again and again, and hold them against the ledger.
 
-    python -m tests.hardening.kills [KILLS_OF_OUTBOXES [KILLS_OF_BATCHES [KILLS_OF_STORES]]]
+    python -m tests.soak.kills [KILLS_OF_OUTBOXES [KILLS_OF_BATCHES [KILLS_OF_STORES]]]
 
 The judge is the ledger of the service: a verdict is true if the effects are as it says, and each write that
 arrived has a verdict, which an ``await`` of some process returned.
@@ -61,7 +61,7 @@ async def _begun(
     service: Simulator, journal: Path, told: Path, first: int, count: int
 ) -> asyncio.subprocess.Process:
     return await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "tests.hardening.outbox_child",
+        sys.executable, "-m", "tests.soak.outbox_child",
         service.base_url, service.api_key, str(journal), str(told), str(first), str(count),
     )  # fmt: skip
 
