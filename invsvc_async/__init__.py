@@ -9,7 +9,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from invsvc_async import _moved  # older pickles need it
+from invsvc_async import _moved as _moved  # older pickles need it
 from invsvc_async._version import __version__
 
 if TYPE_CHECKING:

@@ -34,9 +34,9 @@ from invsvc_async._errors import (
     UnauthenticatedEventError,
     UnreadableResponseError,
     ValidationFailedError,
-    _restore,  # noqa: F401 - pickles name it
     service_error_class,
 )
+from invsvc_async._errors import _restore as _restore  # noqa: PLC0414 - older pickles name it
 from invsvc_async.reconcile.write_errors import (
     AmbiguousWriteError,
     SecretLostError,
