@@ -3,7 +3,8 @@ Decide what to do next about a write, from all that happened to it so far.
 
 A pure function: no clock, no network, no client; "now" is the time of the last event.  One function serves a
 live await, settling and resuming later, batches, and the exhaustive check; a Send that a mere ``settle`` is
-given means "not applied".  What a read shows is judged in ``find``; the windows, the deadline and the rule of
+given means "not applied".  What a read shows is judged in ``findings``;
+the windows, the deadline and the rule of
 re-sends are here, once.
 """
 

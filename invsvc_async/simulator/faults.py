@@ -1,7 +1,7 @@
 """
 What goes wrong, and when: steps written in words, and plans that draw steps at random.
 
-Must never act by itself: a step only says what `ends` and the application are to do.
+Must never act by itself: a step only says what `replies` and the application are to do.
 """
 
 from __future__ import annotations

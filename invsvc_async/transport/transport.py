@@ -1,7 +1,8 @@
 """
 Send one request for each call and tell how it ended; never send it twice, elsewhere, or past its deadline.
 
-With ``gate`` and ``answers``, the only room that speaks to aiohttp's client.  Whether bytes can have left is
+Only this module, ``send_gate`` and ``response_body`` use aiohttp's client.
+Whether bytes can have left is
 told by the gate alone: the class of an exception proves nothing.
 """
 
