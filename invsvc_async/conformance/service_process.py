@@ -90,7 +90,7 @@ class Embedded:
 async def embedded(plan: Plan) -> AsyncGenerator[Embedded]:
     """Start the service with *plan* on a free port of the loopback; it ends with the block."""
     child = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "invsvc_async.conformance.service_process",
+        sys.executable, "-c", "from invsvc_async.conformance.service_process import serve; serve()",
         stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, limit=2**28,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}, start_new_session=True,
     )  # fmt: skip
@@ -118,6 +118,11 @@ def seeded(plan: dict[str, Any]) -> Simulator:
     for each in plan["journeys"]:
         service.seed_journey(team=each["team"], id=each["id"])
     return service
+
+
+def serve() -> None:
+    """Run the service in this process, for a parent that asks through standard input."""
+    until_done(_serve())
 
 
 async def _serve() -> None:
@@ -154,7 +159,3 @@ def _state(service: Simulator) -> dict[str, Any]:
         for shelf in (book.webhooks, book.journeys)
         for key, thing in shelf.items.items()
     }
-
-
-if __name__ == "__main__":
-    until_done(_serve())

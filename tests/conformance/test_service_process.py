@@ -20,8 +20,8 @@ async def update(service, name):
             return answer.status
 
 
-async def test_tell_of_a_write():
-    """The ledger and the states that come out are those of the writes that went in."""
+async def test_tell_of_a_write(capfd):
+    """The ledger and the states that come out are those of the writes that went in; nothing else is printed."""
     async with embedded(PLAN) as service:
         status = await update(service, "May")
         told = await service.tell()
@@ -34,6 +34,7 @@ async def test_tell_of_a_write():
     assert told.state["jrn_mine"]["name"] == "May"
     assert told.before["jrn_mine"]["name"] == "Dunning"
     assert told.reads == 0
+    assert capfd.readouterr() == ("", "")
 
 
 async def test_tell_with_an_effect_still_to_come():
