@@ -4,10 +4,13 @@ List small worlds in which one thing that the rules rely on does not hold; never
 
 from __future__ import annotations
 
+import attrs
+
 from tests.exhaustive import answers as a
 from tests.exhaustive.models import Hook, Journey, Listing
-from tests.exhaustive.setup import Crash, SetUp
-from tests.exhaustive.setups import CREATE, DOUBTS, JOURNEY, TAGGED, each
+from tests.exhaustive.sequences import each as each_sequence
+from tests.exhaustive.setup import START, Crash, SetUp
+from tests.exhaustive.setups import BASES, CREATE, DOUBTS, JOURNEY, TAGGED, each
 
 
 def _by(*acts: str) -> dict[str, object]:
@@ -29,11 +32,25 @@ def _removed() -> dict[str, list[SetUp]]:
             *each("equal", CREATE, first=DOUBTS, **_by("identical")),
             *each("equal, before a late second send", CREATE, first=(a.RESET,), **between, **_by("later")),
         ],
+        "the service's clock steps before another process settles": [
+            *_stepped("stepped ahead", tuple(BASES)[:5], 60.0, Crash("resume")),
+            *_stepped("stepped back", CREATE, -60.0, Crash("resume", 60.0)),
+        ],
         "the service's clocks disagree": [
             *each("created too early", CREATE, model=Listing(ours=-5.0), first=DOUBTS),
             *each("updated too early", JOURNEY, model=Journey(others=-60.0), first=DOUBTS, **_by("other")),
         ],
     }
+
+
+def _stepped(name: str, only: tuple[str, ...], by: float, crash: Crash) -> list[SetUp]:
+    """Let the clock step while the first send of each write is in flight."""
+    models = {write: attrs.evolve(BASES[write]["model"], step=(START + 0.25, by)) for write in only}
+    return [
+        setup
+        for write, model in models.items()
+        for setup in each(name, (write,), model=model, first=(a.RESET,), crashes=(crash,))
+    ]
 
 
 REMOVED = _removed()
@@ -43,6 +60,9 @@ SWITCHED = {
     "creates of one URL run at once": each("at once", CREATE, runs=2, in_turn=False, first=DOUBTS),
     "the next turn begins as the window ends": each(
         "no margin", CREATE, runs=2, gap=False, first=DOUBTS, misses=(a.DENIED,), fails=1
+    ),
+    "nothing is forgotten at opening": each_sequence(
+        "nothing forgotten", ["webhooks.create, equal"], reopened=0.0625, aware=True, opening=False
     ),
     "one's own claim counts as another's": each(
         "own claim",

@@ -19,6 +19,7 @@ from invsvc_async.transport.session import LeftOpen
 from invsvc_async.writes.driver import taken_up
 from invsvc_async.writes.new_intent import request_of
 from tests.exhaustive.setup import NEVER, NOBODY, START
+from tests.exhaustive.world import stamp
 
 if TYPE_CHECKING:
     from invsvc_async.reconcile.history import Event
@@ -33,7 +34,7 @@ THINKS = 0.0625  # s between one write and the next: no two changes in one milli
 def begin(setup: SetUp, subject: Subject, node: Node, number: int, earliest: float) -> Node:
     """Let a run that waited begin, once its line is open."""
     run = node.runs[number]
-    at = max(earliest + THINKS, _opens(node, run))
+    at = max(earliest + THINKS, _opens(setup, node, run))
     if run.taken is not None and run.taken.client == "other":
         at = earliest + run.taken.delay
     if run.taken is not None:
@@ -46,10 +47,20 @@ def begin(setup: SetUp, subject: Subject, node: Node, number: int, earliest: flo
 
 def ended(setup: SetUp, subject: Subject, node: Node, number: int) -> Node:
     """Let what waits for the end of run *number* begin."""
+    now = node.runs[number].now
+    if setup.reopened is not None and node.opened is None:
+        now += setup.reopened
+        node = _next_process(setup, node, now)
     for run in node.runs:
         if run.now == NEVER and run.after == number:
-            node = begin(setup, subject, node, run.number, node.runs[number].now)
+            node = begin(setup, subject, node, run.number, now)
     return node
+
+
+def _next_process(setup: SetUp, node: Node, at: float) -> Node:
+    """Let a client of a new process go on, which was opened at *at* and has heard of nothing."""
+    shift = node.shift - setup.jump
+    return node._replace(client=node.client + 1, shift=shift, opened=at, heard=(), claims=())
 
 
 def closes_at(setup: SetUp, known: Any, shift: float) -> float:  # Any: as the subject has it
@@ -59,8 +70,9 @@ def closes_at(setup: SetUp, known: Any, shift: float) -> float:  # Any: as the s
     return float(known.free_at if setup.gap else known.over) + shift
 
 
-def _opens(node: Node, run: Run) -> float:
-    closed = [each.closes for each in node.runs if each.line == run.line and each.number != run.number]
+def _opens(setup: SetUp, node: Node, run: Run) -> float:
+    others = [each for each in node.runs if each.line == run.line and each.number != run.number]
+    closed = [each.closes for each in others if setup.reopened is None or each.client == node.client]
     return max(closed, default=-NEVER)
 
 
@@ -75,6 +87,11 @@ def _informed(setup: SetUp, subject: Subject, node: Node, run: Run, at: float) -
         clock.learn(round((START - 1 + 1_700_000_000.0) * 1000), START - 1 - high, START - 1 - low)
     for number, event in node.heard:
         _learn(own, clock, node.runs[number], event)
+    if node.opened is not None and setup.aware and setup.bounds is not None:
+        opened = node.opened - node.shift
+        clock.learn(stamp(node.opened), opened - setup.bounds[1], opened - setup.bounds[0])
+    if node.opened is not None and setup.opening:
+        own._other_urls = type(own._other_urls)((), stamp(node.opened))
     if setup.forgetful:
         own._urls = type(own._urls)((url, ids.shortened(0)) for url, ids in own._urls.items())
     session = SimpleNamespace(
@@ -155,7 +172,7 @@ def cut_short(
     at = run.now + crash.delay
     known = subject.known(BY_NAME[intent.operation], run.intent, run.history)
     if crash.client == "next":
-        node = node._replace(client=node.client + 1, shift=node.shift - setup.jump, heard=(), claims=())
+        node = _next_process(setup, node, at)
         taken = Resumed(at=at - node.shift, journaled=True, sender_gone=True)
         known = subject.known(BY_NAME[intent.operation], intent, (taken,))
     gone_since = at - node.shift if crash.client == "next" else None

@@ -97,18 +97,21 @@ def judge(setup: SetUp, node: Node, run: Run, done: Done) -> None:
                 "an echo is believed without a read",
             )
         case Verdict.SUPERSEDED:
-            hold(CALM, node.world.touched, "superseded, but nobody touched it")
-            hold(SOMEBODY, node.world.touched > run.touched, "superseded, but nobody acted after the send")
+            touched = node.touched(setup, run.number)
+            hold(CALM, touched, "superseded, but nobody touched it")
+            hold(SOMEBODY, touched > run.touched, "superseded, but nobody acted after the send")
             hold(WINDOW, not pending, "superseded, but it may still happen")
         case _:
             hold(CALM, not setup.calm, "unknown, though nothing stood in the way")
             early = run.doubt and not run.closed and not _may_give_up(setup, run)
             hold(WINDOW, not early, "unknown before the windows are over")
+    said = any(sent.end is not None and sent.end.kind == "applied" for sent in run.intent.sent)
+    hold(SETTLING, not said or done.verdict is Verdict.APPLIED, "a yes of the service is forgotten")
     _judge_time(setup, run, done)
     if done.verdict is not Verdict.APPLIED and not run.doubt:
         _judge_tries(setup, run)
     if run.live is not None:
-        _judge_settled(setup, node, run.live, done)
+        _judge_settled(setup, node, run.number, run.live, done)
 
 
 def _seen(setup: SetUp, node: Node, run: Run) -> bool:
@@ -205,9 +208,9 @@ def _judge_time(setup: SetUp, run: Run, done: Done) -> None:
         hold(ENDING, run.now <= latest + EPSILON, "the deadline was passed")
 
 
-def _judge_settled(setup: SetUp, node: Node, live: Done, settled: Done) -> None:
+def _judge_settled(setup: SetUp, node: Node, run: int, live: Done, settled: Done) -> None:
     """Hold the verdict of settling it once more against the live one."""
-    if node.world.acts < setup.acting or node.world.touched:
+    if node.world.acts < setup.acting or node.touched(setup, run):
         return
     one, other = _HAPPENED.get(live.verdict), _HAPPENED.get(settled.verdict)
     same = one is None or other is None or one is other

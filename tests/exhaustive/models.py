@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 OLD, WANTED, ELSE, THIRD = 0, 1, 2, 3  # what the field that is written holds
 NULL = -1.0  # of a time
+REMOVED, PUBLISHED = 1, 2  # in what state a journey is; 0: a draft
 
 URL = "https://me.example/in"
 EVENTS = ["invoice.created", "payment.created"]
@@ -27,7 +28,11 @@ TAGS = ("[iv-aaaaaaaaaaaaaaaa]", "[iv-bbbbbbbbbbbbbbbb]")
 
 @attrs.frozen
 class Journey:
-    """A journey: (value, another field, time of the last change, gone).  ``dated``: whether changes are dated."""
+    """
+    A journey: (value, another field, time of the last change, state).  ``dated``: whether changes are dated.
+
+    Of one that is published, reads show the snapshot, which no update touches, until somebody takes it back.
+    """
 
     operation = "journeys.update"
     path: ClassVar[dict[str, str]] = {"id": "jrn_1"}
@@ -52,13 +57,15 @@ class Journey:
     def land(self, thing: Thing, at: float, run: int) -> tuple[Thing, int] | None:
         """Write the wanted value."""
         value = self.values[run % len(self.values)]
-        return None if thing[3] else ((value, thing[1], self._date(at + self.ours), 0), 1)
+        return None if thing[3] == REMOVED else ((value, thing[1], self._date(at + self.ours), thing[3]), 1)
 
     def act(self, act: str, thing: Thing, at: float) -> tuple[Thing, bool] | None:
         """Write some value, touch another field, or delete."""
-        value, side, _, gone = thing
-        if gone:
+        value, side, dated_at, state = thing
+        if state == REMOVED or (act == "take back") is not (state == PUBLISHED):
             return None
+        if act == "take back":
+            return (value, side, dated_at, 0), False
         now = self._date(at + self.others)
         match act:
             case "equal" | "other" | "revert":
@@ -66,16 +73,17 @@ class Journey:
             case "side":
                 return (value, side + 1, now, 0), True
             case _:
-                return (value, side, now, 1), True
+                return (value, side, now, REMOVED), True
 
     def _date(self, at: float) -> float:
         return dated(at, self.step) if self.dated else NULL
 
     def show(self, thing: Thing) -> Any:
         """Show the journey."""
-        value, side, at, gone = (OLD, 0, thing[2], 0) if self.published else thing
+        published = self.published or thing[3] == PUBLISHED
+        value, side, at, state = (OLD, 0, thing[2], 0) if published else thing
         value = OLD if self.hidden else value
-        return None if gone else _journey(value, side, at, "published" if self.published else "draft")
+        return None if state else _journey(value, side, at, "published" if published else "draft")
 
     def answer(self, thing: Thing, number: int) -> Any:
         """Answer with the journey."""

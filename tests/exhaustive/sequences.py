@@ -10,7 +10,7 @@ import attrs
 
 from invsvc_async.settings import ReconcilePolicy
 from tests.exhaustive import answers as a
-from tests.exhaustive.models import ELSE, OLD, THIRD, WANTED, Form, Hook, Journey, Listing
+from tests.exhaustive.models import ELSE, OLD, TAGS, THIRD, WANTED, Form, Hook, Journey, Listing
 from tests.exhaustive.setup import NARROW, WIDE, Crash, SetUp
 
 if TYPE_CHECKING:
@@ -18,24 +18,29 @@ if TYPE_CHECKING:
 
 ENDS = (a.OK, a.RESET)
 ENDS_OF_CHANGES = (*ENDS, a.MISSING)
-LEFT = (
+AT_ONCE = (  # settled before the writes behind it begin, or while nothing can have followed
     Crash("settle", 0.5, journaled=False, gone=False, client="same"),
-    Crash("settle", 0.5, journaled=False, gone=False, client="same", turn="last"),
     Crash("settle", 0.5, journaled=False, gone=False, client="other"),
     Crash("settle", 15.25, journaled=False, gone=False, client="other"),
+    Crash("settle", 0.5, client="next"),
+)
+LAST = (  # settled after them
+    Crash("settle", 0.5, journaled=False, gone=False, client="same", turn="last"),
     Crash("settle", 0.5, journaled=False, gone=False, client="other", turn="last"),
     Crash("settle", 60.0, journaled=False, gone=False, client="other", turn="last"),
-    Crash("settle", 0.5, client="next"),
     Crash("settle", 0.5, client="next", turn="last"),
 )
-RESUMED = (
+LEFT = (*AT_ONCE, *LAST)
+RESUMED_AT_ONCE = (
     Crash("resume", 0.5, journaled=False, gone=False, client="same"),
-    Crash("resume", 0.5, journaled=False, gone=False, client="same", turn="last"),
     Crash("resume", 0.5, client="next"),
+)
+RESUMED_LAST = (
+    Crash("resume", 0.5, journaled=False, gone=False, client="same", turn="last"),
     Crash("resume", 0.5, client="next", turn="last"),
 )
 ELSEWHERE = (Crash("resume", 60.0, journaled=False, gone=False, client="other", turn="last"),)
-LATER = tuple(crash for crash in LEFT if crash.turn == "last" and crash.delay < 60.0)
+LATER = tuple(crash for crash in LAST if crash.delay < 60.0)
 MUCH_LATER = Crash("settle", 60.0, client="next")
 AGAIN = (
     Crash(delay=0.5, journaled=False, gone=False, client="other"),
@@ -67,6 +72,17 @@ FORMS = {
 CREATES: dict[str, dict[str, Any]] = {
     f"webhooks.create, {name}": {"model": Listing(forms=forms), **MAKES} for name, forms in FORMS.items()
 }
+UNLIKE: dict[str, dict[str, Any]] = {
+    "webhooks.create, told apart": {"model": Listing(forms=(Form("mine 0"), Form("mine 1"))), **MAKES},
+    "webhooks.create, marked apart": {
+        "model": Listing(forms=(Form(tag="order 17"), Form(tag="order 18"))),
+        **MAKES,
+    },
+    "webhooks.create, tagged apart": {
+        "model": Listing(forms=(Form(tag=TAGS[0]), Form(tag=TAGS[1]))),
+        **MAKES,
+    },
+}
 SEQUENCES = {**CHANGES, **CREATES}
 THREE: dict[str, dict[str, Any]] = {
     "journeys.update, three": {**DRAFT, "model": Journey(values=(WANTED, ELSE, OLD)), "runs": 3},
@@ -77,7 +93,7 @@ THREE: dict[str, dict[str, Any]] = {
 
 def each(name: str, only: Iterable[str] = tuple(SEQUENCES), **facts: Any) -> list[SetUp]:
     """Make the world *name* for every sequence, or for some."""
-    every = {**SEQUENCES, **THREE}
+    every = {**SEQUENCES, **UNLIKE, **THREE}
     return [SetUp(name=f"{sequence}: {name}", **{**every[sequence], **facts}) for sequence in only]
 
 
@@ -102,16 +118,26 @@ def _alone() -> list[SetUp]:
 
 def _left() -> list[SetUp]:
     return [
-        *each("left", crashes=LEFT, policy=ONCE),
-        *each("taken up at once", crashes=(LEFT[0], LEFT[6], MUCH_LATER), policy=ONCE, calm=True),
+        *each("left", crashes=LAST, policy=ONCE),
+        *each("taken up at once", crashes=(*AT_ONCE, MUCH_LATER), policy=ONCE, calm=True),
+        *each(
+            "left, then answered",
+            CREATES,
+            crashes=(LAST[0], RESUMED_LAST[0]),
+            policy=ONCE,
+            later=(a.OK,),
+            calm=True,
+        ),
         *each("left, wide", crashes=LEFT, policy=ONCE, bounds=WIDE, stamped=False),
         *each("left, wide before", crashes=LEFT, policy=ONCE, first_bounds=WIDE),
         *each("left, clocks unknown", crashes=LEFT, policy=ONCE, bounds=None),
         *each("left, passed", CHANGES, crashes=LEFT, policy=ONCE, passed=True),
-        *each("resumed", crashes=RESUMED),
+        *each("resumed", crashes=RESUMED_LAST),
+        *each("resumed at once", crashes=RESUMED_AT_ONCE, calm=True),
         *each("resumed elsewhere", crashes=ELSEWHERE),
         *each("left", THREE, crashes=LATER, policy=ONCE, first=(a.RESET,)),
-        *each("settled once more", afterwards=AGAIN),
+        *each("settled once more", CHANGES, afterwards=AGAIN),
+        *each("settled once more", CREATES, afterwards=AGAIN, calm=True),
         *each(
             "left, refused reads", crashes=LATER, policy=ONCE, misses=(a.DENIED,), fails=1, first=(a.RESET,)
         ),
@@ -138,18 +164,72 @@ def _acting() -> list[SetUp]:
     return setups
 
 
+STEPPED = ("journeys.update, then another", "webhooks.update, then back", "webhooks.create, equal")
+STEPS = (99.0, 100.25, 100.625, 117.5)
+
+
 def _stepped() -> list[SetUp]:
+    """Let the service's clock step; by more than a little only where no other process settles."""
     setups: list[SetUp] = []
-    for at in (99.0, 100.25, 100.625, 117.5):
-        for by in (-60.0, -0.3, 60.0):
-            for name in (
-                "journeys.update, then another",
-                "webhooks.update, then back",
-                "webhooks.create, equal",
-            ):
-                model = attrs.evolve(SEQUENCES[name]["model"], step=(at, by))
-                setups += each(f"stepped by {by:g} at {at:g}", [name], model=model)
+    elsewhere: dict[str, Any] = {"crashes": (*AT_ONCE[1:], LAST[2]), "policy": ONCE, "first": (a.RESET,)}
+    for at in STEPS:
+        for name in STEPPED:
+            for by in (-60.0, -0.3, 60.0):
+                setups += each(f"stepped by {by:g} at {at:g}", [name], model=_stepping(name, at, by))
+            for by in (-0.3, 0.3):
+                words = f"stepped by {by:g} at {at:g}, left"
+                setups += each(words, [name], model=_stepping(name, at, by), **elsewhere)
     return setups
 
 
-SIBLINGS = [*_alone(), *_left(), *_acting(), *_stepped()]
+def _stepping(name: str, at: float, by: float) -> Any:  # Any: a model
+    return attrs.evolve(SEQUENCES[name]["model"], step=(at, by))
+
+
+def _between() -> list[SetUp]:
+    """Let somebody act where nothing of ours is under way, so that what the client knows is out of date."""
+    acts = {
+        "journeys.update": ("equal", "other", "revert", "side"),
+        "webhooks.update": ("equal", "other", "revert"),
+    }
+    setups: list[SetUp] = []
+    for operation, names in acts.items():
+        for sequence in (name for name in CHANGES if name.startswith(operation)):
+            model = CHANGES[sequence]["model"]
+            if isinstance(model, Hook):
+                model = attrs.evolve(model, undone=True)
+            facts: dict[str, Any] = {"model": model, "acts": names, "acting": 1, "between": True}
+            setups += each("changed in between", [sequence], **facts)
+            setups += each("changed in between, passed", [sequence], **facts, passed=True)
+    return setups
+
+
+def _reopened() -> list[SetUp]:
+    """Let the next process make the later writes, with a client that knows nothing of the first one."""
+    new: dict[str, Any] = {"reopened": 0.0625}
+    return [
+        *each("reopened", **new),
+        *each("reopened, clocks unknown", **new, bounds=None),
+        *each("reopened, clock known", **new, aware=True),
+        *each("reopened, clock known, stale", CHANGES, **new, aware=True, passed=True),
+        *each("reopened, clock known, wide", CREATES, **new, aware=True, bounds=(-0.25, 0.25), stamped=False),
+        *each("reopened, clock known, settled once more", CREATES, **new, aware=True, afterwards=AGAIN),
+    ]
+
+
+def _side_by_side() -> list[SetUp]:
+    """Let two clients that know nothing of each other write to one thing, or make webhooks of one URL."""
+    two: dict[str, Any] = {"in_turn": False, "shared": False, "again": (a.OK, a.RESET)}
+    elsewhere = Crash("settle", 0.5, journaled=False, gone=False, client="other")
+    changes = [name for name in CHANGES if name != "webhooks.update, then back"]  # one would undo the other's
+    setups: list[SetUp] = []
+    for apart in (0.0, 0.25, 3.0):
+        setups += each(f"side by side, {apart:g} s apart", (*changes, *UNLIKE), **two, apart=apart)
+    setups += each(
+        "side by side, left", (*changes, *UNLIKE), **two, apart=0.25, crashes=(elsewhere,), policy=ONCE
+    )
+    setups += each("side by side, wide", (*changes, *UNLIKE), **two, apart=0.25, bounds=WIDE, stamped=False)
+    return setups
+
+
+SIBLINGS = [*_alone(), *_left(), *_acting(), *_stepped(), *_between(), *_reopened(), *_side_by_side()]

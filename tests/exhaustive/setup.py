@@ -65,6 +65,7 @@ class SetUp:
     thing: Thing
     first: tuple[Ending, ...]  # how the first attempt of a run may end
     again: tuple[Ending, ...] = (OK,)
+    later: tuple[Ending, ...] | None = None  # the first attempt of a later run; None: as that of the first
     bounds: tuple[float, float] | None = (
         NARROW  # what the SDK knows of the clocks' difference, around the truth
     )
@@ -90,6 +91,11 @@ class SetUp:
     in_turn: bool = True  # creates of one URL run one at a time
     gap: bool = True  # the next one waits for more than the windows
     shared: bool = True  # the runs belong to one client and see each other's claims
+    apart: float = 0.0  # s between the beginnings of runs that do not wait for each other
+    between: bool = False  # others act only between the end of one run and the first send of the next
+    reopened: float | None = None  # s after the first run's end, a new process makes the others
+    aware: bool = False  # of the clocks' difference: other answers have told the new process
+    opening: bool = True  # a client takes all that was made before its opening for forgotten
     own_claims: bool = False  # a claim of one's own counts as another's (a mistake)
     late: float = 0.0  # s that a commit may land after the window
     lag: float = 0.0  # s that a read is behind
@@ -124,7 +130,8 @@ class SetUp:
             intent = self.intent(number)
             line = line_of(request_of(intent), intent.scope.team, intent.tag) or f"key {intent.key}"
             before = [run.number for run in runs if run.line == line and self.in_turn]
-            now, client = NEVER if before else START, 0 if self.shared else number
+            now = NEVER if before else START + number * self.apart
+            client = 0 if self.shared else number
             after = before[-1] if before else NOBODY
             runs.append(Run(number, now, intent, (), line=line, after=after, client=client))
         seen = repr(([run.intent for run in runs], self.thing, self.stamped, self.drift)).encode()
@@ -162,7 +169,7 @@ class Run(NamedTuple):
     taken: Crash | None = None  # how it is taken up, once that is over
     kept: Intent | None = None  # as its client, or the journal, keeps what it has left open
     closes: float = -NEVER  # until when it keeps its line closed
-    touched: int = 0  # how often others had acted before the first send
+    touched: int = 0  # how often others had changed the thing before the first send
     visible: bool = False  # the last good read showed its effect
     closed: bool = False  # the client was closed
     gone_since: float | None = (
@@ -185,6 +192,7 @@ class Node(NamedTuple):
     claims: tuple[tuple[str, int, bool, int], ...] = ()  # (id of a webhook, its run, by an answer, client)
     client: int = 0  # the one that goes on
     shift: float = 0.0  # of its clock
+    opened: float | None = None  # when it was, where a process before it had made writes
     heard: tuple[tuple[int, Event | None], ...] = ()  # what its runs heard; None: the run was left open
 
     def hearing(self, run: Run, event: Event | None) -> tuple[tuple[int, Event | None], ...]:
@@ -201,6 +209,12 @@ class Node(NamedTuple):
     def effects(self, run: int) -> list[int]:
         """List what *run* has made or changed."""
         return [number for by, number in self.world.effects if by == run]
+
+    def touched(self, setup: SetUp, run: int) -> int:
+        """Tell how often anybody but the client of *run* has changed what the writes are about."""
+        if setup.shared:
+            return self.world.touched
+        return self.world.touched + sum(by != run for by, _ in self.world.effects)
 
     def pending(self, run: int) -> bool:
         """Tell whether a request of *run* may still land."""

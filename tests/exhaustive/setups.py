@@ -18,6 +18,7 @@ from tests.exhaustive.models import (
     NEAR,
     NULL,
     OLD,
+    PUBLISHED,
     SAME,
     WANTED,
     Hook,
@@ -254,6 +255,16 @@ def _changes() -> list[SetUp]:
         *each("not dated", JOURNEY, model=Journey(dated=False), thing=(OLD, 0, NULL, 0), first=FEW, **acts),
         *each("dated ahead", JOURNEY, thing=(ELSE, 0, START + 60.0, 0), first=FEW, baseline=False),
         *each("published", JOURNEY, model=Journey(published=True), first=FEW, **acts),
+        *each(
+            "published, then taken back",
+            JOURNEY,
+            thing=(WANTED, 0, 0.0, PUBLISHED),
+            first=DOUBTS,
+            **_TAKEN_BACK,
+        ),
+        *each(
+            "already so since just now", JOURNEY, thing=(WANTED, 0, START - 0.125, 0), first=FEW, calm=True
+        ),
         *each("hosts apart", JOURNEY, model=Journey(ours=-0.25, others=0.25), first=DOUBTS, **acts),
         *each("hosts apart, reversed", JOURNEY, model=Journey(ours=0.25, others=-0.25), first=DOUBTS, **acts),
         *each("a reader that sees the state", TEAM, model=Team(there=Holds), first=FEW, crashes=CRASHES),
@@ -262,6 +273,9 @@ def _changes() -> list[SetUp]:
         ),
         *each("no reader", TEAM, reader=None, first=a.ENDINGS, afterwards=AFTER, crashes=CRASHES),
     ]
+
+
+_TAKEN_BACK: dict[str, Any] = {"acts": ("take back",), "acting": 1}
 
 
 def _creates() -> list[SetUp]:
@@ -323,6 +337,14 @@ def _creates() -> list[SetUp]:
             **untimed,
         ),
         *each("one mark, in turn", TAGGED, model=one_mark, runs=2, first=(a.OK, *DOUBTS)),
+        *each(
+            "an equal one just before, read first, killed",
+            CREATE,
+            thing=_before(SAME, 0.125),
+            first=(a.RESET,),
+            bounds=None,
+            crashes=(CRASHES[0], CRASHES[4]),
+        ),
         *each("claimed by oneself", CREATE, first=(a.OK, *DOUBTS), afterwards=AFTER),
     ]
 

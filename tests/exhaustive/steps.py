@@ -119,8 +119,9 @@ class Steps:
 
     def _read(self, node: Node, run: Run) -> Iterator[Node]:
         setup, ended = self.setup, run.now + self.setup.took
+        acts = () if setup.between else setup.acts
         for moment in (run.now, ended) if setup.fresh else (run.now,):
-            for world in evolve(node.world, moment - setup.lag, setup.model, setup.acts):
+            for world in evolve(node.world, moment - setup.lag, setup.model, acts):
                 yield from self._shown(node._replace(world=world), run, moment)
         if node.fails:
             for miss in setup.misses:
@@ -196,12 +197,14 @@ class Steps:
             if send.not_after is not None and begun.local() > send.not_after:
                 yield self._attempted(node, begun, send, LATE, begun.over)
                 continue
-            for world in evolve(node.world, begun.now, self.setup.model, self.setup.acts):
+            acts = self.setup.acts if not self.setup.between or (run.number and not run.sends) else ()
+            for world in evolve(node.world, begun.now, self.setup.model, acts):
                 yield from self._attempts(node._replace(world=world), begun, send)
 
     def _attempts(self, node: Node, run: Run, send: Send) -> Iterator[Node]:
         setup = self.setup
-        for ending in setup.first if run.sends == 0 else setup.again:
+        first = setup.first if setup.later is None or not run.number else setup.later
+        for ending in first if run.sends == 0 else setup.again:
             yield from self._attempt(node, run, send, ending)
         for crash in setup.crashes if node.kills < setup.kills else ():
             if self.setup.runs > 1 and crash.client != "next":
@@ -240,7 +243,7 @@ class Steps:
             doubt=run.doubt or unsure,
             over=max(over, run.over),
             first=run.now if run.first is None and (unsure or told) else run.first,
-            touched=world.touched if run.first is None else run.touched,
+            touched=node.touched(setup, run.number) if run.first is None else run.touched,
             since=ended if run.since is None and unsure else run.since,
             absent=False,
             told=run.told or told,
@@ -279,7 +282,7 @@ class Steps:
         over = (dead if crash.gone else run.now + send.attempt_timeout) + WINDOWS["long"]
         world = _in_flight(node.world, run.number, run.now, over + self.setup.late)
         first = run.now if run.first is None else run.first
-        touched = node.world.touched if run.first is None else run.touched
+        touched = node.touched(self.setup, run.number) if run.first is None else run.touched
         run = run._replace(
             now=dead, sends=run.sends + 1, first=first, over=max(over, run.over), touched=touched
         )

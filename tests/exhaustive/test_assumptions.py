@@ -9,6 +9,7 @@ from invsvc_async.reconcile.history import Done
 from tests.exhaustive.assumptions import DOUBLED, REMOVED
 from tests.exhaustive.setup import SetUp
 from tests.exhaustive.walk import Walk, shipped
+from tests.exhaustive.world import NO_STEP
 
 pytestmark = [pytest.mark.exhaustive, pytest.mark.untraced]
 
@@ -49,4 +50,4 @@ def test_second_effect(setup):
 
 def _honest(model):
     same_clocks = {name: 0.0 for name in ("ours", "others") if hasattr(model, name)}
-    return attrs.evolve(model, **same_clocks)
+    return attrs.evolve(model, step=NO_STEP, **same_clocks)
