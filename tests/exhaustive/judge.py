@@ -102,7 +102,8 @@ def judge(setup: SetUp, node: Node, run: Run, done: Done) -> None:
             hold(SOMEBODY, touched > run.touched, "superseded, but nobody acted after the send")
             hold(WINDOW, not pending, "superseded, but it may still happen")
         case _:
-            hold(CALM, not setup.calm, "unknown, though nothing stood in the way")
+            calm = setup.calm is True or (setup.calm == "awaited" and run.mode == "live")
+            hold(CALM, not calm, "unknown, though nothing stood in the way")
             early = run.doubt and not run.closed and not _may_give_up(setup, run)
             hold(WINDOW, not early, "unknown before the windows are over")
     said = any(sent.end is not None and sent.end.kind == "applied" for sent in run.intent.sent)
@@ -194,7 +195,7 @@ def _judge_age(setup: SetUp, run: Run) -> None:
     """Hold an absence that something is concluded from against its age, where a thing may have come and gone."""
     decays = isinstance(setup.model, Listing) or setup.model.operation_of(run.number) == "webhooks.update"
     if run.doubt and decays and run.first is not None:
-        recent = run.now <= run.first + setup.policy.absence_within + LONGEST_READ
+        recent = run.now <= run.first + setup.policy.absence_within + EPSILON
         hold(TRUTH, recent, "an absence that is too old")
 
 

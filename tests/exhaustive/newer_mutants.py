@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from tests.exhaustive.mutate import Mutant
 
+_SET_ASIDE = "known_as in reading.claimed_by_others or known_as in known.strangers"
+_NOT_WRITTEN = 'if written or placed == "after" else'
 _FULL = "if reading.full or reading.raw_count >= 100:"
 
 
@@ -71,8 +73,125 @@ OLD_RULES = (
     ),
 )
 
+# What others have, what is forgotten, and what is carried from process to process.
+CARRIED = (
+    _mutant(
+        "guesses taken as certain",
+        "findings",
+        _SET_ASIDE,
+        f"known_as in reading.guessed or {_SET_ASIDE}",
+        "create, equal: left, refused reads",
+    ),
+    _mutant(
+        "claims of others ignored",
+        "findings",
+        _SET_ASIDE,
+        "known_as in known.strangers",
+        "create, equal: left, then answered",
+    ),
+    _mutant(
+        "strangers ignored",
+        "findings",
+        _SET_ASIDE,
+        "known_as in reading.claimed_by_others",
+        "create, equal: settled once more",
+    ),
+    _mutant(
+        "strangers that are not stored",
+        "revise",
+        "strangers=_strangers(known, send)",
+        "strangers=()",
+        "create, equal: settled once more",
+    ),
+    _mutant(
+        "strangers of a read that are not stored",
+        "revise",
+        "strangers=_strangers(known, send)",
+        "strangers=intent.strangers",
+        "read first, killed",
+    ),
+    _mutant(
+        "as many effects as there are equal webhooks",
+        "findings",
+        "if 1 <= len(exact) <= len(known.sends) and",
+        "if exact and",
+        "create, equal: reopened, clock known, settled once more",
+    ),
+    _mutant(
+        "what was forgotten not thought of",
+        "findings",
+        "if forgotten is not None and not (",
+        "if False and not (",
+        "create, equal: reopened, clock known",
+    ),
+    _mutant(
+        "a state kept after a write was left open",
+        "own_writes",
+        "        last = self._states.pop(thing, None)\n",
+        "        last = None\n",
+        "webhooks.update, three: left",
+    ),
+    _mutant(
+        "a carried window without slack",
+        "known",
+        "ended_by + window + self.policy.clock_slack",
+        "ended_by + window",
+        "killed, hosts that answer ahead",
+    ),
+    _mutant(
+        "a carried window by the high bound",
+        "known",
+        "self.policy.clock_slack - self.bounds.low)",
+        "self.policy.clock_slack - self.bounds.high)",
+        "killed, slow reads",
+    ),
+    _mutant(
+        "bounds that exclude each other joined",
+        "clock",
+        "    if low - high > slack:\n        return None\n",
+        "",
+        "stepped ahead, wide",
+    ),
+    _mutant(
+        "an age by the low bound",
+        "known",
+        "return reading.ended + self.bounds.high - first",
+        "return reading.ended + self.bounds.low - first",
+        "killed, slow reads",
+    ),
+    _mutant(
+        "a yes of an earlier process forgotten",
+        "decide",
+        'if any(send.kind == "applied" for send in known.carried):',
+        "if False:",
+        "webhooks.create: killed, clock ahead",
+    ),
+    _mutant(
+        "a journey equal in the band taken as ours",
+        "findings",
+        _NOT_WRITTEN,
+        'if written or placed in ("after", "band") else',
+        "already so since just now",
+    ),
+    _mutant(
+        "a journey equal to its baseline taken as written",
+        "findings",
+        "return is_time(before) and is_time(after) and after > before",
+        "return True",
+        "journeys.update: already so",
+    ),
+    _mutant(
+        "a published journey's state used as a baseline",
+        "known",
+        "return None if published else state",
+        "return state",
+        "published, then taken back",
+    ),
+)
+
 NEWER = (
     *OLD_RULES,
+    *CARRIED,
     _mutant(
         "a baseline that is not stored",
         "stored_intent",
@@ -90,7 +209,7 @@ NEWER = (
     _mutant(
         "a journey equal, whatever the baseline",
         "findings",
-        'if written or placed == "after" else',
+        _NOT_WRITTEN,
         "if True else",
         "already so",
         "journeys.update, then the same",

@@ -118,7 +118,7 @@ def _alone() -> list[SetUp]:
 
 def _left() -> list[SetUp]:
     return [
-        *each("left", crashes=LAST, policy=ONCE),
+        *each("left", crashes=LAST, policy=ONCE, calm="awaited"),
         *each("taken up at once", crashes=(*AT_ONCE, MUCH_LATER), policy=ONCE, calm=True),
         *each(
             "left, then answered",
@@ -132,10 +132,10 @@ def _left() -> list[SetUp]:
         *each("left, wide before", crashes=LEFT, policy=ONCE, first_bounds=WIDE),
         *each("left, clocks unknown", crashes=LEFT, policy=ONCE, bounds=None),
         *each("left, passed", CHANGES, crashes=LEFT, policy=ONCE, passed=True),
-        *each("resumed", crashes=RESUMED_LAST),
+        *each("resumed", crashes=RESUMED_LAST, calm="awaited"),
         *each("resumed at once", crashes=RESUMED_AT_ONCE, calm=True),
-        *each("resumed elsewhere", crashes=ELSEWHERE),
-        *each("left", THREE, crashes=LATER, policy=ONCE, first=(a.RESET,)),
+        *each("resumed elsewhere", crashes=ELSEWHERE, calm="awaited"),
+        *each("left", THREE, crashes=LATER, policy=ONCE, first=(a.RESET,), calm="awaited"),
         *each("settled once more", CHANGES, afterwards=AGAIN),
         *each("settled once more", CREATES, afterwards=AGAIN, calm=True),
         *each(

@@ -102,7 +102,8 @@ class SetUp:
     nap: float = 0.0  # s that the machine sleeps during an attempt, its clock standing still
     jump: float = -512.0  # s that the clock of a process is ahead of the clock of the one before
     drift: float = 0.0  # s that the hosts which answer are ahead of the service's other clocks
-    calm: bool = False  # nothing stands in the way: no UNKNOWN
+    # Nothing stands in the way, so no UNKNOWN; or in the way of those that are awaited.
+    calm: bool | Literal["awaited"] = False
     first_bounds: tuple[float, float] | None = None  # of the first run alone
     passed: bool = False  # the caller passes the thing as it was at the beginning to the later runs too
     forgetful: bool = False  # the client has forgotten the ids that its answers gave

@@ -98,6 +98,17 @@ def _reads() -> list[SetUp]:
         ),
         *each("no times at all", first=FEW, again=(a.OK, a.RESET), bounds=None, stamped=False),
         *each("hosts that answer ahead", first=FEW, bounds=None, drift=0.25, calm=True),
+        *(
+            setup
+            for write in BASES
+            for setup in each(
+                "stepped ahead, wide",
+                (write,),
+                model=attrs.evolve(BASES[write]["model"], step=(START + 0.375, 60.0)),
+                first=DOUBTS,
+                bounds=WIDE,
+            )
+        ),
         *each("hosts that answer behind", first=FEW, bounds=None, drift=-0.25, calm=True),
     ]
 
@@ -153,6 +164,9 @@ _AGAIN = (
 )
 
 
+_NEARLY_TOO_OLD = (Crash("settle"), Crash("settle", 597.0), Crash("resume", 597.0))
+
+
 def _kills() -> list[SetUp]:
     crashes: dict[str, Any] = {"crashes": CRASHES}
     missing = (a.UNREAD, a.FOREIGN, a.DENIED)
@@ -162,6 +176,15 @@ def _kills() -> list[SetUp]:
         *each("killed, clock ahead", first=DOUBTS, stamped=False, jump=512.0, **crashes),
         *each("killed, no times", first=DOUBTS, bounds=None, stamped=False, **crashes),
         *each("killed, wide", first=DOUBTS, bounds=WIDE, **crashes),
+        *each("killed, slow reads", first=(a.RESET,), crashes=_NEARLY_TOO_OLD, took=4.0, fresh=True),
+        *each(
+            "killed, hosts that answer ahead",
+            first=(a.RESET,),
+            crashes=(Crash("settle"),),
+            bounds=(-0.03125, 0.03125),
+            took=0.0625,
+            drift=0.25,
+        ),
         *each("killed twice", first=(a.RESET,), crashes=_AGAIN, kills=2),
         *each("settled once more", first=a.ENDINGS, again=(a.OK, a.INVALID), afterwards=AFTER),
     ]
