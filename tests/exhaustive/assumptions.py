@@ -12,6 +12,9 @@ from tests.exhaustive.sequences import each as each_sequence
 from tests.exhaustive.setup import START, Crash, SetUp
 from tests.exhaustive.setups import BASES, CREATE, DOUBTS, JOURNEY, TAGGED, each
 
+# With a text of the caller's own, two writes may still bear the same end.
+_ALIKE = ("webhooks.create, equal", "webhooks.create, a tag, beginning with another")
+
 
 def _by(*acts: str) -> dict[str, object]:
     return {"acts": acts, "acting": 1}
@@ -31,6 +34,7 @@ def _removed() -> dict[str, list[SetUp]]:
         "another program makes the same at the same time": [
             *each("equal", CREATE, first=DOUBTS, **_by("identical")),
             *each("equal, before a late second send", CREATE, first=(a.RESET,), **between, **_by("later")),
+            *each_sequence("side by side", _ALIKE, in_turn=False, shared=False, apart=0.25),
         ],
         "the service's clock steps before another process settles": [
             *_stepped("stepped ahead", tuple(BASES)[:5], 60.0, Crash("resume")),

@@ -29,7 +29,8 @@ def test_assumption_removed(name, setup):
 )
 def test_assumption_kept(name, setup):
     """The same world with the assumption back has none, so that it is the assumption that matters."""
-    kept = attrs.evolve(setup, late=0.0, lag=0.0, nap=0.0, acts=(), model=_honest(setup.model))
+    alone = {"acts": (), "in_turn": True, "shared": True}
+    kept = attrs.evolve(setup, late=0.0, lag=0.0, nap=0.0, model=_honest(setup.model), **alone)
 
     assert Walk(kept, shipped()).whole(first=True).broken == []
 
