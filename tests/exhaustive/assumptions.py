@@ -65,9 +65,6 @@ SWITCHED = {
     "the next turn begins as the window ends": each(
         "no margin", CREATE, runs=2, gap=False, first=DOUBTS, misses=(a.DENIED,), fails=1
     ),
-    "nothing is forgotten at opening": each_sequence(
-        "nothing forgotten", ["webhooks.create, equal"], reopened=0.0625, aware=True, opening=False
-    ),
     "one's own claim counts as another's": each(
         "own claim",
         CREATE,

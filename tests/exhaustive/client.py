@@ -72,7 +72,8 @@ def closes_at(setup: SetUp, known: Any, shift: float) -> float:  # Any: as the s
 
 def _opens(setup: SetUp, node: Node, run: Run) -> float:
     others = [each for each in node.runs if each.line == run.line and each.number != run.number]
-    closed = [each.closes for each in others if setup.reopened is None or each.client == node.client]
+    left = [each for each in others if setup.reopened is None or each.client == node.client or each.kept]
+    closed = [each.closes for each in left]
     return max(closed, default=-NEVER)
 
 
@@ -90,8 +91,6 @@ def _informed(setup: SetUp, subject: Subject, node: Node, run: Run, at: float) -
     if node.opened is not None and setup.aware and setup.bounds is not None:
         opened = node.opened - node.shift
         clock.learn(stamp(node.opened), opened - setup.bounds[1], opened - setup.bounds[0])
-    if node.opened is not None and setup.opening:
-        own._other_urls = type(own._other_urls)((), stamp(node.opened))
     if setup.forgetful:
         own._urls = type(own._urls)((url, ids.shortened(0)) for url, ids in own._urls.items())
     session = SimpleNamespace(

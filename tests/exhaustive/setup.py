@@ -95,7 +95,6 @@ class SetUp:
     between: bool = False  # others act only between the end of one run and the first send of the next
     reopened: float | None = None  # s after the first run's end, a new process makes the others
     aware: bool = False  # of the clocks' difference: other answers have told the new process
-    opening: bool = True  # a client takes all that was made before its opening for forgotten
     own_claims: bool = False  # a claim of one's own counts as another's (a mistake)
     late: float = 0.0  # s that a commit may land after the window
     lag: float = 0.0  # s that a read is behind
