@@ -1,7 +1,8 @@
 """
-Know what became of every write: an async client of an invoicing, payments and integrations service.
+Async client for an invoicing, payments and integrations service.
 
-Every public name is here, and loaded when it is first used.
+It determines what happened to every write, even if the answer is lost.  All public names are here; each is
+imported when it is first used.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from invsvc_async import _moved as _moved  # older pickles need it
+from invsvc_async import _moved as _moved  # registers module names used by old pickles
 from invsvc_async._version import __version__
 
 if TYPE_CHECKING:
@@ -61,12 +62,12 @@ if TYPE_CHECKING:
     from invsvc_async.transport.credentials import ApiKey, OAuthToken, PersonToken, TokenProvider
     from invsvc_async.writes.write import Write
 
-# Where the names are at run time, in the order in which they are looked for: what loads least goes first.
-_HOMES = (
+# Modules searched for a public name, the cheapest to import first.
+_SOURCES = (
     "errors", "settings", "models.common", "transport.credentials", "client", "codec.envelope", "codec",
     "reads.pages", "writes.write", "reconcile.outcome", "reconcile.history", "reconcile.intent", "batch",
 )  # fmt: skip
-_ROOMS = ("errors", "events", "models", "readers", "simulator", "testing")
+_SUBMODULES = ("errors", "events", "models", "readers", "simulator", "testing")
 
 __all__ = [
     "UNSET",
@@ -138,15 +139,15 @@ __all__ = [
 def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = globals()[name] = _found(name)
+    found = globals()[name] = _load(name)
     return found
 
 
-def _found(name: str) -> object:
-    if name in _ROOMS:
+def _load(name: str) -> object:
+    if name in _SUBMODULES:
         return import_module(f"{__name__}.{name}")
-    homes = (import_module(f"{__name__}.{home}") for home in _HOMES)
-    return next(getattr(home, name) for home in homes if hasattr(home, name))
+    modules = (import_module(f"{__name__}.{source}") for source in _SOURCES)
+    return next(getattr(module, name) for module in modules if hasattr(module, name))
 
 
 def __dir__() -> list[str]:

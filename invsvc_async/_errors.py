@@ -1,7 +1,7 @@
 """
-The errors that all folders raise; `errors` has their public names.
+Base errors, importable from every folder; `invsvc_async.errors` has their public names.
 
-Never imports another room, never holds a credential.  Every error pickles, and its one line ends
+Imports nothing else of the package.  Errors contain no credentials, can be pickled, and end their message
 with what to do next.
 """
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from datetime import datetime
 
 
-_MOST_TOLD = 300  # characters of each thing that the service said; the attributes hold the whole
+_MAX_TEXT = 300  # characters of each service text in a message; the attributes are not cut
 _SECRET = re.compile(rb'("secret"\s*:\s*")(?:[^"\\]|\\.)*')
 
 
-def _shown(raw: bytes) -> bytes:
-    """Keep the first 64 KiB of a body, but no webhook's secret: errors are logged, pickled and mailed."""
+def _redacted(raw: bytes) -> bytes:
+    """Return the first 64 KiB of a body without webhook secrets, since errors are logged and pickled."""
     return _SECRET.sub(rb"\1***", raw[:65536])
 
 
@@ -31,38 +31,38 @@ def _restore(cls: type[InvsvcError], args: tuple[object, ...], state: dict[str, 
     return error
 
 
-def _visible(text: str) -> Iterator[str]:
-    """Give *text* as one line that moves no terminal's cursor."""
+def _printable_words(text: str) -> Iterator[str]:
+    """Yield the words of *text* with control characters replaced, so that it is one printable line."""
     for word in re.split(r"(\s+)", text):
         yield " " if word.isspace() else "".join(char if char.isprintable() else "\ufffd" for char in word)
 
 
 class InvsvcError(Exception):
     """
-    The root: nothing else is raised by this package, save cancellation.
+    Base class of every exception raised by this package, except cancellation.
 
-    ``resume_token`` is set on every error that is raised while paging: ``pages.resume`` goes on from there.
+    ``resume_token`` is set on errors raised while paging; pass it to ``pages.resume`` to continue.
     """
 
     resume_token: str | None = None
 
     def __str__(self) -> str:
-        text = super().__str__()  # it may quote what the service, or a caller, wrote
-        return text if text.isprintable() else "".join(_visible(text))
+        text = super().__str__()  # may quote text from the service or a caller
+        return text if text.isprintable() else "".join(_printable_words(text))
 
     def __reduce__(self) -> tuple[object, ...]:
         return _restore, (type(self), self.args, self.__dict__.copy())
 
 
 class ConfigurationError(InvsvcError):
-    """The client, its credential or its settings cannot work as given; nothing was sent."""
+    """The client, its credential or a setting is invalid.  Nothing was sent."""
 
 
 class InvalidRequestError(InvsvcError, ValueError):
     """
-    Arguments break the specification; nothing was sent (of a batch, nothing of that write).
+    Arguments violate the specification.  Nothing was sent (in a batch: nothing of that write).
 
-    ``problems`` names every bad field at once, as ``"<field>: <what is wrong>"``.
+    ``problems`` lists all invalid fields, each as ``"<field>: <what is wrong>"``.
     """
 
     def __init__(
@@ -71,34 +71,34 @@ class InvalidRequestError(InvsvcError, ValueError):
         self.problems: tuple[str, ...] = (problems,) if isinstance(problems, str) else tuple(problems)
         self.operation = operation
         lead = f"{operation}: " if operation else ""
-        hint = hint or "Nothing was sent: correct this and call again."
+        hint = hint or "Nothing was sent. Correct it and call again."
         super().__init__(f"{lead}{'; '.join(self.problems)}. {hint}")
 
 
-NONE_CAME = "absent"  # why a field of a model cannot be read, where the answer does not have it
+NONE_CAME = "absent"  # `FieldError.why` of a field that the answer lacks
 
 
 class FieldError(InvsvcError, AttributeError):
-    """A field of a model arrived in a form that breaks its type; the rest of the item is sound."""
+    """A model field is missing or has the wrong type.  The other fields of the item are usable."""
 
     def __init__(self, address: str, raw: object, why: str) -> None:
         self.address = address
         self.raw = raw
         self.why = why
-        there = "The value as received is in .raw and in the model's .problems."
-        super().__init__(f"{address}: {why}. {there if why != NONE_CAME else 'The answer does not have it.'}")
+        where = "The value as received is in .raw and in the model's .problems."
+        super().__init__(f"{address}: {why}. {where if why != NONE_CAME else 'The answer does not have it.'}")
 
 
 class FileEncodingError(InvsvcError):
-    """A file's content is not the base64 text that this package assumes; read ``.encoded`` instead."""
+    """A file's content is not valid base64; ``.encoded`` has it as received."""
 
 
 class DeadlineExceededError(InvsvcError, TimeoutError):
-    """A read, or a wait, did not end within its time."""
+    """A read or a wait did not finish in time."""
 
 
 class TransportError(InvsvcError):
-    """No usable answer came back; the subclass says whether the request can have arrived."""
+    """No usable answer arrived.  The subclass says whether the service can have received the request."""
 
     def __init__(self, message: str, *, operation: str | None = None, status: int | None = None) -> None:
         self.operation = operation
@@ -107,38 +107,38 @@ class TransportError(InvsvcError):
 
 
 class NotSentError(TransportError):
-    """Provably not one byte of the request left this machine."""
+    """No byte of the request was sent."""
 
 
 class ResponseLostError(TransportError):
-    """The request may have arrived; its answer did not, or not whole."""
+    """The request may have arrived, but its answer did not, or only in part."""
 
 
 class UnreadableResponseError(TransportError):
-    """A whole answer arrived that is not what the specification describes; ``raw`` holds its first 64 KiB."""
+    """A complete answer does not match the specification; ``raw`` has its first 64 KiB."""
 
     def __init__(
         self, message: str, *, operation: str | None = None, status: int | None = None, raw: bytes = b""
     ) -> None:
         super().__init__(message, operation=operation, status=status)
-        self.raw: bytes = _shown(raw)
+        self.raw: bytes = _redacted(raw)
 
 
 class ServiceError(InvsvcError):
     """
-    The service answered with an error; the subclass follows from the HTTP status alone.
+    The service answered with an error; the class depends only on the HTTP status.
 
     Attributes: ``status``; ``code`` and ``message`` as sent; ``details``, a text, a tuple of texts, or
-    (authentication layer) plain data; ``timestamp``, the service's time where the body had one; ``headers``
-    of the answer; ``raw``, the first 64 KiB of its body; ``operation``; ``retry_after`` in seconds where the
-    answer carried one; ``own_envelope``, whether the body was the service's own error envelope (a proxy's
-    page and the authentication layer's raw body are not).
+    (from the authentication layer) plain data; ``timestamp``, the service's time if the body has one;
+    ``headers`` of the answer; ``raw``, the first 64 KiB of its body; ``operation``; ``retry_after`` in
+    seconds if the answer has it; ``own_envelope``, whether the body is the service's own error envelope (a
+    proxy's page and the authentication layer's raw body are not).
 
     Spec: Errors.
     """
 
     hint: ClassVar[str] = "Look at .details and .raw."
-    hint_of_envelope: ClassVar[str] = ""  # where it differs for the service's own envelope
+    hint_of_envelope: ClassVar[str] = ""  # replaces `hint` if the body is the service's own envelope
 
     def __init__(
         self,
@@ -160,17 +160,17 @@ class ServiceError(InvsvcError):
         self.details = details
         self.timestamp = timestamp
         self.headers: dict[str, str] = dict(headers or {})
-        self.raw: bytes = _shown(raw)
+        self.raw: bytes = _redacted(raw)
         self.operation = operation
         self.retry_after = retry_after
         self.own_envelope = own_envelope
-        told = (
+        reason = (
             " ".join(_cut(part) for part in (code, message and f"({message})") if part) or "no readable body"
         )
         lead = f"{operation}: " if operation else ""
         details_text = f" {_short(details)}" if details else ""
         hint = (self.hint_of_envelope if own_envelope else "") or self.hint
-        super().__init__(f"{lead}HTTP {status} {told}{details_text}. {hint}")
+        super().__init__(f"{lead}HTTP {status} {reason}{details_text}. {hint}")
 
 
 def _short(details: object) -> str:
@@ -179,11 +179,11 @@ def _short(details: object) -> str:
 
 
 def _cut(text: str) -> str:
-    return text if len(text) <= _MOST_TOLD else f"{text[:_MOST_TOLD]}…"
+    return text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}…"
 
 
 class ValidationFailedError(ServiceError):
-    """HTTP 400: the service refused fields or parameters."""
+    """HTTP 400: the service rejected fields or parameters."""
 
     hint = "Correct the fields named in .details."
 
@@ -191,20 +191,20 @@ class ValidationFailedError(ServiceError):
 class AuthenticationError(ServiceError):
     """HTTP 401: the credential is missing, malformed, expired or revoked, or the plan lacks a feature."""
 
-    hint = "Check that the credential is current and of the kind that this operation takes."
+    hint = "Check that the credential is valid and of the kind that this operation accepts."
     hint_of_envelope = (
-        "The token was taken: check that the team's plan has the feature, which no new token mends."
+        "The token was accepted: check that the team's plan has the feature. A new token does not help."
     )
 
 
 class PermissionDeniedError(ServiceError):
-    """HTTP 403: the credential is known and may not do this."""
+    """HTTP 403: the credential is valid but not allowed to do this."""
 
-    hint = "Check the key's state, the plan's features and the `team` asked for."
+    hint = "Check the key's state, the plan's features and the requested `team`."
 
 
 class NotFoundError(ServiceError):
-    """HTTP 404: absent in the selected team and data mode."""
+    """HTTP 404: not found in the selected team and data mode."""
 
     hint = "Check the id, the team, and whether the credential is for live or test data."
 
@@ -212,22 +212,23 @@ class NotFoundError(ServiceError):
 class ConflictError(ServiceError):
     """HTTP 409: conflicting state, stale group revision or spreadsheet ownership conflict."""
 
-    hint = "Read the current state, then decide again."
+    hint = "Read the current state before trying again."
 
 
 class RateLimitedError(ServiceError):
     """
-    HTTP 429: too many requests, or (other codes) credits or a daily limit used up, which waiting does not
-    mend.
+    HTTP 429: too many requests; or credits or a daily limit are used up.
+
+    Waiting helps only against ``rate_limit_exceeded``, not against the other codes.
     """
 
-    hint = "Wait for .retry_after seconds where it is set; credits and daily limits need a person."
+    hint = "Wait .retry_after seconds if it is set; raising credits or daily limits needs a person."
 
 
 class ServerError(ServiceError):
     """HTTP 5xx: an internal failure; a write may have completed."""
 
-    hint = "Read current state before you repeat a write; reads were retried already."
+    hint = "Read the current state before repeating a write. Reads have already been retried."
 
 
 _BY_STATUS: dict[int, type[ServiceError]] = {
@@ -241,12 +242,12 @@ _BY_STATUS: dict[int, type[ServiceError]] = {
 
 
 def service_error_class(status: int) -> type[ServiceError]:
-    """Choose the class by the HTTP status alone (spec: callers branch on the status)."""
+    """Return the error class of an HTTP status (spec: callers branch on the status)."""
     return _BY_STATUS.get(status, ServerError if status >= 500 else ServiceError)
 
 
 class PagingError(InvsvcError):
-    """A list cannot be walked on; ``resume_token`` continues it with ``pages.resume``."""
+    """A list cannot be read any further; pass ``resume_token`` to ``pages.resume`` to continue."""
 
     def __init__(self, message: str, *, resume_token: str | None = None) -> None:
         self.resume_token = resume_token
@@ -254,41 +255,43 @@ class PagingError(InvsvcError):
 
 
 class CursorStalledError(PagingError):
-    """A cursor came back that had been followed before: the walk would never end."""
+    """The service returned a cursor that was already followed, so the list would never end."""
 
 
 class FilterNotHonouredError(PagingError):
-    """An item plainly fails the filter that was asked for: the parameter's assumed name may be wrong."""
+    """An item does not match the requested filter; the assumed parameter name may be wrong."""
 
 
 class EventError(InvsvcError):
-    """A delivery cannot be accepted as it is."""
+    """A delivery cannot be accepted."""
 
 
 class SignatureMismatchError(EventError):
-    """The signature is not that of this body under any of the secrets: forged, altered, or another secret."""
+    """No secret gives this signature: forged, altered, or signed with another secret."""
 
 
 class SignatureMissingError(EventError):
-    """An event that must be signed came without a signature."""
+    """An event that must be signed has no signature."""
 
 
 class MalformedEventError(EventError):
-    """The body is not an event of the specification; ``raw`` holds its first 64 KiB."""
+    """The body is not an event of the specification; ``raw`` has its first 64 KiB."""
 
     def __init__(self, message: str, *, raw: bytes = b"") -> None:
-        self.raw: bytes = _shown(raw)
+        self.raw: bytes = _redacted(raw)
         super().__init__(message)
 
 
 class UnauthenticatedEventError(EventError):
-    """A resource event came without the shared header, and ``accept_unsigned`` was not said."""
+    """A resource event lacks the shared header, and ``accept_unsigned`` is not set."""
 
 
 class JournalError(InvsvcError):
-    """A journal or store cannot be used: held by another owner, damaged, full, or of a newer version."""
+    """
+    A journal or store cannot be used: it is owned by another process, damaged, full, or of a newer version.
+    """
 
 
 for _each in tuple(globals().values()):
     if isinstance(_each, type) and issubclass(_each, InvsvcError):
-        _each.__module__ = "invsvc_async.errors"  # its public name: in tracebacks and pickles
+        _each.__module__ = "invsvc_async.errors"  # the name shown in tracebacks and stored in pickles

@@ -1,4 +1,4 @@
-"""Find modules by their names of version 0.1, which older pickles hold."""
+"""Import hook for module names of version 0.1, which old pickles refer to."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ MOVED = {
 
 
 class Finder:
-    """An entry of ``sys.meta_path``: an old name is the module that has its classes now."""
+    """Meta path finder that resolves an old module name to the module that has its classes now."""
 
     @staticmethod
     def find_spec(name: str, _path: object = None, _target: object = None) -> ModuleSpec | None:
-        """Return where a module of an old name is; ``None`` for all other names."""
-        return ModuleSpec(name, Finder()) if name in MOVED else None  # type: ignore[arg-type]  # a loader by its methods
+        """Return a spec for an old module name; ``None`` for all other names."""
+        return ModuleSpec(name, Finder()) if name in MOVED else None  # type: ignore[arg-type]  # has the methods of a loader
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
-        """Return the module itself, not a copy."""
+        """Return the module that replaced it (the same object, not a copy)."""
         self._module = import_module(MOVED[spec.name])
         self._spec = self._module.__spec__
         return self._module
 
     def exec_module(self, module: ModuleType) -> None:
-        """Undo what the import system wrote on a module that was there already."""
+        """Restore the attributes that the import system overwrote."""
         module.__spec__ = self._spec
 
 

@@ -1,7 +1,7 @@
 """
-All errors of the package, by their public names.
+All exceptions of the package.
 
-Every error pickles, and its one line says what to do next.
+Every error can be pickled, and its message ends with what to do next.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The pytest plugin by its public name; it is :mod:`invsvc_async.testing.pytest_plugin`."""
+"""Alias of :mod:`invsvc_async.testing.pytest_plugin`, kept for existing configurations."""
 
 import sys
 

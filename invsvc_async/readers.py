@@ -1,8 +1,8 @@
 """
-Find out what became of a write that the specification has no read for, by reads that are there; never write.
+Ready-made readers, which settle writes that have no read in the specification.
 
-Each is passed as ``reader=``; a reader of your own is an async callable of the client and the intent that
-returns a finding.  What a reader raises counts as a failed read, which proves nothing.
+Pass one as ``reader=``.  A custom reader is an async callable that takes (client, intent) and returns a
+finding.  An exception raised by a reader counts as a failed read, which proves nothing.
 """
 
 from __future__ import annotations
@@ -24,32 +24,33 @@ if TYPE_CHECKING:
 
 __all__ = ["get", "invoice_by_idempotency_key", "reminder_operation"]
 
-_MOST = 100  # the largest page
+_LIMIT = 100  # the largest page size
 
 
 def invoice_by_idempotency_key(kind: Literal["egress", "payment_complements"], key: str) -> Reader:
     """
-    Look for the invoice that bears *key*, on which both lists filter exactly: present is applied, more of
-    them are duplicates.
+    Find the invoice with this idempotency *key*; both lists filter exactly by it.
+
+    If one is found, the write was applied; further ones are duplicates.
 
     Raises:
-        InvalidRequestError: *kind* is no list of invoices, or *key* is empty.
+        InvalidRequestError: *kind* is not a list of invoices, or *key* is empty.
 
     Spec: Endpoints, Invoices.
-
     """
     if kind not in {"egress", "payment_complements"} or not key:
         raise InvalidRequestError(
-            "invoice_by_idempotency_key: takes 'egress' or 'payment_complements', and a key"
+            "invoice_by_idempotency_key: kind must be 'egress' or 'payment_complements', and key not empty"
         )
     return _InvoiceByKey(kind, key)
 
 
 def reminder_operation(payment_id: str, operation_id: str) -> Reader:
     """
-    Look for the reminder operation with this version-4 UUID: present is applied.
+    Find the reminder operation with this version-4 UUID; if found, the write was applied.
 
-    Where it is not found it cannot tell: a reminder is never sent again without a person's review.
+    If it is not found, the finding is ``CannotTell``: a reminder is not sent again without a person's
+    review.
 
     Spec: Endpoints, Payments.
     """
@@ -58,11 +59,10 @@ def reminder_operation(payment_id: str, operation_id: str) -> Reader:
 
 def get(path: str, *, matches: Callable[[Wire], bool]) -> Reader:
     """
-    Read *path* (relative to the base URL): applied where *matches* is true of its payload, absent where it
-    is false.
+    Read *path* (relative to the base URL): applied if *matches* returns true for the payload, else absent.
 
-    *matches* gets plain data with exact numbers, and is to be true only of what this very write leaves.  A
-    404 in the service's own envelope counts as absent.
+    *matches* receives plain data with exact numbers.  It must be true only for what this write leaves
+    behind.  A 404 in the service's own envelope counts as absent.
 
     Spec: Endpoints.
     """
@@ -79,7 +79,7 @@ class _InvoiceByKey:
         team = intent.scope.team
         invoices = client.invoices
         listed = invoices.egress if self.kind == "egress" else invoices.payment_complements
-        first, *others = (await listed(idempotency_key=self.key, limit=_MOST, team=team)).items or (None,)
+        first, *others = (await listed(idempotency_key=self.key, limit=_LIMIT, team=team)).items or (None,)
         return Absent() if first is None else Applied(first, duplicates=tuple(others))
 
 
@@ -96,7 +96,7 @@ class _ReminderOperation:
             )
         except NotFoundError:
             return CannotTell(
-                "the service knows no such reminder operation; sending again needs a person's review"
+                "the service has no such reminder operation; sending it again needs a person's review"
             )
         return Applied(found)
 
@@ -111,7 +111,7 @@ class _Get:
         try:
             payload = (await client.request("GET", self.path, team=intent.scope.team)).data
         except NotFoundError as error:
-            if not error.own_envelope:  # a gateway's 404 says nothing
+            if not error.own_envelope:  # a gateway's 404 proves nothing
                 raise
             return Absent()
         return Applied(payload) if self.matches(payload) else Absent()

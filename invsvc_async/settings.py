@@ -1,7 +1,7 @@
 """
-Hold what a user can set, as frozen values; never read the environment or act.
+Settings of a client, as frozen values.
 
-Times are in seconds.
+All times are in seconds.
 """
 
 from __future__ import annotations
@@ -21,17 +21,16 @@ __all__ = ["ParameterNames", "ReadRetries", "ReconcilePolicy", "Timeouts", "unpi
 
 T = TypeVar("T")
 
-# A reader, as the folders below the client know it; `readers.Reader` has the types.  Any: a Client, an
-# Intent, and what a reader returns
+# The folders below `client` cannot import Client, so this is untyped; `readers.Reader` has the types.
 AnyReader: TypeAlias = "Callable[[Any, Any], Awaitable[Any]]"
 
-# By it an intent remembers a reader of the caller's own.  Any: it stands where a reader does
+# Stands for a user-supplied journey reader in a stored intent.  Any: used in place of a reader
 JOURNEY_READER: Any = "journey_reader"
 
 
 def unpickles_older(cls: type[T]) -> type[T]:
-    """Let an attrs class be unpickled from the state of an older version, which lacks its newer fields."""
-    fields = attrs.fields(cls)  # type: ignore[arg-type]  # it is an attrs class
+    """Class decorator: unpickle instances of older versions, which lack newer fields, with defaults."""
+    fields = attrs.fields(cls)  # type: ignore[arg-type]  # an attrs class
 
     def restore(self: T, state: dict[str, Any]) -> None:  # Any: the fields
         for field in fields:
@@ -40,18 +39,18 @@ def unpickles_older(cls: type[T]) -> type[T]:
                 default = default.factory()
             object.__setattr__(self, field.name, state.get(field.name, default))
 
-    cls.__setstate__ = restore  # type: ignore[attr-defined]  # what pickle calls
+    cls.__setstate__ = restore  # type: ignore[attr-defined]  # called by pickle
     return cls
 
 
 def _positive(_settings: object, field: attrs.Attribute[float], value: object) -> None:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < inf:
-        raise ConfigurationError(f"{field.name} must be a number of seconds above 0, not {value!r}")
+        raise ConfigurationError(f"{field.name}: must be a number of seconds above 0, not {value!r}.")
 
 
 def _not_negative(_settings: object, field: attrs.Attribute[float], value: object) -> None:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < inf:
-        raise ConfigurationError(f"{field.name} must be a number, 0 or above, not {value!r}")
+        raise ConfigurationError(f"{field.name}: must be a number, 0 or above, not {value!r}.")
 
 
 def _count(least: int) -> Callable[[object, attrs.Attribute[int], object], None]:
@@ -63,39 +62,39 @@ def _count(least: int) -> Callable[[object, attrs.Attribute[int], object], None]
 
 def check_count(name: str, value: object, *, least: int) -> None:
     """
-    Check a setting that counts.
+    Check an integer setting.
 
     Raises:
-        ConfigurationError: It is no whole number, or below *least*.
+        ConfigurationError: It is not an integer, or below *least*.
 
     """
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ConfigurationError(f"{name} must be a whole number, {least} or above, not {value!r}")
+        raise ConfigurationError(f"{name}: must be an integer, {least} or above, not {value!r}.")
 
 
 def _resend(_settings: object, _field: object, value: object) -> None:
     if value not in ("proven", "never"):
-        raise ConfigurationError(f"resend must be 'proven' or 'never', not {value!r}")
+        raise ConfigurationError(f"resend: must be 'proven' or 'never', not {value!r}.")
 
 
 def _flag(_settings: object, field: attrs.Attribute[bool], value: object) -> None:
     if not isinstance(value, bool):
-        raise ConfigurationError(f"{field.name} must be true or false, not {value!r}")
+        raise ConfigurationError(f"{field.name}: must be true or false, not {value!r}.")
 
 
 def _journey_reader(_settings: object, _field: object, value: object) -> None:
     if value not in (None, "journeys.get", JOURNEY_READER) and not callable(value):
         raise ConfigurationError(
-            f"journey_reader must be 'journeys.get', None or an async callable, not {value!r}"
+            f"journey_reader: must be 'journeys.get', None or an async callable, not {value!r}."
         )
 
 
 @attrs.frozen(kw_only=True)
 class Timeouts:
     """
-    Bound one attempt, its connection, and a whole call with its retries, in seconds.
+    Time limits in seconds: of one attempt, of connecting, and of a whole call with its retries.
 
-    A write's time to find out what became of it is its :class:`ReconcilePolicy`'s.
+    How long a write may take to settle is part of :class:`ReconcilePolicy`.
     """
 
     attempt: float = attrs.field(default=30.0, validator=_positive)
@@ -106,10 +105,10 @@ class Timeouts:
 @attrs.frozen(kw_only=True)
 class ReadRetries:
     """
-    Say how often and how fast reads are tried again: full-jitter exponential backoff, in seconds.
+    Retries of reads: exponential backoff with full jitter; times in seconds.
 
-    ``quota`` bounds the retries of one client together, so that an outage is not amplified: a retry takes
-    1 of it (``timeout_cost`` after a timeout), a success gives ``refund`` back; at 0 nothing is retried.
+    ``quota`` limits the retries of one client, so that it does not amplify an outage.  A retry uses 1
+    (``timeout_cost`` after a timeout), and a success gives ``refund`` back; at 0 nothing is retried.
     """
 
     attempts: int = attrs.field(default=4, validator=_count(1))
@@ -124,17 +123,24 @@ class ReadRetries:
 @attrs.frozen(kw_only=True)
 class ReconcilePolicy:
     """
-    Say how a write whose answer cannot be trusted is settled; all times in seconds.
+    How a write is settled if its answer cannot be trusted; all times in seconds.
 
-    ``settle_after_error`` is the window after a 500 in the service's own envelope, ``settle_after_loss``
-    after every other ambiguous end: no "not applied" is said on a read that was started
-    earlier.  ``deadline`` counts from the first ambiguous end.  ``resend="proven"`` sends again on proof of
-    absence, ``max_resends`` times at most. ``absence_within`` is how long after the first send the absence of
-    a create, or a webhook equal to its baseline, still proves anything. ``journey_reader`` names the read of
-    a journey: ``"journeys.get"`` is ``GET /journeys/{id}``, which the specification does not list; ``None``
-    says that there is none; an async callable of the client and the intent replaces it, and returns a Journey
-    or a finding.  ``journey_reads_show_drafts`` says that the read shows the draft of a published journey
-    too.  ``tag_creates`` tags every new webhook (``tag=True`` of ``webhooks.create``).
+    ``settle_after_error`` is the settle window after a 500 in the service's own envelope, and
+    ``settle_after_loss`` after any other ambiguous end.  A read started within the window cannot prove that
+    the write was not applied.
+
+    ``deadline`` counts from the first ambiguous end.  ``resend="proven"`` sends again, at most
+    ``max_resends`` times, if the write is proven absent.  ``wait_when_limited`` sends again after a 429
+    with ``Retry-After``.  ``clock_slack`` is how far clocks of the service may disagree, and ``clock_band``
+    how close to the send a time proves nothing.  ``absence_within`` is how long after the first send
+    absence of a create still counts, or a webhook equal to its baseline.
+
+    ``journey_reader`` selects the read of a journey.  ``"journeys.get"`` is ``GET /journeys/{id}``, which
+    the specification does not list; ``None`` means that there is none; an async callable that takes
+    (client, intent) replaces it and returns a Journey or a finding.  Set ``journey_reads_show_drafts`` if
+    that read also shows the draft of a published journey.
+
+    ``tag_creates`` tags every new webhook (like ``tag=True`` of ``webhooks.create``).
     """
 
     settle_after_error: float = attrs.field(default=2.0, validator=_not_negative)
@@ -156,10 +162,10 @@ class ReconcilePolicy:
 @attrs.frozen(kw_only=True)
 class ParameterNames:
     """
-    Name the query parameters whose names the specification does not show.
+    Names of the query parameters that the specification does not name.
 
-    Every default here is an *assumption*: ``invsvc doctor`` asks a deployment which of them it honours.  A
-    name set to ``None`` is never sent, and asking for that filter is an error.
+    The defaults are *assumptions*; ``invsvc doctor`` checks which of them a deployment honours.  A name set
+    to ``None`` is never sent, and using that filter is an error.
 
     Spec: Endpoints, Invoices.
     """
@@ -180,4 +186,4 @@ class ParameterNames:
         for field in attrs.fields(type(self)):
             value: object = getattr(self, field.name)
             if value is not None and (not isinstance(value, str) or not value):
-                raise ConfigurationError(f"{field.name} must be a parameter's name or None, not {value!r}")
+                raise ConfigurationError(f"{field.name}: must be a parameter name or None, not {value!r}.")

@@ -1,9 +1,9 @@
 """
-Tell OpenTelemetry of a client's calls, when asked to; never of a body, a credential, an id or a query.
+OpenTelemetry spans and metrics of a client's calls.
 
-Off, it costs nothing: nothing on the way of a request knows of this module.  Spans are drawn by the hooks of
-the client's session; a download has none, so the first client that is traced has ``ByteStream`` look for a
-tracer of its session.
+They contain no bodies, credentials, ids or queries.  Without `instrument` this module is not imported and
+costs nothing.  Spans are created by the hooks of the client's session.  Downloads have no hook, so
+`instrument` wraps ``ByteStream`` the first time it is called.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ try:
     from opentelemetry import metrics, trace
 except ModuleNotFoundError:
     raise ConfigurationError(
-        "tracing needs opentelemetry-api, of the extra `otel`: pip install 'invsvc-async[otel]'"
+        "tracing: needs opentelemetry-api. Install the extra: pip install 'invsvc-async[otel]'."
     ) from None
 
 if TYPE_CHECKING:
@@ -50,8 +50,8 @@ __all__ = ["instrument"]
 R = TypeVar("R")
 
 _OPENED: Final = ByteStream._opened  # noqa: SLF001 - a room of the same house
-_UNSETTLED: Final = "unsettled"  # the verdict of a write that was cancelled in flight
-# s, of the conventions
+_UNSETTLED: Final = "unsettled"  # verdict of a write cancelled in flight
+# seconds, from OpenTelemetry's semantic conventions
 _BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)
 
 
@@ -62,21 +62,24 @@ def instrument(
     meter_provider: MeterProvider | None = None,
 ) -> None:
     """
-    Trace every call of *client* and its views from now on: one span a call, one event for each request of it.
+    Trace all further calls of *client* and its views: one span for each call, with one event for each
+    request.
 
-    Spans follow the conventions of HTTP clients, their names being method and path template; the attribute
-    ``invsvc.verdict`` is a write's.  Metrics: ``http.client.request.duration`` (s) of each request, and
-    ``invsvc.writes``, counted by verdict.  The client's own hooks go on being called.  The providers are the
-    application's global ones unless given.
+    Spans follow OpenTelemetry's conventions for HTTP clients and are named by method and path template.
+    The attribute ``invsvc.verdict`` is set for writes.  Metrics: ``http.client.request.duration`` (s) for
+    each request, and ``invsvc.writes``, counted by verdict.  The client's own hooks are still called.  The
+    default providers are the global ones.
 
     Raises:
-        ConfigurationError: The client is traced already.
+        ConfigurationError: The client is already traced.
 
     Spec: Endpoints.
     """
     session = client._view.session  # noqa: SLF001 - a room of the same house
     if session in _TRACERS:
-        raise ConfigurationError("this client is traced already: once is enough, for its views too")
+        raise ConfigurationError(
+            "instrument: this client is already traced. Call it once; views are included."
+        )
     tracer = trace.get_tracer("invsvc_async", __version__, tracer_provider)
     meter = metrics.get_meter("invsvc_async", __version__, meter_provider)
     tracing = _Tracing(
@@ -85,7 +88,7 @@ def instrument(
             "http.client.request.duration", "s", "Duration of HTTP client requests.",
             explicit_bucket_boundaries_advisory=_BUCKETS,
         ),
-        writes=meter.create_counter("invsvc.writes", "{write}", "Writes by what became of them."),
+        writes=meter.create_counter("invsvc.writes", "{write}", "Writes by verdict."),
         server=_server(session.base_url),
     )  # fmt: skip
     session.on_attempt = _both(tracing.on_attempt, session.on_attempt)
@@ -93,12 +96,12 @@ def instrument(
     session.on_unsettled = _both(tracing.on_unsettled, session.on_unsettled)
     session.on_call = tracing.on_call
     _TRACERS[session] = tracing
-    setattr(ByteStream, "_opened", _traced_stream(_OPENED))  # noqa: B010 - a method
+    setattr(ByteStream, "_opened", _traced_stream(_OPENED))  # noqa: B010 - mypy rejects assigning to a method
 
 
 @attrs.define(eq=False)
 class _Call:
-    """A call under way in this task; ``own`` is its operation: others in it are reads that settle."""
+    """The call that runs in this task.  ``own`` is its operation; other operations are its settling reads."""
 
     span: Span
     own: str
@@ -111,7 +114,7 @@ _CALL: ContextVar[_Call | None] = ContextVar("invsvc_call", default=None)
 
 @attrs.frozen(kw_only=True)
 class _Tracing:
-    """The hooks of one session."""
+    """Hooks of one session."""
 
     tracer: Tracer
     seconds: Histogram
@@ -119,7 +122,7 @@ class _Tracing:
     server: dict[str, str | int]
 
     def begin(self, operation: str, *, method: str | None = None) -> _Call:
-        """Open the span of a call."""
+        """Start the span of a call."""
         row = BY_NAME[operation]
         method = method or row.method
         attributes = {"http.request.method": method, "invsvc.operation": operation, **self.server}
@@ -132,7 +135,7 @@ class _Tracing:
         return _Call(span, operation)
 
     def on_attempt(self, report: AttemptReport) -> None:
-        """Note one request: in the span of its call, and in the histogram."""
+        """Record one request in its call's span and in the histogram."""
         facts: dict[str, str | int] = {"http.request.method": report.method}
         if report.status is not None:
             facts["http.response.status_code"] = report.status
@@ -143,19 +146,19 @@ class _Tracing:
         if call is None:
             return
         what = "attempt" if report.operation == call.own else "read"
-        told = {**facts, "invsvc.end": report.end.value, "invsvc.seconds": report.seconds}
-        call.span.add_event(what, {**told, "invsvc.operation": report.operation})
+        attributes = {**facts, "invsvc.end": report.end.value, "invsvc.seconds": report.seconds}
+        call.span.add_event(what, {**attributes, "invsvc.operation": report.operation})
         if what == "attempt":
             call.requests += 1
             call.span.set_attributes(facts)
 
     def on_decision(self, report: DecisionReport) -> None:
-        """Note the verdict of a write."""
+        """Record the verdict of a write."""
         if report.verdict is not None:
             self._judge(report.operation, report.verdict)
 
     def on_unsettled(self, intent: Intent) -> None:
-        """Note that a write was cancelled in flight; one whose verdict is unknown has had that noted."""
+        """Record a write cancelled in flight; an unknown verdict was recorded before."""
         call = _CALL.get()
         if call is not None and call.verdict is None:
             self._judge(intent.operation, _UNSETTLED)
@@ -171,7 +174,7 @@ class _Tracing:
             call.span.set_status(trace.StatusCode.ERROR, verdict)
 
     async def on_call(self, request: Request, running: Awaitable[R]) -> R:
-        """Span one call: a read with its retries, a write until its verdict."""
+        """Trace one call: a read with its retries, or a write until its verdict."""
         call = self.begin(request.operation.name, method=request.method)
         outer = _CALL.set(call)
         try:
@@ -182,7 +185,7 @@ class _Tracing:
 
     @asynccontextmanager
     async def stream(self, request: Request, opening: Opening, clock: Clock) -> AsyncGenerator[Download]:
-        """Span one download, until its last byte; it is told of no attempt, so it is measured here."""
+        """Trace one download up to its last byte.  It has no attempts, so the duration is measured here."""
         call, begun = self.begin(request.operation.name, method=request.method), clock.now()
         facts: dict[str, str | int] = {"http.request.method": "GET"}
         try:
@@ -214,7 +217,7 @@ def _traced_stream(opened: Callable[[ByteStream], Opening]) -> Callable[[ByteStr
 
 @contextmanager
 def _ended(call: _Call) -> Generator[None]:
-    """End the span with the block, as failed where that fails; one who stops reading is no failure."""
+    """End the span with the block and mark errors.  Closing a generator early is not an error."""
     try:
         yield
     except GeneratorExit:
@@ -225,7 +228,7 @@ def _ended(call: _Call) -> Generator[None]:
             kind = str(error.status)
             call.span.set_attribute("http.response.status_code", error.status)
         call.span.set_attribute("error.type", kind)
-        call.span.set_status(trace.StatusCode.ERROR, call.verdict or kind)  # the message could hold an id
+        call.span.set_status(trace.StatusCode.ERROR, call.verdict or kind)  # the message may contain an id
         raise
     finally:
         if call.requests > 1:

@@ -81,7 +81,7 @@ def test_no_file(here, monkeypatch):
     assert from_environment({"INVSVC_BASE_URL": "https://x.example/v2"}, None) == {
         "base_url": "https://x.example/v2"
     }
-    with pytest.raises(ConfigurationError, match="'live' is asked for, and there is no file"):
+    with pytest.raises(ConfigurationError, match="'live' was requested, but .* does not exist"):
         from_environment({}, "live")
     monkeypatch.delenv("INVSVC_BASE_URL", raising=False)
     with pytest.raises(ConfigurationError, match="set INVSVC_BASE_URL"):
@@ -92,13 +92,13 @@ def test_no_file(here, monkeypatch):
     ("text", "said"),
     [
         ("[profiles", "cannot be read"),
-        ("[profiles.other]", "has no profile 'live'; it has other"),
-        ("profiles = 3", "has no profile 'live'; it has none"),
-        ('[profiles.live]\napi_key = "x"', "api_key cannot stand there.*tokens belong in the environment"),
-        ("[profiles.live]\nbase_url = 3", "base_url must be a text"),
+        ("[profiles.other]", "has no profile 'live'.*: other"),
+        ("profiles = 3", "has no profile 'live'.*: none"),
+        ('[profiles.live]\napi_key = "x"', "api_key not allowed.*tokens belong in the environment"),
+        ("[profiles.live]\nbase_url = 3", "base_url must be a string"),
         ('[profiles.live]\nallow_insecure_http = "yes"', "allow_insecure_http must be true or false"),
         ('[profiles.live]\nnames = "x"', "names must be a table"),
-        ('[profiles.live.names]\nlimitt = "x"', "names: unknown limitt"),
+        ('[profiles.live.names]\nlimitt = "x"', "names: unknown setting limitt"),
         ("[profiles.live.reconcile]\ndeadline = -1", "reconcile: .*deadline"),
     ],
 )

@@ -27,21 +27,21 @@ BASE = "http://127.0.0.1:1/v2"
         (Timeouts, "attempt", 0, "seconds above 0"),
         (Timeouts, "call", "30", "seconds above 0"),
         (Timeouts, "connect", True, "seconds above 0"),
-        (ReadRetries, "attempts", 0, "whole number, 1 or above"),
+        (ReadRetries, "attempts", 0, "integer, 1 or above"),
         (ReadRetries, "quota", -1, "0 or above"),
         (ReconcilePolicy, "deadline", float("inf"), "0 or above"),
-        (ReconcilePolicy, "max_resends", 1.5, "whole number, 0 or above"),
+        (ReconcilePolicy, "max_resends", 1.5, "integer, 0 or above"),
         (ReconcilePolicy, "resend", "maybe", "'proven' or 'never'"),
         (ReconcilePolicy, "wait_when_limited", "false", "true or false"),
         (ReconcilePolicy, "journey_reads_show_drafts", 1, "true or false"),
         (ReconcilePolicy, "journey_reader", "GET", "'journeys.get', None or an async callable"),
-        (ParameterNames, "limit", 3, "a parameter's name or None"),
-        (ParameterNames, "cursor", "", "a parameter's name or None"),
+        (ParameterNames, "limit", 3, "a parameter name or None"),
+        (ParameterNames, "cursor", "", "a parameter name or None"),
     ],
 )
 def test_setting_that_makes_no_sense(cls, name, value, said):
     """The setting is named, with what it takes and what it got."""
-    with pytest.raises(ConfigurationError, match=f"^{name} must be .*{said}") as raised:
+    with pytest.raises(ConfigurationError, match=f"^{name}: must be .*{said}") as raised:
         cls(**{name: value})
 
     assert repr(value) in str(raised.value)
@@ -75,10 +75,10 @@ async def test_client_with_an_option_of_another_kind(given, said):
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"max_concurrency": 0}, "max_concurrency must be a whole number, 1 or above, not 0"),
-        ({"max_concurrency": "fast"}, "max_concurrency must be a whole number, 1 or above, not 'fast'"),
-        ({"max_concurrency": True}, "max_concurrency must be a whole number"),
-        ({"max_response_bytes": 0}, "max_response_bytes must be a whole number, 1 or above"),
+        ({"max_concurrency": 0}, "max_concurrency: must be an integer, 1 or above, not 0"),
+        ({"max_concurrency": "fast"}, "max_concurrency: must be an integer, 1 or above, not 'fast'"),
+        ({"max_concurrency": True}, "max_concurrency: must be an integer"),
+        ({"max_response_bytes": 0}, "max_response_bytes: must be an integer, 1 or above"),
         ({"headers": {"X-Ours": 5}}, "headers and user_agent: names and values must be text"),
         ({"user_agent": 5}, "headers and user_agent: names and values must be text"),
     ],

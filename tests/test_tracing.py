@@ -235,7 +235,7 @@ async def test_client_that_is_not_traced(seen, service):
 
 async def test_client_that_is_traced_twice(client, seen):
     """Tracing a client twice would tell everything twice, and is refused, for a view of it too."""
-    with pytest.raises(ConfigurationError, match="traced already"):
+    with pytest.raises(ConfigurationError, match="already traced"):
         tracing.instrument(client.for_team("team_2"))
 
 
