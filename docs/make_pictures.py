@@ -117,13 +117,13 @@ def demo() -> None:
 def counts(printed: str) -> list[tuple[str, int, int]]:
     """Take from the demo's own table what is compared."""
     wanted = {
-        "writes asked for": "writes asked for",
+        "writes requested": "writes requested",
         "duplicates": "duplicate effects",
         "wrong verdicts": "wrong verdicts",
         "lost writes": "lost writes",
         "verdict unknown": "unknown",
-        "sends that arrived": "requests sent",
-        "reads spent": "reads spent",
+        "requests received": "requests received",
+        "reads": "reads",
     }
     found = []
     for name, words in wanted.items():

@@ -34,11 +34,11 @@ def test_service_on_a_thread_that_cannot_be(options):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("listen", "--shared-header", "X-Ours"), "give NAME=VALUE"),
-        (("batch", "prune", "--journal", "run.db"), "give --done-before or --days"),
+        (("listen", "--shared-header", "X-Ours"), "must be NAME=VALUE"),
+        (("batch", "prune", "--journal", "run.db"), "use either --done-before or --days"),
         (
             ("batch", "prune", "--journal", "run.db", "--days", "1", "--done-before", "2026-05-01"),
-            "give --done-before or --days",
+            "use either --done-before or --days",
         ),
     ],
 )

@@ -17,7 +17,7 @@ from invsvc_async.batch.result import Progress, Result, Summary
 from invsvc_async.cli.commands import batch_report, batch_run
 from invsvc_async.cli.commands import conformance as conformance_cli
 from invsvc_async.cli.commands.explain import _words
-from invsvc_async.cli.commands.export import _tell
+from invsvc_async.cli.commands.export import _print_result
 from invsvc_async.cli.formatting import show
 from invsvc_async.conformance import Conformance
 from invsvc_async.conformance.judge import Asked, Judgement, Wrong
@@ -79,7 +79,7 @@ def test_story_of_every_kind_of_event():
     ("decision", "words"),
     [
         (Send(attempt_timeout=30.0), "send"),
-        (Send(attempt_timeout=30.0, not_after=5.0), "send again, on the proof just read"),
+        (Send(attempt_timeout=30.0, not_after=5.0), "send again: the last read proves absence"),
         (Read(reader="journeys.get", why="the answer was lost"), "read journeys.get: the answer was lost"),
         (Wait(0.25), "wait 0.250 s"),
     ],
@@ -103,7 +103,7 @@ def test_report_of_a_batch_that_has_not_begun(capsys):
     batch_report.show(report)
     shown = capsys.readouterr().out
     assert "3, 3 of them open" in shown
-    assert "failures met" not in shown
+    assert "failures" not in shown
     assert "look at" not in shown
 
 
@@ -120,9 +120,9 @@ def test_report_of_more_unknown_writes_than_a_terminal_shows(capsys):
     shown = " ".join(capsys.readouterr().out.split())
     assert "row-19 (webhooks.create)" in shown
     assert "row-20" not in shown
-    assert "and 3 more unknown ones: --html or --jsonl shows them" in shown
+    assert "and 3 more unknown: use --html or --jsonl" in shown
     assert "4 x HTTP 500" in shown
-    assert "1 second effects, 2 lost secrets of webhooks" in shown
+    assert "1 duplicate effects, 2 lost webhook secrets" in shown
 
 
 def conformance(**settings):
@@ -148,20 +148,20 @@ def conformance(**settings):
 
 @pytest.mark.parametrize(
     ("code", "said"),
-    [(0, ""), (None, "the command was ended: its time was over"), (3, "the command ended with exit code 3")],
+    [(0, ""), (None, "the command was killed"), (3, "the command exited with 3")],
 )
 def test_conformance_in_words(capsys, code, said):
     """Counts are a table; how the command ended, where not well, and what the ledger contradicts are notes."""
-    conformance_cli._tell(conformance(exit_code=code), json_=False)
+    conformance_cli._print_result(conformance(exit_code=code), json_=False)
     told = capsys.readouterr()
-    assert "reports that the ledger contradicts" in told.out
+    assert "reports that contradict the ledger" in told.out
     assert said in told.err
     assert "row-1: it never happened" in told.err
 
 
 def test_conformance_as_json(capsys):
     """It is one object: the counts, and each report that is contradicted with why."""
-    conformance_cli._tell(conformance(), json_=True)
+    conformance_cli._print_result(conformance(), json_=True)
     told = json.loads(capsys.readouterr().out)
     assert (told["writes"], told["holds"], told["contradicted"]) == (9, False, {"row-1": "it never happened"})
 
@@ -171,13 +171,13 @@ def test_bar_of_a_batch():
     progress = Progress(
         done=3, skipped=0, under_way=4, settling=2, rate=1234.5, seconds=1.0, verdicts={Verdict.APPLIED: 3}
     )
-    assert batch_run._words(progress) == "1,234/s  3 applied  2 settling"
-    assert batch_run._words(attrs.evolve(progress, settling=0)) == "1,234/s  3 applied"
+    assert batch_run._status(progress) == "1,234/s  3 applied  2 settling"
+    assert batch_run._status(attrs.evolve(progress, settling=0)) == "1,234/s  3 applied"
 
 
 def test_end_of_a_worker_that_was_given_nothing(capsys):
     """As JSON it counts the whole batch, and nothing done now."""
-    batch_run._tell(Summary(to_do=2), None, as_json=True)
+    batch_run._print_summary(Summary(to_do=2), None, as_json=True)
     told = json.loads(capsys.readouterr().out)
     assert (told["to_do"], told["done_now"], told["skipped"]) == (2, 0, 0)
 
@@ -201,7 +201,7 @@ def test_thing_as_a_table(capsys, value, shown):
 
 def test_export_as_json(capsys):
     """The file, how many rows it has, and whether it was gone on with."""
-    _tell(Exported(path=Path("a.csv"), rows=7, resumed=True), json_=True)
+    _print_result(Exported(path=Path("a.csv"), rows=7, resumed=True), json_=True)
     assert json.loads(capsys.readouterr().out) == {"path": "a.csv", "rows": 7, "resumed": True}
 
 

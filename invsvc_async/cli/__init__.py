@@ -1,6 +1,4 @@
-"""
-Start the command line, or say which extra it needs; never fail with a traceback for want of it.
-"""
+"""Entry point of the ``invsvc`` command line."""
 
 from __future__ import annotations
 
@@ -12,12 +10,12 @@ _EXTRA = ("typer", "rich", "click")
 
 
 def main() -> None:
-    """Run ``invsvc`` with this process's arguments and end the process with its exit code."""
+    """Run ``invsvc`` with the arguments of this process and exit with its exit code."""
     try:
         from invsvc_async.cli.app import run
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] not in _EXTRA:
             raise
-        sys.stderr.write(f"invsvc needs {error.name}, of the extra `cli`: pip install 'invsvc-async[cli]'\n")
+        sys.stderr.write(f"invsvc: needs {error.name}. Install the extra: pip install 'invsvc-async[cli]'.\n")
         sys.exit(2)
     sys.exit(run(sys.argv[1:]))

@@ -1,4 +1,4 @@
-"""Let ``python -m invsvc_async.cli`` be ``invsvc``; never anything else."""
+"""Run ``python -m invsvc_async.cli`` as ``invsvc``."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""
-Find the command that was asked for and turn how it ended into an exit code; never do its work.
-"""
+"""The ``invsvc`` application: finds the command and turns its result into an exit code."""
 
 from __future__ import annotations
 
@@ -24,8 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = ["run"]
 
-# Each command is a module of ``commands`` with a function `command`, or an `app` of several; only the one
-# asked for is imported.
+# Command name: module in `commands`, which has a function `command`, or an `app` with subcommands.  Only the
+# requested one is imported.
 COMMANDS = {
     "demo": "demo",
     "serve": "serve",
@@ -44,34 +42,34 @@ COMMANDS = {
 
 @attrs.define
 class Shell:
-    """What holds for one run of the command line."""
+    """State of one run of the command line."""
 
     debug: bool = False
 
 
 class Commands(TyperGroup):
-    """The commands, each loaded when it is asked for (or shown in the help)."""
+    """Group of commands that imports each command when it is run or listed in the help."""
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - Any: newer typer brings its own click
-        """List the names in the order of the help."""
+        """Return the names in the order of the help."""
         return list(COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002 - the same
-        """Load one command; ``None`` for a name that there is not."""
+        """Load a command; return ``None`` if the name is unknown."""
         if cmd_name not in COMMANDS:
             return None
-        room = import_module(f"invsvc_async.cli.commands.{COMMANDS[cmd_name]}")
-        several: typer.Typer | None = getattr(room, "app", None)
-        one = several or typer.Typer(add_completion=False, rich_markup_mode="markdown")
-        if several is None:
-            one.command(cmd_name)(room.command)
-        found = _dressed(typer.main.get_command(one))
+        module = import_module(f"invsvc_async.cli.commands.{COMMANDS[cmd_name]}")
+        subcommands: typer.Typer | None = getattr(module, "app", None)
+        group = subcommands or typer.Typer(add_completion=False, rich_markup_mode="markdown")
+        if subcommands is None:
+            group.command(cmd_name)(module.command)
+        found = _plain_unless_terminal(typer.main.get_command(group))
         found.name = cmd_name
         return found
 
 
-def _dressed(command: Any) -> Any:  # Any: the same
-    """Leave boxes and colours of help and complaints to a terminal."""
+def _plain_unless_terminal(command: Any) -> Any:  # Any: the same
+    """Disable boxes and colours in help and usage errors unless stdout is a terminal."""
     if not sys.stdout.isatty():
         for each in (command, *getattr(command, "commands", {}).values()):
             each.rich_markup_mode = None
@@ -83,7 +81,7 @@ app: typer.Typer = typer.Typer(
 )
 
 
-def _show_version(asked: bool) -> None:  # noqa: FBT001 - typer's form
+def _show_version(asked: bool) -> None:  # noqa: FBT001 - typer's signature
     if asked:
         typer.echo(__version__)
         raise typer.Exit
@@ -96,17 +94,17 @@ def _globals(
     debug: Annotated[
         bool, typer.Option("--debug", help="Show tracebacks, and log what the client does.")
     ] = False,
-    version: Annotated[  # noqa: ARG001 - its callback acts
+    version: Annotated[  # noqa: ARG001 - handled by its callback
         bool, typer.Option("--version", help="Show the version.", callback=_show_version, is_eager=True)
     ] = False,
 ) -> None:
     """
-    Know what became of every write to the invoicing, payments and integrations service.
+    Write to the invoicing, payments and integrations service, and find out what happened to every write.
 
     The service's address and credential come from INVSVC_BASE_URL and INVSVC_API_KEY (or
-    INVSVC_OAUTH_TOKEN, INVSVC_PERSON_TOKEN), or from a profile of `invsvc.toml`.
+    INVSVC_OAUTH_TOKEN, INVSVC_PERSON_TOKEN), or from a profile in `invsvc.toml`.
 
-    Exit codes: 0 done, 1 failed, 2 usage, 3 unknown, 130 interrupted.
+    Exit codes: 0 success, 1 failure, 2 usage error, 3 unknown result, 130 interrupted.
     """
     ctx.obj.debug = debug
     if debug:
@@ -116,26 +114,26 @@ def _globals(
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run one command line and give its exit code; no traceback gets out, unless ``--debug`` asks for it."""
+    """Run one command line and return its exit code.  Tracebacks are shown only with ``--debug``."""
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):  # one of latin-1 lacks some of the signs that are printed
+        if isinstance(stream, TextIOWrapper):  # latin-1, for example, lacks some characters
             stream.reconfigure(errors="replace")
     shell = Shell()
     try:
         code = _code_of(arguments, shell)
-        sys.stdout.flush()  # here, where a reader that has left can still be met
+        sys.stdout.flush()  # while BrokenPipeError can still be handled
     except BrokenPipeError:  # `invsvc list … | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
     except Exception as error:
         if shell.debug:
             raise
-        return _explained(error)
+        return _report(error)
     return code
 
 
 def _code_of(arguments: Sequence[str], shell: Shell) -> int:
-    command = _dressed(typer.main.get_command(app))
+    command = _plain_unless_terminal(typer.main.get_command(app))
     try:
         command(args=_debug_first(arguments), prog_name="invsvc", obj=shell)
     except SystemExit as ended:
@@ -144,16 +142,16 @@ def _code_of(arguments: Sequence[str], shell: Shell) -> int:
 
 
 def _debug_first(arguments: Sequence[str]) -> list[str]:
-    """Take ``--debug`` wherever it stands: people add it to the end of what has failed."""
+    """Move ``--debug`` to the front: people append it to a failed command."""
     end = arguments.index("--") if "--" in arguments else len(arguments)
     own = [each for each in arguments[:end] if each != "--debug"]
     return ["--debug"] * (len(own) < end) + own + list(arguments[end:])
 
 
-def _explained(error: Exception) -> int:
+def _report(error: Exception) -> int:
     match error:
-        case ExceptionGroup():  # of tasks side by side: the first says what went wrong
-            return _explained(error.exceptions[0])
+        case ExceptionGroup():  # from a task group; the first error is shown
+            return _report(error.exceptions[0])
         case ConfigurationError() | InvalidRequestError():
             fail(str(error))
             return USAGE
@@ -164,5 +162,5 @@ def _explained(error: Exception) -> int:
         case OSError(strerror=str() as why):
             fail(why)
         case _:
-            fail(f"{type(error).__name__}: {error} (invsvc --debug … shows where)")
+            fail(f"{type(error).__name__}: {error} (run with --debug for the traceback)")
     return FAILED

@@ -1,7 +1,8 @@
 """
-Turn the words of a command line into an operation's arguments, by the table; never check their values.
+Conversion of command-line words to an operation's arguments.
 
-``name=value`` names an argument and ``name:=JSON`` gives it as JSON; other words fill the path in order.
+``name=value`` sets an argument, and ``name:=JSON`` sets it to a JSON value.  Other words fill the path
+parameters in order.  Values are checked later, by the operation.
 """
 
 from __future__ import annotations
@@ -23,16 +24,16 @@ if TYPE_CHECKING:
 __all__ = ["arguments_of", "called", "operation_of"]
 
 _WORD = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_.-]*)(?P<sign>:?=)(?P<value>.*)", re.DOTALL)
-_FORMS = {"extra_body": Form.OBJECT, "extra_query": Form.OBJECT}  # of arguments that no row of the table has
-_NOT_IN_WORDS = ("prefetch",)  # what a command gives by itself
+_FORMS = {"extra_body": Form.OBJECT, "extra_query": Form.OBJECT}  # arguments outside the table of operations
+_INTERNAL = ("prefetch",)  # set by a command, not by the user
 
 
 def operation_of(name: str, kind: Kind, *, many: bool | None = None, short: str | None = None) -> Operation:
     """
-    Find the operation called *name*; the name of a resource alone means its *short* method.
+    Return the operation called *name*; a resource name alone selects its method *short*.
 
     Raises:
-        InvalidRequestError: There is none of that kind; the message lists those that there are.
+        InvalidRequestError: No such operation of that kind; the message lists the known ones.
 
     """
     possible = {
@@ -42,27 +43,27 @@ def operation_of(name: str, kind: Kind, *, many: bool | None = None, short: str 
     }
     found = possible.get(name) or possible.get(f"{name}.{short}")
     if found is None:
-        raise InvalidRequestError(f"{name}: not one of {', '.join(possible)}")
+        raise InvalidRequestError(f"{name}: unknown. Use one of {', '.join(possible)}")
     return found
 
 
-def arguments_of(operation: Operation, words: Sequence[str]) -> dict[str, Any]:  # Any: as the form asks
+def arguments_of(operation: Operation, words: Sequence[str]) -> dict[str, Any]:  # Any: depends on the form
     """
-    Make the arguments that *words* give.
+    Return the arguments that *words* give.
 
     Raises:
-        InvalidRequestError: A word too many, or a value that is not of its argument's form.
+        InvalidRequestError: Too many words, or a value that does not fit its argument.
 
     """
     rows = {row.name: row for row in operation.parameters}
-    places = [row.name for row in operation.parameters if row.where == "path"]
+    path_names = [row.name for row in operation.parameters if row.where == "path"]
     arguments: dict[str, Any] = {}
     for word in words:
         match = _WORD.fullmatch(word)
         if match is None:
-            if not places:
-                raise InvalidRequestError(f"{word!r}: write name=value", operation=operation.name)
-            arguments[places.pop(0)] = word
+            if not path_names:
+                raise InvalidRequestError(f"{word!r}: unexpected. Write name=value", operation=operation.name)
+            arguments[path_names.pop(0)] = word
         elif match["sign"] == ":=":
             arguments[match["name"]] = _json(match["name"], match["value"])
         elif match["name"].startswith("metadata.") and "metadata" in rows:
@@ -76,19 +77,19 @@ def arguments_of(operation: Operation, words: Sequence[str]) -> dict[str, Any]: 
 
 def called(client: Client, operation: Operation, arguments: dict[str, Any]) -> Any:  # Any: a read, Pages, …
     """
-    Call the method that *operation* names, with *arguments*.
+    Call the method of *operation* with *arguments*.
 
     Raises:
-        InvalidRequestError: An argument that it does not take, lacks, or takes otherwise.
+        InvalidRequestError: An argument is unknown, missing or of the wrong type.
 
     """
-    room, _, name = operation.name.partition(".")
-    method: Callable[..., Any] = getattr(getattr(client, room), name)
+    resource, _, name = operation.name.partition(".")
+    method: Callable[..., Any] = getattr(getattr(client, resource), name)
     signature = inspect.signature(method)
-    if strange := [name for name in arguments if name not in signature.parameters]:
-        taken = ", ".join(name for name in signature.parameters if name not in _NOT_IN_WORDS)
+    if unknown := [name for name in arguments if name not in signature.parameters]:
+        known = ", ".join(name for name in signature.parameters if name not in _INTERNAL)
         raise InvalidRequestError(
-            f"takes no {', '.join(strange)}; it takes {taken}", operation=operation.name
+            f"unknown argument {', '.join(unknown)}. Use {known}", operation=operation.name
         )
     try:
         signature.bind(**arguments)
@@ -98,7 +99,7 @@ def called(client: Client, operation: Operation, arguments: dict[str, Any]) -> A
 
 
 def _unlisted_form(name: str, text: str) -> Form:
-    """Tell the form of an argument that no row has; a tag is a flag, or a text of the caller's own."""
+    """Return the form of an argument that has no row; a tag is a boolean or user-supplied text."""
     if name == "tag" and text in ("true", "false"):
         return Form.FLAG
     return _FORMS.get(name, Form.TEXT)
@@ -120,7 +121,7 @@ def _json(name: str, text: str, what: str = "JSON value") -> Any:
     try:
         return envelope.loads(text.encode())
     except UnreadableResponseError:
-        raise InvalidRequestError(f"{name}: {text!r} is no {what}") from None
+        raise InvalidRequestError(f"{name}: {text!r} is not a valid {what}") from None
 
 
 def _time(name: str, text: str) -> int | date | datetime:
@@ -129,4 +130,4 @@ def _time(name: str, text: str) -> int | date | datetime:
     try:
         return date.fromisoformat(text) if len(text) <= len("2026-05-01") else datetime.fromisoformat(text)
     except ValueError:
-        raise InvalidRequestError(f"{name}: {text!r} is no ISO 8601 date or time, nor epoch ms") from None
+        raise InvalidRequestError(f"{name}: {text!r} is not an ISO 8601 date or time, nor epoch ms") from None

@@ -1,4 +1,4 @@
-"""Show values of the service as text: times in ISO 8601, money digit by digit; never round or cut one."""
+"""Text form of values: times in ISO 8601, and numbers with all their digits."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["cell", "fields_of", "show", "text_of"]
 
 
 def show(value: Any) -> None:  # Any: a model, or plain data
-    """Print one thing as two columns, a field a row; never a secret."""
+    """Print one item as two columns, one field a row.  Secrets are left out."""
     if isinstance(value, Model):
         rows = [(name, cell(value, name)) for name in fields_of(type(value))]
         rows += [(name, text_of(each)) for name, each in value.extra.items()]
@@ -29,12 +29,12 @@ def show(value: Any) -> None:  # Any: a model, or plain data
 
 
 def fields_of(model: type[Model]) -> tuple[str, ...]:
-    """List the names of a model's own fields, in the order of the specification."""
+    """Return the names of a model's fields, in the order of the specification."""
     return tuple(wire_names(model))
 
 
 def cell(item: Any, path: str) -> str:  # Any: a model, or plain data
-    """Tell what stands at a dotted *path* of *item*: nothing where it is absent, "!" where it is broken."""
+    """Return the text at a dotted *path* of *item*: empty if it is absent, "!" if it is malformed."""
     for name in path.split("."):
         try:
             item = item.get(name) if is_object(item) else getattr(item, name)
@@ -46,5 +46,5 @@ def cell(item: Any, path: str) -> str:  # Any: a model, or plain data
 
 
 def texts(item: Any, paths: Iterable[str]) -> list[str]:
-    """Write the values at *paths* of *item*."""
+    """Return the texts at *paths* of *item*."""
     return [cell(item, path) for path in paths]

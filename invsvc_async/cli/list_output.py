@@ -1,4 +1,4 @@
-"""Print the items of a list as they come: table, JSON, lines of JSON, CSV; never reorder them."""
+"""Output of lists as a table, JSON, JSON lines or CSV, in the order received."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _NUMBERS = ("total", "subtotal", "discount", "taxes", "folio_number")
 
 @attrs.define
 class Sink:
-    """Where items go: lines of JSON and CSV at once, a table and a JSON array when all are there."""
+    """Prints items: JSON lines and CSV at once; a table or a JSON array when all have arrived."""
 
     form: Form
     columns: Sequence[str]
     taken: int = 0
-    _kept: list[Any] = attrs.field(factory=list[Any], init=False)  # of a table, rows; of JSON, items
+    _kept: list[Any] = attrs.field(factory=list[Any], init=False)  # rows of a table, or items of a JSON array
 
     def take(self, item: Any) -> None:  # Any: a model
         """Print *item*, or keep it for the end."""
@@ -46,7 +46,7 @@ class Sink:
                 self._csv(texts(item, self.columns))
 
     def end(self) -> None:
-        """Print what was kept, and the head of a CSV without rows."""
+        """Print what was kept, and the header of a CSV without rows."""
         if self.form == "table":
             right = [index for index, name in enumerate(self.columns) if name in _NUMBERS]
             table(self.columns, self._kept, right=right)

@@ -1,4 +1,4 @@
-"""Share the options of the commands that talk to a service; never hold a credential."""
+"""Options shared by the commands that talk to a service."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 
 __all__ = ["Json", "Profile", "Story", "Team", "client_of"]
 
-Profile = Annotated[str | None, typer.Option(help="A profile of invsvc.toml.", metavar="NAME")]
+Profile = Annotated[str | None, typer.Option(help="A profile in invsvc.toml.", metavar="NAME")]
 Team = Annotated[str | None, typer.Option(help="Act on this team (Connect).", metavar="ID")]
 
 
-def _in_a_folder(story: Path | None) -> Path | None:
-    """Refuse a place where nothing can be kept before a write is sent, not after."""
+def _in_existing_folder(story: Path | None) -> Path | None:
+    """Check the folder before a write is sent; afterwards it would be too late."""
     if story is not None and not story.parent.is_dir():
-        raise typer.BadParameter(f"{story.parent} is no folder")
+        raise typer.BadParameter(f"{story.parent} is not a directory")
     return story
 
 
@@ -28,19 +28,19 @@ Story = Annotated[
     typer.Option(
         dir_okay=False,
         metavar="FILE",
-        callback=_in_a_folder,
-        help="Keep the story here, for `invsvc explain`.",
+        callback=_in_existing_folder,
+        help="Write the history of the decision here, for `invsvc explain`.",
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, in the service's own form.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, as the service sends it.")]
 
 
-def client_of(profile: str | None, team: str | None, **settings: Any) -> Client:  # Any: those of Client
+def client_of(profile: str | None, team: str | None, **settings: Any) -> Client:  # Any: arguments of Client
     """
-    Make the client of the environment, or of a profile, with *settings* of the command's own.
+    Create the client from the environment, or from a profile, with additional *settings*.
 
     Raises:
-        ConfigurationError: Something is missing; it says what to set.
+        ConfigurationError: A setting is missing; the message says which one to set.
 
     """
     from invsvc_async.client import Client

@@ -1,4 +1,4 @@
-"""Print what became of a write, and keep what is needed to find out later; never decide it."""
+"""Output of a write's outcome, and storage of intents that are still open."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from invsvc_async.api.json_values import is_object
 from invsvc_async.api.operations import BY_NAME
-from invsvc_async.cli.output import DONE, FAILED, UNKNOWN, console, emit_json, fail, note, private
+from invsvc_async.cli.output import DONE, FAILED, UNKNOWN, console, emit_json, fail, note, open_private
 from invsvc_async.codec import envelope, unstructure
 from invsvc_async.reconcile.history import Verdict
 
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
     from invsvc_async.reconcile.outcome import Outcome
     from invsvc_async.transport.session import DecisionReport
 
-__all__ = ["code_of", "in_doubt", "keep_open", "tell"]
+__all__ = ["doubt_notifier", "exit_code_of", "print_outcome", "store_unsettled"]
 
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
 _COLOURS = {Verdict.APPLIED: "green", Verdict.UNKNOWN: "yellow"}
 
 
-def code_of(outcome: Outcome[Any]) -> int:
-    """Give the exit code that a verdict has."""
+def exit_code_of(outcome: Outcome[Any]) -> int:
+    """Return the exit code of a verdict."""
     return {Verdict.APPLIED: DONE, Verdict.UNKNOWN: UNKNOWN}.get(outcome.verdict, FAILED)
 
 
-def tell(outcome: Outcome[Any], *, as_json: bool, story: Path | None) -> None:
-    """Print verdict, story and value, and keep the whole story in a file where one is named."""
+def print_outcome(outcome: Outcome[Any], *, as_json: bool, story: Path | None) -> None:
+    """Print verdict, story and value; write the whole story to a file if one is given."""
     if as_json:
         emit_json(_plain(outcome))
     else:
@@ -42,8 +42,8 @@ def tell(outcome: Outcome[Any], *, as_json: bool, story: Path | None) -> None:
     if story is not None:
         try:
             story.write_text(outcome.to_json(), encoding="utf-8")
-        except OSError as error:  # the verdict stands, and its exit code with it
-            fail(f"the story was not kept: {story}: {error.strerror}")
+        except OSError as error:  # does not change the verdict or the exit code
+            fail(f"{story}: cannot write the story: {error.strerror}")
 
 
 def _print(outcome: Outcome[Any]) -> None:
@@ -55,7 +55,7 @@ def _print(outcome: Outcome[Any]) -> None:
     if outcome.error is not None and outcome.verdict is not Verdict.APPLIED:
         out.print(str(outcome.error), markup=False)
     if outcome.secret_lost:
-        out.print("[yellow]its secret is lost: it was shown once, and cannot be had again[/]")
+        out.print("[yellow]its secret is lost: the service returns it only once[/]")
     if outcome.value is not None:
         from invsvc_async.cli.formatting import show
 
@@ -83,55 +83,58 @@ def _without_secret(plain: Any) -> Any:  # Any: wire data
     return {name: each for name, each in plain.items() if name != "secret"}
 
 
-def in_doubt() -> Callable[[DecisionReport], None] | None:
-    """Give what tells, on a terminal and once, why a write takes its time."""
+def doubt_notifier() -> Callable[[DecisionReport], None] | None:
+    """Return a hook that explains once, on a terminal, why a write takes long."""
     if not console(stderr=True).is_terminal:
         return None
-    sent = told = False
+    sent = noted = False
 
-    def say(report: DecisionReport) -> None:
-        nonlocal sent, told
-        if sent and not told and report.decision in ("read", "wait"):
-            told = True
-            note("no answer to trust: reading what became of it (Ctrl-C keeps what is needed to ask later)")
+    def on_decision(report: DecisionReport) -> None:
+        nonlocal sent, noted
+        if sent and not noted and report.decision in ("read", "wait"):
+            noted = True
+            note("the answer is ambiguous: reading the state (Ctrl-C stores the intent for `invsvc settle`)")
         sent = sent or report.decision == "send"
 
-    return say
+    return on_decision
 
 
-def keep_open(client: Client) -> None:
+def store_unsettled(client: Client) -> None:
     """
-    Keep the intent of each write whose fate is open in a file of this directory, for its owner alone, and
-    say so; where that fails, print it.
+    Store each unsettled intent of *client* in a file of the current directory, readable only by its owner.
+
+    If a file cannot be written, the intent is printed instead.
     """
     for intent in client.unsettled:
-        text, path = intent.to_json(), _place_of(intent.key)
+        text, path = intent.to_json(), _path_of(intent.key)
         try:
-            _keep(path, text)
-        except OSError as error:  # the verdict is told all the same, and this is all that can find out more
-            fail(f"{path}: {error.strerror}; the intent is printed here: keep it")
+            _write_private(path, text)
+        except OSError as error:  # the intent is the only way to settle the write later
+            fail(f"{path}: {error.strerror}. The intent follows: save it to a file")
             sys.stderr.write(text + "\n")
-            path = Path("FILE")  # whatever it is then kept in
-        note(f"the fate of {intent.operation} is open; {_next_step(intent, path)}")
+            path = Path("FILE")  # a placeholder in the hint
+        note(f"{intent.operation} is not settled; {_next_step(intent, path)}")
 
 
 def _next_step(intent: Intent, path: Path) -> str:
-    """Say how to find out."""
+    """Return a hint how to settle *intent*."""
     if BY_NAME[intent.operation].reader is not None:
-        return f"find out with: invsvc settle {path}"
+        return f"run: invsvc settle {path}"
     return (
-        f"{path} holds its intent. The specification has no read for it: look yourself, or settle it from "
-        "Python with a reader of your own: client.settle(intent, reader=…)"
+        f"{path} has its intent. The specification has no read for it: check by hand, or settle it from "
+        "Python with a custom reader: client.settle(intent, reader=…)"
     )
 
 
-def _place_of(key: str) -> Path:
-    """Give the file for the intent of *key*, which is anybody's text: what is no plain name becomes one."""
+def _path_of(key: str) -> Path:
+    """
+    Return the file name for the intent of *key*; user-supplied keys that are not plain names are hashed.
+    """
     plain = key if _NAME.fullmatch(key) else hashlib.sha256(key.encode()).hexdigest()[:16]
     return Path(f"invsvc-intent-{plain}.json")
 
 
-def _keep(path: Path, text: str) -> None:
-    path.unlink(missing_ok=True)  # an older one may be open to others
-    with open(path, "x", encoding="utf-8", opener=private) as file:
+def _write_private(path: Path, text: str) -> None:
+    path.unlink(missing_ok=True)  # an older file may be readable by others
+    with open(path, "x", encoding="utf-8", opener=open_private) as file:
         file.write(text)

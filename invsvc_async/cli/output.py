@@ -1,4 +1,4 @@
-"""Print: rich on a terminal, plain and stable elsewhere; never decide what is printed."""
+"""Terminal output: rich on a terminal, plain and stable elsewhere."""
 
 from __future__ import annotations
 
@@ -23,46 +23,48 @@ __all__ = [
     "emit_json",
     "fail",
     "note",
+    "open_private",
     "print_facts",
-    "private",
     "progress",
     "table",
 ]
 
 DONE, FAILED, USAGE, UNKNOWN = 0, 1, 2, 3
-_WIDE = 10_000  # columns: what is not a terminal is never cut or folded
+_WIDE = 10_000  # columns: output to a file or pipe is not wrapped
 
 
 def console(*, stderr: bool = False) -> Console:
-    """Make a console of the stream as it is now: colours on a terminal alone, and not under NO_COLOR."""
+    """Return a console for the current stream; colours only on a terminal, and not if NO_COLOR is set."""
     stream = sys.stderr if stderr else sys.stdout
-    there = stream.isatty()
-    width = None if there else _WIDE
-    return Console(file=stream, force_terminal=there, width=width, highlight=False, soft_wrap=not there)
+    on_terminal = stream.isatty()
+    width = None if on_terminal else _WIDE
+    return Console(
+        file=stream, force_terminal=on_terminal, width=width, highlight=False, soft_wrap=not on_terminal
+    )
 
 
 def fail(message: str) -> None:
-    """Say on stderr what went wrong, in one paragraph."""
+    """Print an error to stderr."""
     console(stderr=True).print(f"[bold red]invsvc:[/] {_plain(message)}", soft_wrap=True)
 
 
-def private(path: str, flags: int) -> int:
-    """Open a file for its owner alone, as an *opener* of ``open``: it holds bodies, and so personal data."""
+def open_private(path: str, flags: int) -> int:
+    """Open a file with mode 0600, as *opener* of ``open``: its content may be personal data."""
     return os.open(path, flags, 0o600)
 
 
 def note(message: str) -> None:
-    """Say on stderr what the output itself does not."""
+    """Print a note to stderr."""
     console(stderr=True).print(_plain(message), style="dim", soft_wrap=True)
 
 
-def emit_json(plain: Any) -> None:  # Any: JSON as Python values
-    """Print one JSON value on a line of its own, decimals with their own digits."""
+def emit_json(plain: Any) -> None:  # Any: JSON values
+    """Print one JSON value on one line; decimals keep their digits."""
     sys.stdout.write(envelope.dumps(plain).decode() + "\n")
 
 
 def table(titles: Sequence[str], rows: Iterable[Sequence[str]], *, right: Sequence[int] = ()) -> None:
-    """Print *rows*: a table on a terminal (numbers in columns *right*), lines with tabs elsewhere."""
+    """Print *rows*: a table on a terminal (columns *right* right-aligned), tab-separated lines elsewhere."""
     out = console()
     if not out.is_terminal:
         for row in (titles, *rows):
@@ -80,7 +82,7 @@ def table(titles: Sequence[str], rows: Iterable[Sequence[str]], *, right: Sequen
 
 
 def print_facts(out: Console, facts: Iterable[tuple[str, str]]) -> None:
-    """Print names and what stands for each, folded under itself on a terminal."""
+    """Print names with their values, aligned."""
     from rich.table import Table
 
     shown = Table.grid(padding=(0, 2))
@@ -97,7 +99,7 @@ def print_facts(out: Console, facts: Iterable[tuple[str, str]]) -> None:
 
 @contextmanager
 def progress(words: str, total: int | None = None, *, shown: bool = True) -> Generator[Callable[[], None]]:
-    """Show a bar on stderr, where that is a terminal; the function given moves it on by one."""
+    """Show a progress bar on stderr if it is a terminal; yields the function that advances it."""
     err = console(stderr=True)
     if not (shown and err.is_terminal):
         yield lambda: None
@@ -111,7 +113,7 @@ def progress(words: str, total: int | None = None, *, shown: bool = True) -> Gen
 
 
 def _plain(text: str) -> str:
-    """Keep what looks like markup from being taken for it."""
+    """Escape rich markup."""
     from rich.markup import escape
 
     return escape(text)

@@ -122,7 +122,7 @@ async def test_dry_run_of_a_sound_file(service, invsvc, here):
         write_file(here / "w.jsonl", line(1), line(2)), "--journal", "run.db", "--dry-run"
     )
     assert (code, service.arrivals()) == (0, 0)
-    assert "2 writes are well-formed" in err
+    assert "2 valid writes" in err
 
 
 async def test_dry_run_as_json(invsvc, here):
@@ -188,7 +188,7 @@ async def test_retry_makes_writes_to_do_again(service, invsvc, here):
     file = write_file(here / "writes.jsonl", *map(line, range(3)))
     assert (await invsvc(file, "--journal", "run.db"))[0] == 1
     code, out, _ = await invsvc("retry", "--journal", "run.db", "--verdict", "refused")
-    assert (code, out) == (0, "2 writes are to do again: run the batch\n")
+    assert (code, out) == (0, "2 writes scheduled: run the batch\n")
     code, out, _ = await invsvc("retry", "--journal", "run.db", "--verdict", "refused", "--json")
     assert (code, json.loads(out)) == (0, {"to_do": 0})
     assert (await invsvc(file, "--journal", "run.db"))[0] == 0

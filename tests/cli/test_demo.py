@@ -8,9 +8,9 @@ import re
 import attrs
 import pytest
 
-from invsvc_async.cli.commands.demo_report import _coloured, failures, tell
+from invsvc_async.cli.commands.demo_report import _coloured, failures, show
 from invsvc_async.conformance.judge import Asked, Judgement, Report, Wrong
-from invsvc_async.conformance.runs import Column, run_column
+from invsvc_async.conformance.runs import ClientRun, run_client
 from invsvc_async.conformance.service_process import embedded
 from invsvc_async.conformance.workload import Step, made_up, plan_for, respelt, values
 from invsvc_async.reconcile.history import Verdict
@@ -27,7 +27,7 @@ CLEAN = Judgement(
 
 def columns(ours, theirs=None):
     both = {"ordinary": theirs or attrs.evolve(CLEAN, duplicates=9), "sdk": ours}
-    return {name: Column(judgement=judged, reads=0, left=0, seconds=1.0) for name, judged in both.items()}
+    return {name: ClientRun(judgement=judged, reads=0, left=0, seconds=1.0) for name, judged in both.items()}
 
 
 def test_demo_at_small_scale(offline):
@@ -54,7 +54,7 @@ def test_demo_without_faults(offline):
 
     assert ran.code == 1
     assert "FAIL the faults were so mild" in ran.out
-    assert "up to 3 tries on 5xx" in ran.out
+    assert "up to 3 attempts on 5xx" in ran.out
     assert "1 s after a 500, 1.5 s after a lost answer" in ran.out
 
 
@@ -64,7 +64,7 @@ def test_demo_without_faults(offline):
         ({"duplicates": 1}, "1 duplicates"),
         ({"lost": (LOST,)}, "1 lost writes"),
         ({"wrong": (Wrong(report=LOST, why="x"),)}, "1 wrong verdicts"),
-        ({"unasked": 2}, "2 effects that nobody asked for"),
+        ({"unasked": 2}, "2 effects without a write"),
         ({"verdicts": {Verdict.APPLIED: 989, Verdict.UNKNOWN: 11}}, "11 of 1000 writes unknown"),
     ],
 )
@@ -87,7 +87,7 @@ def test_table_of_a_column_that_fails(capsys):
     report = attrs.evolve(LOST, story="it was never sent")
     judged = attrs.evolve(CLEAN, wrong=(Wrong(report=report, why="called applied"),))
 
-    tell(columns(judged), ["invsvc_async has 1 wrong verdicts"])
+    show(columns(judged), ["invsvc_async has 1 wrong verdicts"])
     shown = capsys.readouterr().out
 
     assert re.search(r"wrong verdicts +\| +0\| +1\|", shown.replace(" | ", "| "))
@@ -121,7 +121,7 @@ def rename(key, name):
 async def run(name, unit, faults):
     """Run one sequence through one client; return its judgement and the ledger."""
     async with embedded(plan_for([unit], seed=1, faults=faults)) as service:
-        column = await run_column(name, [unit], service, concurrency=1, seed=1, on_done=lambda: None)
+        column = await run_client(name, [unit], service, concurrency=1, seed=1, on_done=lambda: None)
         return column.judgement, (await service.tell()).ledger
 
 
@@ -278,7 +278,7 @@ def test_input_without_a_write(offline, here):
     """An empty file is said to be one."""
     (here / "none.jsonl").write_text("\n\n")
 
-    assert offline("demo", "--input", "none.jsonl").err == "invsvc: none.jsonl holds no write\n"
+    assert offline("demo", "--input", "none.jsonl").err == "invsvc: none.jsonl: has no writes. Add at least one\n"
 
 
 def test_input_that_is_run(offline, here):

@@ -18,7 +18,7 @@ from yarl import URL
 
 from invsvc_async import ConfigurationError, events
 from invsvc_async.cli.app import run
-from invsvc_async.cli.commands.listen_app import Desk, listening, replayed
+from invsvc_async.cli.commands.listen_app import Listener, listening, replayed
 from invsvc_async.simulator import Simulator
 from tests.support.hostile import endless, once
 from tests.support.raw_server import RawServer, obliging
@@ -59,14 +59,14 @@ async def application(*, fails=0):
         yield address, taken
 
 
-def desk_of(tmp_path, forward=None, **others):
-    return Desk(
+def listener_of(tmp_path, forward=None, **others):
+    return Listener(
         secrets=("s3cret",), shared_header=SHARED, store=tmp_path / "events.jsonl", forward=forward, **others
     )
 
 
-def at(desk, **others):
-    return listening(desk, host="127.0.0.1", port=0, **{"accept_unsigned": False, **others})
+def at(listener, **others):
+    return listening(listener, host="127.0.0.1", port=0, **{"accept_unsigned": False, **others})
 
 
 @pytest.fixture
@@ -77,7 +77,7 @@ async def service():
 
 async def test_event_that_is_sent_on(service, tmp_path, capsys):
     """Signed and resource events are printed, stored, and verify anew in the application behind."""
-    async with application() as (url, taken), at(desk_of(tmp_path, url)) as here:
+    async with application() as (url, taken), at(listener_of(tmp_path, url)) as here:
         resource = await service.deliver("invoice.created", url=here, headers=KEY)
         signed = await service.deliver("sat.invoice.synced", url=here, secret="s3cret")
 
@@ -92,7 +92,7 @@ async def test_event_that_is_sent_on(service, tmp_path, capsys):
 
 async def test_event_that_is_forged(service, tmp_path, capsys):
     """What is not authentic is neither printed nor stored nor sent on; the refusal is said."""
-    async with application() as (url, taken), at(desk_of(tmp_path, url)) as here:
+    async with application() as (url, taken), at(listener_of(tmp_path, url)) as here:
         await service.deliver("invoice.created", url=here)
         await service.deliver("sat.invoice.synced", url=here, secret="another")
 
@@ -103,7 +103,7 @@ async def test_event_that_is_forged(service, tmp_path, capsys):
 
 async def test_application_that_fails_at_first(service, tmp_path):
     """A failure behind is answered 500, so that the service sends the event again, and then it is taken."""
-    async with application(fails=1) as (url, taken), at(desk_of(tmp_path, url)) as here:
+    async with application(fails=1) as (url, taken), at(listener_of(tmp_path, url)) as here:
         delivery = await service.deliver("invoice.created", url=here, headers=KEY)
 
     assert (taken, delivery.statuses) == (["invoice.created"], [500, 200])
@@ -111,7 +111,7 @@ async def test_application_that_fails_at_first(service, tmp_path):
 
 async def test_event_that_is_sent_again(service, tmp_path):
     """However often an event with an id is tried, it is stored once; without an id nobody may say that it is the same."""
-    async with application(fails=4) as (url, taken), at(desk_of(tmp_path, url)) as here:
+    async with application(fails=4) as (url, taken), at(listener_of(tmp_path, url)) as here:
         again = await service.deliver("invoice.created", url=here, headers=KEY)
         await service.deliver("invoice.created", url=here, headers=KEY, version="v1")
 
@@ -139,10 +139,10 @@ async def test_application_that_answers_elsewhere(service, tmp_path, capsys):
     runner = web.AppRunner(app)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
-    desk = desk_of(tmp_path, f"http://127.0.0.1:{runner.addresses[0][1]}/in")
-    async with at(desk) as here:
+    listener = listener_of(tmp_path, f"http://127.0.0.1:{runner.addresses[0][1]}/in")
+    async with at(listener) as here:
         await service.deliver("sat.invoice.synced", url=here, secret="s3cret")
-    assert await replayed(desk, desk.store) == 1
+    assert await replayed(listener, listener.store) == 1
     await runner.cleanup()
 
     assert gone == []
@@ -153,7 +153,7 @@ async def test_file_of_stored_events(service, tmp_path):
     """Bodies hold personal data: the file is for its owner's eyes only, whatever the umask."""
     before = os.umask(0)
     try:
-        async with at(desk_of(tmp_path)) as here:
+        async with at(listener_of(tmp_path)) as here:
             await service.deliver("invoice.created", url=here, headers=KEY)
     finally:
         os.umask(before)
@@ -170,10 +170,10 @@ async def test_test_event_of_the_dashboard(service, tmp_path):
         return web.Response()
 
     async with taking(take) as address:
-        desk = desk_of(tmp_path, address)
-        async with at(desk) as here:
+        listener = listener_of(tmp_path, address)
+        async with at(listener) as here:
             await service.deliver("invoice.created", url=here, test=True)
-        await replayed(desk, desk.store)
+        await replayed(listener, listener.store)
 
     assert told == [("true", False)] * 2
 
@@ -181,15 +181,15 @@ async def test_test_event_of_the_dashboard(service, tmp_path):
 async def test_replay_of_stored_events(service, tmp_path, capsys):
     """Stored events are sent again as they came, test events as such; bad lines and failures are counted."""
     store = tmp_path / "events.jsonl"
-    async with at(desk_of(tmp_path)) as here:
+    async with at(listener_of(tmp_path)) as here:
         await service.deliver("invoice.created", url=here, headers=KEY)
         await service.deliver("invoice_batch.completed", url=here, secret="s3cret")
     with store.open("a") as file:
         file.write("[1]\n")
 
     async with application() as (url, taken):
-        failed = await replayed(desk_of(tmp_path, url), store)
-    nobody = await replayed(desk_of(tmp_path, url), store)
+        failed = await replayed(listener_of(tmp_path, url), store)
+    nobody = await replayed(listener_of(tmp_path, url), store)
 
     assert (failed, nobody) == (1, 3)
     assert taken == ["invoice.created", "invoice_batch.completed"]
@@ -217,21 +217,21 @@ def stored(tmp_path):
 async def test_application_that_answers_no_http(said, stored, tmp_path, capsys):
     """Each event that it was sent counts as failed, and the next one is tried."""
     async with RawServer(once(GARBLED[said])) as application:
-        failed = await replayed(desk_of(tmp_path, str(application.url)), stored)
+        failed = await replayed(listener_of(tmp_path, str(application.url)), stored)
 
         assert (failed, len(application.arrivals)) == (3, 3)
-    assert capsys.readouterr().err.count("was not reached") == 3
+    assert capsys.readouterr().err.count("not reachable") == 3
 
 
 async def test_application_that_answers_byte_by_byte(stored, tmp_path, monkeypatch, capsys):
     """Each event has its time, the whole answer included."""
-    monkeypatch.setattr("invsvc_async.cli.commands.listen_app.FORWARD_TIME", 0.2)
+    monkeypatch.setattr("invsvc_async.cli.commands.listen_app.FORWARD_TIMEOUT", 0.2)
     async with RawServer(endless(b"HTTP/1.1 200 OK\r\nX: ", b"y", 0.05)) as application:
         async with asyncio.timeout(10):
-            failed = await replayed(desk_of(tmp_path, str(application.url)), stored)
+            failed = await replayed(listener_of(tmp_path, str(application.url)), stored)
 
     assert failed == 3
-    assert "did not answer in 0.2 s" in capsys.readouterr().err
+    assert "no answer within 0.2 s" in capsys.readouterr().err
 
 
 async def test_proxy_of_the_environment(stored, tmp_path, monkeypatch):
@@ -241,13 +241,13 @@ async def test_proxy_of_the_environment(stored, tmp_path, monkeypatch):
     async with RawServer(obliging) as proxy, application() as (url, taken):
         monkeypatch.setenv("http_proxy", str(proxy.url.origin()))
 
-        assert await replayed(desk_of(tmp_path, url), stored) == 0
+        assert await replayed(listener_of(tmp_path, url), stored) == 0
         assert (len(taken), proxy.connections) == (3, 0)
 
 
 async def test_request_that_would_paint_the_terminal(tmp_path, capsys):
     """What a stranger asks for is shown as it came, and moves no cursor."""
-    async with at(desk_of(tmp_path)) as here, ClientSession() as session:
+    async with at(listener_of(tmp_path)) as here, ClientSession() as session:
         await session.get(URL(f"{here}%1b%5b31m", encoded=True))
 
     said = capsys.readouterr().err
@@ -258,9 +258,9 @@ async def test_request_that_would_paint_the_terminal(tmp_path, capsys):
 async def test_listening_without_any_authentication(tmp_path):
     """Nothing is listened for where nothing authenticates events, unless that is said."""
     with pytest.raises(ConfigurationError, match="Nothing authenticates"):
-        async with at(Desk()):
+        async with at(Listener()):
             pass
-    async with at(Desk(), accept_unsigned=True) as here:
+    async with at(Listener(), accept_unsigned=True) as here:
         assert here.startswith("http://127.0.0.1:")
 
 

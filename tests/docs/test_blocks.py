@@ -1,4 +1,4 @@
-"""Blocks of the pages that are not Python: commands run, settings load, files of writes are well-formed."""
+"""Blocks of the pages that are not Python: commands run, settings load, files of valid writes."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_file_of_writes(tmp_path) -> None:
     ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, env=found)  # noqa: S603
 
     assert ran.returncode == 0, ran.stderr
-    assert f"{len(block.code.splitlines())} writes are well-formed" in ran.stderr
+    assert f"{len(block.code.splitlines())} valid writes" in ran.stderr
 
 
 def test_line_of_a_report() -> None:

@@ -1,1 +1,1 @@
-"""The commands, one module each."""
+"""Commands of ``invsvc``, one module each."""

@@ -1,4 +1,4 @@
-"""Print what a batch came to, and each outcome as a line of JSON; never a body."""
+"""Output of a batch's report, and of each outcome as a line of JSON."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ if TYPE_CHECKING:
 
 __all__ = ["counts_of", "line_of", "plain", "show"]
 
-_SHOWN = 20  # unknown writes on a terminal
+_SHOWN = 20  # unknown writes listed on a terminal
 
 
 def line_of(result: Result) -> bytes:
-    """Give *result* as one line of JSON."""
-    return envelope.dumps(_told(result)) + b"\n"
+    """Return *result* as one line of JSON."""
+    return envelope.dumps(_plain_result(result)) + b"\n"
 
 
-def _told(result: Result) -> dict[str, Any]:  # Any: JSON as Python values
+def _plain_result(result: Result) -> dict[str, Any]:  # Any: JSON values
     names = [field.name for field in attrs.fields(Result) if field.name != "outcome"]
-    told: dict[str, Any] = {name: getattr(result, name) for name in names}
-    told |= {
+    fields: dict[str, Any] = {name: getattr(result, name) for name in names}
+    fields |= {
         "verdict": str(result.verdict),
         "candidates": [*result.candidates],
         "duplicates": [*result.duplicates],
     }
-    return {name: value for name, value in told.items() if value not in (None, [])}
+    return {name: value for name, value in fields.items() if value not in (None, [])}
 
 
-def plain(report: Report) -> dict[str, Any]:  # Any: JSON as Python values
-    """Give the report as one object; times in seconds."""
+def plain(report: Report) -> dict[str, Any]:  # Any: JSON values
+    """Return the report as JSON values; times in seconds."""
     return counts_of(report.summary) | {
         "operations": {name: _named(counts) for name, counts in sorted(report.operations.items())},
         "seconds": report.seconds,
@@ -50,12 +50,12 @@ def plain(report: Report) -> dict[str, Any]:  # Any: JSON as Python values
         "reads": report.reads,
         "failures": dict(report.faults.most_common()),
         "second_effects": report.duplicates,
-        "unknowns": [_told(each) | {"advice": advice_for(each)} for each in report.unknowns],
+        "unknowns": [_plain_result(each) | {"advice": advice_for(each)} for each in report.unknowns],
     }
 
 
-def counts_of(summary: Summary) -> dict[str, Any]:  # Any: JSON as Python values
-    """Give how a whole batch stands as one object."""
+def counts_of(summary: Summary) -> dict[str, Any]:  # Any: JSON values
+    """Return a summary of the whole batch as JSON values."""
     return {
         "total": summary.total,
         "to_do": summary.to_do,
@@ -83,27 +83,27 @@ def show(report: Report) -> None:
         out.print(f"\n{result.key} ({result.operation}): {result.message}", markup=False)
         out.print(f"  {advice_for(result)}", markup=False)
     if (more := report.summary.unknown - _SHOWN) > 0:
-        console().print(f"\nand {more:,} more unknown ones: --html or --jsonl shows them")
+        console().print(f"\nand {more:,} more unknown: use --html or --jsonl to see them")
 
 
 def _facts(report: Report) -> list[tuple[str, str]]:
-    middle, late = report.quantile(0.5), report.quantile(0.99)
+    median, p99 = report.quantile(0.5), report.quantile(0.99)
     facts = [
         (
             "writes",
             f"{report.summary.total:,}, {report.summary.to_do + report.summary.sending:,} of them open",
         ),
-        ("time to verdict", f"{middle:.3g} s in the middle, {late:.3g} s for 99 of 100"),
+        ("time to verdict", f"median {median:.3g} s, p99 {p99:.3g} s"),
         (
             "requests",
-            f"{report.attempts:,} of writes ({report.resends:,} sent again on proof), {report.reads:,} reads",
+            f"{report.attempts:,} writes ({report.resends:,} sent again on proof), {report.reads:,} reads",
         ),
     ]
     if report.faults:
         facts.append(
-            ("failures met", ", ".join(f"{count:,} x {kind}" for kind, count in report.faults.most_common(8)))
+            ("failures", ", ".join(f"{count:,} x {kind}" for kind, count in report.faults.most_common(8)))
         )
     if report.duplicates or report.summary.secrets_lost:
         lost = report.summary.secrets_lost
-        facts.append(("look at", f"{report.duplicates:,} second effects, {lost:,} lost secrets of webhooks"))
+        facts.append(("look at", f"{report.duplicates:,} duplicate effects, {lost:,} lost webhook secrets"))
     return facts

@@ -1,6 +1,4 @@
-"""
-Run a batch, or a worker of one, and tell how it goes and ends; never decide what is a good line.
-"""
+"""Execution of ``invsvc batch run`` and ``invsvc batch worker``."""
 
 from __future__ import annotations
 
@@ -22,17 +20,17 @@ if TYPE_CHECKING:
     from invsvc_async.client import Client
     from invsvc_async.writes.write import Write
 
-__all__ = ["Asked", "client_of", "work", "write"]
+__all__ = ["BatchOptions", "client_of", "work", "write"]
 
-INTERRUPTED = 130  # as shells count SIGINT
-GRACE = 10.0  # s that writes in flight get when the batch is interrupted
+INTERRUPTED = 130  # the exit code of shells for SIGINT
+GRACE = 10.0  # s for writes in flight to finish after an interrupt
 _STOP = (signal.SIGINT, signal.SIGTERM)
 _NO_SIGNALS = (NotImplementedError, ValueError, RuntimeError)  # Windows, or not the main thread
 
 
 @attrs.frozen(kw_only=True)
-class Asked:
-    """What was asked for on the command line, of a run or of a worker."""
+class BatchOptions:
+    """Command-line options of a run or a worker."""
 
     journal: str
     concurrency: int
@@ -43,7 +41,7 @@ class Asked:
 
 
 def client_of(profile: str | None, team: str | None, concurrency: int) -> Client:
-    """Make a client whose settling reads have places beside all the batch's writes."""
+    """Return a client whose limit leaves room for settling reads beside the batch's writes."""
     from invsvc_async.client import Client
 
     client = Client.from_env(profile=profile, max_concurrency=concurrency + max(10, concurrency // 4))
@@ -51,57 +49,57 @@ def client_of(profile: str | None, team: str | None, concurrency: int) -> Client
 
 
 async def write(
-    asked: Asked, client: Client, writes: Iterable[Write[Any]], *, total: int, as_json: bool
+    options: BatchOptions, client: Client, writes: Iterable[Write[Any]], *, total: int, as_json: bool
 ) -> int:  # Any: of any operation
-    """Write what is not done of *writes*, *total* of them, and of the journal; gives the exit code."""
+    """Run the unfinished writes of *writes* (*total* in all) and of the journal; return the exit code."""
     async with AsyncExitStack() as stack:
         show = stack.enter_context(_bar(total, shown=not as_json))
-        batch = await _opened(stack, asked, client, on_progress=show)
+        batch = await _opened(stack, options, client, on_progress=show)
         stopped = stack.enter_context(_signals(batch))
         async for _ in batch.run(writes):
             pass
         summary, progress = await batch.summary(), batch.progress
-    _tell(summary, progress, as_json=as_json)
+    _print_summary(summary, progress, as_json=as_json)
     if stopped:
-        note("interrupted: run the same command again to resume; what was in flight is settled first")
+        note("interrupted: run the same command again to resume; writes in flight are settled first")
         return INTERRUPTED
-    return _code_of(summary)
+    return _exit_code_of(summary)
 
 
-async def work(asked: Asked, client: Client, *, as_json: bool) -> int:
-    """Work on a shared batch until interrupted; say what was not applied, and how the whole stands."""
+async def work(options: BatchOptions, client: Client, *, as_json: bool) -> int:
+    """Work on a shared batch until interrupted; report writes that were not applied, then the totals."""
     async with AsyncExitStack() as stack:
-        batch = await _opened(stack, asked, client)
+        batch = await _opened(stack, options, client)
         stack.enter_context(_signals(batch))
-        note("waiting for work; interrupt to leave")
+        note("waiting for work; press Ctrl-C to leave")
         async for result in batch.work():
             if result.applied is not True:
                 note(f"{result.key}: {result.verdict}: {result.message}")
         summary, progress = await batch.summary(), batch.progress
-    _tell(summary, progress, as_json=as_json)
+    _print_summary(summary, progress, as_json=as_json)
     return DONE
 
 
 async def _opened(
     stack: AsyncExitStack,
-    asked: Asked,
+    options: BatchOptions,
     client: Client,
     *,
     on_progress: Callable[[Progress], None] | None = None,
 ) -> Batch:
-    """Open the batch; the secrets' file outlives it."""
+    """Open the batch.  The secrets file is closed after it."""
     from invsvc_async.batch import Batch
 
-    take = await _taker(stack, asked.secrets_to)
+    take = await _secret_sink(stack, options.secrets_to)
     batch = Batch.open(
-        asked.journal, client, concurrency=asked.concurrency, rate=asked.rate, tag=asked.tag,
-        on_secret=take, on_progress=on_progress, same_mode=asked.same_mode,
+        options.journal, client, concurrency=options.concurrency, rate=options.rate, tag=options.tag,
+        on_secret=take, on_progress=on_progress, same_mode=options.same_mode,
     )  # fmt: skip
     return await stack.enter_async_context(batch)
 
 
-async def _taker(stack: AsyncExitStack, secrets_to: Path | None) -> Callable[[str, Any], Any]:
-    """Give what takes the secrets of new webhooks."""
+async def _secret_sink(stack: AsyncExitStack, secrets_to: Path | None) -> Callable[[str, Any], Any]:
+    """Return the callback that receives the secrets of new webhooks."""
     if secrets_to is None:
         return _ignore
     from invsvc_async.batch.secrets_file import SecretsFile
@@ -110,11 +108,11 @@ async def _taker(stack: AsyncExitStack, secrets_to: Path | None) -> Callable[[st
 
 
 def _ignore(_key: str, _webhook: object) -> None:
-    """Let a secret go; the command has said so."""
+    """Discard a secret; the user was warned."""
 
 
-def _code_of(summary: Summary) -> int:
-    """Tell the exit code of a batch that ended."""
+def _exit_code_of(summary: Summary) -> int:
+    """Return the exit code of a finished batch."""
     if summary.unknown:
         return UNKNOWN
     return DONE if summary.verdicts.get(Verdict.APPLIED, 0) == summary.total else FAILED
@@ -122,13 +120,13 @@ def _code_of(summary: Summary) -> int:
 
 @contextmanager
 def _signals(batch: Batch) -> Generator[list[asyncio.Task[None]]]:
-    """Let the first signal stop the batch gracefully, the second one at once; gives the stops."""
+    """Stop the batch gracefully on the first signal, at once on the second; yields the stop tasks."""
     loop, stops = asyncio.get_running_loop(), list[asyncio.Task[None]]()
 
     def stop() -> None:
         grace = 0.0 if stops else GRACE
         if grace:
-            note(f"stopping: writes in flight get {grace:g} s to end; interrupt again to shelve them now")
+            note(f"stopping: writes in flight have {grace:g} s to finish; press Ctrl-C again to stop now")
         stops.append(asyncio.create_task(batch.stop(grace)))
 
     with suppress(*_NO_SIGNALS):
@@ -144,7 +142,7 @@ def _signals(batch: Batch) -> Generator[list[asyncio.Task[None]]]:
 
 @contextmanager
 def _bar(total: int, *, shown: bool) -> Generator[Callable[[Progress], None]]:
-    """Show a bar on stderr, where that is a terminal: how far, how fast, which verdicts, when it ends."""
+    """Show a progress bar on stderr if it is a terminal: count, rate, verdicts, time left."""
     err = console(stderr=True)
     if not (shown and err.is_terminal):
         yield lambda _progress: None
@@ -153,23 +151,23 @@ def _bar(total: int, *, shown: bool) -> Generator[Callable[[Progress], None]]:
     from rich.progress import Progress as Bar
 
     columns = (
-        BarColumn(bar_width=24), MofNCompleteColumn(), TextColumn("{task.fields[words]}"), TextColumn("ETA"),
+        BarColumn(bar_width=24), MofNCompleteColumn(), TextColumn("{task.fields[status]}"), TextColumn("ETA"),
         TimeRemainingColumn(),
     )  # fmt: skip
     with Bar(*columns, console=err) as bar:
-        task = bar.add_task("", total=total, words="")
+        task = bar.add_task("", total=total, status="")
         yield lambda progress: bar.update(
-            task, completed=progress.done + progress.skipped, words=_words(progress)
+            task, completed=progress.done + progress.skipped, status=_status(progress)
         )
 
 
-def _words(progress: Progress) -> str:
+def _status(progress: Progress) -> str:
     verdicts = "  ".join(f"{count:,} {verdict}" for verdict, count in sorted(progress.verdicts.items()))
     settling = f"  {progress.settling:,} settling" if progress.settling else ""
     return f"{progress.rate:,.0f}/s  {verdicts}{settling}"
 
 
-def _tell(summary: Summary, progress: Progress | None, *, as_json: bool) -> None:
+def _print_summary(summary: Summary, progress: Progress | None, *, as_json: bool) -> None:
     if as_json:
         from invsvc_async.cli.commands.batch_report import counts_of
 
@@ -180,6 +178,6 @@ def _tell(summary: Summary, progress: Progress | None, *, as_json: bool) -> None
     facts += [("left", f"{left:,}")] if (left := summary.to_do + summary.sending) else []
     facts += [("secrets lost", f"{summary.secrets_lost:,}")] if summary.secrets_lost else []
     if progress is not None:
-        now = f"{progress.done:,} in {progress.seconds:.1f} s, {progress.rate:,.0f} a second"
-        facts.append(("this run", f"{now}; {progress.skipped:,} were done before"))
+        now = f"{progress.done:,} in {progress.seconds:.1f} s, {progress.rate:,.0f} per second"
+        facts.append(("this run", f"{now}; {progress.skipped:,} already done"))
     print_facts(console(), facts)

@@ -1,4 +1,4 @@
-"""Judge a client of any language under faults, and print the ledger's word; never help it."""
+"""``invsvc conformance``: judge a client in any language under faults."""
 
 from __future__ import annotations
 
@@ -15,42 +15,43 @@ if TYPE_CHECKING:
 __all__ = ["command"]
 
 FAULTS = "rate=0.25,reads=0.1,late=0.5,hang=2"
-_WORDS = (
-    ("writes", "writes asked for"),
-    ("effects", "effects that the service had"),
-    ("duplicates", "second effects of a write"),
-    ("lost", "called applied, and never happened"),
-    ("wrong", "reports that the ledger contradicts"),
+_LABELS = (
+    ("writes", "writes requested"),
+    ("effects", "effects in the service"),
+    ("duplicates", "duplicate effects"),
+    ("lost", "reported applied, but had no effect"),
+    ("wrong", "reports that contradict the ledger"),
     ("out_of_order", "of these, effects out of order"),
     ("unknown", "reported as unknown"),
     ("unreported", "of these, not reported"),
     ("webhooks_left", "webhooks left behind"),
-    ("sends", "requests to write that arrived"),
-    ("reads", "requests to read that arrived"),
+    ("sends", "write requests received"),
+    ("reads", "read requests received"),
     ("seconds", "seconds"),
 )
 
 
 def command(
     words: Annotated[
-        list[str], typer.Argument(metavar="COMMAND", help="The client's command; put -- in front of it.")
+        list[str], typer.Argument(metavar="COMMAND", help="The client's command; put -- before it.")
     ],
     *,
-    writes: Annotated[int, typer.Option(min=1, help="How many writes.")] = 400,
-    concurrency: Annotated[int, typer.Option(min=1, help="How many at once it is asked for.")] = 50,
-    seed: Annotated[int, typer.Option(help="Makes the writes and the faults repeat.")] = 1,
+    writes: Annotated[int, typer.Option(min=1, help="Number of writes.")] = 400,
+    concurrency: Annotated[int, typer.Option(min=1, help="Requested number of writes in flight.")] = 50,
+    seed: Annotated[int, typer.Option(help="Seed of the writes and faults.")] = 1,
     faults: Annotated[str, typer.Option(help="The fault plan: rate=, reads=, kinds=a+b, late=, …")] = FAULTS,
-    timeout: Annotated[float, typer.Option(min=1, help="Seconds until the command is ended.")] = 300.0,
+    timeout: Annotated[float, typer.Option(min=1, help="Seconds before the command is killed.")] = 300.0,
     json_: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """
-    Judge any client, in any language: `invsvc conformance -- python examples/conformance/sdk.py`.
+    Judge a client in any language: `invsvc conformance -- python examples/conformance/sdk.py`.
 
-    The command gets INVSVC_BASE_URL, INVSVC_API_KEY and INVSVC_WRITES (a file with a JSON object a line: key,
-    after, operation, method, path, query, headers, body), and prints a line {"key", "verdict", "reason"} for
-    each write.  A write is sent once the one that it names in "after" has been reported.
+    The command gets INVSVC_BASE_URL, INVSVC_API_KEY and INVSVC_WRITES (a file with one JSON object per
+    line: key, after, operation, method, path, query, headers, body).  It prints a line {"key", "verdict",
+    "reason"} for each write.  A write with an "after" must be sent after the write of that key has been
+    reported.
 
-    Exits with 1 if a write had two effects, a report is untrue or missing, or the command failed.
+    Exits with 1 if a write had two effects, if a report is false or missing, or if the command failed.
     """
     from invsvc_async.conformance import conform
     from invsvc_async.simulator import Faults
@@ -66,22 +67,22 @@ def command(
         )
     except (FileNotFoundError, PermissionError) as error:
         raise typer.BadParameter(f"{argv[0]}: {error.strerror}", param_hint="COMMAND") from error
-    _tell(found, json_=json_)
+    _print_result(found, json_=json_)
     raise typer.Exit(0 if found.holds else 1)
 
 
-def _tell(found: Conformance, *, json_: bool) -> None:
+def _print_result(found: Conformance, *, json_: bool) -> None:
     from invsvc_async.cli.output import emit_json, note, table
 
     counts = found.counts()
     if json_:
         emit_json({**counts, "contradicted": _contradicted(found)})
         return
-    table(("what", "count"), [(words, str(counts[name])) for name, words in _WORDS], right=(1,))
+    table(("what", "count"), [(label, str(counts[name])) for name, label in _LABELS], right=(1,))
     if found.exit_code is None:
-        note("the command was ended: its time was over")
+        note("the command was killed: it exceeded --timeout")
     elif found.exit_code:
-        note(f"the command ended with exit code {found.exit_code}")
+        note(f"the command exited with {found.exit_code}")
     for key, why in list(_contradicted(found).items())[:5]:
         note(f"{key}: {why}")
 

@@ -1,6 +1,4 @@
-"""
-Run the same writes through an ordinary client and through this one; never against a real service.
-"""
+"""``invsvc demo``: run the same writes through a naive client and through this one."""
 
 from __future__ import annotations
 
@@ -12,7 +10,7 @@ import typer
 from invsvc_async.concurrency.event_loop import until_done
 
 if TYPE_CHECKING:
-    from invsvc_async.conformance.runs import Column
+    from invsvc_async.conformance.runs import ClientRun
     from invsvc_async.conformance.workload import Unit
 
 __all__ = ["command"]
@@ -22,9 +20,9 @@ FAULTS = "rate=0.25,reads=0.1,late=0.5,hang=2"
 
 def command(
     *,
-    writes: Annotated[int, typer.Option(min=1, help="How many writes; each client does all of them.")] = 2000,
-    concurrency: Annotated[int, typer.Option(min=1, max=1000, help="How many at once.")] = 200,
-    seed: Annotated[int, typer.Option(help="Makes the writes and the faults repeat.")] = 1,
+    writes: Annotated[int, typer.Option(min=1, help="Number of writes; each client does all.")] = 2000,
+    concurrency: Annotated[int, typer.Option(min=1, max=1000, help="Number of writes in flight.")] = 200,
+    seed: Annotated[int, typer.Option(help="Seed of the writes and faults.")] = 1,
     faults: Annotated[str, typer.Option(help="The fault plan: rate=, reads=, kinds=a+b, late=, …")] = FAULTS,
     input_: Annotated[
         Path | None,
@@ -33,19 +31,19 @@ def command(
             exists=True,
             dir_okay=False,
             metavar="FILE.jsonl",
-            help='Writes of your own: one {"operation", "arguments", "key"} a line.',
+            help='Your own writes: one {"operation", "arguments", "key"} per line.',
         ),
     ] = None,
     json_: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """
-    Show the point: the same writes, under faults, through an ordinary client and through this one.
+    Run the same writes under faults through an ordinary client and through this one.
 
-    The embedded service fails before and after the effect, loses answers, hangs, garbles, and commits
-    late.  Both columns are judged by its own ledger.
+    The embedded service fails before and after the effect, loses answers, hangs, sends garbage, and commits
+    late.  Both clients are judged by its ledger.
 
-    Exits with 1 if this client's column has a duplicate, a lost write, a wrong verdict or more than 1 %
-    unknown, or if the faults were so mild that the ordinary client made no duplicate.
+    Exits with 1 if this client has a duplicate, a lost write, a wrong verdict or more than 1 % unknown, or
+    if the faults were so mild that the ordinary client made no duplicate.
     """
     from invsvc_async.cli.commands import demo_report
 
@@ -53,12 +51,12 @@ def command(
     units = _units(input_, writes, seed)
     if not json_:
         demo_report.head(units, concurrency=concurrency, seed=seed, faults=faults)
-    columns = until_done(_run(units, concurrency, seed, faults))
-    failures = demo_report.failures(columns)
+    runs = until_done(_run(units, concurrency, seed, faults))
+    failures = demo_report.failures(runs)
     if json_:
-        demo_report.as_json(columns, failures, seed=seed)
+        demo_report.as_json(runs, failures, seed=seed)
     else:
-        demo_report.tell(columns, failures)
+        demo_report.show(runs, failures)
     raise typer.Exit(1 if failures else 0)
 
 
@@ -80,25 +78,25 @@ def _units(path: Path | None, writes: int, seed: int) -> list[Unit]:
     if problems or not lines:
         from invsvc_async.cli.output import USAGE, fail
 
-        for problem in map(str, problems) if problems else [f"{path} holds no write"]:
+        for problem in map(str, problems) if problems else [f"{path}: has no writes. Add at least one"]:
             fail(problem)
         raise typer.Exit(USAGE)
     return workload.from_lines(lines)
 
 
-async def _run(units: list[Unit], concurrency: int, seed: int, faults: str) -> dict[str, Column]:
+async def _run(units: list[Unit], concurrency: int, seed: int, faults: str) -> dict[str, ClientRun]:
     from invsvc_async.cli.output import progress
-    from invsvc_async.conformance.runs import run_column
+    from invsvc_async.conformance.runs import run_client
     from invsvc_async.conformance.service_process import embedded
     from invsvc_async.conformance.workload import plan_for
 
     plan = plan_for(units, seed=seed, faults=faults)
     total = sum(map(len, units))
-    columns: dict[str, Column] = {}
-    for name, words in (("ordinary", "ordinary client"), ("sdk", "invsvc_async")):
+    runs: dict[str, ClientRun] = {}
+    for name, label in (("ordinary", "ordinary client"), ("sdk", "invsvc_async")):
         async with embedded(plan) as service:
-            with progress(words, total) as advance:
-                columns[name] = await run_column(
+            with progress(label, total) as advance:
+                runs[name] = await run_client(
                     name, units, service, concurrency=concurrency, seed=seed, on_done=advance
                 )
-    return columns
+    return runs

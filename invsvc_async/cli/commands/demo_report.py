@@ -1,4 +1,4 @@
-"""Tell what the demo will do and what it came to; never judge otherwise than the ledger."""
+"""Output of the demo: what it runs, and how both clients did."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from invsvc_async.conformance.judge import Judgement
-    from invsvc_async.conformance.runs import Column
+    from invsvc_async.conformance.runs import ClientRun
     from invsvc_async.conformance.workload import Unit
 
-__all__ = ["as_json", "failures", "head", "tell"]
+__all__ = ["as_json", "failures", "head", "show"]
 
 UNKNOWN_ALLOWED = 0.01
 STORIES = 3
@@ -25,36 +25,36 @@ WINDOWS = f"{POLICY.settle_after_error:g} s after a 500, {POLICY.settle_after_lo
 
 
 def head(units: Sequence[Unit], *, concurrency: int, seed: int, faults: str) -> None:
-    """Say what is about to run, and each client's policy."""
+    """Print what is about to run, and each client's policy."""
     plan = Faults.parse(faults)
     reads = plan.rate if plan.reads is None else plan.reads
-    writes = f"{sum(map(len, units)):,} writes, {concurrency} at once, twice"
+    writes = f"{sum(map(len, units)):,} writes, {concurrency} in flight, by each client"
     facts = [
         ("faults", f"{plan.rate:.0%} of writes, {reads:.0%} of reads: {', '.join(plan.kinds)}"),
-        ("effects", f"of a faulty write: {' or '.join(plan.phases)}; late is up to {plan.late_up_to:g} s"),
-        ("ordinary client", f"{naive_client.POLICY}; {ATTEMPT_TIMEOUT:g} s a try"),
+        ("effect", f"of a faulty write: {' or '.join(plan.phases)}; late means up to {plan.late_up_to:g} s"),
+        ("ordinary client", f"{naive_client.POLICY}; {ATTEMPT_TIMEOUT:g} s per attempt"),
         (
             "invsvc_async",
-            f"reads what became of a write; sends again on proof, {POLICY.max_resends} times at most",
+            f"reads the state after a failure; sends again on proof, at most {POLICY.max_resends} times",
         ),
         ("settle windows", f"{WINDOWS} (shortened for the demo)"),
     ]
     if plan.late_up_to > POLICY.settle_after_error and "late" in plan.phases:
-        facts.append(("note", "these faults commit later than the windows wait: expect wrong verdicts"))
+        facts.append(("note", "some faults commit after the settle windows: expect wrong verdicts"))
     out = console()
-    out.print(f"[bold]{writes}[/], against the service in a box (seed {seed})")
+    out.print(f"[bold]{writes}[/], against the embedded service (seed {seed})")
     print_facts(out, facts)
     out.print()
 
 
-def failures(columns: Mapping[str, Column]) -> list[str]:
-    """Name every reason why the demo fails."""
-    ours, theirs = columns["sdk"].judgement, columns["ordinary"].judgement
+def failures(runs: Mapping[str, ClientRun]) -> list[str]:
+    """Return all reasons why the demo fails."""
+    ours, theirs = runs["sdk"].judgement, runs["ordinary"].judgement
     counts = {
         "duplicates": ours.duplicates,
         "lost writes": len(ours.lost),
         "wrong verdicts": len(ours.wrong),
-        "effects that nobody asked for": ours.unasked,
+        "effects without a write": ours.unasked,
     }
     found = [f"invsvc_async has {count} {name}" for name, count in counts.items() if count]
     unknown = ours.verdicts.get(Verdict.UNKNOWN, 0)
@@ -65,20 +65,20 @@ def failures(columns: Mapping[str, Column]) -> list[str]:
     return found
 
 
-def tell(columns: Mapping[str, Column], failures: Sequence[str]) -> None:
-    """Print the table, and the stories of what went wrong."""
+def show(runs: Mapping[str, ClientRun], failures: Sequence[str]) -> None:
+    """Print the table, and the stories of wrong verdicts."""
     from rich import box
     from rich.table import Table
 
     out = console()
     shown = Table(box=box.SIMPLE_HEAD if out.is_terminal else box.ASCII2, header_style="bold", pad_edge=False)
-    shown.add_column("by the service's own ledger")
+    shown.add_column("according to the service's ledger")
     shown.add_column("ordinary client", justify="right")
     shown.add_column("invsvc_async", justify="right")
-    for name, pair in _rows(columns["ordinary"], columns["sdk"]):
+    for name, pair in _rows(runs["ordinary"], runs["sdk"]):
         shown.add_row(name, *(_coloured(name, number) for number in pair))
     out.print(shown)
-    for wrong in columns["sdk"].judgement.wrong[:STORIES]:
+    for wrong in runs["sdk"].judgement.wrong[:STORIES]:
         out.print(f"[red]{wrong.why}[/]\n{wrong.report.story}")
     for failure in failures:
         out.print(f"[bold red]FAIL[/] {failure}")
@@ -86,17 +86,17 @@ def tell(columns: Mapping[str, Column], failures: Sequence[str]) -> None:
         out.print("[bold green]PASS[/] invsvc_async has no duplicate, no lost write, no wrong verdict")
 
 
-def as_json(columns: Mapping[str, Column], failures: Sequence[str], *, seed: int) -> None:
-    """Print the same as one JSON object; times in seconds."""
+def as_json(runs: Mapping[str, ClientRun], failures: Sequence[str], *, seed: int) -> None:
+    """Print the result as one JSON object; times in seconds."""
     windows = {"after_error": POLICY.settle_after_error, "after_loss": POLICY.settle_after_loss}
-    plain = {name: _plain(column) for name, column in columns.items()}
+    plain = {name: _plain(run) for name, run in runs.items()}
     emit_json(
         {"passed": not failures, "failures": list(failures), "seed": seed, "settle_windows": windows, **plain}
     )
 
 
-def _plain(column: Column) -> dict[str, Any]:
-    judged = column.judgement
+def _plain(run: ClientRun) -> dict[str, Any]:
+    judged = run.judgement
     return {
         "writes": judged.asked,
         "effects": judged.effects,
@@ -108,20 +108,20 @@ def _plain(column: Column) -> dict[str, Any]:
         "verdicts": {str(verdict): judged.verdicts.get(verdict, 0) for verdict in Verdict},
         "unknown_reasons": dict(judged.unknown_reasons),
         "sends": judged.sends,
-        "reads": column.reads,
-        "new_webhooks_left": column.left,
-        "seconds": round(column.seconds, 2),
+        "reads": run.reads,
+        "new_webhooks_left": run.left,
+        "seconds": round(run.seconds, 2),
     }
 
 
-def _rows(*columns: Column) -> list[tuple[str, list[str]]]:
-    both = [column.judgement for column in columns]
+def _rows(*runs: ClientRun) -> list[tuple[str, list[str]]]:
+    both = [run.judgement for run in runs]
 
     def row(name: str, numbers: list[int]) -> tuple[str, list[str]]:
         return name, [f"{number:,}" for number in numbers]
 
     return [
-        row("writes asked for", [each.asked for each in both]),
+        row("writes requested", [each.asked for each in both]),
         row("effects that happened", [each.effects for each in both]),
         row("duplicates", [each.duplicates for each in both]),
         row("lost writes", [len(each.lost) for each in both]),
@@ -132,10 +132,10 @@ def _rows(*columns: Column) -> list[tuple[str, list[str]]]:
             row(f"  {reason}", [each.unknown_reasons.get(reason, 0) for each in both])
             for reason in _reasons(both)
         ),
-        row("sends that arrived", [each.sends for each in both]),
-        row("reads spent", [column.reads for column in columns]),
-        row("new webhooks at the end", [column.left for column in columns]),
-        ("time", [f"{column.seconds:.1f} s" for column in columns]),
+        row("requests received", [each.sends for each in both]),
+        row("reads", [run.reads for run in runs]),
+        row("new webhooks at the end", [run.left for run in runs]),
+        ("time", [f"{run.seconds:.1f} s" for run in runs]),
         ("settle windows", ["none", f"{POLICY.settle_after_error:g} / {POLICY.settle_after_loss:g} s"]),
     ]
 
@@ -145,7 +145,7 @@ def _reasons(both: Sequence[Judgement]) -> list[str]:
 
 
 def _coloured(name: str, number: str) -> str:
-    """Show in colour what should be nothing."""
+    """Colour the rows that should be zero."""
     if name not in ("duplicates", "lost writes", "wrong verdicts"):
         return number
     return f"[bold green]{number}[/]" if number == "0" else f"[bold red]{number}[/]"

@@ -1,4 +1,4 @@
-"""Print what a deployment honours, and the settings that follow from it; never write to it."""
+"""``invsvc doctor``: check what a deployment honours, and print matching settings."""
 
 from __future__ import annotations
 
@@ -25,22 +25,23 @@ def command(
     transport: Annotated[
         bool,
         typer.Option(
-            "--transport", help="Show on the loopback that one write is one arrival; needs no deployment."
+            "--transport",
+            help="Show on the loopback that a write arrives at most once; needs no deployment.",
         ),
     ] = False,
     journey: Annotated[
-        str | None, typer.Option(metavar="ID", help="A journey that exists, to see whether it can be read.")
+        str | None, typer.Option(metavar="ID", help="An existing journey, to check whether it can be read.")
     ] = None,
-    toml: Annotated[bool, typer.Option("--toml", help="Print an invsvc.toml alone, to be stored.")] = False,
-    name: Annotated[str, typer.Option(help="What to call the profile in it.")] = "default",
+    toml: Annotated[bool, typer.Option("--toml", help="Print only an invsvc.toml.")] = False,
+    name: Annotated[str, typer.Option(help="Name of the profile in it.")] = "default",
     json_: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     profile: Profile = None,
     team: Team = None,
 ) -> None:
     """
-    Ask a deployment what the specification leaves open, with reads only, and print settings to paste.
+    Check what the specification leaves open in a deployment, with reads only, and print matching settings.
 
-    Exits with 1 where it does not answer, or not to this credential; with --transport, where a write
+    Exits with 1 if the deployment does not answer, or rejects this credential; with --transport, if a write
     arrived twice.
     """
     if transport:
@@ -52,12 +53,12 @@ def command(
         emit_json({**attrs.asdict(found), "usable": found.usable})
     elif toml and found.usable:
         typer.echo(_toml(found, base_url, team, name), nl=False)
-    elif toml:  # nothing to be stored
+    elif toml:  # stdout is redirected to a file: print no settings
         from invsvc_async.cli.output import fail
 
         fail("; ".join(f"{each.question}: {each.answer}" for each in found.findings if each.good is False))
     else:
-        _tell(found, _toml(found, base_url, team, name))
+        _print_checkup(found, _toml(found, base_url, team, name))
     raise typer.Exit(0 if found.usable else 1)
 
 
@@ -69,7 +70,7 @@ async def _examined(profile: str | None, team: str | None, journey: str | None) 
         return found, client._view.session.base_url  # noqa: SLF001 - a room of the same house
 
 
-def _tell(found: Checkup, toml: str) -> None:
+def _print_checkup(found: Checkup, toml: str) -> None:
     from invsvc_async.cli.output import table
 
     rows = [(each.question, _MARKS[each.good], each.answer) for each in found.findings]
@@ -86,7 +87,7 @@ def _tell(found: Checkup, toml: str) -> None:
 
 
 def _names(found: Checkup) -> dict[str, str | None]:
-    """Give the names that differ from the assumed ones; what could not be told stays as assumed."""
+    """Return the names that differ from the assumed ones.  Undetermined names stay as assumed."""
     from invsvc_async.settings import ParameterNames
 
     assumed = ParameterNames()
@@ -98,13 +99,13 @@ def _policy(found: Checkup) -> dict[str, str | None]:
     return {"journey_reader": None} if found.journey_reads is False else {}
 
 
-def _arguments(settings: dict[str, Any]) -> str:  # Any: texts and None
+def _arguments(settings: dict[str, Any]) -> str:  # Any: strings and None
     return ", ".join(f"{name}={value!r}" for name, value in settings.items())
 
 
 def _toml(found: Checkup, base_url: str, team: str | None, name: str) -> str:
-    """Write a profile; an empty text switches a name off, and no token ever stands in the file."""
-    quoted = json.dumps  # a TOML basic string is escaped as a JSON one is
+    """Return a profile as TOML; an empty string disables a name.  The file never contains a token."""
+    quoted = json.dumps  # TOML basic strings are escaped like JSON strings
     lines = [
         f"default_profile = {quoted(name)}",
         "",
@@ -121,7 +122,7 @@ def _toml(found: Checkup, base_url: str, team: str | None, name: str) -> str:
 
 
 def _is_insecure(base_url: str) -> bool:
-    """Tell whether the profile that was asked with had to allow it."""
+    """Return whether the profile needs ``allow_insecure_http``."""
     from invsvc_async.client import LOOPBACK
 
     parts = urlsplit(base_url)
@@ -137,9 +138,10 @@ def _transport(*, json_: bool) -> int:
         emit_json(attrs.asdict(proof))
     else:
         rows = [
-            (method, str(tried), str(sent), str(worst)) for method, tried, sent, worst in proof.by_method()
+            (method, str(trials), str(arrivals), str(most))
+            for method, trials, arrivals, most in proof.by_method()
         ]
-        table(("method", "closings", "arrivals", "most for one write"), rows, right=(1, 2, 3))
-        said = "one write is one arrival, at most" if proof.holds else "A WRITE ARRIVED TWICE"
-        typer.echo(f"aiohttp {proof.aiohttp}: {said}")
+        table(("method", "closings", "arrivals", "maximum per write"), rows, right=(1, 2, 3))
+        result = "every write arrived at most once" if proof.holds else "A WRITE ARRIVED TWICE"
+        typer.echo(f"aiohttp {proof.aiohttp}: {result}")
     return 0 if proof.holds else 1

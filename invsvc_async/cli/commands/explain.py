@@ -1,4 +1,4 @@
-"""Replay the story of a write through the rules, offline; never send, read or ask."""
+"""``invsvc explain``: replay the story of a write through the rules, offline."""
 
 from __future__ import annotations
 
@@ -15,40 +15,40 @@ __all__ = ["command"]
 
 def command(
     file: Annotated[
-        Path, typer.Argument(exists=True, dir_okay=False, help="A story, as `write --story` keeps it.")
+        Path, typer.Argument(exists=True, dir_okay=False, help="A story written by `write --story`.")
     ],
     *,
     json_: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """
-    Tell how a verdict came about, and check that the rules still give it.
+    Explain how a verdict was reached, and check that the current rules still reach it.
 
-    Exits with 1 if the rules of this version come to another verdict.
+    Exits with 1 if the rules of this version reach another verdict.
     """
     from invsvc_async.cli.output import DONE, FAILED, console, emit_json, fail
     from invsvc_async.reconcile.explain import from_json, replay, tell
     from invsvc_async.reconcile.history import Done
 
-    intent, history, said = from_json(file.read_bytes())
+    intent, history, stored = from_json(file.read_bytes())
     steps = replay(intent, history)
     last = steps[-1][1]
     now = str(last.verdict) if isinstance(last, Done) else "none: the story ends before a verdict"
     reason = last.reason if isinstance(last, Done) else "no verdict yet"
-    told = [
-        f"{type(event).__name__.lower() if event else 'at first'}: {_words(decision)}"
+    decisions = [
+        f"{type(event).__name__.lower() if event else 'start'}: {_words(decision)}"
         for event, decision in steps
     ]
     if json_:
-        emit_json({"said": said, "verdict": now, "same": said == now, "decisions": told})
+        emit_json({"said": stored, "verdict": now, "same": stored == now, "decisions": decisions})
     else:
         out = console()
         out.print(tell(intent, history, now, reason), markup=False)
-        out.print("decisions, after each event:")
-        for line in told:
+        out.print("decision after each event:")
+        for line in decisions:
             out.print(f"  {line}", markup=False)
-    if said != now:
-        fail(f"the story says {said!r}; the rules of this version say {now!r}")
-    raise typer.Exit(DONE if said == now else FAILED)
+    if stored != now:
+        fail(f"the story has the verdict {stored!r}, but the rules of this version reach {now!r}")
+    raise typer.Exit(DONE if stored == now else FAILED)
 
 
 def _words(decision: Decision) -> str:
@@ -60,7 +60,7 @@ def _words(decision: Decision) -> str:
         case Send(not_after=None):
             return "send"
         case Send():
-            return "send again, on the proof just read"
+            return "send again: the last read proves absence"
         case Read(reader=reader, why=why):
             return f"read {reader}: {why}"
         case Wait(seconds):

@@ -1,4 +1,4 @@
-"""Export a list to a file that can be stopped and gone on with; never print the items."""
+"""``invsvc export``: export a list to a file, resumably."""
 
 from __future__ import annotations
 
@@ -32,23 +32,21 @@ def command(
     format_: Annotated[str | None, typer.Option("--format", help="jsonl, csv or parquet.")] = None,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", dir_okay=False, help="The file; its ending says the format."),
+        typer.Option("--output", "-o", dir_okay=False, help="The file; its extension selects the format."),
     ] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on where an export of it had stopped.")
-    ] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Begin anew.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Resume an interrupted export.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Start over.")] = False,
     precision: Annotated[int, typer.Option(help="Digits of Parquet's decimals.")] = 38,
-    scale: Annotated[int, typer.Option(help="Of them, behind the point.")] = 12,
-    json_: Annotated[bool, typer.Option("--json", help="Print what was written as one JSON object.")] = False,
+    scale: Annotated[int, typer.Option(help="Digits after the decimal point.")] = 12,
+    json_: Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")] = False,
     profile: Profile = None,
     team: Team = None,
 ) -> None:
     """
     Export invoices: `invsvc export invoices status=valid -o valid.parquet`.
 
-    Memory stays the same however long the list is.  Stopped by Ctrl-C, an error or a kill, it goes on with
-    --resume.  A decimal that does not fit the column is named, never rounded.
+    Uses constant memory.  After Ctrl-C, an error or a kill, repeat the command with --resume.  A decimal
+    that does not fit its column is an error; numbers are never rounded.
     """
     from invsvc_async.api.operations import Kind
     from invsvc_async.cli.arguments import arguments_of, operation_of
@@ -56,7 +54,7 @@ def command(
     operation = operation_of(_SHORT.get(what, what), Kind.READ, many=True, short="list")
     if operation.result != "Invoice":
         raise typer.BadParameter(
-            "invoices and invoices.payment_complements can be exported", param_hint="WHAT"
+            "only invoices and invoices.payment_complements can be exported", param_hint="WHAT"
         )
     path = output or Path(f"{what}.{format_ or 'jsonl'}")
     arguments = {"limit": 100, **arguments_of(operation, words or [])}
@@ -68,9 +66,9 @@ def command(
     except KeyboardInterrupt:
         from invsvc_async.cli.output import note
 
-        note(f"stopped: go on with the same command and --resume ({path}.resume says how far it got)")
+        note(f"stopped: repeat the command with --resume (progress is in {path}.resume)")
         raise
-    _tell(done, json_=json_)
+    _print_result(done, json_=json_)
 
 
 async def _export(
@@ -84,17 +82,17 @@ async def _export(
     async with client_of(profile, team) as client:
         pages = called(client, operation, {**arguments, "prefetch": True})
         with progress(operation.name) as advance:
-            return await export.invoices(pages, path, **settings, on_page=_each(advance))
+            return await export.invoices(pages, path, **settings, on_page=_on_page(advance))
 
 
-def _each(advance: Callable[[], None]) -> Callable[[int], None]:
-    def moved(_rows: int) -> None:
+def _on_page(advance: Callable[[], None]) -> Callable[[int], None]:
+    def on_page(_rows: int) -> None:
         advance()
 
-    return moved
+    return on_page
 
 
-def _tell(done: Exported, *, json_: bool) -> None:
+def _print_result(done: Exported, *, json_: bool) -> None:
     from invsvc_async.cli.output import emit_json
 
     if json_:

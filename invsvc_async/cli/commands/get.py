@@ -1,4 +1,4 @@
-"""Read one thing and print it; never write."""
+"""``invsvc get``: read one item and print it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def command(
     ],
     words: Annotated[
         list[str] | None,
-        typer.Argument(metavar="ID | NAME=VALUE", help="Its id, and its other arguments."),
+        typer.Argument(metavar="ID | NAME=VALUE", help="Its id and other arguments."),
     ] = None,
     *,
     json_: Json = False,
@@ -29,7 +29,8 @@ def command(
     team: Team = None,
 ) -> None:
     """
-    Read one thing: `invsvc get webhooks wh_1`, `invsvc get payments.link plink_1`, `invsvc get /users/usr_1`.
+    Read one item: `invsvc get webhooks wh_1`, `invsvc get payments.link plink_1`, `invsvc get
+    /users/usr_1`.
     """
     from invsvc_async.cli.formatting import show
     from invsvc_async.cli.output import emit_json

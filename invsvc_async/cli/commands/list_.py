@@ -1,4 +1,4 @@
-"""List things, a page or all of them, as a table, JSON or CSV; never write."""
+"""``invsvc list``: list items as a table, JSON or CSV, one page or all."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["command"]
 
-# What a terminal has room for; --fields asks for others, and CSV has every field.
+# Columns that fit a terminal.  --fields selects others; JSON and CSV have all fields.
 COLUMNS: dict[str, tuple[str, ...]] = {
     "Invoice": ("uuid", "created_at", "client.legal_name", "total", "currency", "status"),
     "Webhook": ("id", "url", "events", "status", "description", "created_at"),
@@ -40,42 +40,40 @@ def command(
         ),
     ] = None,
     *,
-    all_: Annotated[bool, typer.Option("--all", help="Walk every page.")] = False,
-    fields: Annotated[str | None, typer.Option(help="Columns, with commas: uuid,client.email.")] = None,
+    all_: Annotated[bool, typer.Option("--all", help="Read all pages.")] = False,
+    fields: Annotated[str | None, typer.Option(help="Comma-separated columns: uuid,client.email.")] = None,
     json_: Json = False,
     jsonl: Annotated[
-        bool, typer.Option("--jsonl", help="Print one JSON object a line, as they come.")
+        bool, typer.Option("--jsonl", help="Print one JSON object per line, as items arrive.")
     ] = False,
-    csv: Annotated[bool, typer.Option("--csv", help="Print CSV, as they come.")] = False,
-    resume: Annotated[
-        str | None, typer.Option(metavar="TOKEN", help="Go on where a list had stopped.")
-    ] = None,
+    csv: Annotated[bool, typer.Option("--csv", help="Print CSV, as items arrive.")] = False,
+    resume: Annotated[str | None, typer.Option(metavar="TOKEN", help="Resume an interrupted list.")] = None,
     profile: Profile = None,
     team: Team = None,
 ) -> None:
     """
-    List things: `invsvc list invoices.egress status=valid --all --csv`, `invsvc list webhooks limit=100`.
+    List items: `invsvc list invoices.egress status=valid --all --csv`, `invsvc list webhooks limit=100`.
 
-    Without --all it prints the first page, and says on stderr how to go on.
+    Without --all it prints the first page; a note on stderr shows how to continue.
     """
     from invsvc_async.api.operations import Kind
     from invsvc_async.cli.arguments import arguments_of, operation_of
     from invsvc_async.cli.list_output import Sink
 
     if json_ + jsonl + csv > 1:
-        raise typer.BadParameter("choose one of --json, --jsonl and --csv")
+        raise typer.BadParameter("use only one of --json, --jsonl and --csv")
     operation = operation_of(what, Kind.READ, many=True, short="list")
     if resume is not None and all(row.name != "cursor" for row in operation.parameters):
-        raise typer.BadParameter("this list comes whole, not in pages", param_hint="--resume")
-    asked = _Asked(operation, arguments_of(operation, words or []), every=all_, resume=resume)
+        raise typer.BadParameter("this list has no pages", param_hint="--resume")
+    query = _Query(operation, arguments_of(operation, words or []), every=all_, resume=resume)
     form: Form = "json" if json_ else "jsonl" if jsonl else "csv" if csv else "table"
     sink = Sink(form, _columns(fields, form, operation.result))
-    whole = False
+    complete = False
     try:
-        until_done(_list(asked, sink, profile, team))
-        whole = True
+        until_done(_list(query, sink, profile, team))
+        complete = True
     finally:
-        if whole or sink.taken:  # what came before a failure is printed: the resume token stands behind it
+        if complete or sink.taken:  # after a failure, items before the resume token are printed
             sink.end()
 
 
@@ -87,68 +85,66 @@ def _columns(fields: str | None, form: Form, result: str) -> tuple[str, ...]:
     if fields is None:
         return COLUMNS[result] if form == "table" else known
     asked = tuple(name.strip() for name in fields.split(","))
-    if strange := [name for name in asked if name.partition(".")[0] not in known]:
+    if unknown := [name for name in asked if name.partition(".")[0] not in known]:
         raise typer.BadParameter(
-            f"{', '.join(strange)}: {result} has {', '.join(known)}", param_hint="--fields"
+            f"{', '.join(unknown)}: unknown. {result} has {', '.join(known)}", param_hint="--fields"
         )
     return asked
 
 
 @attrs.frozen
-class _Asked:
+class _Query:
     operation: Operation
     arguments: dict[str, Any]
     every: bool
     resume: str | None
 
 
-async def _list(asked: _Asked, sink: Sink, profile: str | None, team: str | None) -> None:
+async def _list(query: _Query, sink: Sink, profile: str | None, team: str | None) -> None:
     from invsvc_async._errors import InvsvcError
     from invsvc_async.cli.output import note, progress
 
-    notes: list[str] = []  # said when the bar is gone
+    notes: list[str] = []  # printed after the progress bar
     broken = 0
     try:
         async with client_of(profile, team) as client:
-            with progress(asked.operation.name, shown=asked.every) as advance:
-                async for item in _items(client, asked, notes.append):
+            with progress(query.operation.name, shown=query.every) as advance:
+                async for item in _items(client, query, notes.append):
                     sink.take(item)
                     advance()
                     broken += len(item.problems)
     except InvsvcError as error:
         if token := getattr(error, "resume_token", None):
-            notes.append(f"go on with --resume {token}")
+            notes.append(f"continue with --resume {token}")
         raise
     finally:
         if broken:
-            notes.append(
-                f"{broken} fields broke their types and are shown as '!'; --json has them as they came"
-            )
-        for words in notes:
-            note(words)
+            notes.append(f"{broken} malformed fields are shown as '!'; --json has them as received")
+        for text in notes:
+            note(text)
 
 
-async def _items(client: Client, asked: _Asked, say: Callable[[str], None]) -> AsyncGenerator[Any]:
+async def _items(client: Client, query: _Query, add_note: Callable[[str], None]) -> AsyncGenerator[Any]:
     from invsvc_async.cli.arguments import called
 
-    found = called(client, asked.operation, asked.arguments)
+    found = called(client, query.operation, query.arguments)
     if hasattr(found, "by_page"):
-        async for item in _walk(found, asked, say):
+        async for item in _walk(found, query, add_note):
             yield item
         return
     items = await found
     for item in items:
         yield item
     if getattr(items, "is_full", False):
-        say("the list is as long as was asked for, so more may be missing; limit=100 is the most")
+        add_note("the list reached its limit and may be incomplete; the maximum is limit=100")
 
 
-async def _walk(pages: Pages[Any], asked: _Asked, say: Callable[[str], None]) -> AsyncGenerator[Any]:
-    walked = pages if asked.resume is None else pages.resume(asked.resume)
+async def _walk(pages: Pages[Any], query: _Query, add_note: Callable[[str], None]) -> AsyncGenerator[Any]:
+    walked = pages if query.resume is None else pages.resume(query.resume)
     async for page in walked.by_page():
         for item in page:
             yield item
-        if not asked.every:
+        if not query.every:
             if token := walked.token_after(page):
-                say(f"there is more: --all, or --resume {token}")
+                add_note(f"there are more: use --all, or --resume {token}")
             return

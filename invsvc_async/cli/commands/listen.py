@@ -1,4 +1,4 @@
-"""Receive events on this machine: print, store, forward; never take one that nothing authenticates."""
+"""``invsvc listen``: receive events on this machine; print, store and forward them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import typer
 from invsvc_async.concurrency.event_loop import until_done
 
 if TYPE_CHECKING:
-    from invsvc_async.cli.commands.listen_app import Desk
+    from invsvc_async.cli.commands.listen_app import Listener
     from invsvc_async.events import SharedHeader
 
 __all__ = ["command"]
@@ -20,7 +20,7 @@ __all__ = ["command"]
 
 Secrets = Annotated[
     list[str] | None,
-    typer.Option(envvar="INVSVC_WEBHOOK_SECRET", help="A webhook's secret, of signed events; repeatable."),
+    typer.Option(envvar="INVSVC_WEBHOOK_SECRET", help="A webhook's secret, for signed events; repeatable."),
 ]
 Header = Annotated[
     str | None,
@@ -33,27 +33,28 @@ Header = Annotated[
 ]
 StoreFile = Annotated[
     Path | None,
-    typer.Option(dir_okay=False, metavar="FILE", help="Add each event to this file, a line each."),
+    typer.Option(dir_okay=False, metavar="FILE", help="Append each event to this file, one per line."),
 ]
 Replay = Annotated[
     Path | None,
     typer.Option(
-        exists=True, dir_okay=False, metavar="FILE", help="Take the events of a --store file instead."
+        exists=True, dir_okay=False, metavar="FILE", help="Process the events of a --store file instead."
     ),
 ]
 Forward = Annotated[
-    str | None, typer.Option(metavar="URL", help="Send each event on; a failure is answered 500.")
+    str | None,
+    typer.Option(metavar="URL", help="Forward each event to this URL; if that fails, the answer is 500."),
 ]
 
 
 def command(
     *,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8765,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 selects a free port.")] = 8765,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     secret: Secrets = None,
     header: Header = None,
     accept_unsigned: Annotated[
-        bool, typer.Option("--accept-unsigned", help="Take what nothing authenticates.")
+        bool, typer.Option("--accept-unsigned", help="Accept events that nothing authenticates.")
     ] = False,
     store: StoreFile = None,
     forward: Forward = None,
@@ -63,18 +64,18 @@ def command(
     """
     Receive events: `invsvc listen --forward http://127.0.0.1:8000/events --store events.jsonl`.
 
-    Events that are sent on are signed anew with the first secret and bear the shared header, so that an
-    application verifies them as it will in earnest.  `--replay events.jsonl` sends stored ones again.
+    Forwarded events are signed again with the first secret and have the shared header, so that the
+    application verifies them as in production.  `--replay events.jsonl` forwards stored events again.
 
-    Ctrl-C ends it.  Exits with 1 where a replayed event was not taken.
+    Stop it with Ctrl-C.  Exits with 1 if a replayed event was not accepted.
     """
-    from invsvc_async.cli.commands.listen_app import Desk, replayed
+    from invsvc_async.cli.commands.listen_app import Listener, replayed
 
     if replay is None and not (secret or header or accept_unsigned):
         raise typer.BadParameter(
-            "nothing would authenticate an event: give --secret, --shared-header or --accept-unsigned"
+            "nothing authenticates events. Use --secret, --shared-header or --accept-unsigned"
         )
-    desk = Desk(
+    listener = Listener(
         secrets=tuple(secret or ()),
         shared_header=_header(header),
         store=store,
@@ -82,19 +83,19 @@ def command(
         as_json=json_,
     )
     if replay is not None:
-        failed = until_done(replayed(desk, replay))
+        failed = until_done(replayed(listener, replay))
         raise typer.Exit(1 if failed else 0)
     try:
-        until_done(_listen(desk, host, port, accept_unsigned=accept_unsigned))
+        until_done(_listen(listener, host, port, accept_unsigned=accept_unsigned))
     except KeyboardInterrupt:
         raise typer.Exit(0) from None
 
 
-async def _listen(desk: Desk, host: str, port: int, *, accept_unsigned: bool) -> None:
+async def _listen(listener: Listener, host: str, port: int, *, accept_unsigned: bool) -> None:
     from invsvc_async.cli.commands.listen_app import listening
 
-    async with listening(desk, host=host, port=port, accept_unsigned=accept_unsigned) as url:
-        sys.stderr.write(f"Listening on {url}; Ctrl-C ends it.\n")
+    async with listening(listener, host=host, port=port, accept_unsigned=accept_unsigned) as url:
+        sys.stderr.write(f"Listening on {url}; press Ctrl-C to stop.\n")
         await asyncio.Event().wait()
 
 
@@ -105,5 +106,5 @@ def _header(text: str | None) -> SharedHeader | None:
         return None
     name, equals, value = text.partition("=")
     if not equals:
-        raise typer.BadParameter("give NAME=VALUE", param_hint="--shared-header")
+        raise typer.BadParameter("must be NAME=VALUE", param_hint="--shared-header")
     return SharedHeader(name, value)

@@ -1,6 +1,4 @@
-"""
-Stand behind ``invsvc listen``: what is done with each event, live or replayed; never answer one by itself.
-"""
+"""Event handling of ``invsvc listen``: store, print and forward."""
 
 from __future__ import annotations
 
@@ -16,7 +14,7 @@ from aiohttp import ClientError, ClientSession, ClientTimeout
 from invsvc_async import events
 from invsvc_async._errors import InvsvcError
 from invsvc_async.api.json_values import is_object
-from invsvc_async.cli.output import fail, note, private
+from invsvc_async.cli.output import fail, note, open_private
 from invsvc_async.codec import envelope
 from invsvc_async.events.verify import keys_of, signature_of
 
@@ -26,18 +24,18 @@ if TYPE_CHECKING:
 
     from aiohttp import web
 
-__all__ = ["Desk", "ForwardError", "listening", "replayed"]
+__all__ = ["ForwardError", "Listener", "listening", "replayed"]
 
-FORWARD_TIME = 6.0  # s: below the receiver's deadline, which is below the sender's
+FORWARD_TIMEOUT = 6.0  # s; shorter than the receiver's deadline, which is shorter than the sender's
 
 
 class ForwardError(InvsvcError):
-    """The application that events are sent on to did not take one."""
+    """The application did not accept a forwarded event."""
 
 
 @attrs.frozen(kw_only=True)
-class Desk:
-    """What is done with an event: it is stored, printed and sent on, in this order."""
+class Listener:
+    """Stores, prints and forwards each event, in this order."""
 
     secrets: tuple[str, ...] = attrs.field(default=(), repr=False)
     shared_header: events.SharedHeader | None = None
@@ -46,25 +44,25 @@ class Desk:
     as_json: bool = False
     _stored: set[str] = attrs.field(factory=set[str], init=False, repr=False)
 
-    async def take(self, event: events.Event) -> None:
+    async def handle(self, event: events.Event) -> None:
         """
-        Take a live event.
+        Process a live event.
 
         Raises:
-            ForwardError: It could not be sent on; it is stored all the same.
+            ForwardError: It could not be forwarded; it was stored before.
 
         """
-        await self._keep(event)
-        await self.pass_on(event)
+        await self._store_event(event)
+        await self.emit(event)
 
-    async def pass_on(self, event: events.Event) -> None:
-        """Print an event and send it on."""
+    async def emit(self, event: events.Event) -> None:
+        """Print an event and forward it."""
         self._print(event)
         if self.forward is not None:
             await _post(self.forward, event.raw, self.headers_for(event))
 
     def headers_for(self, event: events.Event) -> dict[str, str]:
-        """Make the headers that the service would have sent: signed events anew, with the first secret."""
+        """Return headers like the service's; signed events are signed again, with the first secret."""
         headers = {"Content-Type": "application/json"}
         if event.is_test:
             return {**headers, "X-Service-Test": "true"}
@@ -76,8 +74,8 @@ class Desk:
             headers["X-Service-Signature"] = signature_of(event.raw, keys_of(self.secrets)[0])
         return headers
 
-    async def _keep(self, event: events.Event) -> None:
-        """Store an event; one that is only tried again is there already."""
+    async def _store_event(self, event: events.Event) -> None:
+        """Store an event, unless it is a retry of a stored one."""
         if self.store is None or event.dedupe_key in self._stored:
             return
         await asyncio.to_thread(_append, self.store, envelope.dumps(_record(event)) + b"\n")
@@ -97,38 +95,40 @@ class Desk:
 
 
 @asynccontextmanager
-async def listening(desk: Desk, *, host: str, port: int, accept_unsigned: bool) -> AsyncGenerator[str]:
+async def listening(
+    listener: Listener, *, host: str, port: int, accept_unsigned: bool
+) -> AsyncGenerator[str]:
     """
-    Receive deliveries on *host* and *port* (0: a free one) at any path, and give the address.
+    Receive deliveries on *host* and *port* (0: any free port) at any path; yields the URL.
 
     Raises:
-        ConfigurationError: Nothing would authenticate an event, and *accept_unsigned* was not said.
-        OSError: The address cannot be listened on.
+        ConfigurationError: Nothing authenticates events, and *accept_unsigned* is false.
+        OSError: The address is not available.
 
     """
     from invsvc_async.events.receiving.web import serving
 
     receiver = events.Receiver(
-        secrets=desk.secrets, shared_header=desk.shared_header, accept_unsigned=accept_unsigned
+        secrets=listener.secrets, shared_header=listener.shared_header, accept_unsigned=accept_unsigned
     )
-    receiver.on("*")(desk.take)
-    receiver.on_test(desk.take)
+    receiver.on("*")(listener.handle)
+    receiver.on_test(listener.handle)
 
-    def tell(request: web.Request, response: web.Response) -> None:
+    def on_response(request: web.Request, response: web.Response) -> None:
         if response.status >= 300:
-            asked = f"{request.method} {request.rel_url.raw_path}"  # raw: it is for a terminal
-            note(f"answered {response.status} ({response.text}) to {asked}")
+            target = f"{request.method} {request.rel_url.raw_path}"  # raw: escapes control characters
+            note(f"answered {response.status} ({response.text}) to {target}")
 
-    async with serving(receiver, host=host, port=port, tell=tell) as chosen:
+    async with serving(receiver, host=host, port=port, tell=on_response) as chosen:
         yield f"http://{f'[{host}]' if ':' in host else host}:{chosen}/"
 
 
-async def replayed(desk: Desk, path: Path) -> int:
-    """Pass on every event of a stored file, in its order, and count the failures."""
+async def replayed(listener: Listener, path: Path) -> int:
+    """Process every event of a stored file in order, and return the number of failures."""
     failed = 0
     for number, line in await asyncio.to_thread(_lines, path):
         try:
-            await desk.pass_on(_event_of(line))
+            await listener.emit(_event_of(line))
         except InvsvcError as error:
             failed += 1
             fail(f"{path}, line {number}: {error}")
@@ -141,7 +141,7 @@ def _lines(path: Path) -> list[tuple[int, bytes]]:
 
 
 def _record(event: events.Event) -> dict[str, Any]:  # Any: JSON
-    """Tell an event as it is stored; its body is a text, because it must come back byte for byte."""
+    """Return an event as it is stored.  The body is text, so that it is preserved byte for byte."""
     return {
         "received_at": _now(), "type": event.type, "id": event.id, "test": event.is_test,
         "body": event.raw.decode(),
@@ -151,7 +151,7 @@ def _record(event: events.Event) -> dict[str, Any]:  # Any: JSON
 def _event_of(line: bytes) -> events.Event:
     record = envelope.loads(line)
     if not is_object(record) or not isinstance(record.get("body"), str):
-        raise ForwardError("is no stored event: it has no text `body`")
+        raise ForwardError("not a stored event: `body` is missing or not text")
     headers = {"X-Service-Test": "true"} if record.get("test") is True else {}
     return events.parse(record["body"].encode(), headers=headers)
 
@@ -161,25 +161,25 @@ def _now() -> str:
 
 
 def _append(path: Path, line: bytes) -> None:
-    with open(path, "ab", opener=private) as file:
+    with open(path, "ab", opener=open_private) as file:
         file.write(line)
 
 
 async def _post(url: str, body: bytes, headers: dict[str, str]) -> None:
-    """Send an event on as the service would: straight there, through no proxy, and after no redirect."""
+    """Forward an event like the service: without proxies and redirects."""
     if not url.startswith(("http://", "https://")):
-        raise ForwardError(f"{url} is no http(s) address")
+        raise ForwardError(f"{url}: not an http(s) URL")
     try:
         async with (
-            asyncio.timeout(FORWARD_TIME),  # of the whole: aiohttp rounds its own up
+            asyncio.timeout(FORWARD_TIMEOUT),  # aiohttp rounds its own timeout up
             ClientSession(timeout=ClientTimeout(total=None)) as session,
             session.post(url, data=body, headers=headers, allow_redirects=False) as answer,
         ):
             status = answer.status
     except TimeoutError:
-        told = f"{url} did not answer in {FORWARD_TIME:g} s"
-        raise ForwardError(f"{told}. Look at its log, then --replay") from None
+        message = f"{url}: no answer within {FORWARD_TIMEOUT:g} s"
+        raise ForwardError(f"{message}. Check its log, then use --replay") from None
     except (ClientError, OSError, ValueError) as error:
-        raise ForwardError(f"{url} was not reached: {error}. Start it, then --replay") from None
+        raise ForwardError(f"{url}: not reachable: {error}. Start it, then use --replay") from None
     if status >= 300:
-        raise ForwardError(f"{url} answered {status}. Look at its log, then --replay")
+        raise ForwardError(f"{url}: answered {status}. Check its log, then use --replay")

@@ -1,4 +1,4 @@
-"""Serve the service in a box until Ctrl-C, for other programs and languages; never print a second thing."""
+"""``invsvc serve``: run the embedded service until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ __all__ = ["command"]
 
 def command(
     *,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 0,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 selects a free port.")] = 0,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    seed: Annotated[int, typer.Option(help="Makes records, ids and faults repeat.")] = 7,
+    seed: Annotated[int, typer.Option(help="Seed of records, ids and faults.")] = 7,
     faults: Annotated[
-        str, typer.Option(help="A fault plan, for example rate=0.2,kinds=500+reset,reads=0.1,late=0.4.")
+        str, typer.Option(help="A fault plan, such as rate=0.2,kinds=500+reset,reads=0.1,late=0.4.")
     ] = "none",
-    latency: Annotated[float, typer.Option(min=0, help="Seconds of work on each request.")] = 0.0,
-    at_once: Annotated[int | None, typer.Option(min=1, help="Requests worked on at once.")] = None,
+    latency: Annotated[float, typer.Option(min=0, help="Processing time of each request, in seconds.")] = 0.0,
+    at_once: Annotated[int | None, typer.Option(min=1, help="Maximum requests processed at once.")] = None,
     admin: Annotated[
-        bool, typer.Option("--admin", help="Open /_simulator/: ledger, scripts, faults.")
+        bool, typer.Option("--admin", help="Enable /_simulator/: ledger, scripts, faults.")
     ] = False,
     json_: Annotated[
-        bool, typer.Option("--json", help="Print where to connect as one line of JSON.")
+        bool, typer.Option("--json", help="Print the connection details as one line of JSON.")
     ] = False,
 ) -> None:
     """
-    Run the embedded service: all operations of the specification in memory, with faults if you like.
+    Run the embedded service: all operations of the specification, in memory, with optional faults.
 
-    Prints the base URL and the keys.  Ctrl-C ends it.
+    Prints the base URL and the keys.  Stop it with Ctrl-C.
     """
     from invsvc_async.simulator import Faults, Simulator
     from invsvc_async.simulator.serve import about, serve
@@ -57,8 +57,8 @@ def command(
 
 
 def _show(facts: dict[str, str | list[str]]) -> None:
-    """Print where to connect, with lines to paste into a shell."""
-    typer.echo("The embedded service runs; Ctrl-C ends it.")
+    """Print the connection details, with lines to paste into a shell."""
+    typer.echo("The embedded service is running; press Ctrl-C to stop.")
     for name, value in facts.items():
         typer.echo(f"  {name:<13} {', '.join(value) if isinstance(value, list) else value}")
     typer.echo("\nIn another shell:")

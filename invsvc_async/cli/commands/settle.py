@@ -1,4 +1,4 @@
-"""Find out what became of a write of another process, from its intent; only read, never send."""
+"""``invsvc settle``: find out the result of another process's write from its intent."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def command(
     *,
     same_mode: Annotated[
         bool,
-        typer.Option("--same-mode", help="My word that the credential has the intent's team and data mode."),
+        typer.Option("--same-mode", help="Confirm that the credential has the intent's team and data mode."),
     ] = False,
     story: Story = None,
     json_: Json = False,
@@ -29,15 +29,15 @@ def command(
     team: Team = None,
 ) -> None:
     """
-    Find out what became of a write that was sent: it only reads, so doing it twice does no harm.
+    Find out whether a write was applied.  It only reads, so it can be repeated safely.
 
-    Exits with 0 if it was applied, 3 if that cannot be told, else 1.
+    Exits with 0 if the write was applied, 3 if the result is unknown, and 1 otherwise.
     """
-    from invsvc_async.cli.outcome_output import code_of, tell
+    from invsvc_async.cli.outcome_output import exit_code_of, print_outcome
 
     outcome = until_done(_settle(file.read_bytes(), profile, team, same_mode=same_mode))
-    tell(outcome, as_json=json_, story=story)
-    raise typer.Exit(code_of(outcome))
+    print_outcome(outcome, as_json=json_, story=story)
+    raise typer.Exit(exit_code_of(outcome))
 
 
 async def _settle(text: bytes, profile: str | None, team: str | None, *, same_mode: bool) -> Outcome[Any]:

@@ -1,4 +1,4 @@
-"""Send one write and tell what became of it; never leave an open fate without its intent."""
+"""``invsvc write``: send one write and print its outcome; store the intent if it stays open."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def command(
     what: Annotated[str | None, typer.Argument(help="A write, such as webhooks.create.")] = None,
     words: Annotated[
         list[str] | None,
-        typer.Argument(metavar="ID | NAME=VALUE", help="Its id and arguments; NAME:=JSON for JSON."),
+        typer.Argument(metavar="ID | NAME=VALUE", help="Its id and arguments; NAME:=JSON for JSON values."),
     ] = None,
     *,
     file: Annotated[
@@ -39,7 +39,7 @@ def command(
         typer.Option(help='One write: {"operation", "arguments", "key"}; - is stdin.'),
     ] = None,
     secrets_to: Annotated[
-        Path, typer.Option(help="Keep the secret of a new webhook here (0600): it is never printed.")
+        Path, typer.Option(help="Write the secret of a new webhook here (mode 0600); it is never printed.")
     ] = Path("invsvc-secrets.jsonl"),
     story: Story = None,
     json_: Json = False,
@@ -49,20 +49,20 @@ def command(
     """
     Send one write: `invsvc write webhooks.create url=https://me.example/in events=invoice.created`.
 
-    Prints the verdict and the story.  Exits with 0 if it was applied, 3 if that cannot be told, else 1; also
-    with 1 if a webhook's secret could not be kept.
+    Prints the verdict and the story.  Exits with 0 if the write was applied, 3 if the result is unknown,
+    and 1 otherwise; also with 1 if a webhook's secret could not be stored.
 
-    If its fate is open, or you interrupt it, its intent is kept in a file for `invsvc settle`.
+    If the result stays open, or on Ctrl-C, the intent is stored in a file for `invsvc settle`.
     """
-    from invsvc_async.cli.outcome_output import code_of, tell
+    from invsvc_async.cli.outcome_output import exit_code_of, print_outcome
 
     if (what is None) == (file is None):
-        raise typer.BadParameter("give the operation and its arguments, or --file")
+        raise typer.BadParameter("give either an operation with arguments, or --file")
     outcome, lost = until_done(_send(what, words or [], file, profile, team, secrets_to))
-    tell(outcome, as_json=json_, story=story)
+    print_outcome(outcome, as_json=json_, story=story)
     if lost is not None:
         raise lost
-    raise typer.Exit(code_of(outcome))
+    raise typer.Exit(exit_code_of(outcome))
 
 
 async def _send(
@@ -73,12 +73,12 @@ async def _send(
     team: str | None,
     secrets_to: Path,
 ) -> tuple[Outcome[Any], JournalError | None]:
-    """Send it; gives the error, too, if its secret could not be kept."""
+    """Send the write.  Also return the error if its secret could not be stored."""
     from invsvc_async._errors import JournalError
-    from invsvc_async.cli.outcome_output import in_doubt, keep_open
+    from invsvc_async.cli.outcome_output import doubt_notifier, store_unsettled
     from invsvc_async.cli.output import note
 
-    async with client_of(profile, team, on_decision=in_doubt()) as client:
+    async with client_of(profile, team, on_decision=doubt_notifier()) as client:
         write = _from_file(client, file) if file is not None else _from_words(client, what or "", words)
         try:
             async with _secrets_file(write, secrets_to) as secrets:
@@ -88,19 +88,19 @@ async def _send(
                         await secrets.take(outcome.intent.key, outcome.value)
                     except JournalError as error:
                         return attrs.evolve(outcome, secret_lost=True), error
-                    note(f"its secret, which is returned once, is in {secrets_to}, for you alone")
+                    note(f"its secret, which is returned only once, is in {secrets_to}, readable only by you")
                 return outcome, None
         except asyncio.CancelledError:
             if not client.unsettled:
-                note("interrupted; nothing is left open")
+                note("interrupted; no write is in flight")
             raise
         finally:
             write.close()
-            keep_open(client)
+            store_unsettled(client)
 
 
 def _secrets_file(write: Write[Any], path: Path) -> AbstractAsyncContextManager[SecretsFile | None]:
-    """Give the file for the secret that *write* may bring; opened before it is sent, and never taken away."""
+    """Return the file for the secret of a new webhook; it is opened before the write is sent."""
     if write.intent.operation != "webhooks.create":
         return nullcontext()
     from invsvc_async.batch.secrets_file import SecretsFile
@@ -123,6 +123,6 @@ def _from_file(client: Client, file: BinaryIO) -> Write[Any]:
 
     lines = list(read_lines(file))
     if len(lines) != 1 or isinstance(lines[0], BadLine):
-        problem = str(lines[0]) if len(lines) == 1 else f"{len(lines)} writes; `invsvc batch` takes many"
+        problem = str(lines[0]) if len(lines) == 1 else f"{len(lines)} writes. Use `invsvc batch` for several"
         raise InvalidRequestError(f"--file: {problem}")
     return as_write(client, lines[0].operation, lines[0].arguments, key=lines[0].key)
