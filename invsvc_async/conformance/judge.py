@@ -1,9 +1,9 @@
 """
-Judges what a client reports of its writes by the service's own ledger.
+Comparison of a client's reported verdicts with the service's ledger.
 
-Pure functions of reported verdicts, ledger entries and states.  A write is judged by *its own* effects: those
-of requests that bear its key in the header ``X-Write-Id``, or, if the client sent no such header, those with
-its operation, target, team and body.
+Pure functions of reports, ledger entries and states.  A write is judged by *its own* effects: those of
+requests with its key in the header ``X-Write-Id``, or, if the client sent no such header, those with its
+operation, target, team and body.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Asked", "Judgement", "Report", "Wrong", "judge", "sender_of"]
 
-TICK = 0.02  # s: two processes read one monotonic clock, which some systems advance in steps of 16 ms
+TICK = 0.02  # s: tolerance, since some systems advance the monotonic clock in steps of 16 ms
 _NO = (Verdict.NOT_APPLIED, Verdict.REFUSED)
 
 
 @attrs.frozen(kw_only=True)
 class Asked:
-    """One write as the ledger can know it: ``team`` is where it acts, ``path_id`` what it changes."""
+    """A requested write as the ledger shows it: ``team`` is where it acts, ``path_id`` what it changes."""
 
     operation: str
     path_id: str | None
@@ -45,7 +45,7 @@ class Asked:
 
     @classmethod
     def of(cls, intent: Intent, *, home: str) -> Asked:
-        """Return what *intent* asks for; *home* is the team of the credential."""
+        """Return what *intent* requests; *home* is the team of the credential."""
         path_id = next(reversed(intent.path.values()), None) if intent.path else None
         body = intent.body if intent.has_body else None
         return cls(
@@ -54,17 +54,17 @@ class Asked:
 
     @property
     def thing(self) -> tuple[str, str] | None:
-        """The resource and the id of what it changes; ``None`` for a create."""
+        """Resource and id of what it changes; ``None`` for a create."""
         return None if self.path_id is None else (self.operation.partition(".")[0], self.path_id)
 
 
 @attrs.frozen(kw_only=True)
 class Report:
     """
-    What a client believes happened to one write, why in its words, and how it knows if it says so.
+    What a client reports about one write: verdict, reason, and optionally the story.
 
-    ``made`` is the id that the client gives for what it created.  The write was under way from ``began`` to
-    ``ended``, in seconds of the ledger's clock; if that is not known, the whole run counts.
+    ``made`` is the id that the client reports for a create.  ``began`` and ``ended`` bound the write in
+    seconds of the ledger's clock; by default the whole run counts.
     """
 
     key: str
@@ -79,7 +79,7 @@ class Report:
 
 @attrs.frozen(kw_only=True)
 class Wrong:
-    """A verdict that the ledger contradicts, or an effect that came after that of a newer write."""
+    """A verdict that contradicts the ledger, or an effect that came after that of a newer write."""
 
     report: Report
     why: str
@@ -88,12 +88,12 @@ class Wrong:
 @attrs.frozen(kw_only=True)
 class Judgement:
     """
-    The counts of one run, by the service's own record.
+    Counts of one run, according to the service's ledger.
 
-    ``duplicates`` counts second effects of a write (third ones too); ``lost`` the writes called applied
-    that had no effect, and ``inverted`` those whose effect came after that of a newer write to the same
-    thing, both of which are among ``wrong``; ``unasked`` effects that belong to no write; ``sends`` the
-    requests to write that arrived.
+    ``duplicates`` counts additional effects of a write; ``lost`` has the writes reported applied that had
+    no effect, and ``inverted`` counts those whose effect came after that of a newer write to the same thing
+    (both are also in ``wrong``); ``unasked`` counts effects that belong to no write; ``sends`` counts the
+    write requests received.
     """
 
     asked: int
@@ -120,11 +120,10 @@ def judge(
     before: Mapping[str, Wire] | None = None,
 ) -> Judgement:
     """
-    Compare *reports* with *ledger*, in which all late effects have landed.
+    Compare *reports* with *ledger*, which must contain all late effects.
 
-    Reports of one thing are in the order in which its writes were made.  *before* and *state* are the things
-    by id, at the start and at the end; without *before*, as much of it as no effect has changed is taken from
-    *state*.
+    Reports of one thing are in the order of its writes.  *before* and *state* are the things by id, at the
+    start and at the end.  Without *before*, unchanged fields are taken from *state*.
     """
     reports = list(reports)
     states = _States(ledger, _unchanged(ledger, state) if before is None else before)
@@ -166,12 +165,12 @@ def _plain(value: Wire) -> Wire:
 
 
 def _at(entry: Entry) -> float:
-    """Return when the effect of *entry* happened."""
+    """Return the time of the effect of *entry*."""
     return inf if entry.applied_at is None else entry.applied_at
 
 
 class _States:
-    """The states of each thing over time, as the effects of all who wrote made them."""
+    """States of each thing over time, after the effects of all writers."""
 
     def __init__(self, ledger: Iterable[Entry], before: Mapping[str, Wire]) -> None:
         self._before = before
@@ -184,7 +183,7 @@ class _States:
             self._after[thing].append(_changed(past, each))
 
     def between(self, thing: str, since: float, until: float) -> list[Wire]:
-        """Return every state that *thing* had from *since* to *until*; ``None`` where it was not there."""
+        """Return every state of *thing* from *since* to *until*; ``None`` means that it did not exist."""
         times, after = self._times.get(thing, []), self._after.get(thing, [])
         first, last = bisect_right(times, since), bisect_right(times, until)
         past = after[first - 1] if first else self._before.get(thing)
@@ -195,13 +194,13 @@ def _changed(past: Wire, entry: Entry) -> Wire:
     if entry.operation.endswith(".delete"):
         return None
     if entry.operation == "webhooks.create":
-        past = {"status": "active"}  # unless its body says otherwise
+        past = {"status": "active"}  # the default; its body may override it
     body: Wire = entry.body
     return {**(past or {}), **(body if is_object(body) else {})}
 
 
 def _unchanged(ledger: Iterable[Entry], state: Mapping[str, Wire]) -> dict[str, Wire]:
-    """Return what *state* shows of the beginning: the fields that no effect has set."""
+    """Return the initial state as far as *state* shows it: the fields that no effect has set."""
     found: dict[str, Wire] = {key: dict(thing) for key, thing in state.items()}
     for each in ledger:
         if each.applied_at is None or each.target is None:
@@ -216,10 +215,10 @@ def _unchanged(ledger: Iterable[Entry], state: Mapping[str, Wire]) -> dict[str, 
 
 class _Own:
     """
-    The effects of each write.
+    Effects of each write.
 
-    ``effects`` holds them by the key of the write, if it had any.  Equal writes whose requests do not name
-    their sender share the effects as it suits their reports best; ``shared`` are their keys.
+    ``effects`` has them by the key of the write.  Equal writes whose requests do not name their sender
+    share effects in the way that suits their reports best; ``shared`` are their keys.
     """
 
     def __init__(self, reports: Sequence[Report], ledger: Iterable[Entry], states: _States) -> None:
@@ -251,12 +250,12 @@ class _Own:
         if len(equal) > 1:
             self.shared.update(report.key for report in equal)
         wanting = sorted(equal, key=lambda report: _need(report, states))
-        for place, each in enumerate(entries):
-            self.effects[wanting[place if place < len(wanting) else 0].key].append(each)
+        for index, each in enumerate(entries):
+            self.effects[wanting[index if index < len(wanting) else 0].key].append(each)
 
 
 def _need(report: Report, states: _States) -> int:
-    """Return how much *report* needs an effect to be true; the least number needs it most."""
+    """Return how much *report* depends on having an effect; 0 is the most."""
     if report.verdict is Verdict.APPLIED:
         return int(_was_so(report, states))
     return 3 if report.verdict in _NO else 2
@@ -269,22 +268,22 @@ def _asked_by(entry: Entry) -> Asked:
 
 
 def _false(report: Report, own: _Own, states: _States, ledger: Iterable[Entry]) -> str | None:
-    """Return what the ledger has against a verdict."""
+    """Return why the ledger contradicts a verdict, or ``None``."""
     effects = own.effects.get(report.key, [])
     if report.verdict is Verdict.APPLIED:
         if not any(_at(each) <= report.ended + TICK for each in effects):
-            return None if _was_so(report, states) else "called applied, and the ledger has no effect of it"
+            return None if _was_so(report, states) else "reported applied, but the ledger has no effect of it"
         if report.made is not None and all(each.target != report.made for each in effects):
-            return f"called applied, and {report.made} is not what it created"
+            return f"reported applied, but {report.made} is not what it created"
     if report.verdict in _NO and effects:
-        return f"called {report.verdict}, and the ledger applied it"
+        return f"reported {report.verdict}, but the ledger shows its effect"
     if report.verdict is Verdict.SUPERSEDED and not _has_rival(report, effects, ledger):
-        return "called superseded, and nobody else changed that thing since the send"
+        return "reported superseded, but nobody else changed that thing since the send"
     return None
 
 
 def _was_so(report: Report, states: _States) -> bool:
-    """Return whether the thing was as wanted while the write was under way, whoever made it so."""
+    """Return whether the thing matched while the write was in flight, no matter who changed it."""
     asked = report.asked
     if asked.path_id is None:
         return False
@@ -308,9 +307,9 @@ def _has_rival(report: Report, effects: Iterable[Entry], ledger: Iterable[Entry]
 
 
 def _inverted(reports: Iterable[Report], own: _Own) -> dict[str, str]:
-    """Return the writes with an effect that came after one of a newer write to the same thing."""
+    """Return the writes with an effect after one of a newer write to the same thing."""
     found: dict[str, str] = {}
-    first: dict[tuple[str, str], tuple[float, str]] = {}  # effect of the newer writes of each thing
+    first: dict[tuple[str, str], tuple[float, str]] = {}  # earliest effect of newer writes, by thing
     for report in reversed(list(reports)):
         thing, effects = report.asked.thing, own.effects.get(report.key)
         if thing is None or not effects or report.key in own.shared:

@@ -1,8 +1,8 @@
 """
-Be the client that people write on plain aiohttp: send, send again when it fails; never look afterwards.
+A typical client on plain aiohttp: it sends, and sends again after a failure, without checking the state.
 
-The other column of the demo.  Nothing of it is weakened: connections are reused, waits grow with jitter, a
-timeout bounds each try, and an error after the last try is taken for "not known", not for "did not happen".
+The demo compares against it, so it is not handicapped: connections are reused, backoff has jitter, each
+attempt has a timeout, and an error after the last attempt counts as "unknown", not as "not applied".
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ if TYPE_CHECKING:
 
     from invsvc_async.reconcile.intent import Intent
 
-__all__ = ["POLICY", "Answer", "Ordinary"]
+__all__ = ["POLICY", "Answer", "NaiveClient"]
 
-TRIES = 3
-PAUSE = 0.2  # s before the second try, doubled before the third, each with jitter
+ATTEMPTS = 3
+PAUSE = 0.2  # s before the second attempt, doubled before the third, with jitter
 TIMED_OUT = 408
 POLICY = (
-    f"plain aiohttp, connections reused; up to {TRIES} tries on 5xx, 408, timeouts and lost connections, "
-    "as the SDKs of the trade do"
+    f"plain aiohttp, connections reused; up to {ATTEMPTS} attempts on 5xx, 408, timeouts, lost connections,"
+    " like common SDKs"
 )
 
 
 @attrs.frozen
 class Answer:
-    """What this client believes, in one of the verdicts, why, and the id of the thing in the answer."""
+    """What this client believes: a verdict, the reason, and the id in the answer."""
 
     verdict: Verdict
     reason: str
     made: str | None = None
 
 
-class Ordinary:
-    """One session and one policy; ``attempt_timeout`` is seconds for one try."""
+class NaiveClient:
+    """One session and one retry policy; ``attempt_timeout`` is in seconds."""
 
     def __init__(
         self, base_url: str, api_key: str, *, concurrency: int, attempt_timeout: float, seed: int
@@ -65,17 +65,17 @@ class Ordinary:
         await self._session.close()
 
     async def write(self, intent: Intent, *, sender: str) -> Answer:
-        """Send what *intent* says, up to three times; *sender* names the write to the ledger."""
-        for tried in range(TRIES):
-            if tried:
-                await asyncio.sleep(PAUSE * 2 ** (tried - 1) * (0.5 + self._jitter.random()))
+        """Send *intent*, up to three times; *sender* identifies the write in the ledger."""
+        for attempt in range(ATTEMPTS):
+            if attempt:
+                await asyncio.sleep(PAUSE * 2 ** (attempt - 1) * (0.5 + self._jitter.random()))
             try:
                 status, body = await self._once(intent, sender)
             except (aiohttp.ClientError, TimeoutError):
                 continue
             if status < 500 and status != TIMED_OUT:
                 return _believed(status, body)
-        return Answer(Verdict.UNKNOWN, f"gave up after {TRIES} tries")
+        return Answer(Verdict.UNKNOWN, f"gave up after {ATTEMPTS} attempts")
 
     async def _once(self, intent: Intent, sender: str) -> tuple[int, bytes]:
         row = BY_NAME[intent.operation]

@@ -1,6 +1,4 @@
-"""
-Run one command against the embedded service and judge what it reports; never trust it, never send for it.
-"""
+"""Run of one command against the embedded service."""
 
 from __future__ import annotations
 
@@ -28,17 +26,17 @@ if TYPE_CHECKING:
 __all__ = ["SETTLE", "Conformance", "conform"]
 
 _UNREPORTED = "not reported"
-SETTLE = 1.0  # s: the faults' late effects land within half of it
+SETTLE = 1.0  # s: late effects of faults land within half of it
 _VERDICTS = {verdict.value.replace(" ", "_"): verdict for verdict in Verdict}
 
 
 @attrs.frozen(kw_only=True)
 class Conformance:
     """
-    What one client's run came to.
+    Result of one client's run.
 
-    ``unreported`` writes have no line, or none that can be read: they count as unknown.  ``left`` counts the
-    webhooks that stand at the end and were not there before; ``exit_code`` is ``None`` where time ran out.
+    ``unreported`` writes have no line, or none that can be read; they count as unknown.  ``left`` counts
+    the webhooks at the end that did not exist before; ``exit_code`` is ``None`` after a timeout.
     """
 
     judgement: Judgement
@@ -50,13 +48,13 @@ class Conformance:
 
     @property
     def holds(self) -> bool:
-        """Whether each write had one effect at most, and every report is true."""
+        """Whether each write had at most one effect, and every report is true."""
         judged = self.judgement
-        ended = self.exit_code == 0  # not: time ran out
-        return ended and not (judged.duplicates or judged.unasked or judged.wrong or self.unreported)
+        exited = self.exit_code == 0  # false after a timeout
+        return exited and not (judged.duplicates or judged.unasked or judged.wrong or self.unreported)
 
     def counts(self) -> dict[str, Any]:  # Any: numbers and a table of them
-        """Give the numbers, plain."""
+        """Return the counts as JSON values."""
         judged = self.judgement
         return {
             "writes": judged.asked, "effects": judged.effects, "duplicates": judged.duplicates,
@@ -75,13 +73,13 @@ async def conform(
     timeout: float = 300.0, environment: Mapping[str, str] = os.environ,
 ) -> Conformance:  # fmt: skip
     """
-    Have *command* do *writes* writes under *faults* (in words), and judge its report by the ledger.
+    Run *command* with *writes* writes under *faults* (a fault plan) and judge its reports by the ledger.
 
-    *timeout* is in seconds; a command that needs longer is ended, and what it had reported counts.
+    *timeout* is in seconds; after it the command is killed, and its reports so far count.
 
     Raises:
         OSError: The command cannot be started.
-        ValueError: The faults are not understood.
+        ValueError: The fault plan is invalid.
 
     """
     units = made_up(writes, seed)
@@ -95,13 +93,13 @@ async def conform(
             exit_code, out = await _ran(command, settings, timeout)
         seconds = time.monotonic() - begun
         reports, unreported = read_reports(out, work)
-        told = await service.tell()
+        record = await service.tell()
         before = {thing.id for thing in service.plan.webhooks}
         return Conformance(
-            judgement=judge(reports, told.ledger, told.state, told.before),
+            judgement=judge(reports, record.ledger, record.state, record.before),
             unreported=unreported,
-            left=sum("url" in thing and key not in before for key, thing in told.state.items()),
-            reads=told.reads,
+            left=sum("url" in thing and key not in before for key, thing in record.state.items()),
+            reads=record.reads,
             seconds=seconds,
             exit_code=exit_code,
         )
@@ -128,7 +126,7 @@ async def _ran(
     try:
         async with asyncio.timeout(timeout):
             async for line in child.stdout:
-                lines.append(line)  # noqa: PERF401 - what came before time ran out counts
+                lines.append(line)  # noqa: PERF401 - keeps lines read before a timeout
             return await child.wait(), lines
     except TimeoutError:
         return None, lines
@@ -140,12 +138,12 @@ async def _ran(
 
 def read_reports(out: Iterable[bytes], work: Sequence[Task]) -> tuple[list[Report], int]:
     """
-    Read the last line of each key as its report; the second number counts the writes without one.
+    Return the reports, from the last line of each key, and the number of writes without one.
 
-    The reports are in the order of *work*.  If a line of a create has an ``id``, that is judged, too.
+    The reports are in the order of *work*.  The ``id`` in the line of a create is judged as well.
     """
-    told = {line["key"]: line for line in _objects(out) if isinstance(line.get("key"), str)}
-    reports = [_report(task, told.get(task.key, {})) for task in work]
+    lines = {line["key"]: line for line in _objects(out) if isinstance(line.get("key"), str)}
+    reports = [_report(task, lines.get(task.key, {})) for task in work]
     return reports, sum(report.reason == _UNREPORTED for report in reports)
 
 

@@ -1,4 +1,4 @@
-"""Run the same writes through each client of the demo and gather what it reports; never judge."""
+"""The demo's runs: the same writes through each client."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import attrs
 from invsvc_async.batch.jsonl import as_write
 from invsvc_async.client import Client
 from invsvc_async.conformance.judge import Asked, Judgement, Report, judge, sender_of
-from invsvc_async.conformance.naive_client import Ordinary
+from invsvc_async.conformance.naive_client import NaiveClient
 from invsvc_async.reconcile.history import Verdict
 from invsvc_async.settings import ReconcilePolicy, Timeouts
 from invsvc_async.simulator.ledger import SENDER
@@ -28,17 +28,17 @@ if TYPE_CHECKING:
     from invsvc_async.transport.session import Request
     from invsvc_async.writes.write import Write
 
-__all__ = ["ATTEMPT_TIMEOUT", "POLICY", "Column", "run_column"]
+__all__ = ["ATTEMPT_TIMEOUT", "POLICY", "ClientRun", "run_client"]
 
-ATTEMPT_TIMEOUT = 1.5  # s, of either client
+ATTEMPT_TIMEOUT = 1.5  # s, for both clients
 POLICY = ReconcilePolicy(settle_after_error=1.0, settle_after_loss=1.5, deadline=40.0, max_resends=2)
 
-_SENDER: ContextVar[str] = ContextVar("_SENDER")  # of the write that the calling task awaits
+_SENDER: ContextVar[str] = ContextVar("_SENDER")  # of the write awaited by the current task
 
 
 @attrs.frozen(kw_only=True)
-class Column:
-    """One client's run: what it came to, reads that arrived, webhooks that it left, its time in seconds."""
+class ClientRun:
+    """One client's run: judgement, reads received, webhooks left behind, duration in seconds."""
 
     judgement: Judgement
     reads: int
@@ -46,17 +46,17 @@ class Column:
     seconds: float
 
 
-class Side(Protocol):
+class ClientUnderTest(Protocol):
     """One client under the demo's load."""
 
-    async def write(
-        self, step: Step, made: Any
-    ) -> tuple[Report, Any]:  # Any: what this side knows of the thing made
-        """Do one write; give its report and, of a create, what later writes of its unit may name."""
+    async def write(self, step: Step, made: Any) -> tuple[Report, Any]:  # Any: identifies what was created
+        """
+        Send one write; return its report and, for a create, a value that later writes of the unit may use.
+        """
         ...
 
 
-async def run_column(
+async def run_client(
     name: str,
     units: Sequence[Unit],
     service: Embedded,
@@ -64,8 +64,8 @@ async def run_column(
     concurrency: int,
     seed: int,
     on_done: Callable[[], None],
-) -> Column:
-    """Run *units* through the client called *name* (ordinary or sdk), *concurrency* at once, and judge it."""
+) -> ClientRun:
+    """Run *units* through the client *name* ("ordinary" or "sdk"), *concurrency* at once, and judge it."""
     credential = ApiKey(service.api_key)
     timeouts = Timeouts(attempt=ATTEMPT_TIMEOUT, connect=ATTEMPT_TIMEOUT)
     begun = time.monotonic()
@@ -73,9 +73,9 @@ async def run_column(
         service.base_url, credential, timeout=timeouts, reconcile=POLICY, max_concurrency=concurrency
     ) as client:
         if name == "sdk":
-            reports = await _run(_Sdk(_attributed(client), service.team), units, concurrency, on_done)
+            reports = await _run(_Sdk(_with_sender(client), service.team), units, concurrency, on_done)
         else:
-            plain = Ordinary(
+            naive = NaiveClient(
                 service.base_url,
                 service.api_key,
                 concurrency=concurrency,
@@ -83,22 +83,22 @@ async def run_column(
                 seed=seed,
             )
             try:
-                reports = await _run(_Plain(client, plain, service.team), units, concurrency, on_done)
+                reports = await _run(_Naive(client, naive, service.team), units, concurrency, on_done)
             finally:
-                await plain.aclose()
+                await naive.aclose()
     seconds = time.monotonic() - begun
-    told = await service.tell()
+    record = await service.tell()
     before = {each.id for each in service.plan.webhooks}
-    return Column(
-        judgement=judge(reports, told.ledger, told.state, told.before),
-        reads=told.reads,
-        left=sum("url" in thing and key not in before for key, thing in told.state.items()),
+    return ClientRun(
+        judgement=judge(reports, record.ledger, record.state, record.before),
+        reads=record.reads,
+        left=sum("url" in thing and key not in before for key, thing in record.state.items()),
         seconds=seconds,
     )
 
 
 async def _run(
-    side: Side, units: Iterable[Unit], concurrency: int, on_done: Callable[[], None]
+    client: ClientUnderTest, units: Iterable[Unit], concurrency: int, on_done: Callable[[], None]
 ) -> list[Report]:
     waiting, reports = iter(units), list[Report]()
 
@@ -106,7 +106,7 @@ async def _run(
         for unit in waiting:
             made = None
             for step in unit:
-                report, new = await side.write(step, made)
+                report, new = await client.write(step, made)
                 made = made if new is None else new
                 reports.append(report)
                 on_done()
@@ -123,8 +123,8 @@ def _write(client: Client, step: Step, made: object) -> Write[Any]:
 
 
 @attrs.define(kw_only=True, eq=False, repr=False)
-class _AttributedView(ClientOptions):
-    """A view that names the write in the header of each request to write, so that the ledger can, too."""
+class _AttributedOptions(ClientOptions):
+    """Options that add the write's key to the headers of each write request, for the ledger."""
 
     def send(self, request: Request, exchange: Exchange) -> Awaitable[Exchange]:
         """Send *exchange* with that header."""
@@ -133,11 +133,11 @@ class _AttributedView(ClientOptions):
         return super().send(request, exchange)
 
 
-def _attributed(client: Client) -> Client:
+def _with_sender(client: Client) -> Client:
     """Return a view of *client* whose requests name their write."""
     plain = client._view  # noqa: SLF001 - of the same package
     return Client.of(
-        _AttributedView(
+        _AttributedOptions(
             session=plain.session,
             timeouts=plain.timeouts,
             reads=plain.reads,
@@ -153,7 +153,7 @@ class _Sdk:
     home: str
 
     async def write(self, step: Step, made: Any) -> tuple[Report, Any]:
-        """Do it as a batch does, with a tag on each create, or as a program does that knows of no tags."""
+        """Send it as a batch does, with a tag on each create, or as a program without tags."""
         write = _write(self.client, step, made)
         if step.tagged:
             write = write.tagged()
@@ -175,18 +175,18 @@ class _Sdk:
 
 
 @attrs.frozen
-class _Plain:
-    client: Client  # only makes the intents
-    plain: Ordinary
+class _Naive:
+    client: Client  # only creates the intents
+    naive: NaiveClient
     home: str
 
     async def write(self, step: Step, made: Any) -> tuple[Report, Any]:
-        """Do it as the ordinary client does."""
+        """Send it as the naive client does."""
         write = _write(self.client, step, made)
         intent = write.intent
         write.close()
         began = time.monotonic()
-        answer = await self.plain.write(intent, sender=sender_of(step.key))
+        answer = await self.naive.write(intent, sender=sender_of(step.key))
         is_created = answer.verdict is Verdict.APPLIED and step.operation == "webhooks.create"
         created = answer.made if is_created else None
         report = Report(

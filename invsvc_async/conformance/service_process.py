@@ -1,8 +1,9 @@
 """
-Run the simulator in a process of its own, so that service and client each have a core; never judge.
+The simulator in a process of its own, so that service and client each have a core.
 
-Parent and child speak lines of JSON over the child's standard streams: the plan goes in, where to connect
-comes out; ``tell`` goes in, the ledger and the final state come out.  The child ends when its input does.
+Parent and child exchange lines of JSON over the child's standard streams.  The plan goes in, and the
+connection details come out; ``tell`` goes in, and the ledger and the final state come out.  The child exits
+when its input is closed.
 """
 
 from __future__ import annotations
@@ -23,15 +24,15 @@ from invsvc_async.simulator.json_records import is_object
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-__all__ = ["Embedded", "Plan", "Thing", "Told", "embedded"]
+__all__ = ["Embedded", "Plan", "Record", "Thing", "embedded"]
 
 _ENTRY = tuple(Entry.__dataclass_fields__)
-_TELL = b"tell\n"
+_RECORD_REQUEST = b"tell\n"
 
 
 @attrs.frozen
 class Thing:
-    """A webhook or a journey that is there before the first write."""
+    """A webhook or journey that exists before the first write."""
 
     id: str
     team: str
@@ -39,7 +40,7 @@ class Thing:
 
 @attrs.frozen(kw_only=True)
 class Plan:
-    """What the service starts with: seed, faults in words, teams of the same account, things in them."""
+    """Initial state of the service: seed, fault plan, teams of the account, things in them."""
 
     seed: int
     faults: str
@@ -49,9 +50,9 @@ class Plan:
 
 
 @attrs.frozen(kw_only=True)
-class Told:
+class Record:
     """
-    What truly happened, once no effect was still to come.
+    What happened, once no more late effects can land.
 
     ``before`` and ``state`` are the webhooks and journeys by id, at the start and at the end.
     """
@@ -64,7 +65,7 @@ class Told:
 
 @attrs.frozen
 class Embedded:
-    """The running service: what it began with, where to connect, and the question of what happened."""
+    """The running service: its plan, connection details, and `tell`."""
 
     plan: Plan
     base_url: str
@@ -74,27 +75,27 @@ class Embedded:
     _ask: asyncio.StreamWriter
     _answers: asyncio.StreamReader
 
-    async def tell(self) -> Told:
-        """Wait until no effect is still to come, and fetch the ledger and the state."""
-        self._ask.write(_TELL)
+    async def tell(self) -> Record:
+        """Wait until no more late effects can land, and return the ledger and the state."""
+        self._ask.write(_RECORD_REQUEST)
         ledger: list[Entry] = []
         async for line in self._answers:
             plain = envelope.loads(line)
             if is_object(plain):
-                return Told(ledger=ledger, reads=plain["reads"], state=plain["state"], before=self._before)
+                return Record(ledger=ledger, reads=plain["reads"], state=plain["state"], before=self._before)
             ledger.append(Entry(**dict(zip(_ENTRY, plain, strict=True))))
-        raise EOFError("the embedded service ended before it had told what happened")
+        raise EOFError("the embedded service exited before it sent the ledger")
 
 
 @asynccontextmanager
 async def embedded(plan: Plan) -> AsyncGenerator[Embedded]:
-    """Start the service with *plan* on a free port of the loopback; it ends with the block."""
+    """Run the service with *plan* on a free port of the loopback interface until the block ends."""
     child = await asyncio.create_subprocess_exec(
         sys.executable, "-c", "from invsvc_async.conformance.service_process import serve; serve()",
         stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, limit=2**28,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}, start_new_session=True,
     )  # fmt: skip
-    if child.stdin is None or child.stdout is None:  # never so with PIPE; for the type checker
+    if child.stdin is None or child.stdout is None:  # cannot happen with PIPE; for the type checker
         raise RuntimeError("the embedded service has no streams")
     try:
         child.stdin.write(envelope.dumps(attrs.asdict(plan)) + b"\n")
@@ -109,7 +110,7 @@ async def embedded(plan: Plan) -> AsyncGenerator[Embedded]:
 
 
 def seeded(plan: dict[str, Any]) -> Simulator:
-    """Make the service that *plan* (in wire form) describes."""
+    """Return the service that *plan* (in wire form) describes."""
     service = Simulator(seed=plan["seed"], faults=Faults.parse(plan["faults"]))
     for team in plan["teams"]:
         service.seed_team(id=team)
@@ -126,16 +127,16 @@ def serve() -> None:
 
 
 async def _serve() -> None:
-    said = await _input()
-    service = seeded(envelope.loads(await said.readline()))
+    requests = await _input()
+    service = seeded(envelope.loads(await requests.readline()))
     async with service:
-        _say({"base_url": service.base_url, "api_key": service.api_key, "team": service.team})
-        _say(_state(service))
-        async for _question in said:
+        _print_line({"base_url": service.base_url, "api_key": service.api_key, "team": service.team})
+        _print_line(_state(service))
+        async for _ in requests:
             await service.settled()
             for entry in service.ledger.entries:
-                _say([getattr(entry, name) for name in _ENTRY])
-            _say({"reads": len(service.ledger.reads), "state": _state(service)})
+                _print_line([getattr(entry, name) for name in _ENTRY])
+            _print_line({"reads": len(service.ledger.reads), "state": _state(service)})
 
 
 async def _input() -> asyncio.StreamReader:
@@ -146,7 +147,7 @@ async def _input() -> asyncio.StreamReader:
     return reader
 
 
-def _say(plain: object) -> None:
+def _print_line(plain: object) -> None:
     sys.stdout.buffer.write(envelope.dumps(plain) + b"\n")
     sys.stdout.buffer.flush()
 

@@ -1,6 +1,4 @@
-"""
-Makes the writes that a client is judged by; never sends one.
-"""
+"""The writes of a conformance run, as lines for the command under test."""
 
 from __future__ import annotations
 
@@ -23,29 +21,30 @@ if TYPE_CHECKING:
 
 __all__ = ["Task", "made_up", "tasks"]
 
-BLOCKS_IN_A_TEAM = 5  # each has 10 webhooks at most: a list holds 100, and a client may leave doubles
+BLOCKS_IN_A_TEAM = 5  # each makes at most 10 webhooks; a list shows 100, and a client may leave duplicates
 
 
 @attrs.frozen(kw_only=True)
 class Task:
-    """One write: the line that the client gets, and how the ledger knows it."""
+    """One write: the line for the client, and its form in the ledger."""
 
     line: dict[str, Any]  # Any: JSON
     asked: Asked
 
     @property
     def key(self) -> str:
-        """The name by which the client reports it."""
+        """Key under which the client reports it."""
         key: str = self.line["key"]
         return key
 
 
 def made_up(writes: int, seed: int) -> list[Unit]:
     """
-    Make *writes* writes, in sequences whose writes follow each other.
+    Return *writes* writes, in sequences whose writes follow each other.
 
-    Of each 16, four are alone: a create, a change and a delete of a webhook, and a change of a journey.  The
-    others are sequences of two and three changes of one journey and of one webhook, and two equal creates.
+    Of each 16, four stand alone: a create, an update and a delete of a webhook, and an update of a journey.
+    The others are sequences of two and three updates of one journey and of one webhook, and two equal
+    creates.
     """
     units: list[Unit] = []
     left = writes
@@ -103,7 +102,7 @@ def _block(number: int, seed: int) -> list[Unit]:
 
 
 def tasks(units: Iterable[Unit], *, home: str) -> list[Task]:
-    """Turn *units* into lines that need no knowledge of the operations; *home* is the credential's team."""
+    """Return *units* as lines that need no knowledge of the operations; *home* is the credential's team."""
     client = Client("http://127.0.0.1:1/v2", ApiKey("never-sent"))
     found: list[Task] = []
     for unit in units:

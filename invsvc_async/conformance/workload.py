@@ -1,7 +1,7 @@
 """
-Makes the writes of the demo; never sends one.
+The writes of the demo.
 
-A unit is a sequence of writes that one task awaits one after the other; units run side by side.
+A unit is a sequence of writes that one task awaits one after another; units run concurrently.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Step", "Unit", "checked", "from_lines", "made_up", "plan_for", "respelt", "values"]
 
-HOME = "team_1"  # of the credential that the embedded service gives
-# A list of webhooks holds 100: each of these units has a webhook from before and makes one or two.
+HOME = "team_1"  # team of the embedded service's credential
+# A list shows 100 webhooks: each of these units has one from the start and makes one or two.
 UNITS_IN_A_TEAM = 25
 
 
@@ -34,13 +34,13 @@ class Step:
     """
     One write as data.
 
-    ``follows``: it changes the webhook that its unit has created; the one in ``arguments`` is used if the
-    create was not applied.  ``tagged``: if it creates a webhook, that bears a tag.
+    ``follows``: it changes the webhook that its unit created, or the one in ``arguments`` if the create was
+    not applied.  ``tagged``: a create gets a tag.
     """
 
     key: str
     operation: str
-    arguments: dict[str, Any]  # Any: JSON as Python values
+    arguments: dict[str, Any]  # Any: JSON values
     follows: bool = False
     tagged: bool = True
 
@@ -50,11 +50,12 @@ Unit = tuple[Step, ...]
 
 def made_up(writes: int, seed: int, *, sequences: bool = False) -> list[Unit]:
     """
-    Make *writes* writes: three in four create, change and delete a webhook; the rest change a journey once.
+    Return *writes* writes: three in four create, update and delete a webhook; the rest update a journey
+    once.
 
-    With *sequences*, three in ten create, change and delete a webhook; a quarter do that with two or three
-    changes in a row; a fifth are such changes of a journey; one in twelve is one of two equal creates; the
-    rest change a journey once.
+    With *sequences*, three in ten create, update and delete a webhook; a quarter do that with two or three
+    updates in a row; a fifth are such updates of a journey; one in twelve is one of two equal creates; the
+    rest update a journey once.
     """
     units = [_chain(number, seed, 1) for number in range(writes // 10 if sequences else writes // 4)]
     if sequences:
@@ -63,14 +64,15 @@ def made_up(writes: int, seed: int, *, sequences: bool = False) -> list[Unit]:
         units += [_journeys(number, seed, 2 + number % 2) for number in range(writes * 2 // 25)]
     done = sum(map(len, units))
     units += [_journey(number, seed) for number in range(writes - done)]
-    random.Random(seed).shuffle(units)  # noqa: S311 - an order that repeats, no secret
+    random.Random(seed).shuffle(units)  # noqa: S311 - reproducible order, not a secret
     return units
 
 
 def values(kind: int, count: int, mark: str, first: str) -> tuple[str, ...]:
     """
-    Return what *count* changes in a row set, by *kind*: different values, values that undo each other, or
-    equal ones; *first* is what stood there before.
+    Return the values that *count* updates in a row set, by *kind*: different, undoing each other, or equal.
+
+    *first* is the initial value.
     """
     match kind % 3:
         case 0:
@@ -82,7 +84,7 @@ def values(kind: int, count: int, mark: str, first: str) -> tuple[str, ...]:
 
 
 def _chain(number: int, seed: int, changes: int) -> Unit:
-    """Create a webhook, change it so often, and delete it."""
+    """Create a webhook, update it *changes* times, and delete it."""
     team, mark = f"team_demo_{number // UNITS_IN_A_TEAM}", f"{seed}/{number}"
     create = {"url": f"https://receiver.example/{mark}", "events": ["invoice.created"], "team": team}
     spare = {"webhook": f"wh_before{number}", "team": team}
@@ -95,19 +97,21 @@ def _chain(number: int, seed: int, changes: int) -> Unit:
         Step(key=f"create-{number}", operation="webhooks.create", arguments=create),
         *(
             Step(
-                key=f"update-{number}.{place}",
+                key=f"update-{number}.{index}",
                 operation="webhooks.update",
                 arguments={**spare, **each},
                 follows=True,
             )
-            for place, each in enumerate(fields)
+            for index, each in enumerate(fields)
         ),
         Step(key=f"delete-{number}", operation="webhooks.delete", arguments=spare, follows=True),
     )
 
 
 def _equal_creates(pairs: int, seed: int) -> list[Unit]:
-    """Make pairs of equal creates: tagged or not, spelt alike or not, one after the other or at any time."""
+    """
+    Return pairs of equal creates: with and without tag, URL spelt alike or not, in sequence or concurrent.
+    """
     return [unit for number in range(pairs) for unit in _pair(number, seed)]
 
 
@@ -115,32 +119,32 @@ def _pair(number: int, seed: int) -> list[Unit]:
     team, url = f"team_equal_{number // UNITS_IN_A_TEAM}", f"https://equal.example/{seed}/{number}"
     both = [
         Step(
-            key=f"equal-{number}.{place}",
+            key=f"equal-{number}.{index}",
             operation="webhooks.create",
             arguments={"url": each, "events": ["invoice.created"], "team": team},
             tagged=number % 4 == 2,
         )
-        for place, each in enumerate((url, respelt(url) if number % 2 else url))
+        for index, each in enumerate((url, respelt(url) if number % 2 else url))
     ]
     return [(both[0],), (both[1],)] if number % 4 == 3 else [(both[0], both[1])]
 
 
 def respelt(url: str) -> str:
-    """Return *url*, an address of https, in another spelling."""
+    """Return *url*, an https URL, in another spelling."""
     host, _, path = url.removeprefix("https://").partition("/")
     return f"HTTPS://{host.upper()}:443/{path}"
 
 
 def _journeys(number: int, seed: int, changes: int) -> Unit:
-    """Change one journey so often, one after the other."""
+    """Update one journey *changes* times, one after another."""
     names = values(number, changes, f"Reminders {seed}/{number}", "Dunning")
     return tuple(
         Step(
-            key=f"sequence-{number}.{place}",
+            key=f"sequence-{number}.{index}",
             operation="journeys.update",
             arguments={"journey": f"jrn_sequence{number}", "name": name},
         )
-        for place, name in enumerate(names)
+        for index, name in enumerate(names)
     )
 
 
@@ -150,7 +154,7 @@ def _journey(number: int, seed: int) -> Unit:
 
 
 def checked(path: Path) -> tuple[list[Line], list[BadLine]]:
-    """Read a file's writes, and name each line that is not one, or whose key another line has."""
+    """Return a file's writes, and a problem for each line that is invalid or repeats a key."""
     client = Client("http://127.0.0.1:1/v2", ApiKey("never-sent"))
     lines, problems, keys = list[Line](), list[BadLine](), dict[str, int]()
     with path.open("rb") as file:
@@ -169,11 +173,12 @@ def _problem(client: Client, line: Line, keys: dict[str, int]) -> BadLine | None
         return bad
     if not BY_NAME[line.operation].listed:
         return BadLine(
-            line.number, f"{line.operation}: the service in a box has only what the specification lists"
+            line.number,
+            f"{line.operation}: not in the specification, so the embedded service does not have it",
         )
     first = keys.setdefault(_key_of(line), line.number)
     if first != line.number:
-        return BadLine(line.number, f"has the same key as line {first}: give each write a key of its own")
+        return BadLine(line.number, f"has the same key as line {first}. Give each write a different key")
     return None
 
 
@@ -182,7 +187,7 @@ def _key_of(line: Line) -> str:
 
 
 def from_lines(lines: Iterable[Line]) -> list[Unit]:
-    """Make units of a file's writes: those of the same thing follow each other, in the order of the file."""
+    """Return units of a file's writes; writes to the same thing are one unit, in the order of the file."""
     units: dict[object, list[Step]] = {}
     for line in lines:
         step = Step(key=_key_of(line), operation=line.operation, arguments=line.arguments)
@@ -194,19 +199,19 @@ def from_lines(lines: Iterable[Line]) -> list[Unit]:
 
 
 def plan_for(units: Iterable[Unit], *, seed: int, faults: str, home: str = HOME) -> Plan:
-    """Return what must be there before *units* run: every team, webhook and journey that they name."""
+    """Return the initial state that *units* need: every team, webhook and journey that they name."""
     steps = [step for unit in units for step in unit]
     things = {
         (step.operation.partition(".")[0], _target(step), step.arguments.get("team") or home)
         for step in steps
     }
-    named = sorted((room, target, team) for room, target, team in things if target is not None)
+    named = sorted((resource, target, team) for resource, target, team in things if target is not None)
     return Plan(
         seed=seed,
         faults=faults,
         teams=tuple(sorted({team for _, _, team in things} - {home})),
-        webhooks=tuple(Thing(target, team) for room, target, team in named if room == "webhooks"),
-        journeys=tuple(Thing(target, team) for room, target, team in named if room == "journeys"),
+        webhooks=tuple(Thing(target, team) for resource, target, team in named if resource == "webhooks"),
+        journeys=tuple(Thing(target, team) for resource, target, team in named if resource == "journeys"),
     )
 
 

@@ -148,7 +148,7 @@ def test_webhook_of_an_equal_write():
     judged = judge(told, [created("wh_1", "a"), created("wh_2", "b")], {})
 
     assert [(each.report.key, each.why) for each in judged.wrong] == [
-        ("b", "called applied, and wh_1 is not what it created")
+        ("b", "reported applied, but wh_1 is not what it created")
     ]
 
 
@@ -159,7 +159,7 @@ def test_no_beside_an_equal_write(verdict):
 
     assert whys(told, [created("wh_1", "a")]) == {}
     assert whys(told, [created("wh_1", "a"), created("wh_2", "b")]) == {
-        "b": f"called {verdict}, and the ledger applied it"
+        "b": f"reported {verdict}, but the ledger shows its effect"
     }
 
 
