@@ -1,6 +1,4 @@
-"""
-Ask a deployment what the specification leaves open, with reads only; never write to it.
-"""
+"""Checks of what the specification leaves open in a deployment, with reads only."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""
-Put the questions in their order and gather the answers; never print, never change a setting.
-"""
+"""The checkup: runs all checks and collects the findings."""
 
 from __future__ import annotations
 
@@ -13,7 +11,7 @@ import attrs
 
 from invsvc_async.api.operations import WEBHOOKS_HEALTH
 from invsvc_async.doctor.parameter_names import IMPORTS, Named, find_names
-from invsvc_async.doctor.probe import Answer, Ask, Asker
+from invsvc_async.doctor.probe import Answer, Prober, ReadList
 from invsvc_async.transport.session import Request
 
 if TYPE_CHECKING:
@@ -32,7 +30,7 @@ _KINDS = {
 
 @attrs.frozen(kw_only=True)
 class Finding:
-    """One question and its answer; ``good`` is ``None`` where it could not be told."""
+    """One question and its answer; ``good`` is ``None`` if it could not be determined."""
 
     question: str
     answer: str
@@ -41,7 +39,7 @@ class Finding:
 
 _NO_IMPORTS = Finding(
     question="parameters of the table-database listing",
-    answer="it cannot be read: that takes a person's token, with authority in the team",
+    answer="not checked: needs a person's token with authority in the team",
     good=None,
 )
 
@@ -49,9 +47,9 @@ _NO_IMPORTS = Finding(
 @attrs.frozen(kw_only=True)
 class Checkup:
     """
-    All that was found.
+    All findings.
 
-    ``journey_reads`` is ``None`` where it could not be told whether a journey can be read.
+    ``journey_reads`` is ``None`` if it could not be determined whether a journey can be read.
     """
 
     findings: list[Finding]
@@ -61,7 +59,7 @@ class Checkup:
 
     @property
     def usable(self) -> bool:
-        """Whether the deployment answers this credential."""
+        """Whether the deployment answers and accepts this credential."""
         return not any(finding.good is False for finding in self.findings[:2])
 
 
@@ -69,27 +67,28 @@ async def examine(
     client: Client, *, journey: str | None = None, wall: Callable[[], float] = time.time
 ) -> Checkup:
     """
-    Ask what *client* reaches, with at most some sixty reads, one after another; raises nothing of theirs.
+    Check what *client* reaches, with at most some sixty reads, one after another.  Their errors become
+    findings.
 
-    *journey* is the id of one that exists: with it, the read of a journey can be told for certain.  *wall*
-    gives this machine's time of day, s since the epoch.
+    *journey* is the id of an existing journey, needed to check the read of a journey.  *wall* returns this
+    machine's time, in seconds since the epoch.
 
     Spec: Endpoints; Authentication.
     """
-    asker = Asker(client._view)  # noqa: SLF001 - a room of the same house
-    health = await asker.read(Request(operation=WEBHOOKS_HEALTH))
+    prober = Prober(client._view)  # noqa: SLF001 - a room of the same house
+    health = await prober.read(Request(operation=WEBHOOKS_HEALTH))
     findings = [_reached(health)]
     if health.status is None:
         return Checkup(findings=findings, names=[], journey_reads=None, reads=0)
-    list_ = await asker.invoices({})
+    list_ = await prober.invoices({})
     findings.append(_accepted(list_))
-    imports = await _imports(asker, list_)
-    findings += await _of_credential(asker, list_, is_person=imports is not None)
-    names = await find_names(asker.invoices) if list_.status == 200 else []
+    imports = await _imports(prober, list_)
+    findings += await _of_credential(prober, list_, is_person=imports is not None)
+    names = await find_names(prober.invoices) if list_.status == 200 else []
     names += await find_names(imports, IMPORTS) if imports else []
-    there, finding = await _journey(asker, journey)
-    findings += [finding, _clock(asker.view, wall), _speed(asker)]
-    return Checkup(findings=findings, names=names, journey_reads=there, reads=len(asker.seconds))
+    journey_reads, finding = await _journey(prober, journey)
+    findings += [finding, _clock(prober.view, wall), _speed(prober)]
+    return Checkup(findings=findings, names=names, journey_reads=journey_reads, reads=len(prober.seconds))
 
 
 def _reached(health: Answer) -> Finding:
@@ -97,8 +96,8 @@ def _reached(health: Answer) -> Finding:
     if health.status is None:
         return Finding(question=question, answer=health.error, good=False)
     if health.status == 200:
-        return Finding(question=question, answer="yes: the health probe says ok", good=True)
-    # something is there; the reads below tell whether it is the service
+        return Finding(question=question, answer="yes: the health probe reports ok", good=True)
+    # something answers; the reads below show whether it is the service
     return Finding(question=question, answer=f"HTTP {health.status} {health.error}", good=None)
 
 
@@ -106,30 +105,30 @@ def _accepted(answer: Answer) -> Finding:
     question = "the credential is accepted"
     if answer.status == 200:
         return Finding(question=question, answer="yes", good=True)
-    by = "" if answer.own else " (not in the service's own envelope)"
-    said = f"HTTP {answer.status} {answer.error}{by}" if answer.status else answer.error
-    return Finding(question=question, answer=said, good=False)
+    source = "" if answer.own else " (not in the service's own envelope)"
+    text = f"HTTP {answer.status} {answer.error}{source}" if answer.status else answer.error
+    return Finding(question=question, answer=text, good=False)
 
 
-async def _imports(asker: Asker, list_: Answer) -> Ask | None:
-    """Give the listing of the table-database provider, if this credential may read it: only a person may."""
-    team = asker.view.team or list_.item("team")
-    ask = partial(asker.path, f"/teams/{team}/integrations/dbtable/webhooks")
+async def _imports(prober: Prober, list_: Answer) -> ReadList | None:
+    """Return a reader of the table-database listing if this credential may read it; only a person's may."""
+    team = prober.view.team or list_.item("team")
+    ask = partial(prober.path, f"/teams/{team}/integrations/dbtable/webhooks")
     return ask if isinstance(team, str) and (await ask()).status == 200 else None
 
 
-async def _of_credential(asker: Asker, list_: Answer, *, is_person: bool) -> list[Finding]:
-    """Tell kind and mode: the kind is the caller's word, checked by its form and by what it may read."""
-    credential = asker.view.session.credential
+async def _of_credential(prober: Prober, list_: Answer, *, is_person: bool) -> list[Finding]:
+    """Check kind and mode.  The kind is configured; its form and what it may read must match."""
+    credential = prober.view.session.credential
     token = (await credential.header()).removeprefix("Bearer ")
     form = "in the form of a JWT" if token.count(".") == 2 else "not in the form of a JWT"
-    answer, good = f"given as {_KINDS[credential.kind]}, {form}", True
+    answer, good = f"configured as {_KINDS[credential.kind]}, {form}", True
     if credential.kind == "api_key" and token.count(".") != 2:
-        answer, good = f"{answer}, which every API key has: perhaps INVSVC_OAUTH_TOKEN", False
+        answer, good = f"{answer}, unlike every API key. Try INVSVC_OAUTH_TOKEN", False
     if is_person and credential.kind != "person_token":
-        answer, good = f"{answer}; reads what only a person may: INVSVC_PERSON_TOKEN", False
+        answer, good = f"{answer}; it reads what only a person may. Use INVSVC_PERSON_TOKEN", False
     mode = list_.item("livemode")
-    shown = {True: "live", False: "test"}.get(mode, "no invoice shows it")
+    shown = {True: "live", False: "test"}.get(mode, "unknown: there is no invoice to show it")
     return [
         Finding(question="kind of credential", answer=answer, good=good),
         Finding(question="data mode", answer=shown, good=None if mode is None else True),
@@ -137,19 +136,19 @@ async def _of_credential(asker: Asker, list_: Answer, *, is_person: bool) -> lis
     ]
 
 
-async def _journey(asker: Asker, journey: str | None) -> tuple[bool | None, Finding]:
-    """Tell whether ``GET /journeys/{id}``, which is not in the list of operations, is there."""
+async def _journey(prober: Prober, journey: str | None) -> tuple[bool | None, Finding]:
+    """Check whether ``GET /journeys/{id}`` exists; it is not in the list of operations."""
     question = "GET /journeys/{id}"
-    answer = await asker.path(f"/journeys/{journey or _NO_JOURNEY}")
+    answer = await prober.path(f"/journeys/{journey or _NO_JOURNEY}")
     if journey is not None or answer.status in (405, 501):
-        there = answer.status == 200
-        told = "is there" if there else f"HTTP {answer.status} {answer.error}"
-        return there, Finding(question=question, answer=told, good=there)
-    nowhere = await asker.path(f"/{_NO_JOURNEY}/{_NO_JOURNEY}")
+        exists = answer.status == 200
+        text = "exists" if exists else f"HTTP {answer.status} {answer.error}"
+        return exists, Finding(question=question, answer=text, good=exists)
+    nowhere = await prober.path(f"/{_NO_JOURNEY}/{_NO_JOURNEY}")
     if answer.status == 404 and (answer.own, answer.error) != (nowhere.own, nowhere.error):
-        why = "seems to be there: it misses the journey, not the path; --journey ID makes sure"
+        why = "probably exists: the journey is missing, not the path. Use --journey ID to make sure"
     else:
-        why = f"cannot be told (HTTP {answer.status}) without a journey: --journey ID"
+        why = f"unknown (HTTP {answer.status}) without a journey. Use --journey ID"
     return None, Finding(question=question, answer=why, good=None)
 
 
@@ -158,17 +157,19 @@ def _clock(view: ClientOptions, wall: Callable[[], float]) -> Finding:
     bounds = view.session.server_clock.bounds(now, view.reconcile.clock_slack)
     question = "the service's clock"
     if bounds is None:
-        told = "no answer bore a time, or hosts disagree by more than the slack: creates need tags"
-        return Finding(question=question, answer=told, good=None)
+        text = "unknown: no answer has a time, or hosts disagree by more than clock_slack. Creates need tags"
+        return Finding(question=question, answer=text, good=None)
     offset = wall() - now
     low, high = bounds.low - offset, bounds.high - offset
-    return Finding(question=question, answer=f"{low:+.3f} to {high:+.3f} s from this machine's", good=True)
+    return Finding(
+        question=question, answer=f"{low:+.3f} to {high:+.3f} s from this machine's clock", good=True
+    )
 
 
-def _speed(asker: Asker) -> Finding:
+def _speed(prober: Prober) -> Finding:
     question = "speed of a read"
-    if not asker.seconds:
+    if not prober.seconds:
         return Finding(question=question, answer="no read succeeded", good=None)
-    median, worst = statistics.median(asker.seconds) * 1000, max(asker.seconds) * 1000
-    told = f"{median:.0f} ms (median of {len(asker.seconds)}), {worst:.0f} ms at worst"
-    return Finding(question=question, answer=told, good=True)
+    median, maximum = statistics.median(prober.seconds) * 1000, max(prober.seconds) * 1000
+    text = f"median {median:.0f} ms, maximum {maximum:.0f} ms ({len(prober.seconds)} reads)"
+    return Finding(question=question, answer=text, good=True)

@@ -1,8 +1,9 @@
 """
-Show on the loopback that one write is at most one arrival, whenever its connection closes; never leave it.
+Proof on the loopback interface that a write arrives at most once, whenever its connection closes.
 
-A server of bare sockets counts what comes and closes each connection at an appointed moment: before, within
-and after the request, before, within and after its answer, with FIN and with RST, fresh and warm.
+A server of bare sockets counts the requests and closes each connection at a chosen moment: before, within
+and after the request, before, within and after its answer, with FIN and with RST, on new and reused
+connections.
 """
 
 from __future__ import annotations
@@ -32,22 +33,22 @@ _ANSWER: Final = (
     b'HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 16\r\n\r\n{"success":true}'
 )
 _BODY: Final = {"text": "x" * 500}
-_RESET: Final = struct.pack("ii", 1, 0)  # SO_LINGER: close by RST
+_RESET: Final = struct.pack("ii", 1, 0)  # SO_LINGER: close with RST
 
 
 @attrs.frozen
 class Closing:
-    """When a connection ends: after so many bytes of the request and of the answer, and how."""
+    """When and how a connection ends: after how many bytes of the request and of the answer."""
 
-    asked: int | None  # bytes of the request that are read; None: all of it
+    asked: int | None  # bytes of the request that are read; None: all
     answered: int  # bytes of the answer that are sent
     reset: bool
-    warm: bool  # after an exchange that went well on the same connection
+    warm: bool  # after a successful exchange on the same connection
 
 
 @attrs.frozen
 class Trial:
-    """One write, and how many requests of it the server saw the beginning of."""
+    """One write, and how many of its requests reached the server."""
 
     method: str
     closing: Closing
@@ -56,7 +57,7 @@ class Trial:
 
 @attrs.frozen(kw_only=True)
 class Proof:
-    """All trials, with the version of aiohttp that they were made with."""
+    """All trials, with the version of aiohttp in use."""
 
     aiohttp: str
     trials: list[Trial]
@@ -67,7 +68,7 @@ class Proof:
         return all(trial.arrivals <= 1 for trial in self.trials)
 
     def by_method(self) -> list[tuple[str, int, int, int]]:
-        """Sum up each method: trials, arrivals, the most of one trial."""
+        """Return for each method: trials, arrivals, and the maximum of one trial."""
         rows: list[tuple[str, int, int, int]] = []
         for method in METHODS:
             seen = [trial.arrivals for trial in self.trials if trial.method == method]
@@ -76,7 +77,7 @@ class Proof:
 
 
 def closings() -> list[Closing]:
-    """List every moment at which a connection is closed."""
+    """Return all moments at which a connection is closed."""
     moments: list[tuple[int | None, int]] = [(asked, 0) for asked in (0, 1, 40, 200, 400, 800)]
     moments += [(None, sent) for sent in (0, 1, 9, 17, len(_ANSWER) - 17, len(_ANSWER) - 8, len(_ANSWER) - 1)]
     moments.append((None, len(_ANSWER)))
@@ -86,9 +87,9 @@ def closings() -> list[Closing]:
 
 async def prove() -> Proof:
     """
-    Send each method of writing once for each closing, on a client of its own, and count; takes a few seconds.
+    Send each write method once for each closing, with a new client, and count; takes a few seconds.
 
-    The client's own rules stand aside: nothing is read back, so nothing may be sent again.
+    The client's policy allows no second send, so a second arrival would come from a library underneath.
     """
     trials = [
         Trial(method, closing, await _try(method, closing))
@@ -100,7 +101,7 @@ async def prove() -> Proof:
 async def _try(method: str, closing: Closing) -> int:
     async with _serving(closing) as server, _client(server.port) as client:
         if closing.warm:
-            usual = client.with_options(timeout=Timeouts())  # a busy machine takes a while
+            usual = client.with_options(timeout=Timeouts())  # a busy machine needs time
             await usual.request("GET", "/warm")
         server.armed = True
         await client.write(method, "/things/1", json=UNSET if method == "DELETE" else _BODY).outcome()
@@ -109,7 +110,7 @@ async def _try(method: str, closing: Closing) -> int:
 
 def _client(port: int) -> Client:
     policy = ReconcilePolicy(resend="never", settle_after_error=0, settle_after_loss=0, deadline=1)
-    timeouts = Timeouts(attempt=2, connect=2, call=0.2)  # what never left is not sent again for long
+    timeouts = Timeouts(attempt=2, connect=2, call=0.2)  # limits retries of writes that were not sent
     return Client(f"http://127.0.0.1:{port}/v2", ApiKey("loopback"), reconcile=policy, timeout=timeouts)
 
 
@@ -122,10 +123,10 @@ async def _serving(closing: Closing) -> AsyncGenerator[_Server]:
         yield server
     finally:
         listening.close()
-        await _ended(server.open)
+        await _cancel_all(server.tasks)
 
 
-async def _ended(tasks: Iterable[asyncio.Task[None]]) -> None:
+async def _cancel_all(tasks: Iterable[asyncio.Task[None]]) -> None:
     tasks = list(tasks)
     for task in tasks:
         task.cancel()
@@ -134,49 +135,51 @@ async def _ended(tasks: Iterable[asyncio.Task[None]]) -> None:
 
 @attrs.define(eq=False)
 class _Server:
-    """Answers well until it is armed; then it closes as told, however often it is asked."""
+    """Answers normally until it is armed, then closes each connection as specified."""
 
     closing: Closing
     port: int = 0
     armed: bool = False
     arrivals: int = 0
-    open: set[asyncio.Task[None]] = attrs.field(factory=set[asyncio.Task[None]])
+    tasks: set[asyncio.Task[None]] = attrs.field(factory=set[asyncio.Task[None]])
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answer one connection until it ends."""
+        """Answer one connection until it closes."""
         task = asyncio.current_task()
         assert task is not None
-        self.open.add(task)
+        self.tasks.add(task)
         try:
             while await self._exchange(reader, writer):
                 pass
         except (OSError, EOFError, asyncio.CancelledError):
-            pass  # the client has gone, or the trial is over
+            pass  # the client closed, or the trial is over
         finally:
-            self.open.discard(task)
+            self.tasks.discard(task)
             writer.close()
 
     async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        """Take one request; False after the appointed end."""
+        """Handle one request; return false after the connection was closed."""
         if self.closing.asked == 0 and self.armed:  # as soon as it is accepted
             self._end(writer)
             return False
         first = await reader.readexactly(1)
         if not self.armed:
-            await _rest(reader)
+            await _read_request(reader)
             writer.write(_ANSWER)
             await writer.drain()
             if self.closing.asked == 0:  # while it is idle
                 self._end(writer)
             return self.closing.asked != 0
         self.arrivals += 1
-        await self._play(first, reader, writer)
+        await self._answer_partly(first, reader, writer)
         self._end(writer)
         return False
 
-    async def _play(self, first: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _answer_partly(
+        self, first: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         if self.closing.asked is None:
-            await _rest(reader)
+            await _read_request(reader)
             writer.write(_ANSWER[: self.closing.answered])
             await writer.drain()
         elif self.closing.asked > len(first):
@@ -191,7 +194,7 @@ class _Server:
             writer.close()
 
 
-async def _rest(reader: asyncio.StreamReader) -> None:
+async def _read_request(reader: asyncio.StreamReader) -> None:
     head = await reader.readuntil(b"\r\n\r\n")
     for line in head.lower().split(b"\r\n"):
         if line.startswith(b"content-length:"):

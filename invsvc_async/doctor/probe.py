@@ -1,6 +1,4 @@
-"""
-Put one read to a deployment and take whatever it answers as a value; never raise for what it says.
-"""
+"""Single reads of a deployment; errors are returned as values."""
 
 from __future__ import annotations
 
@@ -20,49 +18,51 @@ if TYPE_CHECKING:
 
     from invsvc_async.transport.session import ClientOptions
 
-__all__ = ["Answer", "Ask", "Asker"]
+__all__ = ["Answer", "Prober", "ReadList"]
 
 NO_QUERY: Mapping[str, str] = MappingProxyType({})
 
 
 @attrs.frozen(kw_only=True)
 class Answer:
-    """What one read came to; ``status`` is ``None`` where no usable answer came, and ``error`` says why."""
+    """
+    Result of one read; ``status`` is ``None`` if no usable answer arrived, and ``error`` has the reason.
+    """
 
     status: int | None
-    items: list[dict[str, Any]] = attrs.field(factory=list[dict[str, Any]])  # Any: JSON, as all below
+    items: list[dict[str, Any]] = attrs.field(factory=list[dict[str, Any]])  # Any: JSON, as below
     next: str | None = None
     own: bool = True  # the service's own envelope
     error: str = ""
     seconds: float = 0.0
 
     def item(self, name: str) -> Any:
-        """Give a field of the first item; ``None`` where there is none."""
+        """Return a field of the first item; ``None`` if there is no item."""
         return self.items[0].get(name) if self.items else None
 
     @property
     def ids(self) -> list[Any]:
-        """List what tells the items apart."""
+        """Ids of the items."""
         return [item.get("uuid") for item in self.items]
 
 
-class Ask(Protocol):
-    """Read one list with these query parameters."""
+class ReadList(Protocol):
+    """Reads one list with the given query parameters."""
 
     async def __call__(self, query: Mapping[str, str]) -> Answer:
-        """Read it once."""
+        """Read the list once."""
         ...
 
 
 @attrs.define
-class Asker:
-    """Reads of one client, and the seconds that each took."""
+class Prober:
+    """Reads through one client, with the duration of each in seconds."""
 
     view: ClientOptions
     seconds: list[float] = attrs.field(factory=list[float])
 
     async def invoices(self, query: Mapping[str, str]) -> Answer:
-        """Read a page of egress invoices with these parameters, by their wire names."""
+        """Read a page of egress invoices; parameters have their wire names."""
         return await self.read(Request(operation=INVOICES_EGRESS, query=query))
 
     async def path(self, path: str, query: Mapping[str, str] = NO_QUERY) -> Answer:
@@ -71,15 +71,15 @@ class Asker:
         return await self.read(request)
 
     async def read(self, request: Request) -> Answer:
-        """Read, with the client's own retries."""
+        """Read with the client's own retries."""
         clock = self.view.session.clock
         begun = clock.now()
         try:
             envelope = await retry.read(self.view, request)
         except ServiceError as error:
-            told = f"{error.code or ''} {error.message or ''}".strip()
+            text = f"{error.code or ''} {error.message or ''}".strip()
             return Answer(
-                status=error.status, own=error.own_envelope, error=told, seconds=clock.now() - begun
+                status=error.status, own=error.own_envelope, error=text, seconds=clock.now() - begun
             )
         except InvsvcError as error:
             return Answer(status=None, own=False, error=str(error), seconds=clock.now() - begun)
@@ -89,5 +89,5 @@ class Asker:
 
 
 def _objects(payload: Any) -> list[dict[str, Any]]:  # Any: JSON as it came
-    listed = payload.get("data") if is_object(payload) else payload  # a listing within the payload
+    listed = payload.get("data") if is_object(payload) else payload  # some listings are nested in the payload
     return [dict(each) for each in listed if is_object(each)] if isinstance(listed, list) else []

@@ -205,7 +205,7 @@ async def test_journey_without_an_id():
         found = await examined(service)
 
     assert found.journey_reads is None
-    assert "seems to be there" in answer(found, "GET /journeys/{id}").answer
+    assert "probably exists" in answer(found, "GET /journeys/{id}").answer
 
 
 async def test_clock_that_is_wrong():
@@ -282,7 +282,7 @@ def test_transport_on_the_command_line(capsys, form):
         assert {trial["method"] for trial in json.loads(out)["trials"]} == set(METHODS)
     else:
         assert all(f"{method}\t{len(closings())}\t" in out for method in METHODS)
-        assert "one write is one arrival, at most" in out
+        assert "every write arrived at most once" in out
 
 
 async def test_names_of_a_list_that_cannot_be_read():
