@@ -1,6 +1,4 @@
-"""
-Write lists of invoices to files, page by page, so that an export can stop and go on; never round a number.
-"""
+"""Export of invoice lists to files: page by page, resumable, without rounding numbers."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""
-Put items into a file that can be cut back to the last whole page; never hold more than a page of text.
-"""
+"""Export files of text formats, which can be truncated to the last complete page."""
 
 from __future__ import annotations
 
@@ -23,31 +21,31 @@ if TYPE_CHECKING:
 __all__ = ["ExportError", "Form", "Sink", "TextSink", "named", "present", "text_of"]
 
 Form = Literal["jsonl", "csv", "parquet"]
-PROBLEMS = "problems"  # the column that names the fields of a row that broke their types
+PROBLEMS = "problems"  # column with the malformed fields of a row
 
 
 class ExportError(InvsvcError):
-    """A value does not fit its column, or the file is not what the export had left."""
+    """A value does not fit its column, or the files of an interrupted export were changed."""
 
 
 class Sink(Protocol):
-    """Where items go; every method may block, and runs on a thread."""
+    """Destination of items.  Every method may block, and runs in a thread."""
 
     def open(self, mark: int | None) -> None:
-        """Begin anew, or (with a mark that ``write`` gave) go on from there."""
+        """Start a new file, or continue at *mark*, a value returned by ``write``."""
         ...
 
     def write(self, items: Sequence[Model], *, last: bool) -> int | None:
-        """Take a page; give a mark once everything up to it is in files, else ``None``."""
+        """Write a page; return a mark once everything up to it is stored, else ``None``."""
         ...
 
     def close(self, *, whole: bool) -> None:
-        """Let go of the file; *whole* says that nothing is missing."""
+        """Close the file; *whole* means that the list is complete."""
         ...
 
 
 def present(item: Model, name: str) -> Any:  # Any: a field's value
-    """Give a field; ``None`` where it is absent or broken."""
+    """Return a field; ``None`` if it is absent or malformed."""
     try:
         return getattr(item, name)
     except FieldError:
@@ -55,13 +53,13 @@ def present(item: Model, name: str) -> Any:  # Any: a field's value
 
 
 def named(item: Model) -> list[str]:
-    """Name the fields that broke their types, each with its value as received."""
+    """Return the malformed fields, each with its value as received."""
     return [f"{problem.address}: {problem.raw!r}" for problem in item.problems]
 
 
 @attrs.define
 class TextSink:
-    """Lines of JSON (the service's own form and digits) or CSV; its marks are sizes in bytes."""
+    """JSON lines (in the service's own form and digits) or CSV; its marks are file sizes in bytes."""
 
     path: Path
     form: Literal["jsonl", "csv"]
@@ -69,27 +67,27 @@ class TextSink:
     _file: Any = attrs.field(init=False, default=None)  # Any: a binary file
 
     def open(self, mark: int | None) -> None:
-        """Make the file, or cut it back to *mark*."""
+        """Create the file, or truncate it to *mark*."""
         if mark is None:
             self._file = self.path.open("wb")
             if self.form == "csv":
                 self._file.write(_row([*wire_names(self.model).values(), PROBLEMS]))
             return
         if not self.path.is_file() or self.path.stat().st_size < mark:
-            raise ExportError(f"{self.path} is gone or shorter than the export had left it: begin anew")
+            raise ExportError(f"{self.path}: missing or truncated since the export stopped. Start over")
         self._file = self.path.open("r+b")
         self._file.truncate(mark)
         self._file.seek(mark)
 
-    def write(self, items: Sequence[Model], *, last: bool) -> int:  # noqa: ARG002 - the form of a sink
-        """Write a page and tell the size."""
+    def write(self, items: Sequence[Model], *, last: bool) -> int:  # noqa: ARG002 - part of the protocol
+        """Write a page and return the file size."""
         line = _json_line if self.form == "jsonl" else _csv_line
         self._file.write(b"".join(map(line, items)))
         self._file.flush()
         size: int = self._file.tell()
         return size
 
-    def close(self, *, whole: bool) -> None:  # noqa: ARG002 - the form of a sink
+    def close(self, *, whole: bool) -> None:  # noqa: ARG002 - part of the protocol
         """Close the file."""
         if self._file is not None:
             self._file.close()
@@ -110,7 +108,7 @@ def _row(cells: Sequence[str]) -> bytes:
 
 
 def text_of(value: Any) -> str:  # Any: a field's value
-    """Write one value as text: times in ISO 8601, numbers digit by digit, what is nested as JSON."""
+    """Return a value as text: times in ISO 8601, numbers with all digits, nested data as JSON."""
     match value:
         case None:
             return ""

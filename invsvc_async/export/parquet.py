@@ -1,8 +1,9 @@
 """
-Put items into Parquet, by way of parts that are joined at the end; never leave half a file as the target.
+Parquet export, in part files that are joined at the end.
 
-A Parquet file cannot be added to.  So each part is a file of its own in ``TARGET.parts``, whole as soon as it
-has its name, and an export that was stopped goes on behind the last of them.
+A Parquet file cannot be appended to.  So each part is a file in ``TARGET.parts``, which gets its name when
+it is complete.  A resumed export continues after the last part.  The target itself is only written when the
+list is complete.
 """
 
 from __future__ import annotations
@@ -24,49 +25,49 @@ if TYPE_CHECKING:
 
 __all__ = ["ParquetSink"]
 
-pq: Any = import_module("pyarrow.parquet")  # Any: it has no types of its own
-ROWS = 10_000  # of a part, and of a row group: what is held in memory
+pq: Any = import_module("pyarrow.parquet")  # Any: pyarrow is untyped
+ROWS = 10_000  # rows in a part and a row group, and so in memory
 
 
 @attrs.define
 class ParquetSink:
-    """Parts of up to *rows* rows; its marks are numbers of parts."""
+    """Parts of at least *rows* rows; its marks are numbers of parts."""
 
     path: Path
     columns: Columns
     rows: int = ROWS
     _done: int = attrs.field(init=False, default=0)
-    _kept: list[Model] = attrs.field(init=False, factory=list["Model"])
+    _pending: list[Model] = attrs.field(init=False, factory=list["Model"])
 
     @property
     def folder(self) -> Path:
-        """Where the parts are, until they are joined."""
+        """Folder of the parts."""
         return self.path.with_name(self.path.name + ".parts")
 
     def open(self, mark: int | None) -> None:
-        """Make an empty folder, or check that the first *mark* parts are there."""
+        """Create an empty folder, or check that the first *mark* parts exist."""
         if mark is None:
             shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(exist_ok=True)
         self._done = mark or 0
         if not all(self._part(number).is_file() for number in range(self._done)):
-            raise ExportError(f"{self.folder} lacks parts that the export had left there: begin anew")
+            raise ExportError(f"{self.folder}: parts are missing since the export stopped. Start over")
 
     def write(self, items: Sequence[Model], *, last: bool) -> int | None:
-        """Keep a page; write a part when there is enough for one, or when this is the *last*."""
-        self._kept += items
-        if not (last or len(self._kept) >= self.rows):
+        """Collect a page; write a part if there are enough rows, or if it is the *last* page."""
+        self._pending += items
+        if not (last or len(self._pending) >= self.rows):
             return None
-        table = self.columns.table(self._kept)
+        table = self.columns.table(self._pending)
         unfinished = self.folder / "unfinished"
         pq.write_table(table, unfinished)
         unfinished.replace(self._part(self._done))
         self._done += 1
-        self._kept.clear()
+        self._pending.clear()
         return self._done
 
     def close(self, *, whole: bool) -> None:
-        """Join the parts, a row group at a time, and remove them."""
+        """Join the parts, one row group at a time, and remove them."""
         if not whole:
             return
         joined = self.folder / "joined"

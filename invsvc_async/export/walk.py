@@ -1,6 +1,4 @@
-"""
-Walk a list and write it, noting after each page how far it got; never read a page twice without need.
-"""
+"""Export of a list, recording the progress after each page."""
 
 from __future__ import annotations
 
@@ -30,7 +28,7 @@ _FORMS: tuple[Form, ...] = ("jsonl", "csv", "parquet")
 
 @attrs.frozen(kw_only=True)
 class Exported:
-    """What was written: all rows of the file, those of a run before this one among them."""
+    """Result of an export; ``rows`` includes those of earlier, interrupted runs."""
 
     path: Path
     rows: int
@@ -39,18 +37,18 @@ class Exported:
 
 @attrs.frozen(kw_only=True)
 class _Note:
-    """How far an export got, as kept beside its file: behind the page of *token* stands what comes next."""
+    """Progress of an export, stored beside its file; it continues after the page of *token*."""
 
     token: str
     mark: int
     rows: int
-    shape: dict[str, Any]  # Any: JSON: form and scale, which cannot change halfway
+    shape: dict[str, Any]  # Any: JSON; format and scale, which must not change
 
 
 async def invoices(
     pages: Pages[Invoice],
     target: str | Path,
-    format: Form | None = None,  # noqa: A002 - the public word
+    format: Form | None = None,  # noqa: A002 - public name
     *,
     resume: bool = False,
     overwrite: bool = False,
@@ -59,26 +57,26 @@ async def invoices(
     on_page: Callable[[int], None] | None = None,
 ) -> Exported:
     """
-    Write every invoice of *pages* to *target*, holding a page (of Parquet, a part of 10,000 rows) in memory.
+    Write every invoice of *pages* to *target*, with one page in memory (for Parquet, a part of 10,000
+    rows).
 
-    *format* is that of the target's ending unless given.  ``jsonl`` has the service's own form and digits;
+    *format* defaults to the extension of *target*.  ``jsonl`` has the service's own form and digits;
     ``csv`` a column for each field, nested ones as JSON; ``parquet`` typed columns, decimals as
-    ``decimal128(precision, scale)``.  When it stops for whatever reason, ``TARGET.resume`` says how far it
-    got: the same call with ``resume=True`` goes on from there, and *overwrite* begins anew.  *on_page* is
-    told the rows written so far.
+    ``decimal128(precision, scale)``.  If the export stops for any reason, ``TARGET.resume`` has the
+    progress: the same call with ``resume=True`` continues, and ``overwrite=True`` starts over.  *on_page*
+    is called with the number of rows so far.
 
     Raises:
-        ConfigurationError: The format is unknown or its extra not installed; the target is there, or an
-            unfinished export of it, and neither *resume* nor *overwrite* was said.
-        ExportError: A number does not fit its column: it is named, never rounded; or the files that
-            an export had left were changed.
-        PagingError, ServiceError, TransportError, DeadlineExceededError: As when walking.
+        ConfigurationError: The format is unknown or its extra is not installed; or the target or an
+            unfinished export of it exists, and neither *resume* nor *overwrite* is set.
+        ExportError: A number does not fit its column (it is never rounded), or the files of an interrupted
+            export were changed.
+        PagingError, ServiceError, TransportError, DeadlineExceededError: As when reading the list.
 
     Spec: Resources, Response envelopes.
-
     """
     path = Path(target)
-    form = _form_of(path, format)
+    form = _format_of(path, format)
     shape = {"form": form, "precision": precision, "scale": scale}
     export = _Export(path, shape, _sink(path, form, precision, scale), on_page)
     note = await _on_thread(partial(export.begin, resume=resume, overwrite=overwrite))
@@ -92,27 +90,27 @@ class _Export:
     sink: Sink
     on_page: Callable[[int], None] | None
     rows: int = 0
-    behind: str | None = None  # the place behind the last page taken
-    noted: bool = True  # whether that is in the note
+    token: str | None = None  # resume token after the last page
+    noted: bool = True  # whether the note has it
 
     @property
-    def beside(self) -> Path:
-        """Where the note is kept."""
+    def note_path(self) -> Path:
+        """Path of the note."""
         return self.path.with_name(self.path.name + ".resume")
 
     def begin(self, *, resume: bool, overwrite: bool) -> _Note | None:
-        """Decide from where to go on."""
-        note = _read_note(self.beside) if resume else None
+        """Open the file; return the note to continue from, if any."""
+        note = _read_note(self.note_path) if resume else None
         if note is None and not overwrite:
-            for there, why in (
-                (self.beside, "is an unfinished export: resume it, or overwrite it"),
-                (self.path, "is there already: give another path, or overwrite it"),
+            for path, why in (
+                (self.note_path, "is an unfinished export. Resume or overwrite it"),
+                (self.path, "already exists. Use another path, or overwrite it"),
             ):
-                if there.exists():
-                    raise ConfigurationError(f"{self.path} {why}")
+                if path.exists():
+                    raise ConfigurationError(f"{self.path}: {why}")
         if note is not None and note.shape != self.shape:
             raise ConfigurationError(
-                f"{self.beside} belongs to an export of {note.shape}: go on with the same"
+                f"{self.note_path}: belongs to an export with {note.shape}. Use the same settings"
             )
         self.sink.open(None if note is None else note.mark)
         if note is not None:
@@ -120,13 +118,13 @@ class _Export:
         return note
 
     async def run(self, pages: Pages[Invoice], note: _Note | None) -> Exported:
-        """Walk; whatever ends it, what was taken is written and noted."""
+        """Export the list; whatever ends it, the pages read are written and recorded."""
         walk = (pages if note is None else pages.resume(note.token)).by_page()
         whole = False
         try:
             async for page in walk:
-                self.behind = pages.token_after(page)
-                await _on_thread(partial(self._take, page.items, last=self.behind is None))
+                self.token = pages.token_after(page)
+                await _on_thread(partial(self._take, page.items, last=self.token is None))
                 if self.on_page is not None:
                     self.on_page(self.rows)
             whole = True
@@ -139,22 +137,22 @@ class _Export:
         mark = self.sink.write(items, last=last)
         self.rows += len(items)
         self.noted = mark is not None
-        if mark is not None and self.behind is not None:
-            note = _Note(token=self.behind, mark=mark, rows=self.rows, shape=self.shape)
-            unfinished = self.beside.with_name(self.beside.name + ".new")
+        if mark is not None and self.token is not None:
+            note = _Note(token=self.token, mark=mark, rows=self.rows, shape=self.shape)
+            unfinished = self.note_path.with_name(self.note_path.name + ".new")
             unfinished.write_text(json.dumps(attrs.asdict(note)), encoding="utf-8")
-            unfinished.replace(self.beside)
+            unfinished.replace(self.note_path)
 
     def _end(self, *, whole: bool) -> None:
-        if not whole and not self.noted and self.behind is not None:
-            self._take((), last=True)  # what was held back for a larger part
+        if not whole and not self.noted and self.token is not None:
+            self._take((), last=True)  # rows held back for a larger part
         self.sink.close(whole=whole)
         if whole:
-            self.beside.unlink(missing_ok=True)
+            self.note_path.unlink(missing_ok=True)
 
 
 async def _on_thread(work: Callable[[], T]) -> T:
-    """Wait for *work* to end even when cancelled: the file may not be touched from two threads."""
+    """Run *work* in a thread and wait even if cancelled: two threads must not use the file."""
     working = asyncio.create_task(asyncio.to_thread(work))
     try:
         return await asyncio.shield(working)
@@ -163,19 +161,21 @@ async def _on_thread(work: Callable[[], T]) -> T:
         raise
 
 
-def _form_of(path: Path, given: str | None) -> Form:
+def _format_of(path: Path, given: str | None) -> Form:
     form = given or path.suffix.removeprefix(".")
     for known in _FORMS:
         if form == known:
             return known
-    raise ConfigurationError(f"{form or 'no ending'!r} is none of {', '.join(_FORMS)}: give format=")
+    raise ConfigurationError(f"format: {form!r} is unknown. Use one of {', '.join(_FORMS)}")
 
 
 def _sink(path: Path, form: Form, precision: int, scale: int) -> Sink:
     if form != "parquet":
         return TextSink(path, form, Invoice)
     if not 0 <= scale <= precision <= 38:
-        raise ConfigurationError(f"decimal128({precision}, {scale}): 0 <= scale <= precision <= 38 must hold")
+        raise ConfigurationError(
+            f"decimal128({precision}, {scale}): invalid. Use 0 <= scale <= precision <= 38"
+        )
     try:
         from invsvc_async.export.arrow_schema import Columns
         from invsvc_async.export.parquet import ParquetSink
@@ -183,7 +183,7 @@ def _sink(path: Path, form: Form, precision: int, scale: int) -> Sink:
         if error.name is None or error.name.partition(".")[0] != "pyarrow":
             raise
         raise ConfigurationError(
-            "Parquet needs pyarrow, of the extra `parquet`: pip install 'invsvc-async[parquet]'"
+            "parquet: needs pyarrow. Install the extra: pip install 'invsvc-async[parquet]'."
         ) from None
     return ParquetSink(path, Columns(Invoice, precision, scale))
 
@@ -194,4 +194,4 @@ def _read_note(path: Path) -> _Note | None:
     try:
         return _Note(**json.loads(path.read_text(encoding="utf-8")))
     except (ValueError, TypeError, OSError) as error:
-        raise ExportError(f"{path} cannot be read ({error}): begin anew") from None
+        raise ExportError(f"{path}: cannot be read ({error}). Start over") from None

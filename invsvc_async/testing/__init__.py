@@ -1,6 +1,4 @@
-"""
-Give the suites of this package's users what they need; never needed at run time.
-"""
+"""Testing kit for users of this package."""
 
 from __future__ import annotations
 
@@ -15,7 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = ["VirtualClock", "aioresponses", "quick_client", "serving"]
 
-_HOMES = {
+_SOURCES = {
     "VirtualClock": "clock",
     "aioresponses": "aioresponses_adapter",
     "quick_client": "client",
@@ -24,6 +22,6 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> object:
-    if name not in _HOMES:
+    if name not in _SOURCES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    return getattr(import_module(f"{__name__}.{_SOURCES[name]}"), name)

@@ -1,10 +1,10 @@
-# ruff: noqa: SLF001 - it mends another library, which has no public way in
+# ruff: noqa: SLF001 - patches another library, which has no public hooks
 """
-Let the library aioresponses stand in for the network under this client; it can prove nothing about faults.
+Adapter for the library aioresponses, which replaces the network for this client.
 
-aioresponses replaces the sending itself: it never writes a request's body, without which this client holds an
-answer to be stale, gives its answers no length, without which they cannot be told from cut ones, and (0.7.9)
-does not know an argument of newer aiohttp responses.
+It cannot reproduce network faults.  The library replaces the sending itself.  It never writes a request's
+body, so this client would take its answers for stale; its answers have no length, so they look truncated;
+and (0.7.9) it lacks an argument of newer aiohttp responses.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["aioresponses"]
 
 
 class _Line:
-    """A connection that swallows what is written to it."""
+    """A connection that discards what is written to it."""
 
     should_close = False
 
@@ -44,12 +44,11 @@ class _Line:
         pass
 
 
-class aioresponses(_aioresponses):  # noqa: N801 - its users know it by this name
+class aioresponses(_aioresponses):  # noqa: N801 - the name that users know
     """
-    The library's class, usable with this client: ``with aioresponses() as mocked: mocked.get(url,
-    payload=…)``.
+    The library's class for this client: ``with aioresponses() as mocked: mocked.get(url, payload=…)``.
 
-    Bodies that the client sent are in ``mocked.requests`` as ``call.kwargs["data"]``: bytes.
+    Request bodies are in ``mocked.requests`` as ``call.kwargs["data"]`` (bytes).
     """
 
     async def _request_mock(
@@ -60,15 +59,14 @@ class aioresponses(_aioresponses):  # noqa: N801 - its users know it by this nam
             for each in (kwargs.get("data"), *map(_owner, kwargs.get("middlewares") or ()))
             if isinstance(each, Gate)
         ]
-        # The library keeps a deep copy of every call: of a body its bytes are wanted, of the headers
-        # a form that can be copied.
+        # The library deep-copies every call, so bodies are replaced by their bytes, and headers by a dict.
         kwargs["headers"] = dict(kwargs.get("headers") or {})
         for gate in gates:
             gate.__deepcopy__ = lambda _, sent=gate.exchange.content: sent  # type: ignore[attr-defined]
         answered = await super()._request_mock(orig_self, method, url, *args, **kwargs)
         for gate in gates:
-            if not gate.opened:  # it was not passed through to the network
-                await gate.write_with_length(_Line(), None)  # type: ignore[arg-type]  # it stands in for a StreamWriter
+            if not gate.opened:  # not passed through to the network
+                await gate.write_with_length(_Line(), None)  # type: ignore[arg-type]  # used as a StreamWriter
         return answered
 
 
@@ -76,8 +74,8 @@ def _owner(middleware: Any) -> object:
     return getattr(middleware, "__self__", None)
 
 
-def _mend(build: Any) -> Any:
-    """Add what aioresponses leaves out of the answers that it makes."""
+def _patched(build: Any) -> Any:
+    """Add what aioresponses leaves out of its answers."""
     takes_writer = "stream_writer" in inspect.signature(aiohttp.ClientResponse.__init__).parameters
 
     def built(self: RequestMatch, *args: Any, **kwargs: Any) -> Any:
@@ -96,4 +94,4 @@ def _mend(build: Any) -> Any:
     return built
 
 
-setattr(RequestMatch, "_build_response", _mend(RequestMatch._build_response))  # noqa: B010 - a method
+setattr(RequestMatch, "_build_response", _patched(RequestMatch._build_response))  # noqa: B010 - mypy rejects assigning to a method

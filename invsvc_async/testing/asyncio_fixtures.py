@@ -1,6 +1,4 @@
-"""
-Declare the fixtures as pytest-asyncio wants them, one for each scope of a loop; never use them by name.
-"""
+"""The fixtures declared for pytest-asyncio, one for each loop scope; imported by the plugin only."""
 
 from __future__ import annotations
 

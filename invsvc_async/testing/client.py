@@ -1,6 +1,4 @@
-"""
-Make a client whose windows fit the embedded service, so that a suite does not wait; never for a real service.
-"""
+"""A client with settle windows that fit the embedded service."""
 
 from __future__ import annotations
 
@@ -15,21 +13,22 @@ if TYPE_CHECKING:
 
 __all__ = ["quick_client"]
 
-# The embedded service commits at once, or as late as its script says: "late 0.1" is within the window.
+# The embedded service commits at once, or after a scripted delay: "late 0.1" is within the window.
 _POLICY = ReconcilePolicy(settle_after_error=0.1, settle_after_loss=0.2, deadline=10.0)
 _TIMEOUTS = Timeouts(attempt=1.0, connect=2.0, call=5.0)
 _READS = ReadRetries(initial=0.01, maximum=0.05)
 
 
-def quick_client(service: Simulator, **settings: Any) -> Client:  # Any: those of Client
+def quick_client(service: Simulator, **settings: Any) -> Client:  # Any: arguments of Client
     """
-    Make a client of *service* that settles within 0.2 s and times out after 1 s; *settings* go before.
+    Return a client of *service* that settles within 0.2 s and times out after 1 s; *settings* override
+    this.
 
-    A scripted effect that lands later than that (``"late 1, then 500"``) is one that nothing can foresee:
-    give a longer ``reconcile=ReconcilePolicy(…)`` for it.
+    It is meant for the embedded service only.  If a scripted effect lands later (``"late 1, then 500"``),
+    pass a longer ``reconcile=ReconcilePolicy(…)``.
 
     Raises:
-        ConfigurationError: One of *settings* cannot work.
+        ConfigurationError: A setting is invalid.
 
     """
     credential = settings.pop("credential", None) or ApiKey(service.api_key)

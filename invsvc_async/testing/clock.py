@@ -1,6 +1,4 @@
-"""
-Be a clock whose time passes only when everybody sleeps; never wait for real.
-"""
+"""A clock for tests whose time passes only while all tasks sleep."""
 
 from __future__ import annotations
 
@@ -13,10 +11,10 @@ __all__ = ["VirtualClock"]
 
 class VirtualClock:
     """
-    Hand it to ``Client(clock=…)``: settle windows, backoff and pauses pass at once, in their order.
+    Clock for ``Client(clock=…)``: settle windows, backoff and pauses pass at once, in order.
 
-    ``now()`` is in seconds.  A sleeper is woken when the loop has had nothing else to do for a few turns, so
-    do not use it with real sockets, whose answers it would overtake.
+    ``now()`` is in seconds.  A sleeper wakes when the event loop has had nothing else to do for a few
+    iterations.  Do not use it with real sockets: time would pass before their answers arrive.
     """
 
     def __init__(self, start: float = 1000.0) -> None:
@@ -26,11 +24,11 @@ class VirtualClock:
         self._waking: asyncio.Task[None] | None = None
 
     def now(self) -> float:
-        """Tell the virtual time, s."""
+        """Return the virtual time, in seconds."""
         return self._now
 
     def advance(self, seconds: float) -> None:
-        """Let *seconds* pass at once."""
+        """Advance the time by *seconds*."""
         self._now += seconds
 
     async def sleep(self, seconds: float) -> None:
@@ -43,7 +41,7 @@ class VirtualClock:
 
     async def _wake(self) -> None:
         while self._sleepers:
-            for _ in range(10):  # whoever can run does so first
+            for _ in range(10):  # let all runnable tasks run first
                 await asyncio.sleep(0)
             if not self._sleepers:
                 return

@@ -1,8 +1,9 @@
 """
-Give pytest the fixtures ``invsvc_service`` and ``invsvc_client``; import nothing before one is asked for.
+The pytest fixtures ``invsvc_service`` and ``invsvc_client``.
 
-They work under whatever runs the async test: pytest-asyncio (strict or auto, in the loop of the test's own
-scope), anyio on asyncio, or the plugin of aiohttp.  A test that is not async gets a service on a thread.
+They work with pytest-asyncio (strict or auto, in the loop of the test's scope), with anyio on asyncio, and
+with aiohttp's plugin.  A synchronous test gets a service that runs in a thread.  Nothing is imported before
+a fixture is used.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ _AIOHTTP = "aiohttp.pytest_plugin"
 
 
 @pytest.fixture
-def invsvc_service_options() -> dict[str, Any]:  # Any: the arguments of Simulator
-    """Override to hand arguments to the ``Simulator`` of ``invsvc_service``."""
+def invsvc_service_options() -> dict[str, Any]:  # Any: arguments of Simulator
+    """Override to pass arguments to the ``Simulator`` of ``invsvc_service``."""
     return {}
 
 
 @pytest.fixture
-def invsvc_client_options() -> dict[str, Any]:  # Any: the arguments of Client
-    """Override to hand arguments to the ``Client`` of ``invsvc_client``; they go before the short windows."""
+def invsvc_client_options() -> dict[str, Any]:  # Any: arguments of Client
+    """Override to pass arguments to the ``Client`` of ``invsvc_client``; they override the short windows."""
     return {}
 
 
@@ -48,15 +49,15 @@ def invsvc_service(request: pytest.FixtureRequest) -> Simulator:
 
 @pytest.fixture
 def invsvc_client(request: pytest.FixtureRequest) -> Client:
-    """Make a client of ``invsvc_service`` whose settle windows are those of ``testing.quick_client``."""
+    """Return a client of ``invsvc_service`` with the short settle windows of ``testing.quick_client``."""
     if not _is_async(request):
-        pytest.fail("invsvc_client needs an async test: its calls are awaited", pytrace=False)
+        pytest.fail("invsvc_client: needs an async test", pytrace=False)
     client: Client = request.getfixturevalue(_name(request, "client"))
     return client
 
 
 def new_fixtures() -> dict[str, Callable[..., AsyncGenerator[Any]]]:  # Any: a service, a client
-    """Make both anew: pytest-asyncio writes a loop's scope onto the function that it is given."""
+    """Return both as new functions: pytest-asyncio stores a loop scope on the function that it decorates."""
 
     async def service(invsvc_service_options: dict[str, Any]) -> AsyncGenerator[Simulator]:
         from invsvc_async.simulator import Simulator
@@ -75,9 +76,9 @@ def new_fixtures() -> dict[str, Callable[..., AsyncGenerator[Any]]]:  # Any: a s
     return {"service": service, "client": client}
 
 
-_made = new_fixtures()
-_invsvc_service = pytest.fixture(name="_invsvc_service")(_made["service"])
-_invsvc_client = pytest.fixture(name="_invsvc_client")(_made["client"])
+_fixtures = new_fixtures()
+_invsvc_service = pytest.fixture(name="_invsvc_service")(_fixtures["service"])
+_invsvc_client = pytest.fixture(name="_invsvc_client")(_fixtures["client"])
 
 
 @pytest.fixture
@@ -89,20 +90,20 @@ def _invsvc_service_on_a_thread(invsvc_service_options: dict[str, Any]) -> Gener
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Add the fixtures that pytest-asyncio wants declared in its own way, where it is there."""
+    """Add the fixtures for pytest-asyncio, if it is installed."""
     if config.pluginmanager.hasplugin("asyncio"):
         config.pluginmanager.import_plugin("invsvc_async.testing.asyncio_fixtures")
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Have tests parametrized as aiohttp's plugin does for those that ask for its loop."""
+    """Parametrize tests that need the loop of aiohttp's plugin as that plugin does."""
     if _wants_its_loop(metafunc.definition, metafunc.fixturenames, metafunc.function):
         metafunc.fixturenames.append("loop_factory")
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Have tests ask for the loop of aiohttp's plugin, which refuses async fixtures without it."""
+    """Request the loop of aiohttp's plugin, which rejects async fixtures without it."""
     names: list[str] = getattr(item, "fixturenames", [])
     if _wants_its_loop(item, names, getattr(item, "function", None)):
         names.insert(0, "loop")
@@ -124,7 +125,7 @@ def _name(request: pytest.FixtureRequest, what: str) -> str:
     item: pytest.Item = request.node
     marker, by_anyio = item.get_closest_marker("asyncio"), item.get_closest_marker("anyio")
     if by_anyio and (backend := request.getfixturevalue("anyio_backend_name")) != "asyncio":
-        pytest.fail(f"invsvc_{what} runs on asyncio, not {backend}: override anyio_backend", pytrace=False)
+        pytest.fail(f"invsvc_{what} runs on asyncio, not {backend}. Override anyio_backend", pytrace=False)
     if marker is None or by_anyio:
         return f"_invsvc_{what}"
     default = request.config.getini("asyncio_default_test_loop_scope")

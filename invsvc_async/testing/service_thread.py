@@ -1,6 +1,4 @@
-"""
-Run the embedded service on a thread of its own, for tests that are not async; never judge there.
-"""
+"""The embedded service in a thread, for synchronous tests."""
 
 from __future__ import annotations
 
@@ -21,12 +19,13 @@ __all__ = ["serving"]
 @contextmanager
 def serving(**options: Any) -> Generator[Simulator]:  # Any: the arguments of Simulator
     """
-    Run the embedded service on a thread until the block ends; *options* are those of ``Simulator``.
+    Run the embedded service in a thread until the block ends; *options* are those of ``Simulator``.
 
-    Script and seed it while no request is under way; its coroutines belong to the other thread's loop.
+    Script and seed it only while no request is in flight.  Its coroutines belong to the other thread's
+    loop.
 
     Raises:
-        ValueError: One of *options* is not understood.
+        ValueError: An option is invalid.
 
     """
     started: Future[tuple[Simulator, asyncio.Event]] = Future()

@@ -213,7 +213,7 @@ async def test_target_that_is_there(client, tmp_path):
     target = tmp_path / "out.jsonl"
     target.write_text("precious")
 
-    with pytest.raises(ConfigurationError, match="give another path"):
+    with pytest.raises(ConfigurationError, match="Use another path"):
         await export.invoices(client.invoices.egress(), target)
     assert target.read_text() == "precious"
 
@@ -230,7 +230,7 @@ async def test_unfinished_export_that_is_there(service, client, tmp_path):
 
     with pytest.raises(ConfigurationError, match="unfinished export"):
         await export.invoices(client.invoices.egress(limit=4), target)
-    with pytest.raises(ConfigurationError, match="go on with the same"):
+    with pytest.raises(ConfigurationError, match="Use the same settings"):
         await export.invoices(client.invoices.egress(limit=4), target, "csv", resume=True)
 
 

@@ -132,7 +132,7 @@ def test_client(invsvc_client):
     ran = run(tmp_path, source)
 
     assert "1 passed, 1 error" in ran.stdout
-    assert "invsvc_client needs an async test" in ran.stdout
+    assert "invsvc_client: needs an async test" in ran.stdout
 
 
 def test_fixtures_on_trio(tmp_path):
@@ -144,7 +144,7 @@ def test_fixtures_on_trio(tmp_path):
     ran = run(tmp_path, source, "-p", "no:asyncio")
 
     assert "2 errors" in ran.stdout
-    assert "runs on asyncio, not trio: override anyio_backend" in ran.stdout
+    assert "runs on asyncio, not trio. Override anyio_backend" in ran.stdout
 
 
 def test_service_that_cannot_start_on_a_thread():
