@@ -1,3 +1,3 @@
-"""Hold the version, in this one place; never import anything."""
+"""The version of the package, for builds and at run time."""
 
 __version__ = "0.1.0"

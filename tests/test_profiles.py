@@ -81,7 +81,7 @@ def test_no_file(here, monkeypatch):
     assert from_environment({"INVSVC_BASE_URL": "https://x.example/v2"}, None) == {
         "base_url": "https://x.example/v2"
     }
-    with pytest.raises(ConfigurationError, match="'live' was requested, but .* does not exist"):
+    with pytest.raises(ConfigurationError, match=r"'live' was requested, but .* does not exist"):
         from_environment({}, "live")
     monkeypatch.delenv("INVSVC_BASE_URL", raising=False)
     with pytest.raises(ConfigurationError, match="set INVSVC_BASE_URL"):

@@ -278,7 +278,10 @@ def test_input_without_a_write(offline, here):
     """An empty file is said to be one."""
     (here / "none.jsonl").write_text("\n\n")
 
-    assert offline("demo", "--input", "none.jsonl").err == "invsvc: none.jsonl: has no writes. Add at least one\n"
+    assert (
+        offline("demo", "--input", "none.jsonl").err
+        == "invsvc: none.jsonl: has no writes. Add at least one\n"
+    )
 
 
 def test_input_that_is_run(offline, here):
