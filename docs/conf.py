@@ -38,8 +38,8 @@ napoleon_numpy_docstring = False
 # Outside names, and type aliases that are told in words where they are used: they have no page here.
 OUTSIDE = r"(aiohttp|asyncio|collections|contextlib|datetime|decimal|enum|msgspec|pathlib|random|tls|web)\..*"
 ALIASES = """
-    Any AnyReader AsgiApp Basis Book Bounds Callable[[] Clock Credential CredentialKind datetime Decimal Entries
-    Event Form H Headers History InvoiceBatch Journal JourneyReads Json Literal['inline'
+    Any AnyReader AsgiApp Book Bounds Callable[[] Clock Credential CredentialKind datetime Decimal Entries
+    Basis Event Form H Headers History InvoiceBatch Journal JourneyReads Json Literal['inline'
     MeterProvider Path Reader Record Request Scope Secrets Sent Step SyncedInvoice T T_co
     TracerProvider Version ClientOptions Wire Writes
 """
