@@ -1,7 +1,7 @@
 """
-Run every check of the project, each in an environment of its own; never need a service or a global install.
+Every check of the project, each in its own environment.
 
-A bare ``nox`` runs the tests, the linters and the type checkers.
+``nox`` without arguments runs the tests, the linters and the type checkers.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from pathlib import Path
 import nox
 
 HERE = Path(__file__).parent
-OWN = f"{sys.version_info.major}.{sys.version_info.minor}"  # always there: coverage is taken on it
+OWN = f"{sys.version_info.major}.{sys.version_info.minor}"  # always available; used for coverage
 PYTHONS = sorted({"3.11", "3.12", "3.13", OWN}, key=lambda version: int(version.partition(".")[2]))
-EXTRAS = ("cli", "otel", "parquet", "postgres", "uvloop")  # those that users install
-NOBODY_TO_ASK = 75  # how tests.support.audit ends then
-FLOOR = 95  # % of the package that the tests run: of statements and branches together, and of branches alone
+EXTRAS = ("cli", "otel", "parquet", "postgres", "uvloop")  # installed by users
+NO_NETWORK = 75  # exit code of tests.support.audit without the index
+FLOOR = 95  # % covered: statements and branches together, and branches alone
 
 nox.options.default_venv_backend = "uv|virtualenv"
 nox.options.sessions = ["tests", "lint", "types"]
@@ -30,7 +30,7 @@ nox.options.error_on_missing_interpreters = False
 
 
 def _show_pyenv() -> None:
-    """Let pyenv's stand-ins reach every version that it has: without this they answer for one only."""
+    """Make all pyenv versions available: by default its shims offer only one."""
     if "PYENV_VERSION" in os.environ or not shutil.which("pyenv"):
         return
     listed = subprocess.run(["pyenv", "versions", "--bare"], capture_output=True, text=True, check=False)  # noqa: S607
@@ -40,7 +40,7 @@ def _show_pyenv() -> None:
 
 
 _show_pyenv()
-os.environ.setdefault("UV_SYSTEM_CERTS", "1")  # trust what pip trusts: networks have authorities of their own
+os.environ.setdefault("UV_SYSTEM_CERTS", "1")  # trust what pip trusts: some networks have their own authority
 if index := os.environ.get("PIP_INDEX_URL"):
     os.environ.setdefault("UV_DEFAULT_INDEX", index)
 
@@ -48,18 +48,20 @@ if index := os.environ.get("PIP_INDEX_URL"):
 @nox.session(python=PYTHONS)
 def tests(session: nox.Session) -> None:
     """
-    Run the tests: all on nox's own Python, with a floor of coverage; on the oldest and the newest what they
-    can change, and on those between what aiohttp and asyncio may do differently there.
+    Run the tests.
+
+    nox's own Python runs all, with a minimum coverage.  The oldest and the newest run what they can affect,
+    and those between what aiohttp and asyncio may do differently there.
     """
     session.install(".[dev]")
-    if Path("/dev/shm").is_dir():  # noqa: S108 - journals flush at every step: on a disk, the tests would mostly wait for it
+    if Path("/dev/shm").is_dir():  # noqa: S108 - journals flush at every step, which is slow on a disk
         session.env["TMPDIR"] = "/dev/shm"  # noqa: S108 - the same
-    # More at once than cores, for much of a test is waiting for a socket.
+    # More workers than cores, because tests mostly wait for sockets.
     pytest = ("python", "-m", "pytest", "-q", "-n", "4", "--dist", "worksteal")
     if session.posargs:
         session.run(*pytest, *session.posargs)
     elif session.python == OWN:
-        totals = session.cache_dir / "coverage.json"  # create_tmp would take TMPDIR over
+        totals = session.cache_dir / "coverage.json"  # create_tmp would change TMPDIR
         reports = ("--cov-report=term", f"--cov-report=json:{totals}")
         cover = ("--cov", "--cov-branch", *reports, f"--cov-fail-under={FLOOR}")
         session.run(*pytest, *cover, "-m", "not (untraced or types)")
@@ -67,27 +69,25 @@ def tests(session: nox.Session) -> None:
         session.run(*pytest, "-m", "untraced")
         session.run(*pytest, "tests/faults/test_write_matrix.py", env={"INVSVC_TEST_LOOP": "uvloop"})
     elif session.python in {PYTHONS[0], PYTHONS[-1]}:
-        session.log(f"left to Python {OWN}, because no interpreter changes them: untraced, one_python, types")
+        session.log(f"only run on Python {OWN}: untraced, one_python, types")
         session.run(*pytest, "-m", "not (untraced or one_python or types)")
     else:
-        session.log(
-            "neither the oldest nor the newest: what depends on how aiohttp and asyncio do their work"
-        )
+        session.log("neither the oldest nor the newest: run only what depends on aiohttp and asyncio")
         session.run(*pytest, "-m", "every_python")
 
 
 def _check_branches(session: nox.Session, report: Path) -> None:
-    """Hold branches alone to the floor: coverage's own also counts statements, of which more are run."""
+    """Check the coverage of branches alone; coverage's own minimum also counts statements."""
     totals = json.loads(report.read_text(encoding="utf-8"))["totals"]
     taken, known = totals["covered_branches"], totals["num_branches"]
-    session.log(f"{taken:,} of {known:,} branches are taken: {100 * taken / known:.2f} %")
+    session.log(f"{taken:,} of {known:,} branches are covered: {100 * taken / known:.2f} %")
     if taken * 100 < FLOOR * known:
         session.error(f"the floor is {FLOOR} % of branches")
 
 
 @nox.session
 def lint(session: nox.Session) -> None:
-    """Check style, form and the floors of the house."""
+    """Check style, formatting and the layers of the package."""
     session.install(".[lint]")
     session.run("ruff", "check")
     session.run("ruff", "format", "--check")
@@ -96,9 +96,9 @@ def lint(session: nox.Session) -> None:
 
 @nox.session
 def types(session: nox.Session) -> None:
-    """Check the types with mypy and pyright, and what they tell users."""
+    """Check the types with mypy and pyright, and what they report to users."""
     session.install(".[dev,types]")
-    session.run("python", "-m", "pytest", "-q", "-n", "2", "tests/types")  # each is a program of its own
+    session.run("python", "-m", "pytest", "-q", "-n", "2", "tests/types")  # each starts its own process
 
 
 @nox.session
@@ -110,27 +110,27 @@ def demo(session: nox.Session) -> None:
 
 @nox.session
 def docs(session: nox.Session) -> None:
-    """Build the documentation: a warning fails it."""
+    """Build the documentation; warnings are errors."""
     session.install(".[dev,docs]")
     session.run("sphinx-build", "-W", "-n", "--keep-going", "-q", "docs", "docs/_build/html")
 
 
 @nox.session(venv_backend="none")
 def blocks(session: nox.Session) -> None:
-    """Run the shell blocks of README and tutorial, taken from the pages, in a clean home."""
+    """Run the shell blocks of README and tutorial in an empty home directory."""
     session.run(sys.executable, "docs/run_shell_blocks.py", *session.posargs)
 
 
 @nox.session
 def bench(session: nox.Session) -> None:
-    """Measure against peers, and print the table: ``nox -s bench -- --json bench.json``."""
+    """Compare the speed with peers and print the table: ``nox -s bench -- --json bench.json``."""
     session.install(".[dev,bench]")
     session.run("python", "-m", "benchmarks", *session.posargs)
 
 
 @nox.session
 def exhaustive(session: nox.Session) -> None:
-    """Walk at least 5,000,000 histories of larger worlds: ``nox -s exhaustive -- --histories 500000``."""
+    """Run at least 5,000,000 histories of larger worlds: ``nox -s exhaustive -- --histories 500000``."""
     session.install(".[dev]")
     wanted = session.posargs or ("--histories", "5000000", "--seconds", "3600")
     session.run("python", "-m", "tests.exhaustive", *wanted)
@@ -138,37 +138,39 @@ def exhaustive(session: nox.Session) -> None:
 
 @nox.session
 def chaos(session: nox.Session) -> None:
-    """Soak 100,000 writes in faults and cancellations, judged by the service's ledger."""
+    """Run 100,000 writes with faults and cancellations, and compare them with the ledger."""
     session.install(".[dev]")
     session.run("python", "-m", "tests.soak.chaos", *(session.posargs or ("--writes", "100000")))
 
 
 @nox.session
 def siblings(session: nox.Session) -> None:
-    """Write a million times to few things in virtual time: ``nox -s siblings -- --seed 7`` runs one alone."""
+    """
+    Run a million writes to few resources in virtual time: ``nox -s siblings -- --seed 7`` runs one seed.
+    """
     session.install(".[dev]")
-    if Path("/dev/shm").is_dir():  # noqa: S108 - the outboxes of what is killed flush at every step
+    if Path("/dev/shm").is_dir():  # noqa: S108 - outboxes flush at every step
         session.env["TMPDIR"] = "/dev/shm"  # noqa: S108 - the same
     session.run("python", "-m", "tests.soak.siblings", *session.posargs)
 
 
 @nox.session
 def load(session: nox.Session) -> None:
-    """Load one client with 50,000 calls and an outage; find the knee of slow services."""
+    """Run 50,000 calls and an outage in one client; find the limit of slow services."""
     session.install(".[dev]")
     session.run("python", "-m", "tests.soak.load", *session.posargs)
 
 
 @nox.session
 def leaks(session: nox.Session) -> None:
-    """Make 100,000 calls with failures, cancellations and timeouts, and look for what is left behind."""
+    """Make 100,000 calls with failures, cancellations and timeouts, and look for leaks."""
     session.install(".[dev]")
     session.run("python", "-m", "tests.soak.leaks", *session.posargs)
 
 
 @nox.session
 def batches(session: nox.Session) -> None:
-    """Write a million through one batch; compare two workers with one, and PostgreSQL with no journal."""
+    """Run a million writes in one batch; compare two workers with one, and PostgreSQL with no journal."""
     session.install(".[dev]")
     session.run("python", "-m", "tests.batch.million", *session.posargs)
     session.run("python", "-m", "benchmarks.bench_journal", "workers")
@@ -177,7 +179,7 @@ def batches(session: nox.Session) -> None:
 
 @nox.session
 def kills(session: nox.Session) -> None:
-    """Kill batches of 20,000 writes a hundred times on each journal; then clients and receivers, likewise."""
+    """Kill batches of 20,000 writes a hundred times on each journal; then clients and receivers."""
     session.install(".[dev]")
     session.run("python", "-m", "tests.batch.killing", *session.posargs)
     session.run("python", "-m", "tests.soak.kills")
@@ -185,23 +187,23 @@ def kills(session: nox.Session) -> None:
 
 @nox.session
 def secrets(session: nox.Session) -> None:
-    """Run the tests, and search all that they make, say and write for tokens and webhook secrets."""
+    """Run the tests, and search everything that they log, raise and write for tokens and secrets."""
     session.install(".[dev]")
     session.run("python", "-m", "tests.support.suites", "secrets", *session.posargs)
 
 
 @nox.session
 def fuzz(session: nox.Session) -> None:
-    """Try 400 examples in each of the fuzz tests: ``nox -s fuzz -- 5000``."""
+    """Run 400 examples of each fuzz test: ``nox -s fuzz -- 5000``."""
     session.install(".[dev]")
     session.run("python", "-m", "tests.support.suites", "fuzz", *session.posargs)
 
 
 @nox.session
 def audit(session: nox.Session) -> None:
-    """Ask for known faults of what the package needs; skipped, in words, where nobody could be asked."""
+    """Check the dependencies for known vulnerabilities; skipped without the network."""
     session.install(f".[{','.join(EXTRAS)}]", "pip-audit")
-    said = session.run("python", "-m", "tests.support.audit", silent=True, success_codes=[0, NOBODY_TO_ASK])
+    said = session.run("python", "-m", "tests.support.audit", silent=True, success_codes=[0, NO_NETWORK])
     session.log(str(said))
     if "SKIPPED" in str(said):
         session.skip("nothing was audited")
@@ -209,7 +211,7 @@ def audit(session: nox.Session) -> None:
 
 @nox.session
 def mutants(session: nox.Session) -> None:
-    """Break the rules of writes and the transport, one expression at a time: each is noticed, or listed."""
+    """Break the rules of writes and the transport, one expression at a time; the tests must notice."""
     session.install(".[dev]", "mutmut>=3.8,<4", "pytest>=9")
     wanted = "tests/exhaustive/test_mutants.py"
     session.run("python", "-m", "pytest", "-q", "-n", "2", wanted, *session.posargs)
@@ -218,13 +220,13 @@ def mutants(session: nox.Session) -> None:
 
 @nox.session(python=PYTHONS[0])
 def lowest(session: nox.Session) -> None:
-    """Run the tests with the lowest versions of what the package and its extras say that they take."""
+    """Run the tests with the lowest supported versions of all dependencies and extras."""
     project = tomllib.loads((HERE / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = project["optional-dependencies"]
     floors = [*project["dependencies"], *(each for name in EXTRAS for each in extras[name])]
     constraints = Path(session.create_tmp()) / "lowest.txt"
     lowest = [re.sub(r">=([\w.]+)[^;]*", r"==\1 ", each) for each in floors]
-    lowest.append("click<8.3")  # newer ones warn of what the lowest typer names
+    lowest.append("click<8.3")  # newer ones warn about names that the lowest typer uses
     constraints.write_text("\n".join(lowest))
     session.install(".[dev]", "-c", str(constraints))
     session.run("python", "-m", "tests.support.suites", "lowest", *session.posargs)
@@ -232,7 +234,7 @@ def lowest(session: nox.Session) -> None:
 
 @nox.session
 def build(session: nox.Session) -> None:
-    """Build sdist and wheel, check them, and use the wheel where nothing else is installed."""
+    """Build sdist and wheel, check them, and use the wheel in an empty environment."""
     session.install("build", "twine")
     built = Path(session.create_tmp()) / "dist"
     shutil.rmtree(built, ignore_errors=True)
@@ -242,4 +244,4 @@ def build(session: nox.Session) -> None:
     session.run("python", "-m", "venv", "--clear", bare)
     session.run(f"{bare}/bin/pip", "install", "--quiet", *map(str, built.glob("*.whl")), external=True)
     session.run(f"{bare}/bin/python", "-I", "-c", "from invsvc_async import *", external=True)
-    session.run(f"{bare}/bin/invsvc", external=True, success_codes=[2])  # says which extra it needs
+    session.run(f"{bare}/bin/invsvc", external=True, success_codes=[2])  # names the extra that it needs
