@@ -1,5 +1,5 @@
 """
-Use one client in an aiohttp application: it is made and closed by a cleanup context.
+One client in an aiohttp application, created and closed by a cleanup context.
 
 ``INVSVC_BASE_URL=… INVSVC_API_KEY=… EVENTS_KEY=… python examples/aiohttp_app.py``
 """
@@ -23,11 +23,11 @@ RECEIVER = web.AppKey("receiver", Receiver)
 
 
 async def service(app: web.Application) -> AsyncIterator[None]:
-    """Hold the client for as long as the application runs; a web caller does not wait 90 s for a verdict."""
+    """Open the client while the application runs; web callers should not wait 90 s for a verdict."""
     async with Client.from_env(reconcile=ReconcilePolicy(deadline=25.0)) as client:
         app[CLIENT] = client
         yield
-        for intent in client.unsettled:  # hand them to whoever settles them: they hold no secret
+        for intent in client.unsettled:  # store them for a later settle: they contain no secrets
             logging.getLogger(__name__).warning("open: %s", intent.to_json())
 
 
@@ -38,22 +38,22 @@ async def events(app: web.Application) -> AsyncIterator[None]:
 
 
 async def subscribe(request: web.Request) -> web.Response:
-    """Create a webhook: await gives the webhook, or raises what became of the write."""
+    """Create a webhook: `await` returns it, or raises an error with the verdict."""
     url = (await request.json())["url"]
     try:
         hook = await request.app[CLIENT].webhooks.create(url=url, events=["invoice.created"], tag=True)
     except WriteError as error:
         return web.json_response({"verdict": error.outcome.verdict, "why": str(error)}, status=502)
-    return web.json_response({"id": hook.id}, status=201)  # keep hook.secret: it is shown this once
+    return web.json_response({"id": hook.id}, status=201)  # store hook.secret: it is returned only once
 
 
 async def on_invoice(event: ResourceEvent) -> None:
-    """Handle an event; the service may send it again, so do it in a way that can be repeated."""
+    """Handle an event; the service may send it twice, so this must be idempotent."""
     logging.getLogger(__name__).info("%s %s", event.type, event.dedupe_key)
 
 
 def create_app() -> web.Application:
-    """Make the application."""
+    """Create the application."""
     receiver = Receiver(secrets=(), shared_header=SharedHeader("X-Events-Key", os.environ["EVENTS_KEY"]))
     receiver.on("invoice.created", "invoice.canceled")(on_invoice)
     app = web.Application()

@@ -1,8 +1,8 @@
 """
-Rename many journeys in a job that may be killed and started again: each is renamed once.
+A job that renames many journeys.  It can be killed and started again: each journey is renamed once.
 
 ``INVSVC_BASE_URL=… INVSVC_API_KEY=… python examples/batch_job.py journeys.csv run.db``, where each line of
-the file is ``id,new name``.  Exits with 1 where something was not applied, with 3 where it is not known.
+the file is ``id,new name``.  Exits with 1 if a write was not applied, and with 3 if a result is unknown.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 
 def writes(client: Client, rows: Path) -> Iterator[Write[Any]]:
-    """Make one write a line, each with the key by which the journal knows it again."""
+    """Yield one write per line, with the key that identifies it in the journal."""
     with rows.open(newline="", encoding="utf-8") as file:
         for journey, name in csv.reader(file):
             yield client.journeys.update(journey, name=name).keyed(journey)
 
 
 async def main(rows: Path, journal: Path) -> int:
-    """Run, or go on with, the job."""
+    """Run or resume the job."""
     async with Client.from_env() as client, Batch.open(journal, client, concurrency=50) as batch:
         async for result in batch.run(writes(client, rows)):
             if result.verdict is not Verdict.APPLIED:

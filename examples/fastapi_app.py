@@ -1,5 +1,5 @@
 """
-Use one client in a FastAPI application, and receive the service's events in it.
+One client in a FastAPI application, which also receives the service's events.
 
 ``INVSVC_BASE_URL=… INVSVC_API_KEY=… EVENTS_KEY=… uvicorn --factory examples.fastapi_app:create_app``
 """
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def client_of(request: Request) -> Client:
-    """Give the one client of the application: it is safe under thousands of requests at once."""
+    """Return the application's client, which thousands of requests can share."""
     client: Client = request.app.state.client
     return client
 
@@ -29,7 +29,7 @@ Service = Annotated[Client, Depends(client_of)]
 
 
 async def get_journey(journey: str, client: Service, response: Response) -> dict[str, Any]:
-    """Read; what the service refuses is passed on with its status."""
+    """Read a list; pass errors of the service on with their status."""
     try:
         found = await client.journeys.get(journey)
     except ServiceError as error:
@@ -39,24 +39,24 @@ async def get_journey(journey: str, client: Service, response: Response) -> dict
 
 
 async def rename(journey: str, name: str, client: Service, response: Response) -> dict[str, Any]:
-    """Write, and tell the caller what became of it: 202 means that it is not known yet."""
+    """Write, and return the result; 202 means that it is not known yet."""
     outcome = await client.journeys.update(journey, name=name).outcome()
     response.status_code = {Verdict.APPLIED: 200, Verdict.UNKNOWN: 202}.get(outcome.verdict, 409)
     return {"verdict": outcome.verdict, "message": outcome.message, "intent": outcome.intent.key}
 
 
 def unsettled(client: Service) -> list[str]:
-    """List the writes whose fate is open: those of requests that were cancelled are among them."""
+    """List the writes without a verdict, such as those of cancelled requests."""
     return [intent.key for intent in client.unsettled]
 
 
 async def settle(client: Service) -> dict[str, str]:
-    """Find out about each of them; it only reads."""
+    """Settle each of them; this only reads."""
     return {intent.key: (await client.settle(intent)).verdict for intent in client.unsettled}
 
 
 def new_receiver(seen: list[str]) -> Receiver:
-    """Store each event before it is answered, and handle it afterwards, once."""
+    """Store each event before answering, and handle it afterwards."""
     receiver = Receiver(
         secrets=[secret for secret in (os.environ.get("EVENTS_SECRET"),) if secret],
         shared_header=SharedHeader("X-Events-Key", os.environ["EVENTS_KEY"]),
@@ -72,7 +72,7 @@ def new_receiver(seen: list[str]) -> Receiver:
 
 
 def create_app() -> FastAPI:
-    """Make the application: client and receiver live as long as it does."""
+    """Create the application; client and receiver are open while it runs."""
     seen: list[str] = []
     receiver = new_receiver(seen)
 

@@ -1,9 +1,9 @@
 # %% [markdown]
-# # A tour in cells, against the service in a box
-# A notebook runs its own loop, so there each cell may simply `await`; as a script, `asyncio.run` does.
+# # A tour in cells, with the embedded service
+# A notebook has its own event loop, so its cells can `await`; as a script, this uses `asyncio.run`.
 
 # %%
-"""Look around in cells, as a notebook does: read, break an answer, look at the story."""
+"""A tour in notebook cells: read, lose an answer, and look at the story."""
 
 import asyncio
 from decimal import Decimal
@@ -15,13 +15,13 @@ from invsvc_async.testing import quick_client
 
 # %% Read a list: amounts are Decimals with the service's own digits
 async def totals(client: Client) -> Decimal:
-    """Add up what is valid."""
+    """Sum up the valid invoices."""
     return sum([invoice.total async for invoice in client.invoices.egress(status="valid")], Decimal(0))
 
 
-# %% Write, and lose the answer: the verdict is known all the same
+# %% Write, and lose the answer: the client still finds the verdict
 async def lost_answer(service: Simulator, client: Client) -> None:
-    """Order a fault, and look at what the client found out."""
+    """Script a fault, and print what the client found out."""
     service.script("journeys.update", "apply, then reset")
     outcome = await client.journeys.update("jrn_1", name="Dunning, May").outcome()
     print(outcome.verdict, "after", service.arrivals("journeys.update"), "request")

@@ -1,6 +1,4 @@
-"""
-Do the writes of the conformance kit with httpx and a transport that sends again when sending failed.
-"""
+"""A conformance client: httpx with a transport that retries failed sends."""
 
 from __future__ import annotations
 
@@ -14,7 +12,7 @@ class Retrying(httpx.AsyncHTTPTransport):
     """Send again on 5xx, 408, timeouts and lost connections."""
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Try up to three times; the last answer or failure is the caller's."""
+        """Make up to three attempts; return the last answer, or raise the last error."""
         for tried in range(1, lines.TRIES + 1):
             try:
                 response = await super().handle_async_request(request)

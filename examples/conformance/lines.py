@@ -1,6 +1,4 @@
-"""
-Read the writes of the conformance kit and report on them: what every client in this folder shares.
-"""
+"""What the clients in this folder share: reading the writes and reporting on them."""
 
 from __future__ import annotations
 
@@ -16,7 +14,7 @@ if TYPE_CHECKING:
 BASE_URL, API_KEY = os.environ["INVSVC_BASE_URL"], os.environ["INVSVC_API_KEY"]
 CONCURRENCY = int(os.environ.get("INVSVC_CONCURRENCY", "50"))
 SETTLE = float(os.environ.get("INVSVC_SETTLE", "1"))
-ATTEMPT = 1.5  # seconds for one try, of every client here
+ATTEMPT = 1.5  # seconds for one attempt, of every client here
 TRIES = 3
 Task = dict[str, Any]
 WRITES: list[Task] = [
@@ -26,9 +24,9 @@ WRITES: list[Task] = [
 
 async def each(write: Callable[[Task], Awaitable[tuple[str, str]]]) -> None:
     """
-    Do every write of the file, some at once, and print what *write* believes: a verdict and a reason.
+    Run every write of the file concurrently, and print what *write* believes: a verdict and a reason.
 
-    A write waits until the one that it names in ``after`` has been reported.
+    A write waits until the one in its ``after`` has been reported.
     """
     waiting = iter(WRITES)
     reported = {task["key"]: asyncio.Event() for task in WRITES}
@@ -47,7 +45,7 @@ async def each(write: Callable[[Task], Awaitable[tuple[str, str]]]) -> None:
 
 
 def believed(status: int, body: bytes) -> tuple[str, str]:
-    """Take an answer at its word, as most clients do."""
+    """Trust the status of an answer, as most clients do."""
     if status >= 400:
         return "refused", f"HTTP {status}"
     try:

@@ -1,6 +1,4 @@
-"""
-Do the writes of the conformance kit with the loop that people write around aiohttp: try, wait, try again.
-"""
+"""A conformance client: aiohttp in a common retry loop."""
 
 from __future__ import annotations
 

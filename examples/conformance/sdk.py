@@ -1,6 +1,4 @@
-"""
-Do the writes of the conformance kit with this package: ``invsvc conformance -- python …/sdk.py``.
-"""
+"""A conformance client on this package: ``invsvc conformance -- python …/sdk.py``."""
 
 from __future__ import annotations
 
@@ -13,7 +11,7 @@ from invsvc_async import ApiKey, Client, ReconcilePolicy, Timeouts, Write
 
 
 def as_write(client: Client, task: lines.Task) -> Write[Any]:
-    """Turn a line into a call; the id is the last part of its path."""
+    """Call the method for a line; the id is the last part of its path."""
     body, team = dict(task["body"] or {}), task["query"].get("team")
     thing = task["path"].rpartition("/")[2]
     match task["operation"]:
@@ -28,7 +26,7 @@ def as_write(client: Client, task: lines.Task) -> Write[Any]:
 
 
 async def main() -> None:
-    """Share one client; the windows fit what the kit says of late commits."""
+    """Share one client, with settle windows that fit the kit's late commits."""
     policy = ReconcilePolicy(
         settle_after_error=lines.SETTLE, settle_after_loss=lines.SETTLE * 1.5, deadline=40.0, max_resends=2
     )

@@ -1,5 +1,5 @@
 """
-Judge every client of this folder and write the table for the docs: ``docs/_generated/conformance.{json,md}``.
+Run every client in this folder and write the table for the docs: ``docs/_generated/conformance.{json,md}``.
 
 ``python examples/conformance/table.py --writes 2000``; the same seed and faults for each client.
 """
@@ -33,10 +33,10 @@ TITLES = (
 
 
 BASELINES = """\
-An update of a webhook is judged by what stood there before it. If all three reads before the write fail (one
-in ten does here), and the write fails as well, nothing tells, and the rules of `invsvc_async` say `unknown`
-rather than guess. Pass the webhook that you have read, as in `webhooks.update(hook, …)`, and what stood there
-before is always known."""
+An update of a webhook is settled by comparing it with its earlier state. If all three reads before the
+write fail (one in ten does here), and the write fails as well, no earlier state is known, and the verdict
+of `invsvc_async` is `unknown`. Pass the webhook that you have read, as in `webhooks.update(hook, …)`; then
+its earlier state is always known."""
 
 
 async def judged(writes: int, seed: int) -> dict[str, dict[str, Any]]:
@@ -51,13 +51,13 @@ async def judged(writes: int, seed: int) -> dict[str, dict[str, Any]]:
 
 
 def _reasons(counts: dict[str, Any]) -> str:
-    """Tell in the client's own words what is unknown to it."""
+    """Return what the client itself reports as unknown."""
     told = counts["unknown_reasons"]
     return "; ".join(f"{count} unknown: {why}" for why, count in told.items()) or "nothing is unknown"
 
 
 def markdown(found: dict[str, dict[str, Any]], facts: dict[str, Any]) -> str:
-    """Write the table, with what it was made with."""
+    """Return the table, with the versions in use."""
     head = ["client", *TITLES]
     rows = [[CLIENTS[name], *(str(counts[column]) for column in COLUMNS)] for name, counts in found.items()]
     lines = [f"| {' | '.join(row)} |" for row in (head, ["---"] + ["--:"] * len(COLUMNS), *rows)]
@@ -67,7 +67,7 @@ def markdown(found: dict[str, dict[str, Any]], facts: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    """Judge and write."""
+    """Run the clients and write the table."""
     asked = argparse.ArgumentParser()
     asked.add_argument("--writes", type=int, default=2000)
     asked.add_argument("--seed", type=int, default=1)

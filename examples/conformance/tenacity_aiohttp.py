@@ -1,6 +1,4 @@
-"""
-Do the writes of the conformance kit with tenacity's decorator around an aiohttp request.
-"""
+"""A conformance client: tenacity's decorator around an aiohttp request."""
 
 from __future__ import annotations
 
@@ -12,7 +10,7 @@ import tenacity
 
 
 class TryAgainError(Exception):
-    """An answer that one tries again after."""
+    """An answer after which the request is repeated."""
 
 
 async def main() -> None:
