@@ -1,4 +1,4 @@
-"""Find the fenced blocks of a page, so that they can be run; never run one."""
+"""The fenced blocks of a page."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TO_THE_LETTER = (
     "README.md",
     "docs/tutorial.md",
     "docs/how-to/batch.md",
-)  # their ``sh`` blocks run in a clean home
+)  # pages whose ``sh`` blocks run in an empty home directory
 _FENCE = re.compile(
     r"^```(?P<kind>[^\n]*)\n(?P<code>.*?)^```$(?:\n\n?```text\n(?P<output>.*?)^```$)?",
     re.MULTILINE | re.DOTALL,
@@ -21,7 +21,7 @@ _FENCE = re.compile(
 
 
 class Block(NamedTuple):
-    """A block: its language, its text, the line it begins at, and the ``text`` block right behind it."""
+    """A block: language, text, first line, and the ``text`` block right after it."""
 
     kind: str
     code: str
@@ -30,7 +30,7 @@ class Block(NamedTuple):
 
 
 def blocks_of(page: Path, kind: str) -> Iterator[Block]:
-    """Give the blocks of *page* in the language *kind*, in their order."""
+    """Yield the blocks of *page* in the language *kind*, in order."""
     text = page.read_text(encoding="utf-8")
     for found in _FENCE.finditer(text):
         if found["kind"] == kind:

@@ -1,4 +1,4 @@
-"""Build the documentation: ``sphinx-build -W -n docs docs/_build``."""
+"""Sphinx configuration: ``sphinx-build -W -n docs docs/_build``."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ python_use_unqualified_type_names = True
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 
-# Outside names, and type aliases that are told in words where they are used: they have no page here.
+# External names and type aliases without a page here; their uses explain them.
 OUTSIDE = r"(aiohttp|asyncio|collections|contextlib|datetime|decimal|enum|msgspec|pathlib|random|tls|web)\..*"
 ALIASES = """
     Any AnyReader AsgiApp Book Bounds Callable[[] Clock Credential CredentialKind datetime Decimal Entries
@@ -47,13 +47,13 @@ INNER = (
     r"invsvc_async\.(.*\.)?"
     r"(\w*Event|Book|Body|Clock|Credential|Delivering|End|H|Record|Request|Resource|Seeding|T|T_co|ClientOptions)"
 )
-TOLD_BY_PAGES = {f"invsvc_async.{name}" for name in ("errors", "models", "settings")}
-MADE_FOR_USERS = {f"invsvc_async.{name}" for name in ("Batch", "Pages", "Write")}
-nitpick_ignore = [("py:class", name) for name in ALIASES.split()] + [("py:exc", "says.")]  # a folded line
+DESCRIBED_BY_PAGES = {f"invsvc_async.{name}" for name in ("errors", "models", "settings")}
+NOT_CONSTRUCTED = {f"invsvc_async.{name}" for name in ("Batch", "Pages", "Write")}
+nitpick_ignore = [("py:class", name) for name in ALIASES.split()] + [("py:exc", "says.")]  # wrapped
 nitpick_ignore_regex = [("py:.*", OUTSIDE), ("py:.*", INNER)]
-suppress_warnings = ["ref.python", "toc.empty_glob"]  # `Entry` is of two rooms; figures may be missing
+suppress_warnings = ["ref.python", "toc.empty_glob"]  # two classes are called `Entry`; figures may be missing
 
-smartquotes = False  # what can be typed stands as it is typed
+smartquotes = False  # keep quotes as typed, for copying
 
 html_theme = "furo"
 html_title = f"invsvc_async {release}"
@@ -64,20 +64,20 @@ html_css_files = ["pages.css"]
 def keep_colons(
     _app: object, what: str, _name: str, _thing: object, _options: object, lines: list[str]
 ) -> None:
-    """Keep napoleon from taking the words before an attribute's first colon for its type."""
+    """Prevent napoleon from reading the words before an attribute's first colon as its type."""
     if what in {"attribute", "data", "property"} and lines:
         lines[0] = f": {lines[0]}"
 
 
-def leave_out_rooms(
+def drop_module_docstrings(
     _app: object, what: str, name: str, _thing: object, _options: object, lines: list[str]
 ) -> None:
-    """Leave out what a module is for among modules, where its page says it to users."""
-    if what == "module" and name in TOLD_BY_PAGES:
+    """Remove the docstrings of modules whose pages have their own introduction."""
+    if what == "module" and name in DESCRIBED_BY_PAGES:
         lines.clear()
 
 
-def mend_signature(
+def adjust_signature(
     _app: object,
     what: str,
     name: str,
@@ -86,8 +86,8 @@ def mend_signature(
     arguments: str | None,
     result: str | None,
 ) -> tuple[str | None, str | None]:
-    """Leave out how a thing is made that users never make; tell `date` from a model's field."""
-    if what == "class" and (name in MADE_FOR_USERS or name.startswith("invsvc_async.resources.")):
+    """Hide constructors that users do not call; distinguish `date` from a field called date."""
+    if what == "class" and (name in NOT_CONSTRUCTED or name.startswith("invsvc_async.resources.")):
         return "", None
     if arguments is not None:
         arguments = arguments.replace("datetime | date ", "datetime.datetime | datetime.date ")
@@ -95,7 +95,7 @@ def mend_signature(
 
 
 def setup(app: Sphinx) -> None:
-    """Tell Sphinx what to do before napoleon does."""
+    """Connect the hooks, before napoleon's where needed."""
     app.connect("autodoc-process-docstring", keep_colons, priority=100)
-    app.connect("autodoc-process-docstring", leave_out_rooms)
-    app.connect("autodoc-process-signature", mend_signature)
+    app.connect("autodoc-process-docstring", drop_module_docstrings)
+    app.connect("autodoc-process-signature", adjust_signature)

@@ -1,4 +1,4 @@
-"""Draw what `decide` does, from what it answers when it is asked: no arrow here is kept by hand."""
+"""Picture of what `decide` does, made by calling it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ ASKED = Intent(
 
 
 class Row(NamedTuple):
-    """What was seen, and what follows: at once, or (of a read) once the settle window is over."""
+    """An event and the decision: at once or, for a read, after the settle window."""
 
     seen: str
     first: str
@@ -62,15 +62,15 @@ def _attempt(
 ENDS = (
     ("a 2xx that can be read", _attempt(status=200, readable=True)),
     ("a 4xx other than 408", _attempt(status=400)),
-    ("not one byte left", _attempt(End.NOT_SENT)),
+    ("not one byte was sent", _attempt(End.NOT_SENT)),
     ("500, in the service's own envelope", _attempt(status=500)),
     ("502, 503, 504, 408; a 5xx of a proxy", _attempt(status=503, own=False)),
     ("a 2xx that cannot be read", _attempt(status=200)),
-    ("lost, cut off, timed out, cancelled", _attempt(End.LOST)),
+    ("lost, truncated, timed out, cancelled", _attempt(End.LOST)),
 )
 FINDINGS = (
     ("it is there", Applied({})),
-    ("as wanted, perhaps not by us", Holds({})),
+    ("it matches, perhaps not due to us", Holds({})),
     ("it is not there", Absent()),
     ("somebody else changed it", Superseded("")),
     ("this read cannot tell", CannotTell("")),
@@ -78,7 +78,7 @@ FINDINGS = (
 )
 
 
-def _said(decision: Decision) -> str:
+def _text_of(decision: Decision) -> str:
     match decision:
         case Done(verdict=verdict):
             return verdict.name
@@ -93,16 +93,16 @@ def _said(decision: Decision) -> str:
 
 
 def _next(*history: Attempt | Reading) -> str:
-    """Say what is decided, and after a pause what then."""
+    """Return the decision; after a wait, also the one that follows."""
     decision = decide(BY_NAME[ASKED.operation], ASKED, history)
     if not isinstance(decision, Wait):
-        return _said(decision)
+        return _text_of(decision)
     then = decide(BY_NAME[ASKED.operation], ASKED, (*history, Tick(history[-1].ended + decision.seconds)))
-    return f"wait, then {_said(then)}"
+    return f"wait, then {_text_of(then)}"
 
 
 def ends() -> list[Row]:
-    """Ask what follows from each end of the first attempt."""
+    """Return the decision after each end of the first attempt."""
     rows = []
     for words, attempt in ENDS:
         decision = decide(BY_NAME[ASKED.operation], ASKED, (attempt,))
@@ -112,7 +112,7 @@ def ends() -> list[Row]:
 
 
 def _window(attempt: Attempt) -> float:
-    """Find when a read that shows nothing begins to count."""
+    """Return when a read without the write begins to count."""
     for seconds in (POLICY.settle_after_error, POLICY.settle_after_loss):
         reading = _reading(attempt.ended + seconds + 0.001, Absent())
         if isinstance(decide(BY_NAME[ASKED.operation], ASKED, (attempt, reading)), (Send, Done)):
@@ -126,7 +126,7 @@ def _reading(at: float, finding: object) -> Reading:
 
 
 def findings() -> list[Row]:
-    """Ask what follows from each finding, before the window is over and after it."""
+    """Return the decisions after each finding, within the window and after it."""
     lost, rows = _attempt(End.LOST), []
     for words, finding in FINDINGS:
         after = lost.ended + POLICY.settle_after_loss + 0.001
@@ -175,7 +175,7 @@ def _panel(y: int, title: str, heads: tuple[str, ...], rows: list[Row]) -> tuple
 
 
 def draw() -> str:
-    """Give the whole as SVG."""
+    """Return the picture as SVG."""
     upper, y = _panel(0, "1  How an attempt ended", ("what follows",), ends())
     lower, y = _panel(
         y + 12,

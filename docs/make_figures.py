@@ -1,7 +1,7 @@
 """
-Keep what a long command prints for the pages: ``python docs/make_figures.py chaos [ARGUMENT …]``.
+Store the output of a long command for the pages: ``python docs/make_figures.py chaos [ARGUMENT …]``.
 
-JSON and columns become tables, other lines a list.  A command that fails keeps nothing.
+JSON and columns become tables, other lines a list.  If the command fails, nothing is stored.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ WORDS = {
     "at_once": "in flight at once", "cancelled_in_doubt": "cancelled with bytes sent",
     "duplicates": "duplicate effects", "resident": "growth of the process, bytes",
     "sends": "requests that arrived", "traced": "growth of Python objects, bytes",
-    "unasked": "effects that nobody asked for", "unknown_reasons": "unknown, and why",
+    "unasked": "effects without a write", "unknown_reasons": "unknown, and why",
     "unknown_with_reader": "unknown, with a reader", "with_reader": "writes with a reader",
     "wrong": "wrong verdicts",
 }  # fmt: skip
-LEFT_OUT = {"grown"}  # where memory grew: for whoever mends it
+LEFT_OUT = {"grown"}  # where memory grew: only for debugging
 
 
 def fragment(printed: str) -> str:
-    """Make a table or a list of what was printed; each figure stays as it is."""
+    """Return *printed* as a table or a list; figures are not changed."""
     if printed.startswith("{"):
         figures, end = json.JSONDecoder().raw_decode(printed)
         return _table(["What", "Count"], _rows(figures)) + _list(printed[end:].splitlines())
@@ -94,12 +94,12 @@ def _where(arguments: list[str]) -> str:
 
 
 def main() -> None:
-    """Run the one that was asked for, with the arguments behind it."""
+    """Run the requested command with the remaining arguments."""
     name, *arguments = sys.argv[1:]
     command = [sys.executable, "-m", *COMMANDS[name].split(), *arguments]
     ran = subprocess.run(command, cwd=HERE.parent, stdout=subprocess.PIPE, text=True, check=False)  # noqa: S603
     if ran.returncode:
-        sys.exit(f"{ran.stdout}nothing was kept: {' '.join(command[1:])} ended with {ran.returncode}")
+        sys.exit(f"{ran.stdout}nothing stored: {' '.join(command[1:])} exited with {ran.returncode}")
     kept = fragment(ran.stdout) + _where(arguments)
     (HERE / "_generated" / f"{name}.md").write_text(kept, encoding="utf-8")
 

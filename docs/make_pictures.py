@@ -1,8 +1,7 @@
 """
-Make the pictures of terminals and the demo's chart: ``python docs/make_pictures.py [NAME …]``.
+Terminal pictures and the demo's chart: ``python docs/make_pictures.py [NAME …]``.
 
-Each command runs for real, in a terminal of its own, against the embedded service; nothing is drawn that it
-did not print.
+Each command really runs, in its own terminal, against the embedded service.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ MOVES = re.compile(r"\x1b\[(?:\?25[lh]|[0-9]*[ABCDGJK])")
 
 
 def line_of(number: int) -> str:
-    """Make one line of a batch's file."""
+    """Return one line of a batch's file."""
     team = f"team_{number % 3 + 1}"
     arguments = {"url": f"https://me.example/{number}", "events": ["invoice.created"], "team": team}
     return json.dumps({"operation": "webhooks.create", "arguments": arguments, "key": f"row-{number}"}) + "\n"
@@ -60,7 +59,7 @@ def shown(*arguments: str, width: int) -> str:
     while True:
         try:
             part = os.read(main, 65536)
-        except OSError:  # Linux: its other end is closed
+        except OSError:  # Linux: the other end is closed
             break
         if not part:
             break
@@ -102,7 +101,7 @@ def somewhere(*, losing: bool) -> Iterator[None]:
 
 
 def demo() -> None:
-    """Picture the demo's table, and chart what stands in it."""
+    """Picture the demo's table, and chart its counts."""
     [printed] = picture("demo", ("demo",))
     counted = counts(Text.from_ansi(printed).plain)
     (HERE / "_static" / "demo.svg").write_text(chart(counted))
@@ -115,7 +114,7 @@ def demo() -> None:
 
 
 def counts(printed: str) -> list[tuple[str, int, int]]:
-    """Take from the demo's own table what is compared."""
+    """Return the compared rows of the demo's table."""
     wanted = {
         "writes requested": "writes requested",
         "duplicates": "duplicate effects",
@@ -167,14 +166,14 @@ def write() -> None:
 
 
 def batch() -> None:
-    """Picture a batch, and the same batch again."""
+    """Picture a batch, and a second run of it."""
     Path("writes.jsonl").write_text("".join(map(line_of, range(200))))
     command = ("batch", "writes.jsonl", "--journal", "run.db", "--secrets-to", "secrets.jsonl")
     picture("batch", command, command)
 
 
 def doctor() -> None:
-    """Picture the doctor, and what it shows of the transport."""
+    """Picture doctor, with and without ``--transport``."""
     picture("doctor", ("doctor",))
     picture("transport", ("doctor", "--transport"))
 
@@ -183,7 +182,7 @@ PICTURES = {"demo": demo, "list": list_, "write": write, "batch": batch, "doctor
 
 
 def main() -> None:
-    """Make those that were asked for, or all."""
+    """Make the requested pictures, or all."""
     for name in sys.argv[1:] or PICTURES:
         with somewhere(losing=name == "write"):
             PICTURES[name]()

@@ -1,9 +1,9 @@
 """
-Run the shell blocks of pages as a newcomer would: ``python docs/run_shell_blocks.py README.md``.
+Run the shell blocks of pages as a new user would: ``python docs/run_shell_blocks.py README.md``.
 
-Each page gets a copy of the checkout (what git knows of it) and an empty HOME, and its blocks run one after
-the other in one shell that stops at the first failure.  ``--only TEXT`` runs the blocks that hold
-TEXT; without pages, those that can be followed to the letter are run.
+Each page gets a copy of the checkout (the files known to git) and an empty HOME.  Its blocks run one after
+another in one shell that stops at the first failure.  ``--only TEXT`` runs the blocks that contain TEXT.
+Without pages, it runs those that a reader can follow step by step.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ KEPT = (
 
 
 def copied(to: Path) -> Path:
-    """Copy the files that git knows, or would take up, to *to*."""
+    """Copy the files that git knows or would add to *to*."""
     git = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
     listed = subprocess.run(git, cwd=ROOT, capture_output=True, text=True, check=True)  # noqa: S603 - git
     for name in listed.stdout.splitlines():
@@ -45,14 +45,14 @@ def copied(to: Path) -> Path:
 
 
 def save_files(page: Path, to: Path) -> None:
-    """Save the Python blocks that begin with a file's name, as the page asks its reader to do."""
+    """Save the Python blocks that begin with a file name, as the page asks its readers to."""
     for block in blocks_of(page, "python"):
         if found := NAMED.match(block.code):
             (to / found[1]).write_text(block.code, encoding="utf-8")
 
 
 def script_of(page: Path, only: str | None) -> str:
-    """Join the blocks of *page* into one script, each announced."""
+    """Return the blocks of *page* as one script that announces each."""
     lines = ["set -euo pipefail", "trap 'kill $(jobs -p) 2>/dev/null || true' EXIT"]
     for block in blocks_of(page, "sh"):
         if only is None or only in block.code:
@@ -61,7 +61,7 @@ def script_of(page: Path, only: str | None) -> str:
 
 
 def run(page: Path, only: str | None) -> int:
-    """Run the blocks of one page and give the exit code of the shell."""
+    """Run the blocks of one page and return the shell's exit code."""
     with tempfile.TemporaryDirectory() as home, tempfile.TemporaryDirectory() as checkout:
         environment = {name: os.environ[name] for name in KEPT if name in os.environ} | {"HOME": home}
         command = ["bash", "-c", script_of(page, only)]
@@ -70,7 +70,7 @@ def run(page: Path, only: str | None) -> int:
 
 
 def main() -> int:
-    """Run every page that was named."""
+    """Run the requested pages."""
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("pages", nargs="*", type=Path, default=[ROOT / page for page in TO_THE_LETTER])
     arguments.add_argument("--only")

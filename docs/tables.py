@@ -1,4 +1,4 @@
-"""Make tables of the operations' rows, so that no page can differ from the code; never draw one."""
+"""Tables of the operations, made from the rows that the code uses."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def _shown(row: Operation) -> bool:
 
 
 def operations() -> list[tuple[str, ...]]:
-    """Give a row for each operation."""
+    """Return a row for each operation."""
     rows: list[tuple[str, ...]] = [("Operation", "Request", "Answer", "Needs", "Specification")]
     for row in filter(_shown, TABLE):
         result = f"list of `{row.result}`" if row.many else f"`{row.result}`"
@@ -24,15 +24,15 @@ def operations() -> list[tuple[str, ...]]:
 
 
 def settling() -> list[tuple[str, ...]]:
-    """Give a row for each write: how a lost answer is settled."""
+    """Return a row for each write: how a lost answer is settled."""
     writes = (row for row in TABLE if row.kind is Kind.WRITE)
-    readers = ((row, f"`{row.reader}`" if row.reader else "your own `reader=`") for row in writes)
+    readers = ((row, f"`{row.reader}`" if row.reader else "a custom `reader=`") for row in writes)
     rows = [(f"`{row.name}`", reader, row.settled) for row, reader in readers]
     return [("Write", "Read that settles it", "How a lost answer is settled"), *rows]
 
 
 def parameters() -> list[tuple[str, ...]]:
-    """Give a row for each parameter: where it goes, under which name, and within which bounds."""
+    """Return a row for each parameter: where it goes, its name, and its limits."""
     rows: list[tuple[str, ...]] = [("Operation", "Argument", "Goes in", "Name on the wire", "Takes")]
     for row in filter(_shown, TABLE):
         for number, each in enumerate(row.parameters):
@@ -44,7 +44,7 @@ def parameters() -> list[tuple[str, ...]]:
 
 
 def assumed() -> list[tuple[str, ...]]:
-    """Give a row for each name that is assumed."""
+    """Return a row for each assumed name."""
     rows: list[tuple[str, ...]] = [("Argument", "Assumed name", "Setting")]
     seen = {each.assumed: each for row in TABLE for each in row.parameters if each.assumed}
     for setting, each in seen.items():

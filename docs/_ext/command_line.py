@@ -1,4 +1,4 @@
-"""Write the reference of the command line from the commands themselves."""
+"""Sphinx directive for the reference of the command line, generated from the commands."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CODE = re.compile(r"(`[^`]+`|(?<!\S)--[a-z-]+)")
 
 
 def commands() -> Iterator[tuple[str, Any]]:
-    """Give each command by its whole name; of a group, its commands."""
+    """Yield each command with its full name; groups are replaced by their commands."""
     group = typer.main.get_command(command_line)
     context = group.make_context("invsvc", [], resilient_parsing=True)
     for name in group.list_commands(context):
@@ -33,7 +33,7 @@ def commands() -> Iterator[tuple[str, Any]]:
 
 
 def options_of(command: Any) -> Iterator[tuple[str, str]]:
-    """Give what a command takes, and what is said of it."""
+    """Yield the names and the description of each parameter of *command*."""
     for each in command.params:
         if each.name == "help" or getattr(each, "hidden", False):
             continue
@@ -42,10 +42,10 @@ def options_of(command: Any) -> Iterator[tuple[str, str]]:
             if each.param_type_name == "option"
             else each.metavar or each.name.upper()
         )
-        yield names, " ".join(_said(each))
+        yield names, " ".join(_description(each))
 
 
-def _said(each: Any) -> Iterator[str]:
+def _description(each: Any) -> Iterator[str]:
     if getattr(each, "help", None):
         yield each.help
     if isinstance(each.default, (int, float, str)) and not isinstance(each.default, bool):
@@ -54,8 +54,8 @@ def _said(each: Any) -> Iterator[str]:
         yield f"Or from `{each.envvar}`."
 
 
-def told(words: str) -> nodes.paragraph:
-    """Give a paragraph, with options and what stands between backticks as code."""
+def paragraph_of(words: str) -> nodes.paragraph:
+    """Return a paragraph in which options and text in backticks are code."""
     parts = CODE.split(" ".join(words.split()))
     kinds = (nodes.Text if number % 2 == 0 else _code for number in range(len(parts)))
     return nodes.paragraph(
@@ -71,11 +71,11 @@ def _section(name: str, command: Any) -> nodes.section:
     section = nodes.section(ids=[f"invsvc-{name.replace(' ', '-')}"])
     section += nodes.title("", f"invsvc {name}")
     for paragraph in (command.help or "").split("\n\n"):
-        section += told(paragraph)
+        section += paragraph_of(paragraph)
     listed = nodes.definition_list()
     for term, words in options_of(command):
         item = nodes.definition_list_item("", nodes.term("", "", nodes.literal("", term)))
-        item += nodes.definition("", told(words))
+        item += nodes.definition("", paragraph_of(words))
         listed += item
     section += listed
     return section
@@ -90,6 +90,6 @@ class CommandLine(SphinxDirective):
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
-    """Tell Sphinx of the directive."""
+    """Register the directive."""
     app.add_directive("command-line", CommandLine)
     return {"parallel_read_safe": True}

@@ -1,4 +1,4 @@
-"""Put the picture of the decision into a page."""
+"""Sphinx directive for the picture of the decision."""
 
 from __future__ import annotations
 
@@ -21,6 +21,6 @@ class DecisionDiagram(SphinxDirective):
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
-    """Tell Sphinx of the directive."""
+    """Register the directive."""
     app.add_directive("decision-diagram", DecisionDiagram)
     return {"parallel_read_safe": True}

@@ -1,4 +1,4 @@
-"""Show figures that a command has made, or say which command makes them; never a figure of its own."""
+"""Sphinx directive for figures that a command has made; without them it names the command."""
 
 from __future__ import annotations
 
@@ -40,6 +40,6 @@ class Figures(SphinxDirective):
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
-    """Tell Sphinx of the directive."""
+    """Register the directive."""
     app.add_directive("figures", Figures)
     return {"parallel_read_safe": True}

@@ -1,4 +1,4 @@
-"""Draw tables of the operations' rows."""
+"""Sphinx directive for tables of the operations."""
 
 from __future__ import annotations
 
@@ -37,6 +37,6 @@ class OperationsTable(SphinxDirective):
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
-    """Tell Sphinx of the directive."""
+    """Register the directive."""
     app.add_directive("operations-table", OperationsTable)
     return {"parallel_read_safe": True}
