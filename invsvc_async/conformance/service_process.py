@@ -122,7 +122,7 @@ def seeded(plan: dict[str, Any]) -> Simulator:
 
 
 def serve() -> None:
-    """Run the service in this process, for a parent that asks through standard input."""
+    """Run the service in this process; the parent sends requests to its standard input."""
     until_done(_serve())
 
 
