@@ -211,7 +211,7 @@ def test_refusal_that_is_no_matter_of_tokens():
     envelope = {"success": False, "error": {"code": "unauthorized", "message": "m"}, "timestamp": 1}
 
     assert "the team's plan has the feature" in str(error(json.dumps(envelope).encode(), 401))
-    assert "credential is current" in str(error(b'{"message": "m"}', 401))
+    assert "credential is valid" in str(error(b'{"message": "m"}', 401))
 
 
 def test_authentication_layers_body_gives_the_same_class():
