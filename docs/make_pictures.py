@@ -87,7 +87,7 @@ def picture(name: str, *commands: tuple[str, ...], width: int = WIDTH) -> list[s
 
 @contextmanager
 def somewhere(*, losing: bool) -> Iterator[None]:
-    """Give an empty folder, and a service that commands find; *losing*, the first create loses its answer."""
+    """Run a service for the commands, in an empty folder; if *losing*, the first create loses its answer."""
     before = Path.cwd()
     with tempfile.TemporaryDirectory() as folder, serving(admin=True) as service:
         os.environ.update(INVSVC_BASE_URL=service.base_url, INVSVC_API_KEY=service.api_key)

@@ -16,7 +16,7 @@ class DecisionDiagram(SphinxDirective):
     """``decision-diagram``: the picture, in the page."""
 
     def run(self) -> list[nodes.Node]:
-        """Put it in as it is."""
+        """Insert the SVG unchanged."""
         return [nodes.raw("", f'<div class="diagram">{draw()}</div>', format="html")]
 
 

@@ -1,4 +1,4 @@
-"""The commands, run against the service in a box in another process."""
+"""The commands, run against the embedded service in another process."""
 
 from __future__ import annotations
 
