@@ -1,6 +1,4 @@
-"""
-Keep entries in one SQLite file, each durable before it is said to be; never for two processes at once.
-"""
+"""The entries of a journal in one SQLite file, which one process owns at a time."""
 
 from __future__ import annotations
 
@@ -14,8 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from invsvc_async._errors import JournalError
 from invsvc_async.journal.entry import entry_of
 from invsvc_async.journal.packed_intent import Commons
-from invsvc_async.storage.file_lock import Owner
-from invsvc_async.storage.sqlite_errors import DAMAGED, in_words
+from invsvc_async.storage.file_lock import FileLock
+from invsvc_async.storage.sqlite_errors import check, in_words
 from invsvc_async.storage.sqlite_writer import Writer, transaction
 
 if TYPE_CHECKING:
@@ -48,91 +46,92 @@ _COLUMNS = (
 )  # fmt: skip
 _ALL = f"seq, {', '.join(_COLUMNS)}"
 _CHANGES = ", ".join(f"{name} = excluded.{name}" for name in _COLUMNS if name != "key")
-# sqlite3 asks of each value that is not of these very types (of None, too) how it is to be stored, at length.
-_NULLS = 6  # columns at the end that may be NULL, which is given as an empty text
+# Adapting a value of another type than these (also None) is slow in sqlite3.
+_NULLS = 6  # columns at the end that may be NULL, which is passed as an empty text
 _MARKS = ", ".join(["?"] * (len(_COLUMNS) - _NULLS) + ["nullif(?, '')"] * _NULLS)
 _UPSERT = f"INSERT INTO entries ({', '.join(_COLUMNS)}) VALUES "  # noqa: S608 - our own text
 _CONFLICT = f" ON CONFLICT (key) DO UPDATE SET {_CHANGES}"
-_PATIENCE = 2.0  # s for which a lock of another program is waited for
+_PATIENCE = 2.0  # s to wait for a lock of another program
 _MOST_ROWS = 256  # in one statement
-_STEP = 16  # statements are of so many rows, or twice as many, …: few enough to stay prepared
+_STEP = 16  # statements have a multiple of this many rows: few enough to stay prepared
 
 
 class SqliteEntries:
     """
     The entries of one file.
 
-    *reading* leaves its owner alone and changes nothing.  *kind* keeps a batch's journal and a client's
-    outbox from being taken for each other.
+    With *reading*, nothing is changed, and another process may own the file.  *kind* distinguishes a batch's
+    journal from a client's outbox.
     """
 
     def __init__(self, path: str | Path, kind: str, *, reading: bool = False) -> None:
-        self.path: Path = Path(path).resolve()  # by whatever name: the file has one owner
+        self.path: Path = Path(path).resolve()  # the file has one owner, also through links
+        self._name = f"journal {self.path}"
         self.kind: str = kind
         self._reading = reading
         self.commons: Commons = Commons()
-        self._owner = Owner(self.path)
+        self._lock = FileLock(self.path, self._name)
         self._writer: Writer | None = None
-        self._at_once = 0  # rows that one statement takes
-        self._commons_stored = 0  # that no transaction can take back
+        self._at_once = 0  # rows in one statement, at most
+        self._commons_stored = 0  # how many are committed
 
     async def open(self) -> None:
         """
-        Take hold of the file; make it where there is none, with mode 0600.
+        Acquire the file; create it with mode 0600 if it does not exist.
 
         Raises:
-            JournalError: Another process has it; it is damaged, no journal, or of a newer version; the
-                folder cannot be written.
+            JournalError: Another process owns it; it is damaged, not a journal, or of a newer version; the
+                folder is not writable.
 
         """
         if not self._reading:
-            self._owner.take()
-        writer = Writer(str(self.path), self._connect, self._store)
+            self._lock.acquire()
+        writer = Writer(self._name, self._connect, self._store)
         try:
             await writer.start()
         except BaseException:
-            self._owner.release()
+            self._lock.release()
             raise
         self._writer = writer
 
     async def aclose(self) -> None:
-        """Let go of it, with everything stored."""
+        """Store everything and release the file."""
         writer, self._writer = self._writer, None
         if writer is not None:
             try:
                 await writer.stop()
             finally:
-                self._owner.release()
+                self._lock.release()
 
     def put(self, entry: Entry) -> asyncio.Future[None]:
-        """Store *entry* in place of an earlier one of its key; the future is done once it is on the disk."""
+        """Store *entry*, replacing any of its key; the future completes once it is on the disk."""
         return self._open_writer.store(entry.key, row_of(entry))
 
     def shelve(self, entry: Entry) -> None:
-        """Store *entry* without waiting and without fail: closed, it stays as it was."""
+        """Store *entry* without waiting; does nothing if the journal is closed."""
         if self._writer is not None:
             self.put(entry)
 
     def take_out(self, key: str) -> asyncio.Future[None]:
-        """Forget the entry of *key*."""
+        """Delete the entry of *key*."""
         return self._open_writer.store(key, None)
 
     def ask(self, act: Callable[[sqlite3.Connection], T]) -> asyncio.Future[T]:
         """
-        Run *act* on the writer's thread, in a transaction, after all that was put before.
+        Run *act* on the writer's thread, in a transaction, after all earlier requests.
 
-        It runs whether or not the future, which has its result, is awaited.
+        The future has its result; *act* runs even if nothing awaits it.
         """
         return self._open_writer.act(act)
 
     async def next_run(self) -> int:
-        """Count one more run, and tell its number."""
+        """Start another run, and return its number."""
         return await self.ask(_next_run)
 
     @property
     def _open_writer(self) -> Writer:
         if self._writer is None:
-            raise JournalError(f"journal {self.path}: it is not open")
+            raise JournalError(f"{self._name}: it is not open. Open it first.")
         return self._writer
 
     # --- on the writer's thread
@@ -144,7 +143,7 @@ class SqliteEntries:
                 self.path.chmod(0o600)
             connection = sqlite3.connect(self.path, timeout=_PATIENCE, isolation_level=None)
         except (OSError, sqlite3.Error) as error:
-            raise in_words(str(self.path), error) from error
+            raise in_words(self._name, error) from error
         try:
             self._prepare(connection)
         except BaseException:
@@ -157,13 +156,11 @@ class SqliteEntries:
         application = connection.execute("PRAGMA application_id").fetchone()[0]
         empty = not connection.execute("SELECT 1 FROM sqlite_master").fetchone()
         if not empty and application != _APPLICATION:
-            raise JournalError(
-                f"journal {self.path}: this is another program's SQLite file: give another path"
-            )
+            raise JournalError(f"{self._name}: the file is another program's database. Choose another path.")
         if not empty and version != SCHEMA:
             raise JournalError(
-                f"journal {self.path}: it is of version {version}, and this package reads version {SCHEMA}: "
-                "use the version that made it, or a newer one"
+                f"{self._name}: it has version {version}, and this package reads version {SCHEMA}. "
+                "Use the version of the package that created it, or a newer one."
             )
         if self._reading:
             connection.execute("PRAGMA query_only = 1")
@@ -174,20 +171,10 @@ class SqliteEntries:
         if empty:
             self._create(connection)
         else:
-            self._check(connection)
+            check(connection, self._name)  # a key that an index lost would be sent again as new
         self._load(connection)
-        most = connection.getlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER)  # old builds take but 999 values
+        most = connection.getlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER)  # 999 in old builds
         self._at_once = min(_MOST_ROWS, most // len(_COLUMNS) // _STEP * _STEP)
-
-    def _check(self, connection: sqlite3.Connection) -> None:
-        """
-        Hold table and indexes against each other: a key that one of them lost would be sent again as new.
-
-        That takes a second for a million entries.
-        """
-        found = connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
-        if found != "ok":
-            raise JournalError(f"journal {self.path}: {DAMAGED} ({found})")
 
     def _create(self, connection: sqlite3.Connection) -> None:
         marks = f"PRAGMA application_id = {_APPLICATION}; PRAGMA user_version = {SCHEMA};"
@@ -197,19 +184,17 @@ class SqliteEntries:
     def _load(self, connection: sqlite3.Connection) -> None:
         kind = fact(connection, "kind")
         if kind != self.kind:
-            raise JournalError(f"journal {self.path}: it is {kind}, not {self.kind}: give another path")
+            raise JournalError(f"{self._name}: it is {kind}, not {self.kind}. Choose another path.")
         for number, text in connection.execute("SELECT number, text FROM commons"):
             self.commons.load(number, text)
 
     def _store(self, connection: sqlite3.Connection, rows: dict[str, tuple[Any, ...] | None]) -> None:
         """
-        Write *rows*, in the open transaction or else all of them or none.
+        Write *rows* in the open transaction, or in one of their own.
 
-        The usual group is one statement, and that its own transaction: each statement more hands the
-        interpreter over some times, and to a busy event loop that costs milliseconds.
+        Usually they are one statement, which is its own transaction.  Each further statement releases the
+        GIL several times, and getting it back from a busy event loop takes milliseconds.
         """
-        if not rows:
-            return
         kept = [row for row in rows.values() if row is not None]
         if connection.in_transaction or not self._is_one_statement(connection, kept, rows):
             with transaction(connection):
@@ -230,7 +215,7 @@ class SqliteEntries:
         return whole and len(kept) == len(rows) <= self._at_once
 
     def _store_commons(self, connection: sqlite3.Connection) -> None:
-        """Add those that the file lacks; asking it, for a group that failed has been undone."""
+        """Add those that the file lacks, as it says itself: a failed group was rolled back."""
         texts, stored = self.commons.texts, _commons_in(connection)
         fresh = [(number, texts[number]) for number in range(stored + 1, len(texts) + 1)]
         connection.executemany("INSERT INTO commons VALUES (?, ?)", fresh)
@@ -251,7 +236,7 @@ def _commons_in(connection: sqlite3.Connection) -> int:
 
 
 def _upsert(connection: sqlite3.Connection, rows: list[tuple[Any, ...]]) -> None:
-    """Write *rows* with one statement; the last one is written again to fill it up, which changes nothing."""
+    """Write *rows* with one statement; the last is repeated to fill it up, which changes nothing."""
     more = -len(rows) % _STEP if len(rows) > _STEP else 0
     values = chain.from_iterable((*rows, *(rows[-1:] * more)))
     connection.execute(_statement(len(rows) + more), tuple(values))
@@ -269,13 +254,13 @@ def _next_run(connection: sqlite3.Connection) -> int:
 
 
 def fact(connection: sqlite3.Connection, name: str) -> str | None:
-    """Tell a fact about the whole journal."""
+    """Return a fact about the whole journal."""
     row = connection.execute("SELECT value FROM facts WHERE name = ?", (name,)).fetchone()
     return None if row is None else row[0]
 
 
 def entries(connection: sqlite3.Connection, where: str, values: Sequence[object] = ()) -> list[Entry]:
-    """Select entries; *where* is this package's own text."""
+    """Select entries; *where* is never user input."""
     found = connection.execute(f"SELECT {_ALL} FROM entries WHERE {where}", values)  # noqa: S608 - our own text
     names = ("seq", *_COLUMNS)
     return [entry_of(dict(zip(names, row, strict=True))) for row in found]

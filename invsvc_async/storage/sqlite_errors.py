@@ -1,6 +1,4 @@
-"""
-Say in words what is wrong with a journal's file; never hide an error.
-"""
+"""The errors of SQLite, worded for people."""
 
 from __future__ import annotations
 
@@ -8,28 +6,44 @@ import sqlite3
 
 from invsvc_async._errors import JournalError
 
-__all__ = ["DAMAGED", "in_words"]
+__all__ = ["check", "in_words"]
 
-DAMAGED = "the file is damaged: restore a copy (a new journal would send again what this one knows as done)"
-_HINTS = (
-    ("full", "the disk is full, so nothing can be stored and nothing was sent: make room and start again"),
-    ("readonly", "it cannot be written: check the file's and its folder's permissions"),
-    ("unable to open", "it cannot be opened: check that the folder exists and can be written"),
-    ("malformed", DAMAGED),
-    ("not a database", "this is no journal: give another path"),
-    ("locked", "another program is using the file: end it and start again"),
-    ("disk i/o error", "the disk cannot be read or written"),
+_DAMAGED = "the file is damaged", "Restore a copy; a new file would not know what is already done"
+# A part of SQLite's message, what is wrong, and what to do.
+_KNOWN = (
+    ("full", "the disk is full, so nothing was stored or sent", "Free some space and try again"),
+    ("readonly", "the file is read-only", "Check the permissions of the file and its folder"),
+    ("unable to open", "the file cannot be opened", "Check that the folder exists and is writable"),
+    ("malformed", *_DAMAGED),
+    ("not a database", "the file is not a SQLite database", "Choose another path"),
+    ("locked", "another process is using the file", "Stop that process, or choose another path"),
+    ("disk i/o error", "the disk cannot be read or written", "Look at the system's log"),
 )
 
 
-def in_words(path: str, error: BaseException) -> JournalError:
-    """Make the error that says what is wrong with the journal at *path*, and what to do."""
+def check(connection: sqlite3.Connection, name: str) -> None:
+    """
+    Compare the tables of the file *name* with their indexes; that takes a second for a million rows.
+
+    Raises:
+        JournalError: They differ: the file is damaged.
+
+    """
+    found = connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
+    if found != "ok":
+        wrong, advice = _DAMAGED
+        raise JournalError(f"{name}: {wrong} ({found}). {advice}.")
+
+
+def in_words(name: str, error: BaseException) -> JournalError:
+    """Return a JournalError that says what is wrong with the file *name*, and what to do."""
     if isinstance(error, JournalError):
         return error
     said = str(error)
-    hint = next((words for mark, words in _HINTS if mark in said.lower()), None)
-    if hint is None or not isinstance(error, (sqlite3.Error, OSError)):
-        hint = f"it failed with {type(error).__name__}"
-    failure = JournalError(f"journal {path}: {hint} ({said})")
+    wrong, advice = f"it failed with {type(error).__name__}", "The cause of this error says where"
+    if isinstance(error, sqlite3.Error):
+        known = (each[1:] for each in _KNOWN if each[0] in said.lower())
+        wrong, advice = next(known, (wrong, advice))
+    failure = JournalError(f"{name}: {wrong} ({said}). {advice}.")
     failure.__cause__ = error
     return failure

@@ -1,9 +1,8 @@
 """
-Own a SQLite connection on one thread and commit what is asked of it in groups; never on the event loop's
-thread.
+A thread that owns a SQLite connection and commits in groups.
 
-One commit serves everybody who asked while the one before it was under way: a commit that is on the disk
-costs milliseconds, however much is in it.
+All work that is requested while one commit runs shares the next one.  A durable commit costs milliseconds,
+however much is in it.
 """
 
 from __future__ import annotations
@@ -29,78 +28,91 @@ T = TypeVar("T")
 
 
 @contextmanager
-def transaction(connection: sqlite3.Connection) -> Generator[None]:
-    """Do what is done within together with the open transaction, or in one; who sees it fail undoes it."""
+def transaction(connection: sqlite3.Connection, begin: str = "BEGIN") -> Generator[None]:
+    """Run the block in the open transaction, or in a new one; the caller rolls back if it fails."""
     if connection.in_transaction:
         yield
         return
-    connection.execute("BEGIN")
+    connection.execute(begin)
     yield
     connection.execute("COMMIT")
 
 
 class _Job(msgspec.Struct, eq=False):
-    """One thing asked for: *act* runs in the transaction, *row* is stored with the others of its group."""
+    """One request: *act* runs in the transaction, *row* is stored with the others of its group."""
 
-    done: asyncio.Future[Any]  # Any: what *act* gives
+    done: asyncio.Future[Any]  # Any: the result of *act*
     key: str = ""
-    row: tuple[Any, ...] | None = None  # Any: a row of the table; with a key and none, the row is taken out
+    row: tuple[Any, ...] | None = None  # Any: a row of the table; None with a key deletes the row
     act: Callable[[sqlite3.Connection], Any] | None = None
     result: Any = None
     error: Exception | None = None
 
     def resolve(self) -> None:
-        """Tell who waits, on the loop's thread."""
+        """Complete the future, on the loop's thread."""
         if self.done.done():
             return
         if self.error is None:
             self.done.set_result(self.result)
         else:
             self.done.set_exception(self.error)
-            self.done.exception()  # seen: who waits for it may have been cancelled
+            self.done.exception()  # mark it as retrieved: the waiter may have been cancelled
 
 
 class Writer:
     """
-    The thread.  It belongs to the event loop that started it.
+    The thread, for one event loop and the file *name* (as errors show it).
 
-    *connect* opens the connection, *store* writes ``{key: row or None}`` (``None``: take it out), in the open
-    transaction or in one of its own; both run on the thread.
+    *connect* opens the connection.  *store* writes ``{key: row or None}`` (``None``: delete), in the open
+    transaction or in one of its own.  Both run on the thread.  *begin* starts the transaction of a group.
     """
 
     def __init__(
         self,
         name: str,
         connect: Callable[[], sqlite3.Connection],
-        store: Callable[[sqlite3.Connection, dict[str, tuple[Any, ...] | None]], None],
+        store: Callable[[sqlite3.Connection, dict[str, tuple[Any, ...] | None]], None] | None = None,
+        *,
+        begin: str = "BEGIN",
     ) -> None:
         self._name = name
         self._connect = connect
         self._store = store
+        self._begin = begin
         self._groups: SimpleQueue[list[_Job] | None] = SimpleQueue()
         self._loop = asyncio.get_running_loop()
-        self._thread = threading.Thread(target=self._live, name=f"journal {name}", daemon=True)
+        self._thread = threading.Thread(target=self._live, name=f"invsvc {name}", daemon=True)
         self._opened: asyncio.Future[None] = self._loop.create_future()
-        # These three are the loop's: the thread is handed whole groups, for each hand-over costs a switch.
+        # These three belong to the loop: the thread receives whole groups, because each hand-over costs a
+        # thread switch.
         self._waiting: list[_Job] = []
         self._under_way: list[_Job] = []
         self._ended: JournalError | None = None
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether it was stopped, or could not open the connection, or its thread died."""
+        return self._ended is not None
+
+    def start_thread(self) -> None:
+        """Start the thread; requests are accepted at once, and fail if the connection cannot be opened."""
+        self._thread.start()
+
     async def start(self) -> None:
         """
-        Open the connection.
+        Start the thread, and wait until the connection is open.
 
         Raises:
             JournalError: It cannot be opened.
 
         """
-        self._thread.start()
+        self.start_thread()
         await asyncio.shield(self._opened)
 
     async def stop(self) -> None:
-        """Commit what was asked for, and close."""
+        """Commit what was requested, and close; works from another loop once this writer's is closed."""
         if self._ended is None:
-            self._ended = JournalError(f"journal {self._name}: it is closed")
+            self._ended = JournalError(f"{self._name}: it is closed. Open it again.")
             if self._waiting:
                 self._groups.put(self._waiting)
         self._groups.put(None)
@@ -108,11 +120,11 @@ class Writer:
             await asyncio.to_thread(self._thread.join)
 
     def store(self, key: str, row: tuple[Any, ...] | None) -> asyncio.Future[None]:
-        """Store *row* under *key*, or take out what is there; the future is done once that is on the disk."""
+        """Store *row* under *key*, or delete it if None; the future completes once that is on the disk."""
         return self._put(_Job(self._loop.create_future(), key=key, row=row))
 
     def act(self, act: Callable[[sqlite3.Connection], T]) -> asyncio.Future[T]:
-        """Run *act* in a transaction, after all that was asked for before; the future has what it gives."""
+        """Run *act* in a transaction, after all earlier requests; the future has its result."""
         return self._put(_Job(self._loop.create_future(), act=act))
 
     def _put(self, job: _Job) -> asyncio.Future[Any]:  # Any: as the job
@@ -121,7 +133,7 @@ class Writer:
             job.resolve()
             return job.done
         if not (self._waiting or self._under_way):
-            self._loop.call_soon(self._hand_over)  # with all that is asked for until then
+            self._loop.call_soon(self._hand_over)  # together with all that is requested until then
         self._waiting.append(job)
         return job.done
 
@@ -135,21 +147,21 @@ class Writer:
     def _live(self) -> None:
         try:
             connection = self._connect()
-        except Exception as error:  # noqa: BLE001 - whatever it is, who waits is told
-            self._tell(self._open_failed, in_words(self._name, error))
+        except Exception as error:  # noqa: BLE001 - whatever it is, the callers get it
+            self._tell(self._died, in_words(self._name, error))
             return
         self._tell(self._open_succeeded)
         try:
             while jobs := self._groups.get():
                 self._commit(connection, jobs)
                 self._tell(self._committed, jobs)
-        except BaseException as error:  # noqa: BLE001 - whatever it is, who waits is told
+        except BaseException as error:  # noqa: BLE001 - whatever it is, the callers get it
             self._tell(self._died, in_words(self._name, error))
         finally:
             connection.close()
 
     def _commit(self, connection: sqlite3.Connection, jobs: list[_Job]) -> None:
-        """Commit *jobs* together; if that fails, each by itself, so that none fails for another's sake."""
+        """Commit *jobs* together; if that fails, one by one, so that each fails only for its own error."""
         try:
             self._run(connection, jobs)
         except BaseException as error:
@@ -168,43 +180,45 @@ class Writer:
     def _run(self, connection: sqlite3.Connection, jobs: list[_Job]) -> None:
         rows: dict[str, tuple[Any, ...] | None] = {}
         if all(job.act is None for job in jobs):
-            self._store(connection, {job.key: job.row for job in jobs})
+            self._store_rows(connection, {job.key: job.row for job in jobs})
             return
-        with transaction(connection):
+        with transaction(connection, self._begin):
             for job in jobs:
                 if job.act is None:
                     rows[job.key] = job.row
                     continue
-                self._store(connection, rows)
+                self._store_rows(connection, rows)
                 rows = {}
                 job.result = job.act(connection)
+            self._store_rows(connection, rows)
+
+    def _store_rows(self, connection: sqlite3.Connection, rows: dict[str, tuple[Any, ...] | None]) -> None:
+        if rows and self._store is not None:
             self._store(connection, rows)
 
     def _tell(self, what: Callable[..., None], *arguments: object) -> None:
-        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        with suppress(RuntimeError):  # the loop is closed, so nothing waits any more
             self._loop.call_soon_threadsafe(what, *arguments)
 
-    # --- on the loop, told by the thread
+    # --- on the loop, called by the thread
 
     def _open_succeeded(self) -> None:
         if not self._opened.done():
             self._opened.set_result(None)
 
-    def _open_failed(self, error: JournalError) -> None:
-        self._ended = error
-        if not self._opened.done():
-            self._opened.set_exception(error)
-
     def _committed(self, jobs: list[_Job]) -> None:
-        """Hand over what came meanwhile, so that the disk need not wait; then tell who waited."""
+        """Hand over what was requested meanwhile, so that the disk need not wait; then complete *jobs*."""
         self._under_way = []
         self._hand_over()
         for job in jobs:
             job.resolve()
 
     def _died(self, error: JournalError) -> None:
-        """Fail whoever waits, and whoever asks from now on."""
+        """Fail all requests, pending and future."""
         self._ended = error
+        if not self._opened.done():
+            self._opened.set_exception(error)
+            self._opened.exception()  # mark it as retrieved: nothing may wait for it
         jobs = [*self._under_way, *self._waiting]
         self._under_way, self._waiting = [], []
         for job in jobs:

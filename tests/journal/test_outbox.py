@@ -252,7 +252,7 @@ async def test_outbox_is_for_its_owner_alone(service, tmp_path):
 @pytest.mark.parametrize(
     ("spoil", "words"),
     [
-        ("PRAGMA user_version = 9", "of version 9"),
+        ("PRAGMA user_version = 9", "version 9"),
         ("PRAGMA application_id = 1", "another program"),
         ("UPDATE facts SET value = 'a batch' WHERE name = 'kind'", "it is a batch"),
     ],
@@ -276,7 +276,7 @@ async def test_file_that_is_no_journal_is_refused(service, tmp_path):
     """A text file, or a folder that is not there, is refused in words before anything is sent."""
     (tmp_path / "notes.txt").write_text("not a journal\n" * 100)
     for path, words in (
-        (tmp_path / "notes.txt", "no journal"),
+        (tmp_path / "notes.txt", "not a SQLite database"),
         (tmp_path / "none" / "outbox.db", "the folder exists"),
     ):
         client = client_of(service, journal=path)
@@ -362,7 +362,7 @@ async def test_file_that_another_program_locks(tmp_path):
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("PRAGMA locking_mode = EXCLUSIVE")
     other.execute("BEGIN EXCLUSIVE")
-    with pytest.raises(JournalError, match="another program is using the file"):
+    with pytest.raises(JournalError, match="another process is using the file"):
         await Outbox(path).open()
     other.close()
     assert await kept(path) == []

@@ -10,6 +10,7 @@ is set can neither end a lease early nor make one last.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import secrets
 import time
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from invsvc_async.events.stores import DeadLetter, Delivery, Entry, Standing
 from invsvc_async.events.stores.sqlite_schema import connect
-from invsvc_async.events.stores.writer import Writer
+from invsvc_async.storage.sqlite_writer import Writer
 
 if TYPE_CHECKING:
     import sqlite3
@@ -50,10 +51,11 @@ class SqliteStore:
         wait: float = 5.0,
     ) -> None:
         self._path = os.fspath(path)
+        self._name = f"event store {self._path}"
         self._clock = clock
         self._steady = steady
         self._wait = wait
-        self._writer: Writer | None = None
+        self._writers: dict[asyncio.AbstractEventLoop, Writer] = {}
 
     def __repr__(self) -> str:
         return f"SqliteStore({self._path!r})"
@@ -69,9 +71,10 @@ class SqliteStore:
 
     async def close(self) -> None:
         """Finish what was asked for and close the file; the next use opens it again."""
-        writer, self._writer = self._writer, None
+        await self._stop_left()
+        writer = self._writers.pop(asyncio.get_running_loop(), None)
         if writer is not None:
-            await writer.close()
+            await writer.stop()
 
     async def put(self, delivery: Delivery) -> bool:
         """Keep a delivery to be handled; ``False`` if its key is known."""
@@ -199,9 +202,20 @@ class SqliteStore:
         return await self._run(work)
 
     async def _run(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        if self._writer is None:
-            self._writer = Writer(partial(connect, self._path, self._wait, self._steady), self._path)
-        return await self._writer.run(work)
+        loop = asyncio.get_running_loop()
+        await self._stop_left()
+        writer = self._writers.get(loop)
+        if writer is None or writer.has_ended:
+            connecting = partial(connect, self._path, self._name, self._wait, self._steady)
+            # Several processes may write: a transaction that begins as a reader could not wait for them.
+            writer = self._writers[loop] = Writer(self._name, connecting, begin="BEGIN IMMEDIATE")
+            writer.start_thread()
+        return await writer.act(work)
+
+    async def _stop_left(self) -> None:
+        """Finish what event loops that are closed by now have left."""
+        for loop in [each for each in self._writers if each.is_closed()]:
+            await self._writers.pop(loop).stop()
 
 
 def _insert(

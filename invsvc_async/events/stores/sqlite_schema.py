@@ -1,6 +1,4 @@
-"""
-Open the file in which deliveries are kept, or make it; never touch one that is somebody else's.
-"""
+"""The SQLite file of an event store: its tables, and how it is opened or created."""
 
 from __future__ import annotations
 
@@ -10,6 +8,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from invsvc_async._errors import JournalError
+from invsvc_async.storage.sqlite_errors import check
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,10 +16,10 @@ if TYPE_CHECKING:
 __all__ = ["connect"]
 
 _VERSION: Final = 1
-_APPLICATION: Final = 0x696E7665  # "inve": tells this file from other databases
+_APPLICATION: Final = 0x696E7665  # "inve": distinguishes this file from other databases
 _SCHEMA: Final = (
-    # due: while open, not to be taken before (the end of a lease or of a delay), by the steady clock, which
-    # showed ``since`` when that was decided; else when it ended, by the calendar
+    # ``due`` of an open delivery is the end of its lease or delay, on the steady clock, which read ``since``
+    # when that was decided.  Otherwise it is when the delivery ended, in seconds since the epoch.
     """
     CREATE TABLE delivery (
         id INTEGER PRIMARY KEY,
@@ -48,64 +47,61 @@ _FREE: Final = (
 )
 
 
-def connect(path: str, wait: float, steady: Callable[[], float]) -> sqlite3.Connection:
+def connect(path: str, name: str, wait: float, steady: Callable[[], float]) -> sqlite3.Connection:
     """
-    Open the file at *path*, wait so many seconds for others, and free what was held in an earlier life.
+    Open the file at *path*, waiting *wait* seconds for other processes; end the leases of before a reboot.
 
     Raises:
         JournalError: It cannot be opened, is foreign, damaged, or of a newer version.
-        sqlite3.Error: It is damaged, held or full.
+        sqlite3.Error: It is damaged, locked or full.
     """
     try:
         os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
     except OSError as error:
-        raise JournalError(f"{path} cannot be opened: {error.strerror}. Check path and rights.") from None
+        raise JournalError(
+            f"{name}: the file cannot be opened ({error.strerror}). Check the path and its permissions."
+        ) from None
     db = sqlite3.connect(path, timeout=wait, isolation_level=None)
     try:
-        _prepare(db, path, wait)
-        db.execute(_FREE, (steady(),) * 3)  # the clock began anew with the machine: who held them is gone
+        _prepare(db, name, wait)
+        db.execute(
+            _FREE, (steady(),) * 3
+        )  # the steady clock restarted with the machine: the holders are gone
     except BaseException:
         db.close()
         raise
     return db
 
 
-def _prepare(db: sqlite3.Connection, path: str, wait: float) -> None:
-    db.execute("BEGIN")  # one look: another process may be making it at this moment
-    _is_new(db, path)  # before anything is changed: the file may be somebody else's
+def _prepare(db: sqlite3.Connection, name: str, wait: float) -> None:
+    db.execute("BEGIN")  # one snapshot: another process may be creating the tables at this moment
+    _is_new(db, name)  # before anything is changed: the file may belong to another program
     db.execute("COMMIT")
     db.execute("PRAGMA synchronous = FULL")
     _to_wal(db, wait)
     db.execute("BEGIN IMMEDIATE")  # two processes may both have found it new
-    if _is_new(db, path):
+    if _is_new(db, name):
         for statement in _SCHEMA:
             db.execute(statement)
     db.execute("COMMIT")
-    _check(db, path)
+    check(db, name)  # an event whose key an index lost would be handled again
 
 
-def _check(db: sqlite3.Connection, path: str) -> None:
-    """Hold table and indexes against each other: an event whose key was lost would be handled anew."""
-    (found,) = db.execute("PRAGMA integrity_check(1)").fetchone()
-    if found != "ok":
-        raise JournalError(f"{path}: it is damaged ({found}). Put it aside, and restore a copy.")
-
-
-def _is_new(db: sqlite3.Connection, path: str) -> bool:
+def _is_new(db: sqlite3.Connection, name: str) -> bool:
     (application,) = db.execute("PRAGMA application_id").fetchone()
     (version,) = db.execute("PRAGMA user_version").fetchone()
     (tables,) = db.execute("SELECT count(*) FROM sqlite_master").fetchone()
     if (application, version, tables) == (0, 0, 0):
         return True
     if application != _APPLICATION:
-        raise JournalError(f"{path} is another program's database. Choose another path.")
+        raise JournalError(f"{name}: the file is another program's database. Choose another path.")
     if version != _VERSION:
-        raise JournalError(f"{path} is of version {version}, not {_VERSION}. Update this package.")
+        raise JournalError(f"{name}: it has version {version}, not {_VERSION}. Update this package.")
     return False
 
 
 def _to_wal(db: sqlite3.Connection, wait: float) -> None:
-    """Switch to write-ahead logging; SQLite does not wait by itself while another process does the same."""
+    """Switch to write-ahead logging; SQLite itself does not wait for another process that does the same."""
     until = time.monotonic() + wait
     while True:
         try:
@@ -113,6 +109,6 @@ def _to_wal(db: sqlite3.Connection, wait: float) -> None:
         except sqlite3.OperationalError as error:
             if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > until:
                 raise
-            time.sleep(0.01)  # in the writer's thread
+            time.sleep(0.01)  # on the writer's thread
         else:
             return

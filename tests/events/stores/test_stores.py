@@ -425,7 +425,7 @@ async def _touch(path) -> None:
         (_newer, "version 99"),
         (
             lambda path: path.write_bytes(b"not a database, but long enough to be looked at" * 10),
-            "no SQLite database",
+            "not a SQLite database",
         ),
         (lambda path: path.mkdir(), "cannot be opened"),
         (lambda path: path.symlink_to(path.parent / "no" / "such"), "cannot be opened"),
@@ -547,14 +547,15 @@ async def test_sqlite_disk_that_is_full(tmp_path) -> None:
 
 
 async def test_sqlite_thread_that_meets_a_bug(tmp_path) -> None:
-    """Whatever a piece of work raises reaches its caller, and the next one works."""
+    """An unexpected exception reaches the caller as the cause of a JournalError, and the next call works."""
     store = events.SqliteStore(tmp_path / "events.db")
 
     def broken(_: sqlite3.Connection) -> None:
         raise OSError(errno.EIO, "broken")
 
-    with pytest.raises(OSError, match="broken"):
+    with pytest.raises(JournalError, match="broken") as caught:
         await store._run(broken)
+    assert isinstance(caught.value.__cause__, OSError)
     assert await store.put(delivery())
     await store.close()
 
