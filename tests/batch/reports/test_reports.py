@@ -6,14 +6,17 @@ import asyncio
 import json
 import re
 import shutil
+from collections import Counter
 
 import pytest
 
 from invsvc_async.batch import Batch
 from invsvc_async.batch.journals.open import entries_of
 from invsvc_async.batch.reports.html import page_of
-from invsvc_async.batch.reports.summary import report_of
+from invsvc_async.batch.reports.summary import Report, report_of
+from invsvc_async.batch.result import Result, Summary
 from invsvc_async.cli.app import run
+from invsvc_async.reconcile.history import Verdict
 
 CHROMIUM = shutil.which("chromium")
 FLAGS = [
@@ -110,6 +113,24 @@ async def test_page_needs_nothing_else(journal, tmp_path):
     assert re.findall(r"(?:src|href|url\(|@import|<script)", page) == []
     assert "odd &lt;key&gt;" in page
     assert "<key>" not in page
+
+
+def test_page_escapes_every_text():
+    """No text of the journal becomes markup, wherever it is shown."""
+    odd = "<i>'\"$name&"
+    unknown = Result(
+        key=odd, operation=odd, verdict=Verdict.UNKNOWN, message=odd, candidates=[odd], story=odd, attempts=1
+    )
+    report = Report(
+        name=odd,
+        summary=Summary(to_do=0, sending=0, verdicts={Verdict.UNKNOWN: 1}, secrets_lost=0),
+        operations={odd: Counter({Verdict.UNKNOWN: 1})},
+        faults=Counter({odd: 1}),
+        unknowns=[unknown],
+    )
+    page = page_of(report)
+    assert "<i>" not in page
+    assert page.count("&lt;i&gt;&#x27;&quot;$name&amp;") == 9
 
 
 async def test_page_shows_faults_only_where_there_were_any(journal, service, client, tmp_path):
