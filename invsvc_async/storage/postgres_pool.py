@@ -1,172 +1,99 @@
-"""
-Connect to the PostgreSQL that holds a batch's journal, and ask it again while it is away; never say what is
-asked.
-"""
+"""A pool of PostgreSQL connections, and the retries while the database is away."""
 
 from __future__ import annotations
 
 import asyncio
-import re
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import asyncpg  # pyright: ignore[reportMissingTypeStubs]  # it has none
-import attrs
 
-from invsvc_async._errors import ConfigurationError, JournalError
+from invsvc_async._errors import JournalError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable
 
-__all__ = ["PATIENCE", "Database", "Settings"]
+__all__ = ["PATIENCE", "Pool"]
 
 T = TypeVar("T")
 
-SCHEMA = 1
-# What is written at every send (state, common, intent) is in no index and in no index's condition: such an
-# update writes no index.
-_TABLES = """
-CREATE TABLE facts (name text PRIMARY KEY, value text NOT NULL);
-CREATE TABLE commons (number bigint PRIMARY KEY, text text NOT NULL);
-CREATE TABLE chunks (id bigserial PRIMARY KEY, owner text, done boolean NOT NULL DEFAULT false);
-CREATE TABLE entries (
-    seq bigserial PRIMARY KEY, key text NOT NULL UNIQUE, chunk bigint NOT NULL, thing text, content bytea
-    NOT NULL, state smallint NOT NULL, run integer NOT NULL, operation text NOT NULL, verdict text, common
-    bigint, intent text, outcome text, claim text, done_at bigint
-) WITH (fillfactor = 70);
-CREATE INDEX not_done ON entries (chunk, seq) WHERE done_at IS NULL;
-CREATE INDEX things ON entries (thing) WHERE done_at IS NULL AND thing IS NOT NULL;
-CREATE INDEX not_applied ON entries (verdict, seq) WHERE verdict <> 'applied';
-CREATE INDEX open_chunks ON chunks (id) WHERE NOT done;
-"""
 _AWAY = (OSError, asyncpg.PostgresConnectionError, asyncpg.InterfaceError, asyncpg.InternalClientError,
          asyncpg.CannotConnectNowError, asyncpg.AdminShutdownError, asyncpg.CrashShutdownError)  # fmt: skip
-PATIENCE = 60.0  # s for which a database that is away is asked again
-_ANSWER = 30.0  # s after which a connection on which no answer came is given up
-_TO_LEAVE = 2.0  # s that it has for the last words of a run that was stopped
-_AT_THE_END = 0.5  # s of patience once it had nothing to say to them
-_PAUSE = 0.2  # s between
-_LONGEST = 86_400  # s of silence
+# Classes of SQLSTATE whose messages contain no stored value: connection, login, database, syntax and rights,
+# resources, shutdown, system.
+_WITHOUT_VALUES = {"08", "28", "3D", "42", "53", "57", "58"}
+PATIENCE = 60.0  # s of retries while the database is away
+_ANSWER = 30.0  # s to wait for an answer before the connection is dropped
+_TO_LEAVE = 2.0  # s for the last statements of a run that was stopped
+_AT_THE_END = 0.5  # s of patience once those were not answered
+_PAUSE = 0.2  # s between tries
 
 
-@attrs.frozen(kw_only=True)
-class Settings:
+class Pool:
     """
-    What the address says beyond PostgreSQL's own: ``?batch=NAME&slots=8&silence=10``.
+    At most *size* connections to the database at *address*, which errors call *name*.
 
-    ``slots``: chunks in work at once, on all machines (0: any number); ``silence``: s after which a worker
-    counts as dead.
+    *patience* is how long a statement is tried, in seconds; without *retry* it is tried once.
     """
 
-    address: str
-    batch: str = "default"
-    slots: int = 0
-    silence: float = 10.0
+    def __init__(
+        self, address: str, name: str, *, size: int = 5, patience: float = PATIENCE, retry: bool = True
+    ) -> None:
+        self._address = address
+        self._name = name
+        self._size = size
+        self._retry = retry
+        self._pool: Any = None  # Any: asyncpg has no types
+        self.patience: float = patience
 
-    @classmethod
-    def of(cls, address: str) -> Settings:
+    async def connect(
+        self, prepare: Callable[[Any], Awaitable[None]], **server_settings: str
+    ) -> None:  # Any: asyncpg's connection
         """
-        Take the address apart.
+        Connect, and run *prepare* on a connection, in a transaction.
 
         Raises:
-            ConfigurationError: A setting that cannot work.
+            JournalError: The database cannot be used.
 
         """
-        parts = urlsplit(address)
-        asked = dict(parse_qsl(parts.query))
-        own = {name: asked.pop(name) for name in ("batch", "slots", "silence") if name in asked}
+        limit = min(self.patience, _ANSWER)
         try:
-            settings = cls(
-                address=urlunsplit(parts._replace(query=urlencode(asked))),
-                batch=own.get("batch", "default"),
-                slots=int(own.get("slots", 0)),
-                silence=float(own.get("silence", 10.0)),
-            )
-        except ValueError as error:
-            raise ConfigurationError(f"the journal's address: {error}") from None
-        if not re.fullmatch(r"[a-z0-9_]{1,40}", settings.batch) or settings.slots < 0:
-            raise ConfigurationError(
-                "the journal's address: batch is 1 to 40 of a-z, 0-9 and _; slots 0 or more"
-            )
-        if not 1 <= settings.silence <= _LONGEST:  # nor what is no number
-            raise ConfigurationError(f"the journal's address: silence is from 1 to {_LONGEST} seconds")
-        return settings
-
-
-class Database:
-    """One schema of one database, and the connections to it."""
-
-    def __init__(self, address: str, *, create: bool = True) -> None:
-        self._create = create
-        self.settings: Settings = Settings.of(address)
-        self.pool: Any = None  # Any: asyncpg has no types
-        self.patience: float = PATIENCE
-
-    async def open(self) -> None:
-        """
-        Connect, and make the tables where there are none.
-
-        Raises:
-            JournalError: The database cannot be reached, or the journal is of a newer version, or there is
-                none and none is to be made.
-
-        """
-        schema = f"invsvc_{self.settings.batch}"
-        try:
-            make: Any = asyncpg.create_pool  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-            self.pool = await make(
-                self.settings.address, min_size=0, max_size=5, timeout=10.0, reset=_leave_as_it_is,
-                server_settings={"search_path": schema, "application_name": "invsvc batch"},
+            create: Any = asyncpg.create_pool  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+            self._pool = await create(
+                self._address, min_size=0, max_size=self._size, timeout=min(limit, 10.0), reset=_no_reset,
+                server_settings=server_settings,
             )  # fmt: skip
-            await self._make(schema)
+            async with asyncio.timeout(limit), self.lent() as connection:
+                await _in_transaction(connection, prepare)
         except (*_AWAY, asyncpg.PostgresError, ValueError) as error:
             await self.aclose()
-            raise JournalError(f"the journal's database cannot be used: {error}") from error
+            raise JournalError(
+                f"{self._name} cannot be used ({_why(error)}). Check its address, and that the server runs."
+            ) from error
         except JournalError:
             await self.aclose()
             raise
 
-    async def _make(self, schema: str) -> None:
-        async with self.pool.acquire() as connection, connection.transaction():
-            await connection.execute("SELECT pg_advisory_xact_lock(hashtext($1))", schema)
-            if not await connection.fetchval("SELECT to_regclass($1)", f"{schema}.facts"):
-                if not self._create:
-                    raise JournalError(f"there is no batch {self.settings.batch!r} in the journal's database")
-                await connection.execute(f"CREATE SCHEMA IF NOT EXISTS {schema}")
-                await connection.execute(_TABLES)
-                await connection.execute("INSERT INTO facts VALUES ('schema', $1)", str(SCHEMA))
-                from pgqueuer.db import AsyncpgDriver
-                from pgqueuer.queries import Queries
-
-                await Queries(AsyncpgDriver(connection)).install(create_schema=False)
-            version = await connection.fetchval("SELECT value FROM facts WHERE name = 'schema'")
-        if version != str(SCHEMA):
-            raise JournalError(
-                f"the journal in {schema} is of version {version}, and this package reads version {SCHEMA}: "
-                "use the version that made it, or a newer one"
-            )
-
     async def aclose(self) -> None:
         """Disconnect."""
-        pool, self.pool = self.pool, None
+        pool, self._pool = self._pool, None
         if pool is not None:
             try:
                 await asyncio.wait_for(pool.close(), min(self.patience, 5.0))
             except _AWAY:
                 pool.terminate()
 
-    async def ask(self, question: Callable[[Any], Awaitable[T]]) -> T:
-        """Ask *question* of a connection, in a transaction of its own; again while the database is away."""
+    async def ask(self, act: Callable[[Any], Awaitable[T]]) -> T:  # Any: asyncpg's connection
+        """Run *act* on a connection, in a transaction of its own; again while the database is away."""
 
         async def ask() -> T:
             async with self.lent() as connection:
-                return await _together(connection, question)
+                return await _in_transaction(connection, act)
 
         return await self.steadily(ask)
 
     async def fetch(self, text: str, *values: object) -> list[Any]:  # Any: asyncpg's rows
-        """Run one statement, a transaction of its own, as :meth:`ask` does; gives its rows."""
+        """Run one statement, which is its own transaction, as :meth:`ask` does; return its rows."""
 
         async def fetch() -> list[Any]:
             async with self.lent() as connection:
@@ -177,10 +104,14 @@ class Database:
 
     async def steadily(self, act: Callable[[], Awaitable[T]]) -> T:
         """
-        Do *act*, again while the database is away or silent.
+        Run *act*, again while the database is away or does not answer.
 
-        It must bear being done twice, and must not tell what it found before it, but what it makes so: where
-        only the reply was lost, the second time finds what the first has done.
+        *act* must be idempotent, and its result must describe the state that it makes, not the one that it
+        finds: if only the reply was lost, the second try finds what the first has done.
+
+        Raises:
+            JournalError: The database stayed away, or refused a statement.
+
         """
         loop = asyncio.get_running_loop()
         begun = loop.time()
@@ -189,22 +120,26 @@ class Database:
                 async with asyncio.timeout(min(self.patience, _ANSWER)):
                     return await act()
             except _AWAY as error:
-                if isinstance(error, ValueError):  # a value that it cannot take: no matter of connections
-                    raise JournalError(f"the journal's database refused: {error}") from error
-                if loop.time() >= begun + self.patience:
-                    said = str(error) or "it is silent"
-                    raise JournalError(f"the journal's database is away: {said}") from error
+                if isinstance(error, ValueError):  # a value that it cannot store, not a matter of connections
+                    raise self._refused(error) from error
+                if not self._retry or loop.time() >= begun + self.patience:
+                    raise JournalError(
+                        f"{self._name} is away ({_why(error)}). Check that its server can be reached."
+                    ) from error
                 await asyncio.sleep(min(self.patience, _PAUSE))
             except asyncpg.PostgresError as error:
-                raise JournalError(f"the journal's database refused: {error}") from error
+                raise self._refused(error) from error
+
+    def _refused(self, error: Exception) -> JournalError:
+        return JournalError(f"{self._name} refused a statement ({_why(error)}). The server's log says why.")
 
     @asynccontextmanager
     async def hurried(self) -> AsyncGenerator[None]:
         """
-        Wait only shortly for what is asked within; if that was too short, for what is asked later, too.
+        Wait only briefly for the statements in the block; if that fails, also for those after it.
 
         Raises:
-            JournalError: It was too short.
+            JournalError: The time was too short.
 
         """
         self.patience = _TO_LEAVE
@@ -213,19 +148,15 @@ class Database:
                 yield
         except (JournalError, TimeoutError) as error:
             self.patience = _AT_THE_END
-            raise JournalError("the journal's database is away") from error
+            raise JournalError(f"{self._name} is away. Check that its server can be reached.") from error
         self.patience = PATIENCE
 
     @asynccontextmanager
     async def lent(self) -> AsyncGenerator[Any]:  # Any: asyncpg's connection
-        """
-        Lend a connection.
-
-        Of who waits no longer it is cut off: to give it back would wait for the database.
-        """
-        if self.pool is None:
-            raise JournalError("the journal is not open")
-        pool = self.pool
+        """Lend a connection; cut it off if the borrower is cancelled, because returning it would wait."""
+        if self._pool is None:
+            raise JournalError(f"{self._name} is not open. Open it first.")
+        pool = self._pool
         connection = await pool.acquire(timeout=10.0)
         try:
             yield connection
@@ -236,22 +167,31 @@ class Database:
             await pool.release(connection)
 
 
-async def _together(connection: Any, question: Callable[[Any], Awaitable[T]]) -> T:  # Any: asyncpg's
+async def _in_transaction(connection: Any, act: Callable[[Any], Awaitable[T]]) -> T:  # Any: asyncpg's
     """
-    Ask *question* in a transaction.
+    Run *act* in a transaction.
 
-    asyncpg's own way would, for who is cancelled, first wait until it is undone; the server does that.
+    asyncpg's own context manager would wait for the rollback when it is cancelled; the server does that.
     """
     transaction = connection.transaction()
     await transaction.start()
     try:
-        answer = await question(connection)
+        result = await act(connection)
     except Exception:
         await transaction.rollback()
         raise
     await transaction.commit()
-    return answer
+    return result
 
 
-async def _leave_as_it_is(_connection: object) -> None:
-    """Give a connection back without asyncpg's four statements: nothing of a session is changed here."""
+async def _no_reset(_connection: object) -> None:
+    """Return a connection without asyncpg's four statements: no session state is changed here."""
+
+
+def _why(error: Exception) -> str:
+    """Name *error*, with its text unless that may contain a stored value."""
+    name = type(error).__name__
+    state = error.sqlstate if isinstance(error, asyncpg.PostgresError) else None
+    if isinstance(error, ValueError) or (state is not None and state[:2] not in _WITHOUT_VALUES):
+        return name
+    return f"{name}: {error}" if str(error) else name

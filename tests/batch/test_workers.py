@@ -13,8 +13,8 @@ import pytest
 from invsvc_async import ConfigurationError, JournalError, Verdict
 from invsvc_async.batch import Batch
 from invsvc_async.batch.journals.open import entries_of, name_of
+from invsvc_async.batch.journals.postgres_schema import Database, Settings
 from invsvc_async.simulator import Simulator
-from invsvc_async.storage.postgres_pool import Database, Settings
 from tests.batch.killing import FAULTS, kill_often, kill_others, running, seed, verdicts_of, violations
 from tests.support.database import database
 

@@ -1,12 +1,14 @@
 """
-Let one worker at a time own a chunk of entries; never let two write one entry.
+Chunks of entries, each owned by one worker at a time.
 
-The protocol, all of it: whoever takes a chunk puts a token of its own on it, under a lock on the chunk's row.
-Whatever is stored of an entry is compared with the token under that lock, so from the moment of a take-over
-on nothing of the owner before is stored; and nothing is sent that is not stored as ``sending`` first.  So the
-new owner, which reads the entries after it took the chunk, sees every send that the owner before has made or
-can still make, and settles it before it sends.  It waits as long as such a send may run, for one stored
-right before may begin right after.
+The protocol is fencing by token:
+
+- A worker that takes a chunk sets its own token on it, under a lock on the chunk's row.
+- Every update of an entry checks the token under that lock.  After a takeover, updates of the previous owner
+  are rejected.
+- Nothing is sent before it is stored as ``sending``.  The new owner reads the entries after the takeover, so
+  it sees every send that the previous owner has made or can still make, and settles it before it sends.
+- It first waits as long as such a send may take, because one stored just before may start just after.
 """
 
 from __future__ import annotations
@@ -18,9 +20,9 @@ import attrs
 from msgspec.structs import astuple
 
 from invsvc_async._errors import JournalError
+from invsvc_async.batch.journals.postgres_schema import Database
 from invsvc_async.journal.entry import Entry, LostChunkError
 from invsvc_async.journal.packed_intent import Commons
-from invsvc_async.storage.postgres_pool import Database
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,8 +46,8 @@ FROM given g JOIN owned o ON o.id = g.chunk AND o.owner = g.token
 WHERE e.key = g.key AND e.chunk = g.chunk RETURNING e.key, e.seq
 """
 _STORE = _OWNED + _UPDATE
-# The same, and what those writes left of their things.  Two writes to one thing are not stored together, but
-# a statement that met a thing twice would fail for all.
+# The same, and the states in which those writes left their things.  Two writes to one thing are not stored
+# together, but if they were, the statement would fail for all entries: hence DISTINCT.
 _LEAVE = f"""{_OWNED}, stored AS ({_UPDATE}), remains AS (
     SELECT * FROM unnest($11::text[], $12::text[], $13::text[], $14::text[], $15::bigint[])
     AS t (key, thing, team, state, stamp)
@@ -59,12 +61,12 @@ _LEAVE = f"""{_OWNED}, stored AS ({_UPDATE}), remains AS (
 SELECT key FROM stored
 """  # noqa: S608 - our own text
 _STORED = ("state", "verdict", "common", "intent", "outcome", "claim", "done_at")
-_PAUSE = 0.2  # s between looks whether a lease is valid again
+_PAUSE = 0.2  # s between checks whether a lease is valid again
 
 
 @attrs.define(eq=False)
 class _Given:
-    """An entry that is to be stored, if *chunk* is still *token*'s."""
+    """An entry to be stored, if *token* still owns *chunk*."""
 
     entry: Entry
     left: Left | None
@@ -74,7 +76,7 @@ class _Given:
 
 
 class OwnedEntries(Database):
-    """Entries in chunks, and who owns which."""
+    """Entries in chunks, and the owners of the chunks."""
 
     def __init__(self, address: str, *, create: bool = True) -> None:
         super().__init__(address, create=create)
@@ -84,7 +86,7 @@ class OwnedEntries(Database):
         self._flushing: asyncio.Task[None] | None = None
 
     async def aclose(self) -> None:
-        """Store what is pending, while the database answers, and disconnect."""
+        """Store what is pending, if the database answers, and disconnect."""
         if self._flushing is not None:
             await asyncio.wait([self._flushing], timeout=self.patience)
         if self._flushing is not None:
@@ -96,32 +98,35 @@ class OwnedEntries(Database):
 
     def put(self, entry: Entry, chunk: int, token: str, left: Left | None = None) -> asyncio.Future[None]:
         """
-        Store *entry*, and with it what it *left* of its thing, if its chunk is still *token*'s; the future
-        fails with LostChunkError if not.
+        Store *entry* and the state in which it *left* its thing, if *token* still owns its chunk.
+
+        Otherwise the future fails with LostChunkError.
         """
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         before = self._pending.get(entry.key)
         self._pending[entry.key] = _Given(entry, left, chunk, token, done)
-        if before is not None:  # replaced before it was stored: what came later counts
+        if before is not None:  # replaced before it was stored: the later one counts
             done.add_done_callback(lambda later: _follow(before.done, later))
         if self._flushing is None:
             self._flushing = asyncio.create_task(self._flush())
         return done
 
     async def idle(self) -> None:
-        """Wait until all that was put is stored."""
+        """Wait until everything pending is stored."""
         while self._flushing is not None:
             await asyncio.wait([self._flushing])
 
     async def _flush(self) -> None:
-        """Store what is pending in one statement, and what came meanwhile in the next."""
+        """Store what is pending in one statement, and what was added meanwhile in the next."""
         try:
             while self._pending:
                 pending, self._pending = self._pending, {}
                 try:
                     kept = await self._store(list(pending.values()))
                 except BaseException as error:
-                    away = JournalError("the journal was closed while its database was away")
+                    away = JournalError(
+                        "the journal was closed while its database was away. Run again to continue."
+                    )
                     known = isinstance(error, Exception)
                     for given in pending.values():
                         _settle(given.done, error if known else away)
@@ -129,8 +134,7 @@ class OwnedEntries(Database):
                         continue
                     raise
                 for key, given in pending.items():
-                    lost = f"entry {key!r} is another worker's now"
-                    _settle(given.done, None if key in kept else LostChunkError(lost))
+                    _settle(given.done, None if key in kept else _lost(f"entry {key!r}"))
         finally:
             self._flushing = None
 
@@ -159,8 +163,8 @@ class OwnedEntries(Database):
     # --- chunks
 
     async def take(self, chunk: int, token: str) -> tuple[bool, bool]:
-        """Become the owner of *chunk*; tells whether it is done already, and whether nobody held it."""
-        free: list[bool] = []  # at each try: a later one may find its own token, the reply to it lost
+        """Become the owner of *chunk*; return whether it is already done, and whether it had no owner."""
+        free: list[bool] = []  # one for each try: a later one may find its own token, if a reply was lost
 
         async def take(connection: Any) -> tuple[bool, bool]:
             row = await connection.fetchrow("SELECT owner, done FROM chunks WHERE id = $1 FOR UPDATE", chunk)
@@ -172,20 +176,20 @@ class OwnedEntries(Database):
         return await self.ask(take)
 
     async def owned(self, tokens: Sequence[str]) -> tuple[set[str], int]:
-        """Tell which of *tokens* still own their chunks, and how many workers have chunks in work."""
+        """Return which of *tokens* still own their chunks, and the number of workers that own any."""
         rows = await self.fetch("SELECT owner FROM chunks WHERE NOT done AND owner IS NOT NULL")
         owners = {row["owner"] for row in rows}
         return owners & set(tokens), len({worker_of(owner) for owner in owners})
 
     async def close_chunk(self, chunk: int, token: str) -> bool:
-        """Note that *chunk* is done, unless something of it is open."""
+        """Mark *chunk* as done, unless an entry of it is open; return whether it is done."""
 
         async def close(connection: Any) -> bool:
             row = await connection.fetchrow("SELECT owner, done FROM chunks WHERE id = $1 FOR UPDATE", chunk)
             if row["done"]:
                 return True
             if row["owner"] != token:
-                raise LostChunkError(f"chunk {chunk} is another worker's now")
+                raise _lost(f"chunk {chunk}")
             if await connection.fetchval(
                 "SELECT 1 FROM entries WHERE chunk = $1 AND done_at IS NULL LIMIT 1", chunk
             ):
@@ -196,7 +200,7 @@ class OwnedEntries(Database):
         return await self.ask(close)
 
     async def release(self, tokens: Sequence[str]) -> set[int]:
-        """Give chunks up whose sends have all ended; tells which ones were still owned."""
+        """Release chunks in which no send is in flight; return those that were still owned."""
         text = "UPDATE chunks SET owner = NULL WHERE owner = ANY ($1) RETURNING id"
         return {row["id"] for row in await self.fetch(text, list(tokens))}
 
@@ -208,9 +212,9 @@ class OwnedEntries(Database):
 @attrs.define(eq=False)
 class ChunkStore:
     """
-    The entries of one chunk, as long as *token* owns it.
+    The entries of one chunk, while *token* owns it.
 
-    ``until`` is the end of the lease, by the client's clock.
+    ``until`` is the end of the lease, on the client's clock.
     """
 
     entries: OwnedEntries
@@ -221,34 +225,38 @@ class ChunkStore:
     lost: bool = False
 
     async def hold(self) -> None:
-        """Wait until the lease is valid: this worker may only be late to say that it is alive."""
+        """Wait until the lease is valid: it may have run out only because a heartbeat is late."""
         while self.clock.now() > self.until:
             if self.lost:
-                raise LostChunkError(f"chunk {self.chunk} is another worker's now")
+                raise _lost(f"chunk {self.chunk}")
             await self.clock.sleep(_PAUSE)
 
     @property
     def commons(self) -> Commons:
-        """The common parts of intents."""
+        """Return the common parts of intents."""
         return self.entries.commons
 
     def put(self, entry: Entry, left: Left | None = None) -> asyncio.Future[None]:
-        """Store *entry*, and with it what it *left* of its thing, if the chunk is still owned."""
+        """Store *entry* and the state in which it *left* its thing, if the chunk is still owned."""
         return self.entries.put(entry, self.chunk, self.token, left)
 
     def shelve(self, entry: Entry) -> None:
-        """Store *entry* without waiting and without fail."""
+        """Store *entry* without waiting."""
         self.put(entry)
 
 
 def token_of(worker: str, number: int) -> str:
-    """Make the token of the *number*-th chunk that *worker* takes."""
+    """Return the token of the *number*-th chunk that *worker* takes."""
     return f"{worker}.{number}"
 
 
 def worker_of(token: str) -> str:
-    """Tell whose token it is."""
+    """Return the worker of a token."""
     return token.partition(".")[0]
+
+
+def _lost(what: str) -> LostChunkError:
+    return LostChunkError(f"{what} now belongs to another worker. Nothing is sent for it here.")
 
 
 def _settle(done: asyncio.Future[None], error: BaseException | None) -> None:
@@ -258,7 +266,7 @@ def _settle(done: asyncio.Future[None], error: BaseException | None) -> None:
         done.set_result(None)
     else:
         done.set_exception(error)
-        done.exception()  # seen: who waits for it may have been cancelled
+        done.exception()  # mark it as retrieved: the waiter may have been cancelled
 
 
 def _follow(earlier: asyncio.Future[None], later: asyncio.Future[None]) -> None:

@@ -1,8 +1,7 @@
 """
-Hand chunks of a batch out to workers, through pgqueuer; never the truth about what is done.
+The queue of a batch's chunks, in pgqueuer.
 
-The one module that knows pgqueuer: which worker has which chunk, whose worker has gone silent, how many at
-once.
+It assigns chunks to workers and reassigns those of silent ones.  Whether a chunk is done is not decided here.
 """
 
 from __future__ import annotations
@@ -22,20 +21,20 @@ if TYPE_CHECKING:
 
 __all__ = ["Chunks", "Handed"]
 
-_NAME: Any = "invsvc_chunk"  # Any: pgqueuer has a type of its own for names
+_NAME: Any = "invsvc_chunk"  # Any: pgqueuer has its own type for names
 
 Lent: TypeAlias = "Callable[[], AbstractAsyncContextManager[Any]]"  # Any: asyncpg's connection
 
 
 class _Borrower(AsyncpgPoolDriver):
-    """Asks each question over a connection that is lent for it."""
+    """A driver that borrows a connection for each statement."""
 
     def __init__(self, lent: Lent) -> None:
         super().__init__(cast("Any", None))
         self._lent = lent
 
     async def fetch(self, query: str, *args: object) -> list[dict[str, object]]:
-        """Give the rows of *query*."""
+        """Return the rows of *query*."""
         async with self._lent() as connection:
             return await AsyncpgDriver(connection).fetch(query, *args)
 
@@ -47,7 +46,7 @@ class _Borrower(AsyncpgPoolDriver):
 
 @attrs.frozen
 class Handed:
-    """A chunk that this worker was handed."""
+    """A chunk that was assigned to this worker."""
 
     chunk: int
     job: Any  # Any: pgqueuer's
@@ -55,11 +54,11 @@ class Handed:
 
 class Chunks:
     """
-    The queue of chunks in the schema of the connections that *lent* gives.
+    The queue of chunks in the schema of the connections that *lent* returns.
 
-    A chunk whose worker has not been heard of for *silence* seconds is handed to another.  *slots* is how
-    many are worked on at once by all workers together (0: any number); a dead worker's stay taken until it
-    has been silent that long.
+    A chunk whose worker has sent no heartbeat for *silence* seconds is assigned to another.  All workers
+    together work on at most *slots* chunks at once (0: any number), those of dead workers included until
+    they are reassigned.
     """
 
     def __init__(self, lent: Lent, *, slots: int, silence: float) -> None:
@@ -69,11 +68,11 @@ class Chunks:
         self._me: Any = uuid4()
 
     async def give(self, connection: Any, chunk: int) -> None:  # Any: asyncpg's
-        """Put *chunk* in the queue, in the transaction that *connection* is in."""
+        """Add *chunk* to the queue, in the transaction of *connection*."""
         await Queries(AsyncpgDriver(connection)).enqueue(_NAME, str(chunk).encode())
 
     async def take(self) -> Handed | None:
-        """Be handed the next chunk, if there is one."""
+        """Return the next chunk for this worker, or None."""
         jobs = await self._queries.dequeue(
             batch_size=1,
             entrypoints=self._limits,
@@ -84,13 +83,13 @@ class Chunks:
         return Handed(int(jobs[0].payload or b"0"), jobs[0]) if jobs else None
 
     async def beat(self, handed: Sequence[Handed]) -> None:
-        """Say that this worker is alive."""
+        """Send a heartbeat for the chunks of this worker."""
         await self._queries.update_heartbeat([each.job.id for each in handed])
 
     async def end(self, handed: Handed) -> None:
-        """Take a chunk that is done out of the queue."""
+        """Remove a chunk that is done from the queue."""
         await self._queries.log_jobs([(handed.job, "successful", None)])
 
     async def give_back(self, handed: Handed) -> None:
-        """Let another worker have it at once."""
+        """Return a chunk to the queue, for another worker."""
         await self._queries.retry_job(handed.job, timedelta(0), None)

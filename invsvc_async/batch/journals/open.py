@@ -1,6 +1,4 @@
-"""
-Find the journal that a path or an address names; never open it.
-"""
+"""The journal of a batch, by its path or address."""
 
 from __future__ import annotations
 
@@ -18,12 +16,12 @@ __all__ = ["entries_of", "is_shared", "name_of"]
 
 
 def is_shared(path: str | Path) -> bool:
-    """Tell whether *path* is the address of a PostgreSQL database, which many machines share."""
+    """Return whether *path* is the address of a PostgreSQL database, which machines may share."""
     return str(path).startswith(("postgres://", "postgresql://"))
 
 
 def name_of(path: str | Path) -> str:
-    """Give what a person is shown of *path*: of an address where it is and which batch, no login."""
+    """Return *path* for display: an address without its login and options, except the batch."""
     if not is_shared(path):
         return str(path)
     parts = urlsplit(str(path))
@@ -34,11 +32,11 @@ def name_of(path: str | Path) -> str:
 
 def entries_of(path: str | Path, *, create: bool = True, reading: bool = False) -> Entries:
     """
-    Give the entries at *path*, not open yet; for *reading*, beside the process that owns them.
+    Return the entries at *path*, not open yet; with *reading*, another process may own them.
 
     Raises:
-        ConfigurationError: It is a PostgreSQL database, and the extra `postgres` is not installed.
-        JournalError: There is none, and *create* is false.
+        ConfigurationError: It is a PostgreSQL database, and the extra ``postgres`` is not installed.
+        JournalError: It does not exist, and *create* is false or *reading* is true.
 
     """
     if is_shared(path):
@@ -46,9 +44,10 @@ def entries_of(path: str | Path, *, create: bool = True, reading: bool = False) 
             from invsvc_async.batch.journals.postgres import PostgresBatch
         except ModuleNotFoundError as error:
             raise ConfigurationError(
-                f"a journal in PostgreSQL needs {error.name}: pip install 'invsvc-async[postgres]'"
+                f"journal {name_of(path)}: {error.name} is not installed. "
+                "Run: pip install 'invsvc-async[postgres]'"
             ) from error
         return PostgresBatch(str(path), create=create and not reading)
     if (reading or not create) and not Path(path).exists():
-        raise JournalError(f"journal {path}: there is none")
+        raise JournalError(f"journal {path}: the file does not exist. Check the path.")
     return SqliteBatch(path, reading=reading)

@@ -1,7 +1,7 @@
 """
-Keep a batch's entries in PostgreSQL, for many machines; never say who owns what.
+The journal of a batch in PostgreSQL, which machines share.
 
-Entries come in chunks, which are queued when they are handed out; who may write to one is in ``ownership``.
+Entries are stored in chunks, which are then queued.  ``chunk_fencing`` decides who may update a chunk.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SELECT * FROM unnest($1::text[], $2::bigint[], $3::text[], $4::bytea[], $5::smal
     $7::text[], $8::bigint[], $9::text[])
 ON CONFLICT (key) DO NOTHING
 """
-# One at a time, so that each sees which chunks have the things of the one before.
+# One transaction at a time, so that each sees the chunks to which the previous one assigned its things.
 _IN_TURN = "SELECT pg_advisory_xact_lock(hashtext(current_schema()))"
 _TO_REOPEN = """
 SELECT seq, thing, intent FROM entries WHERE state = 2 AND verdict = $1 AND verdict <> 'applied'
@@ -45,16 +45,16 @@ UPDATE entries e SET state = 0, verdict = NULL, outcome = NULL, done_at = NULL, 
     intent = g.intent
 FROM unnest($1::bigint[], $2::bigint[], $3::text[]) AS g (seq, chunk, intent) WHERE e.seq = g.seq
 """
-_AT_ONCE = 200  # entries made to do again together: as many as a chunk of new ones has
+_AT_ONCE = 200  # entries reopened together: as many as a new chunk has
 _BUSY = "SELECT thing, min(chunk) FROM entries WHERE thing = ANY ($1) AND done_at IS NULL GROUP BY thing"
 
-# Not of the schema's first version, and not a new version: packages before this one pass it over.
+# Added to the schema without a new version, because older packages ignore it.
 _STATES = f"""
 CREATE TABLE states (thing text PRIMARY KEY, seq bigint NOT NULL, team text, state text, stamp bigint);
 CREATE INDEX unknown_things ON entries (thing) WHERE verdict = '{Verdict.UNKNOWN}' AND thing IS NOT NULL;
 CREATE INDEX claimed_things ON entries (thing) WHERE claim IS NOT NULL;
 """
-# What a package before this one has done.  It named things otherwise: TEAM /webhooks/ID, TEAM new URL TAG.
+# Convert what an older package has stored.  It named things TEAM /webhooks/ID and TEAM new URL TAG.
 _OF_BEFORE = rf"""
 UPDATE entries SET thing = CASE operation
     WHEN 'webhooks.create' THEN regexp_replace(thing, '^\S+ new ([^ #]*).*$', 'url \1')
@@ -83,7 +83,7 @@ _text = msgspec.json.Encoder().encode
 
 
 class PostgresBatch(OwnedEntries):
-    """The journal of a batch that machines share: one schema of one database."""
+    """The journal of a shared batch: one schema of one database."""
 
     def __init__(self, address: str, *, create: bool = True) -> None:
         super().__init__(address, create=create)
@@ -91,10 +91,10 @@ class PostgresBatch(OwnedEntries):
 
     async def open(self) -> None:
         """
-        Connect, and make the tables where there are none.
+        Connect, and create the tables if they do not exist.
 
         Raises:
-            JournalError: The database cannot be reached, or the journal is of a newer version.
+            JournalError: The database cannot be used, or the journal is of a newer version.
 
         """
         await super().open()
@@ -103,7 +103,7 @@ class PostgresBatch(OwnedEntries):
         self.chunks: Chunks = Chunks(self.lent, slots=self.settings.slots, silence=self.settings.silence)
 
     async def aclose(self) -> None:
-        """Let go of it, with everything stored."""
+        """Store everything and disconnect."""
         self._forget()
         await super().aclose()
 
@@ -111,12 +111,12 @@ class PostgresBatch(OwnedEntries):
 
     async def hand_out(self, given: list[tuple[Entry, str | None]]) -> None:
         """
-        Store fresh entries, each with the thing that it touches, and queue them as one chunk.
+        Store new entries, each with the thing that it writes to, and queue them as one chunk.
 
-        One that another has handed out meanwhile, from the same input, is left as it is.
+        An entry that another machine has already stored, from the same input, stays as it is.
 
         Raises:
-            InvalidRequestError: Another has handed out another write under one of the keys.
+            InvalidRequestError: Another machine has stored a different write under one of the keys.
 
         """
         await self._store_commons()
@@ -139,7 +139,7 @@ class PostgresBatch(OwnedEntries):
         await self.ask(hand_out)
 
     async def _chosen(self, connection: Any, chunk: int, things: Sequence[str | None]) -> list[int]:
-        """Choose the chunk of each: that of its thing, while it is open, so that their order is kept."""
+        """Choose a chunk for each: the open chunk of its thing, if any, so that their order is kept."""
         touched = list({thing for thing in things if thing is not None})
         if not touched:
             return [chunk] * len(things)
@@ -150,13 +150,13 @@ class PostgresBatch(OwnedEntries):
         return [places.get(thing, chunk) for thing in things]
 
     async def of_chunk(self, chunk: int) -> list[Entry]:
-        """Give the entries of *chunk* that are not done, in order."""
+        """Return the entries of *chunk* that are not done, in order."""
         return await self._entries("chunk = $1 AND done_at IS NULL ORDER BY seq", chunk)
 
-    # --- the questions of a batch
+    # --- as the protocol
 
     async def next_run(self) -> int:
-        """Count one more run, and tell its number."""
+        """Start another run, and return its number."""
         text = (
             "INSERT INTO facts VALUES ('runs', '1') "
             "ON CONFLICT (name) DO UPDATE SET value = (facts.value::int + 1)::text RETURNING value"
@@ -164,7 +164,7 @@ class PostgresBatch(OwnedEntries):
         return int((await self.fetch(text))[0][0])
 
     async def fact(self, name: str, value: str | None = None) -> str | None:
-        """Tell a fact about the whole batch; with *value*, set it where it was not known."""
+        """Return a fact about the whole batch; set it to *value* first if it is unknown."""
 
         async def fact(connection: Any) -> str | None:
             if value is not None:
@@ -178,10 +178,10 @@ class PostgresBatch(OwnedEntries):
 
     async def marks(self, keys: Sequence[str], run: int) -> Mapping[str, Mark]:
         """
-        Find the entries of *keys*, and note that the input of *run* holds them.
+        Return the stored entries of *keys*, and note that the input of *run* contains them.
 
-        That is noted on this machine: others read inputs of their own at the same time, and a question to the
-        database may be repeated.
+        The note is local: other machines read their own inputs at the same time, and a statement may be
+        repeated.
         """
         text = "SELECT key, content, state FROM entries WHERE key = ANY ($1)"
         rows = await self.fetch(text, list(keys))
@@ -200,17 +200,17 @@ class PostgresBatch(OwnedEntries):
             self._met = None
 
     async def done(self, verdict: Verdict | None, after: int, limit: int) -> list[Entry]:
-        """Page through those that are done."""
+        """Return the next page of entries that are done."""
         wanted = None if verdict is None else str(verdict)
         where = "state = 2 AND ($1::text IS NULL OR verdict = $1) AND seq > $2 ORDER BY seq LIMIT $3"
         return await self._entries(where, wanted, after, limit)
 
     async def not_done(self, after: int, limit: int) -> list[Entry]:
-        """Page through the entries that are not done, in the order in which they came."""
+        """Return the next page of entries that are not done, in input order."""
         return await self._entries("done_at IS NULL AND seq > $1 ORDER BY seq LIMIT $2", after, limit)
 
     async def summary(self) -> Summary:
-        """Count the entries."""
+        """Return the counts of entries."""
         text = (
             "SELECT state, verdict, count(*) AS many, "
             "count(*) FILTER (WHERE outcome LIKE '%\"lost\":true%') AS lost FROM entries "
@@ -225,15 +225,15 @@ class PostgresBatch(OwnedEntries):
         )
 
     async def reopen(self, verdict: Verdict, *, keep_sends: bool) -> int:
-        """Make those of *verdict* to do again; without their sends where it is certain that none landed."""
+        """Reopen the entries with *verdict*; without *keep_sends*, as if they had never been sent."""
         count, after = 0, 0
         while again := await self._reopen_some(verdict, after, keep_sends=keep_sends):
             count, after = count + len(again), max(again)
         return count
 
     async def _reopen_some(self, verdict: Verdict, after: int, *, keep_sends: bool) -> set[int]:
-        """Make the next of them to do again, as many as are handed out at once; tells where they are."""
-        again: set[int] = set()  # of all tries: a later one finds what an earlier one has done no more
+        """Reopen the next chunk of them; return their numbers."""
+        again: set[int] = set()  # from all tries: a later one no longer finds what an earlier one reopened
 
         async def reopen(connection: Any) -> None:
             await connection.execute(_IN_TURN)
@@ -251,7 +251,7 @@ class PostgresBatch(OwnedEntries):
         return again
 
     async def prune(self, before: int) -> int:
-        """Empty what was done before *before* (epoch ms) of all but key, digest and verdict."""
+        """Reduce entries done before *before* (epoch ms) to key, digest and verdict; return how many."""
 
         async def prune(connection: Any) -> int:
             status = await connection.execute(_PRUNE, before)
@@ -261,25 +261,25 @@ class PostgresBatch(OwnedEntries):
 
         return await self.ask(prune)
 
-    # --- what writes have left of their things
+    # --- earlier writes to the same things
 
     async def last_writes(self, things: Sequence[str]) -> list[LastWrite]:
-        """Look up what the writes that are done left of *things*."""
+        """Return the last finished write to each of *things*, and the state it left."""
         text = "SELECT thing, seq, team, state, stamp FROM states WHERE thing = ANY ($1)"
         return [LastWrite(**row) for row in await self.fetch(text, things)]
 
     async def unknown_of(self, things: Sequence[str]) -> list[Entry]:
-        """Give the entries of *things* whose fate is unknown."""
+        """Return the entries of *things* with the verdict UNKNOWN."""
         where = f"verdict = '{Verdict.UNKNOWN}' AND thing IS NOT NULL AND thing = ANY ($1)"
         return await self._entries(where, things)
 
     async def claims_of(self, things: Sequence[str]) -> list[tuple[str, str]]:
-        """Give (webhook id, key) of untagged creates of *things*, which are URLs."""
+        """Return (webhook id, key) of the untagged creates of *things*, which are URLs."""
         text = "SELECT claim, key FROM entries WHERE claim IS NOT NULL AND thing = ANY ($1) ORDER BY seq"
         return [(row["claim"], row["key"]) for row in await self.fetch(text, things)]
 
     async def claims(self, limit: int) -> Iterable[tuple[str, str]]:
-        """Give (webhook id, key) of untagged creates, the latest ones."""
+        """Return (webhook id, key) of the latest untagged creates."""
         text = "SELECT claim, key FROM entries WHERE claim IS NOT NULL ORDER BY seq DESC LIMIT $1"
         return [(row["claim"], row["key"]) for row in await self.fetch(text, limit)]
 
@@ -294,7 +294,7 @@ class PostgresBatch(OwnedEntries):
 
 
 async def _make_states(connection: Any) -> None:
-    """Add the table of what writes have left to a journal that a package before this one has made."""
+    """Add the table ``states`` to a journal that an older package has created."""
     await connection.execute(_IN_TURN)
     if not await connection.fetchval("SELECT to_regclass('states')"):
         await connection.execute(_STATES)
@@ -302,11 +302,11 @@ async def _make_states(connection: Any) -> None:
 
 
 async def _refuse_others(connection: Any, entries: Sequence[Entry]) -> None:
-    """Refuse *entries* under whose key the journal has another write."""
+    """Raise InvalidRequestError if the journal has a different write under the key of an entry."""
     text = "SELECT key, content FROM entries WHERE key = ANY ($1)"
     stored = dict(await connection.fetch(text, [entry.key for entry in entries]))
     problems = [
-        f"key {entry.key!r}: another machine has given another write under this key"
+        f"key {entry.key!r}: another machine has stored a different write under this key"
         for entry in entries
         if stored[entry.key] != entry.content
     ]
@@ -316,13 +316,13 @@ async def _refuse_others(connection: Any, entries: Sequence[Entry]) -> None:
 
 def _without_sends(intent: str) -> str:
     """
-    Make a packed intent that of another write, which was not sent yet.
+    Return a packed intent as that of a new write.
 
-    Not in SQL, because PostgreSQL's JSON cannot hold every text.
+    Not in SQL, because PostgreSQL's JSON cannot store every text.
     """
     kept = _members(intent)
     for name in ("sent", "bounds", "baseline"):
         kept.pop(name, None)
-    # What clients remember of the write before is not about this one.
+    # A new identity: what clients remember of the earlier write is not about this one.
     kept["nonce"] = msgspec.Raw(_text(token_hex(8)))
     return _text(kept).decode()

@@ -1,6 +1,4 @@
-"""
-Say what a batch asks of the place where its entries are kept; never keep one here.
-"""
+"""The protocol of a batch's journal."""
 
 from __future__ import annotations
 
@@ -19,54 +17,54 @@ __all__ = ["Entries"]
 
 
 class Entries(Protocol):
-    """The journal of one batch, on whichever machine: what can be asked of it, and done to it, as a whole."""
+    """The journal of one batch, in a file or a database."""
 
     commons: Commons
 
     async def open(self) -> None:
-        """Take hold of it, or raise JournalError in words."""
+        """Open the journal, or raise JournalError."""
         ...
 
     async def aclose(self) -> None:
-        """Let go of it, with everything stored."""
+        """Store everything and close the journal."""
         ...
 
     async def next_run(self) -> int:
-        """Count one more run, and tell its number."""
+        """Start another run, and return its number."""
         ...
 
     async def fact(self, name: str, value: str | None = None) -> str | None:
-        """Tell a fact about the whole batch; with *value*, set it where it was not known."""
+        """Return a fact about the whole batch; set it to *value* first if it is unknown."""
         ...
 
     async def marks(self, keys: Sequence[str], run: int) -> Mapping[str, Mark]:
-        """Find the entries of *keys*, and note that the input of *run* holds them."""
+        """Return the stored entries of *keys*, and note that the input of *run* contains them."""
         ...
 
     async def not_done(self, after: int, limit: int) -> list[Entry]:
-        """Page through the entries that are not done, in the order in which they came."""
+        """Return the next page of entries that are not done, in input order."""
         ...
 
     async def done(self, verdict: Verdict | None, after: int, limit: int) -> list[Entry]:
-        """Page through those that are done."""
+        """Return the next page of entries that are done."""
         ...
 
     async def summary(self) -> Summary:
-        """Count the entries."""
+        """Return the counts of entries."""
         ...
 
     async def reopen(self, verdict: Verdict, *, keep_sends: bool) -> int:
-        """Make those of *verdict* to do again; without their sends where it is certain that none landed."""
+        """Reopen the entries with *verdict*; without *keep_sends*, as if they had never been sent."""
         ...
 
     async def last_writes(self, things: Sequence[str]) -> list[LastWrite]:
-        """Look up what the writes that are done left of *things*."""
+        """Return the last finished write to each of *things*, and the state it left."""
         ...
 
     async def prune(self, before: int) -> int:
-        """Empty what was done before *before* (epoch ms) of all but key, digest and verdict."""
+        """Reduce entries done before *before* (epoch ms) to key, digest and verdict; return how many."""
         ...
 
     async def claims(self, limit: int) -> Iterable[tuple[str, str]]:
-        """Give (webhook id, key) of untagged creates, the latest ones."""
+        """Return (webhook id, key) of the latest untagged creates."""
         ...

@@ -1,6 +1,4 @@
-"""
-Ask the questions of a batch of one SQLite file; never while another process owns it.
-"""
+"""The journal of a batch in one SQLite file."""
 
 from __future__ import annotations
 
@@ -25,12 +23,12 @@ if TYPE_CHECKING:
 __all__ = ["SqliteBatch"]
 
 _DONE = int(State.DONE)
-# Not of the schema's first version, and not a new version: packages before this one pass it over.
+# Added to the schema without a new version, because older packages ignore it.
 _STATES = """
 CREATE TABLE states (thing TEXT PRIMARY KEY, seq INTEGER NOT NULL, team TEXT, state TEXT, stamp INTEGER)
 """
 _IDS = "coalesce(json_extract(outcome, '$.thing'), json_extract(intent, '$.path.id'))"
-# What a package before this one has done: which write of a thing was the last, though not what it left.
+# From what an older package has stored: the last write to each thing, without the state it left.
 _OF_BEFORE = f"""
 INSERT INTO states (thing, seq) SELECT thing, max(seq) FROM (
     SELECT seq, iif(operation = 'journeys.update', '/journeys/', '/webhooks/') || {_IDS} AS thing
@@ -39,7 +37,7 @@ INSERT INTO states (thing, seq) SELECT thing, max(seq) FROM (
     AND json_valid(coalesce(outcome, '{{}}')) AND json_valid(coalesce(intent, '{{}}'))
 ) WHERE thing IS NOT NULL GROUP BY thing
 """  # noqa: S608 - our own text
-# One statement for all rows of a group: each statement more hands the interpreter over some times.
+# One statement for all rows of a group, because each further statement releases the GIL several times.
 _LEAVE = """
 INSERT INTO states (thing, seq, team, state, stamp)
 SELECT json_extract(each.value, '$[1]'), entries.seq, json_extract(each.value, '$[2]'),
@@ -59,61 +57,62 @@ class SqliteBatch(SqliteEntries):
 
     def put(self, entry: Entry, left: Left | None = None) -> asyncio.Future[None]:
         """
-        Store *entry* in place of an earlier one of its key, and with it what it *left* of its thing; the
-        future is done once it is on the disk.
+        Store *entry*, replacing any of its key, and the state in which it *left* its thing.
+
+        The future completes once it is on the disk.
         """
         row = row_of(entry)
         return self._open_writer.store(entry.key, row if left is None else (*row, left))
 
     async def last_writes(self, things: Sequence[str]) -> list[LastWrite]:
-        """Look up what the writes that are done left of *things*."""
+        """Return the last finished write to each of *things*, and the state it left."""
         return await self.ask(partial(_last_writes, things)) if things else []
 
     async def has_last_writes(self) -> bool:
-        """Return whether writes that are done left anything."""
+        """Return whether any finished write left a state."""
         text = "SELECT EXISTS (SELECT 1 FROM states)"
         return bool(await self.ask(lambda connection: connection.execute(text).fetchone()[0]))
 
     async def fact(self, name: str, value: str | None = None) -> str | None:
-        """Tell a fact about the whole batch; with *value*, set it where it was not known."""
+        """Return a fact about the whole batch; set it to *value* first if it is unknown."""
         return await self.ask(partial(_fact, name, value))
 
     async def marks(self, keys: Sequence[str], run: int) -> Mapping[str, Mark]:
-        """Find the entries of *keys*, as they were, and note that the input of *run* holds them."""
+        """Return the stored entries of *keys*, and note that the input of *run* contains them."""
         return await self.ask(partial(_marks, keys, run))
 
     async def not_done(self, after: int, limit: int) -> list[Entry]:
-        """Page through the entries that are not done, in the order in which they came."""
+        """Return the next page of entries that are not done, in input order."""
         where = "state < 2 AND seq > ? ORDER BY seq LIMIT ?"
         return await self.ask(lambda connection: entries(connection, where, (after, limit)))
 
     async def in_flight(self, after: int, limit: int) -> list[Entry]:
-        """Page through the entries that were stored as about to be sent, and are not done."""
-        where = "state < 2 AND state = 1 AND seq > ? ORDER BY seq LIMIT ?"  # so that the index is used
+        """Return the next page of entries that were stored before a send, and are not done."""
+        where = "state < 2 AND state = 1 AND seq > ? ORDER BY seq LIMIT ?"  # state < 2: to use the index
         return await self.ask(lambda connection: entries(connection, where, (after, limit)))
 
     async def done(self, verdict: Verdict | None, after: int, limit: int) -> list[Entry]:
-        """Page through those that are done."""
+        """Return the next page of entries that are done."""
         chosen = "" if verdict is None else f"verdict = '{verdict}' AND "
         if verdict not in (None, Verdict.APPLIED):
-            chosen += "verdict <> 'applied' AND "  # so that the index of the few is used
+            chosen += "verdict <> 'applied' AND "  # to use the index of these few
         where = f"{chosen}state = 2 AND seq > ? ORDER BY seq LIMIT ?"
         return await self.ask(lambda connection: entries(connection, where, (after, limit)))
 
     async def summary(self) -> Summary:
-        """Count the entries."""
+        """Return the counts of entries."""
         return await self.ask(_summary)
 
     async def reopen(self, verdict: Verdict, *, keep_sends: bool) -> int:
-        """Make those of *verdict* to do again; without their sends where it is certain that none landed."""
+        """Reopen the entries with *verdict*; without *keep_sends*, as if they had never been sent."""
         return await self.ask(partial(_reopen, verdict, keep_sends))
 
     async def prune(self, before: int) -> int:
-        """Empty what was done before *before* (epoch ms) of all but key, digest and verdict."""
+        """Reduce entries done before *before* (epoch ms) to key, digest and verdict; return how many."""
         return await self.ask(partial(_prune, before))
 
     async def claims(self, limit: int) -> Iterable[tuple[str, str]]:
-        """Give (webhook id, key) of untagged creates, the latest ones."""
+        """Return (webhook id, key) of the latest untagged creates."""
         text = "SELECT claim, key FROM entries WHERE claim IS NOT NULL ORDER BY seq DESC LIMIT ?"
         return await self.ask(lambda connection: connection.execute(text, (limit,)).fetchall())
 
@@ -129,7 +128,7 @@ class SqliteBatch(SqliteEntries):
             connection.execute(_OF_BEFORE)
 
     def _store(self, connection: sqlite3.Connection, rows: dict[str, tuple[Any, ...] | None]) -> None:
-        """Write *rows*, and what some of them left of their things, in one transaction."""
+        """Write *rows*, and the states in which some of them left their things, in one transaction."""
         left = {key: row[-1] for key, row in rows.items() if row is not None and type(row[-1]) is Left}
         if not left:
             super()._store(connection, rows)
@@ -141,7 +140,7 @@ class SqliteBatch(SqliteEntries):
 
 
 def _leave(connection: sqlite3.Connection, left: Mapping[str, Left]) -> None:
-    """Store what writes left of their things, by the keys of the writes."""
+    """Store the states in which writes left their things, by the keys of the writes."""
     rows = [(key, each.thing, each.team, each.state, each.stamp) for key, each in left.items()]
     connection.execute(_LEAVE, (_encode(rows).decode(),))
 
@@ -191,7 +190,7 @@ def _summary(connection: sqlite3.Connection) -> Summary:
 
 
 def _reopen(verdict: Verdict, keep_sends: bool, connection: sqlite3.Connection) -> int:  # noqa: FBT001 - bound by partial
-    # Written anew, it is another write: what this client remembers of the one before is not about it.
+    # A new identity: what this client remembers of the earlier write is not about this one.
     anew = "json_set(json_remove(intent, '$.sent', '$.bounds', '$.baseline'), '$.nonce', hex(randomblob(8)))"
     intent = "intent" if keep_sends else anew
     changed = connection.execute(

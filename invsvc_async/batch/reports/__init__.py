@@ -1,1 +1,1 @@
-"""Reports on a batch run: a summary, and a page of HTML."""
+"""Reports on a batch: a summary, and a page of HTML."""

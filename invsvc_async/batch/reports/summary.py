@@ -1,6 +1,4 @@
-"""
-Sum a batch's journal up for people, in constant memory; never show a body, and never reach for the network.
-"""
+"""A summary of a batch's journal, made in constant memory and without bodies."""
 
 from __future__ import annotations
 
@@ -24,39 +22,39 @@ __all__ = ["Report", "Slice", "advice_for", "report_of", "results_of"]
 UNKNOWNS_SHOWN = 200
 _PAGE = 1000
 _COLUMNS = 120  # of the timeline, at most
-_STEPS = 10  # of the scale of times: so many to a factor of ten
+_STEPS = 10  # of the logarithmic scale of times, for each factor of ten
 
 _ADVICE = (
-    ("list is full", "Webhooks are listed without a cursor, 100 at most: make room in the team, then retry."),
-    ("could be ours", "Compare the candidates with what was asked for, and delete what is too much."),
-    ("HTTP 401", "The credential could not read the state: renew it, then retry."),
+    ("list is full", "A list shows at most 100 webhooks: delete those that nobody needs, then retry."),
+    ("could be ours", "Compare the candidates with the request, and delete the surplus ones."),
+    ("HTTP 401", "The credential was rejected when the state was read: renew it, then retry."),
     ("HTTP 403", "The credential may not read the state: use one that may, then retry."),
-    ("no read", "The specification has no read for this: look in the dashboard, then decide by hand."),
-    ("reader", "The caller's own reader is needed: run the batch with it again."),
-    ("before the write is not known", "Compare it with what was asked for; if it differs, write again."),
-    ("ran out", "The service could not be read in time: retry, which settles by reading first."),
-    ("ago", "The absence proves nothing any more: look for the thing, then decide by hand."),
+    ("no read", "The specification has no read for this: check the dashboard, then retry or leave it."),
+    ("reader", "The user-supplied reader is needed: run the batch with it again."),
+    ("before the write is not known", "Compare the state with the request; if it differs, write again."),
+    ("ran out", "The state could not be read in time: retry, which reads first."),
+    ("ago", "It is too late for absence to prove anything: check the state, then retry or leave it."),
 )  # fmt: skip
 
 
 @attrs.define
 class Slice:
-    """What ended in one stretch of time."""
+    """The verdicts of one interval."""
 
     begun: int  # epoch ms
     verdicts: Counter[Verdict] = attrs.field(factory=Counter[Verdict])
-    faults: int = 0  # writes that met a failure on the way
+    faults: int = 0  # writes that had a failure
 
 
 @attrs.define(kw_only=True)
 class Report:
-    """How a batch went: counts, times in seconds, and the writes that nobody can tell of."""
+    """The counts and times (in seconds) of a batch, and its writes with the verdict UNKNOWN."""
 
     name: str
     summary: Summary
     operations: dict[str, Counter[Verdict]] = attrs.field(factory=dict[str, Counter[Verdict]])
     slices: list[Slice] = attrs.field(factory=list[Slice])
-    width: int = 1000  # ms of one slice
+    width: int = 1000  # of a slice, in ms
     times: Counter[int] = attrs.field(factory=Counter[int])  # steps of a logarithmic scale
     attempts: int = 0
     resends: int = 0
@@ -66,7 +64,7 @@ class Report:
     unknowns: list[Result] = attrs.field(factory=list[Result])
 
     def quantile(self, part: float) -> float:
-        """Tell the time, in seconds, within which *part* of the writes had their verdict."""
+        """Return the time, in seconds, within which *part* of the writes had their verdict."""
         wanted, seen = part * self.times.total(), 0
         for step in sorted(self.times):
             seen += self.times[step]
@@ -76,14 +74,14 @@ class Report:
 
     @property
     def seconds(self) -> float:
-        """From the first verdict to the last."""
+        """The time from the first verdict to the last."""
         if not self.slices:
             return 0.0
         return float(self.slices[-1].begun + self.width - self.slices[0].begun) / 1000
 
 
 async def results_of(entries: Entries) -> AsyncIterator[Result]:
-    """Walk the results in a journal, in the order of the input."""
+    """Iterate over the results in a journal, in input order."""
     after = 0
     while page := await entries.done(None, after, _PAGE):
         for entry in page:
@@ -92,7 +90,7 @@ async def results_of(entries: Entries) -> AsyncIterator[Result]:
 
 
 async def report_of(entries: Entries, name: str) -> Report:
-    """Read the whole journal once and sum it up."""
+    """Read the whole journal once and summarise it."""
     report = Report(name=name, summary=await entries.summary())
     seconds: dict[int, Slice] = {}
     async for result in results_of(entries):
@@ -124,7 +122,7 @@ def _step(seconds: float) -> int:
 
 
 def _lay_out(report: Report, pieces: list[Slice]) -> None:
-    """Put seconds together until the timeline has few enough columns, empty ones included."""
+    """Merge seconds into slices of equal width, few enough for the timeline, empty ones included."""
     if not pieces:
         return
     begun, span = pieces[0].begun, pieces[-1].begun - pieces[0].begun + 1000
@@ -138,6 +136,6 @@ def _lay_out(report: Report, pieces: list[Slice]) -> None:
 
 
 def advice_for(result: Result) -> str:
-    """Say what a person can do about an unknown write."""
+    """Return what a person can do about a write with the verdict UNKNOWN."""
     found = (advice for mark, advice in _ADVICE if mark in result.message)
-    return next(found, "Look at the thing itself, then retry (which settles by reading first) or leave it.")
+    return next(found, "Check the state, then retry (which reads first) or leave it.")

@@ -1,7 +1,7 @@
 """
-Keep deliveries in one PostgreSQL table that several machines share; never rely on a machine's own clock.
+An event store in one PostgreSQL table, which several machines may share.
 
-Whose turn it is, the server decides: by its time, and by rows that it skips while another worker locks them.
+Leases are timed by the server's clock, and a worker skips the rows that another one has locked.
 """
 
 from __future__ import annotations
@@ -9,22 +9,20 @@ from __future__ import annotations
 import asyncio
 import re
 import secrets
-from contextlib import asynccontextmanager
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from invsvc_async._errors import ConfigurationError, JournalError
 from invsvc_async.events.stores import DeadLetter, Delivery, Entry, Standing
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from invsvc_async.storage.postgres_pool import Pool
 
 __all__ = ["PostgresStore"]
 
 _VERSION: Final = 1
 _MARK: Final = "invsvc_async events, version "
-_LOCK: Final = 0x696E7665  # a number of our own: two processes may both find that there is no table
-_TIMEOUT: Final = 5.0  # seconds for one statement: a delivery must be answered within ten
+_LOCK: Final = 0x696E7665  # an arbitrary number: only one process may create the table
+_TIMEOUT: Final = 5.0  # s for one statement: the sender waits 10 s
 _NAME: Final = re.compile(r"[a-z_][a-z0-9_]{0,47}")
 _SCHEMA: Final = """
     CREATE TABLE IF NOT EXISTS {table} (
@@ -58,75 +56,62 @@ _CLAIM: Final = """
     RETURNING id, token, key, type, body, attempts
 """
 _TAKE: Final = """
-    WITH turn AS (
+    WITH next AS (
         SELECT id FROM {table} WHERE state = 'open' AND body IS NOT NULL AND due <= now()
         ORDER BY due, id LIMIT $1 FOR UPDATE SKIP LOCKED
     )
     UPDATE {table} AS kept
     SET due = now() + $2 * interval '1 second', token = $3, attempts = kept.attempts + 1
-    FROM turn WHERE kept.id = turn.id
+    FROM next WHERE kept.id = next.id
     RETURNING kept.id, kept.token, kept.key, kept.type, kept.body, kept.attempts
 """
 _OURS: Final = "WHERE id = $1 AND token = $2 AND state = 'open'"
 _RELEASE: Final = f"""
-    WITH forgotten AS (DELETE FROM {{table}} {_OURS} AND body IS NULL RETURNING id), given_back AS (
+    WITH forgotten AS (DELETE FROM {{table}} {_OURS} AND body IS NULL RETURNING id), freed AS (
         UPDATE {{table}} SET due = now() + $3 * interval '1 second', token = ''
         {_OURS} AND body IS NOT NULL RETURNING id
     )
-    SELECT id FROM forgotten UNION ALL SELECT id FROM given_back
+    SELECT id FROM forgotten UNION ALL SELECT id FROM freed
 """  # noqa: S608 - our own words
 
 
 class PostgresStore:
     """
-    Keep deliveries in *table* of the database at *dsn*; the table is made if there is none.
+    Store deliveries in *table* of the database at *dsn*; the table is created if it does not exist.
 
-    Needs the extra ``postgres``.  Give each receiver a table of its own: its workers take whatever is in it.
-    *connections* bounds the pool of this process.
+    Needs the extra ``postgres``.  Give each receiver a table of its own, because its workers take whatever is
+    in it.  *connections* limits the pool of this process.
     """
 
     def __init__(self, dsn: str, *, table: str = "invsvc_delivery", connections: int = 8) -> None:
         if not _NAME.fullmatch(table):
-            raise ConfigurationError(f"{table!r} cannot name a table. Use lower-case letters, digits and _.")
+            raise ConfigurationError(
+                f"table: {table!r} is not a valid name. Use lower-case letters, digits and _."
+            )
         self._dsn = dsn
         self._table = table
         self._connections = connections
         self._opening = asyncio.Lock()
-        self._pool: Any = None  # Any: asyncpg has no types of its own
-        self._ready = False
+        self._pool: Pool | None = None
 
     def __repr__(self) -> str:
-        return f"PostgresStore(table={self._table!r})"  # the address may hold a password
+        return f"PostgresStore(table={self._table!r})"  # the address may contain a password
 
     async def open(self) -> None:
         """
-        Connect and make the table if there is none; again is harmless.
+        Connect, and create the table if it does not exist; does nothing if it is open.
 
         Raises:
             ConfigurationError: The extra ``postgres`` is not installed.
-            JournalError: The server is out of reach, or the table is foreign or of a newer version.
+            JournalError: The database cannot be used, or the table is foreign or of a newer version.
         """
-        async with self._connection() as connection, connection.transaction():
-            await connection.execute("SELECT pg_advisory_xact_lock($1)", _LOCK)
-            if await connection.fetchval("SELECT to_regclass($1)", self._table) is None:
-                mark = f"{_MARK}{_VERSION}"
-                await connection.execute(_SCHEMA.format(table=self._table, mark=mark))
-            found = await connection.fetchval("SELECT obj_description(to_regclass($1))", self._table)
-        if found != f"{_MARK}{_VERSION}":
-            raise JournalError(
-                f"The table {self._table} is marked {found!r}. Update this package or name another."
-            )
-        self._ready = True
+        await self._opened()
 
     async def close(self) -> None:
         """Close the connections; the next use opens them again."""
-        pool, self._pool, self._ready = self._pool, None, False
+        pool, self._pool = self._pool, None
         if pool is not None:
-            try:
-                async with asyncio.timeout(_TIMEOUT):
-                    await pool.close()
-            except TimeoutError:  # a connection is in use, or the server no longer answers
-                pool.terminate()
+            await pool.aclose()
 
     async def put(self, delivery: Delivery) -> bool:
         """Keep a delivery to be handled; ``False`` if its key is known."""
@@ -209,46 +194,36 @@ class PostgresStore:
         return bool(await self._rows(statement, entry.id, entry.token, *values))
 
     async def _rows(self, statement: str, *values: object) -> Any:  # Any: rows of asyncpg
-        if not self._ready:
-            await self.open()
-        async with self._connection() as connection:
-            return await connection.fetch(statement.format(table=self._table), *values)
+        pool = self._pool or await self._opened()
+        return await pool.fetch(statement.format(table=self._table), *values)
 
-    @asynccontextmanager
-    async def _connection(self) -> AsyncGenerator[Any]:  # Any: asyncpg has no types of its own
+    async def _opened(self) -> Pool:
         try:
-            asyncpg: Any = import_module("asyncpg")
-        except ImportError:
-            raise ConfigurationError("PostgresStore needs asyncpg: install invsvc-async[postgres].") from None
-        try:
-            pool = await self._pooled(asyncpg)
-            async with pool.acquire(timeout=_TIMEOUT) as connection:
-                yield connection
-        except (
-            OSError,
-            TimeoutError,
-            asyncpg.PostgresError,
-            asyncpg.InterfaceError,
-            asyncpg.InternalClientError,  # seen where the server ended the connection just before
-        ) as error:
-            why = type(error).__name__  # the text may hold what was to be stored
-            raise JournalError(f"PostgreSQL failed ({why}). See that it runs and can be reached.") from error
-
-    async def _pooled(self, asyncpg: Any) -> Any:  # Any: it has no types of its own
+            from invsvc_async.storage.postgres_pool import Pool
+        except ModuleNotFoundError as error:
+            raise ConfigurationError(
+                f"PostgresStore: {error.name} is not installed. Install invsvc-async[postgres]."
+            ) from None
         async with self._opening:
             if self._pool is None:
-                # given back without the usual reset, which costs a second trip: we leave no state behind
-                lasting = type("Lasting", (asyncpg.Connection,), {"get_reset_query": _nothing})
-                self._pool = await asyncpg.create_pool(
+                # A delivery that fails is sent again by the service, so nothing is retried here.
+                pool = Pool(
                     self._dsn,
-                    min_size=1,
-                    max_size=self._connections,
-                    timeout=_TIMEOUT,
-                    command_timeout=_TIMEOUT,
-                    connection_class=lasting,
+                    "the event store's database",
+                    size=self._connections,
+                    patience=_TIMEOUT,
+                    retry=False,
                 )
+                await pool.connect(self._prepare)
+                self._pool = pool
             return self._pool
 
-
-def _nothing(_: object) -> str:
-    return ""
+    async def _prepare(self, connection: Any) -> None:  # Any: asyncpg has no types
+        await connection.execute("SELECT pg_advisory_xact_lock($1)", _LOCK)
+        if await connection.fetchval("SELECT to_regclass($1)", self._table) is None:
+            await connection.execute(_SCHEMA.format(table=self._table, mark=f"{_MARK}{_VERSION}"))
+        found = await connection.fetchval("SELECT obj_description(to_regclass($1))", self._table)
+        if found != f"{_MARK}{_VERSION}":
+            raise JournalError(
+                f"table {self._table}: it is marked {found!r}. Update this package, or choose another table."
+            )

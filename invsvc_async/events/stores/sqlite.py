@@ -214,8 +214,9 @@ class SqliteStore:
 
     async def _stop_left(self) -> None:
         """Finish what event loops that are closed by now have left."""
-        for loop in [each for each in self._writers if each.is_closed()]:
-            await self._writers.pop(loop).stop()
+        for loop in list(self._writers):  # a copy: another loop may add its own
+            if loop.is_closed() and (writer := self._writers.pop(loop, None)) is not None:
+                await writer.stop()
 
 
 def _insert(

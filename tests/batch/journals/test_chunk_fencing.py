@@ -180,7 +180,7 @@ async def test_store_that_waits_for_a_take_over(entries):
     """What is stored while another takes the chunk over waits for that, and is refused."""
     chunk = await chunk_with(entries, "k")
     await entries.take(chunk, "old")
-    async with entries.pool.acquire() as taking, taking.transaction():
+    async with entries.lent() as taking, taking.transaction():
         await taking.execute("SELECT 1 FROM chunks WHERE id = $1 FOR UPDATE", chunk)
         await taking.execute("UPDATE chunks SET owner = 'new' WHERE id = $1", chunk)
         storing = entries.put(
@@ -198,7 +198,7 @@ async def test_take_over_that_waits_for_a_store(entries):
     chunk = await chunk_with(entries, "k")
     await entries.take(chunk, "old")
     columns = [["k"], [chunk], ["old"], [1], [None], [None], ["old"], [None], [None], [None]]
-    async with entries.pool.acquire() as storing, storing.transaction():
+    async with entries.lent() as storing, storing.transaction():
         assert len(await storing.fetch(_STORE, *columns)) == 1
         taking = asyncio.create_task(entries.take(chunk, "new"))
         await until_blocked(entries)

@@ -11,6 +11,7 @@ import sys
 from collections import Counter
 from typing import Any
 
+import asyncpg
 import pytest
 
 from invsvc_async import events
@@ -513,6 +514,21 @@ def test_sqlite_loop_that_ended_first(tmp_path) -> None:
     assert asyncio.run(come_back()) == 1
 
 
+async def test_sqlite_two_loops_at_once(tmp_path) -> None:
+    """A second event loop in another thread may use the store too, and close it for itself."""
+    store = events.SqliteStore(tmp_path / "events.db")
+    assert await store.put(delivery("here"))
+
+    async def elsewhere() -> list[bool]:
+        found = [await store.put(delivery(key)) for key in ("here", "there")]
+        await store.close()
+        return found
+
+    assert await asyncio.to_thread(asyncio.run, elsewhere()) == [False, True]
+    assert (await store.counts())["open"] == 2
+    await store.close()
+
+
 async def test_sqlite_page_that_is_damaged(tmp_path) -> None:
     """A damaged page is told in words."""
     path = tmp_path / "events.db"
@@ -577,7 +593,7 @@ async def test_postgres_server_that_is_gone() -> None:
     """A server out of reach is told in words that hold no password."""
     store = events.PostgresStore("postgresql://user:hidden@127.0.0.1:1/none")
 
-    with pytest.raises(JournalError, match="PostgreSQL failed") as caught:
+    with pytest.raises(JournalError, match="database cannot be used") as caught:
         await store.open()
 
     assert "hidden" not in str(caught.value) + repr(store)
@@ -588,11 +604,9 @@ async def test_postgres_connection_that_breaks(postgres: str) -> None:
     """A connection that the server ends costs one piece of work at most."""
     store = events.PostgresStore(postgres, table="breaking", connections=1)
     await store.put(delivery("a"))
-    async with store._connection() as connection:
-        number = await connection.fetchval("SELECT pg_backend_pid()")
-    other = events.PostgresStore(postgres, table="ending", connections=1)
-    async with other._connection() as connection:
-        await connection.execute("SELECT pg_terminate_backend($1)", number)
+    [[number]] = await store._rows("SELECT pg_backend_pid()")
+    other = await asyncpg.connect(postgres)
+    await other.execute("SELECT pg_terminate_backend($1)", number)
     await other.close()
 
     try:
@@ -604,16 +618,20 @@ async def test_postgres_connection_that_breaks(postgres: str) -> None:
     await store.close()
 
 
-async def test_postgres_store_that_is_closed_in_use(postgres: str, monkeypatch) -> None:
-    """A connection that is never given back holds the end up no longer than a statement may take."""
-    monkeypatch.setattr("invsvc_async.events.stores.postgres._TIMEOUT", 0.2)
+async def test_postgres_store_that_is_closed_in_use(postgres: str) -> None:
+    """Closing waits for a connection in use no longer than a statement may take."""
     store = events.PostgresStore(postgres, table="closing")
+    await store.open()
+    pool = store._pool
+    pool.patience = 0.2
+
+    async def act(connection) -> None:
+        await store.close()
+        await connection.fetch("SELECT 1")
 
     async with asyncio.timeout(5):
         with pytest.raises(JournalError):
-            async with store._connection() as connection:
-                await store.close()
-                await connection.fetch("SELECT 1")
+            await pool.ask(act)
 
     assert (await store.counts())["open"] == 0
     await store.close()
@@ -624,16 +642,15 @@ async def test_postgres_table_of_another_version(postgres: str, mark: str) -> No
     """A table of a newer version, or of somebody else, is left alone."""
     store = events.PostgresStore(postgres, table="other")
     await store.open()
-    async with store._connection() as connection:
-        await connection.execute(f"COMMENT ON TABLE other IS {mark}")
+    await store._rows(f"COMMENT ON TABLE {{table}} IS {mark}")
     await store.close()
 
     with pytest.raises(JournalError, match="marked"):
         await store.put(delivery())
 
-    async with store._connection() as connection:
-        await connection.execute("DROP TABLE other")
-    await store.close()
+    direct = await asyncpg.connect(postgres)
+    await direct.execute("DROP TABLE other")
+    await direct.close()
 
 
 async def test_postgres_table_that_many_make(postgres: str) -> None:
@@ -649,6 +666,7 @@ async def test_postgres_table_that_many_make(postgres: str) -> None:
 async def test_postgres_without_its_driver(monkeypatch) -> None:
     """The extra that is missing is named."""
     monkeypatch.setitem(sys.modules, "asyncpg", None)
+    monkeypatch.delitem(sys.modules, "invsvc_async.storage.postgres_pool", raising=False)
 
     with pytest.raises(ConfigurationError, match=r"invsvc-async\[postgres\]"):
         await events.PostgresStore("postgresql://h/d").open()
