@@ -1,8 +1,8 @@
 """
-Receive the service's webhooks: parse, verify, de-duplicate, acknowledge; never send anything.
+Receiving the service's webhooks: verify, parse, de-duplicate, acknowledge.
 
-``read``, ``verify`` and ``parse`` are pure.  The ``Receiver`` and the stores are loaded on first use, so that
-importing this package loads no web framework and no database.
+``read``, ``verify`` and ``parse`` are pure functions.  The ``Receiver`` and the stores are imported on first
+use, so that importing this package imports no web framework and no database driver.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = [
     "verify",
 ]  # fmt: skip
 
-_ROOMS: Final = {
+_MODULES: Final = {
     "receiving.receipt": ("Receipt",),
     "receiving.receiver": ("Receiver",),
     "payloads": ("BatchCounts", "BatchResult", "InvoiceBatch", "Party", "SyncedInvoice"),
@@ -41,12 +41,12 @@ _ROOMS: Final = {
     "stores.sqlite": ("SqliteStore",),
     "receiving.worker": ("InboxPolicy",),
 }
-_ROOM_OF: Final = {name: room for room, names in _ROOMS.items() for name in names}
+_MODULE_OF: Final = {name: module for module, names in _MODULES.items() for name in names}
 
 
 def __getattr__(name: str) -> object:
-    if name not in _ROOM_OF:
+    if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.{_ROOM_OF[name]}"), name)
+    value = getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
     globals()[name] = value
     return value

@@ -1,7 +1,7 @@
 """
-Decode JSON bodies of deliveries, exactly and within bounds; never decide what an event is.
+Exact decoding of the JSON bodies of deliveries.
 
-What is inside ``data`` stays undecoded: most of a body is never looked at by whoever only routes it.
+The contents of ``data`` stay undecoded until they are used, because routing an event does not need them.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ _ABSENT: Final = msgspec.Raw(b"null")
 
 
 class Details(msgspec.Struct, gc=False):
-    """The ``data`` of a body; what it holds is not decoded here."""
+    """The ``data`` of a body, not decoded further."""
 
     object: msgspec.Raw = _ABSENT
     payload: msgspec.Raw = _ABSENT
 
 
-class Body(msgspec.Struct, gc=False):  # decoded JSON holds no cycles
+class Body(msgspec.Struct, gc=False):  # decoded JSON has no reference cycles
     """
-    The top level of a body of any family; ``Any`` for what only some families have: ``parse`` checks it.
+    The top level of a body of any family; ``parse`` checks the fields of type ``Any``.
 
-    The fields stand in the order in which bodies have them, which the decoder rewards.
+    Fields are in the order of real bodies, which is the fastest to decode.
     """
 
     id: Any = None
@@ -71,10 +71,10 @@ _plain: Final[Callable[[bytes], Any]] = msgspec.json.Decoder(float_hook=Decimal)
 
 def decode_payload(payload: msgspec.Raw, whole: bytes) -> Body:
     """
-    Decode the top level of a body in a wrapper.
+    Decode the top level of a body inside a wrapper.
 
     Raises:
-        MalformedEventError: A field of it breaks its type; ``.raw`` is of *whole*.
+        MalformedEventError: A field has the wrong type; ``.raw`` is *whole*.
     """
     try:
         return decode_body(payload)
@@ -84,10 +84,10 @@ def decode_payload(payload: msgspec.Raw, whole: bytes) -> Body:
 
 def plain_of(raw: bytes) -> dict[str, Any]:
     """
-    Decode an object whose syntax was checked, with exact numbers.
+    Decode an object whose syntax is known to be valid, with exact numbers.
 
     Raises:
-        MalformedEventError: A number is longer, or its exponent larger, than any amount can be.
+        MalformedEventError: A number has too many digits or too large an exponent.
     """
     try:
         plain: dict[str, Any] = _plain(raw)
@@ -97,17 +97,17 @@ def plain_of(raw: bytes) -> dict[str, Any]:
 
 
 def is_object(raw: msgspec.Raw) -> bool:
-    """Whether a value that was left undecoded is an object."""
+    """Return whether an undecoded value is an object."""
     return memoryview(raw)[0] == _BRACE
 
 
 def malformed(why: str, raw: bytes) -> MalformedEventError:
-    """Word the refusal of a body."""
-    return MalformedEventError(f"The body is not an event: {why}. Look at .raw and at who sent it.", raw=raw)
+    """Return the error for a body that is not an event."""
+    return MalformedEventError(f"The body is not an event: {why}. Look at .raw and at its sender.", raw=raw)
 
 
 def unreadable(error: Exception, raw: bytes) -> MalformedEventError:
-    """Word the refusal of a body that could not be decoded."""
-    # only the decoder's own words are known to hold nothing of the body
+    """Return the error for a body that could not be decoded."""
+    # Only messages of the decoder itself are known not to quote the body.
     told = str(error) if isinstance(error, msgspec.DecodeError) else type(error).__name__
     return malformed(f"it is not readable ({told})", raw)

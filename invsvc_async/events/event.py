@@ -1,8 +1,8 @@
 """
-Hold one delivered event as a frozen value; never judge whether it may be trusted.
+Events as frozen values: one class for each of the three families in the specification.
 
-The three families of the specification are three classes.  Their envelope was checked by ``parse``; what
-is inside ``data`` is decoded on first use, so that an event that is only counted or forwarded costs no more.
+``parse`` has checked the envelope.  The contents of ``data`` are decoded on first use, so that an event that
+is only counted or forwarded takes little time.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _V1_FIELDS: Final = frozenset(
 )
 
 
-@attrs.frozen(repr=False, slots=False)  # with slots, a frozen class takes three times as long to fill
+@attrs.frozen(repr=False, slots=False)  # with slots, a frozen class takes three times as long to create
 class _Event:
-    """What the three families share."""
+    """The common part of the three families."""
 
     raw: bytes
     """The body as received, byte for byte."""
     is_test: bool
-    """Whether the body or the headers mark it as a test from the dashboard: never act on it as real."""
+    """Whether the body or the headers mark it as a test from the dashboard.  Do not handle it as real."""
     _body: Body = attrs.field(eq=False)
     _made: Any = attrs.field(init=False, eq=False)  # unset until ``data`` is read
 
@@ -59,23 +59,23 @@ class _Event:
 
     @property
     def body_says_test(self) -> bool:
-        """Whether the body itself bears the test mark, not the headers alone."""
+        """Whether the body itself contains the test mark, not only the headers."""
         return self._body.test is True
 
     @property
     def id(self) -> str | None:
-        """The event's id; ``None`` where its body has none (v1, v1.1, some samples)."""
+        """The event's id; ``None`` if its body has none (v1, v1.1, some samples)."""
         found: str | None = self._body.id
         return found
 
     @property
     def dedupe_key(self) -> str | None:
-        """The id that every delivery of this event shares; ``None`` where the body has none."""
+        """The id in every delivery of this event; ``None`` if the body has none."""
         return self.id
 
     @property
     def extra(self) -> dict[str, Any]:
-        """Top-level fields that the specification does not show, as plain exact values."""
+        """Top-level fields that the specification does not list, as plain exact values."""
         return {name: value for name, value in self._plain().items() if name not in self._known_fields}
 
     def _plain(self) -> dict[str, Any]:
@@ -93,11 +93,11 @@ class _Event:
 @attrs.frozen(repr=False, slots=False)
 class ResourceEvent(_Event):
     """
-    A change of a payment, invoice, receipt, customer or service; also any type that the specification lacks.
+    A change of a payment, invoice, receipt, customer or service, or an event of an unknown type.
 
-    Not signed; sent again by the service until it is answered 2xx, up to 16 attempts.  No order is promised.
-    A ``v1.1`` body is a ``v1`` body in a wrapper, which is taken off; its ``invoice.created`` carries
-    ``date`` shifted by minus six hours, which is handed over as it came.
+    It is not signed.  The service sends it until it is answered 2xx, up to 16 times, in no promised order.
+    A ``v1.1`` body is a ``v1`` body in a wrapper, which is removed.  In its ``invoice.created``, ``date`` is
+    shifted by minus six hours, and is returned as it came.
 
     Spec: Events, Payload versions of resource events.
     """
@@ -116,7 +116,7 @@ class ResourceEvent(_Event):
 
     @property
     def livemode(self) -> bool | None:
-        """Whether it is about live data; ``None`` where the body does not say (a v1 sample)."""
+        """Whether it is about live data; ``None`` if the body does not say (a v1 sample)."""
         found: bool | None = self._body.livemode
         return found
 
@@ -132,31 +132,31 @@ class ResourceEvent(_Event):
 
     @property
     def connected_team(self) -> Any:  # Any: the specification shows no type
-        """The team that it is about, on deliveries to a Connect master team only."""
+        """The team of the event, in deliveries to a Connect master team only."""
         return self._body.connected_team
 
     @property
     def connected_team_metadata(self) -> dict[str, str] | None:
-        """That team's metadata, where it has any."""
+        """That team's metadata, if it has any."""
         found: dict[str, str] | None = self._body.connected_team_metadata
         return found
 
     @property
     def extra(self) -> dict[str, Any]:
-        """Top-level fields that the specification does not show, those beside a v1.1 wrapper among them."""
+        """Top-level fields that the specification does not list, including those beside a v1.1 wrapper."""
         known = _RESOURCE_FIELDS[self.version]
         return {name: value for name, value in self._plain().items() if name not in known}
 
     @property
-    def data(self) -> Any:  # Any: a model or plain values, as said here
+    def data(self) -> Any:  # Any: a model or plain values, as documented
         """
-        The resource: in v2 an ``Invoice`` or a ``Customer`` where it is one, else a dict with exact numbers.
+        The resource: in v2 an ``Invoice`` or a ``Customer`` if it is one, else a dict with exact numbers.
 
-        v1 and v1.1 give the service's internal camelCase form as it came, at event time; v2 gives the form of
-        the API, read when the delivery was sent (for ``*.deleted`` the last known state).
+        v1 and v1.1 contain the service's internal camelCase form, as of the event.  v2 contains the form of
+        the API, as of the delivery (for ``*.deleted``, the last known state).
 
         Raises:
-            MalformedEventError: It holds a number beyond all bounds.
+            MalformedEventError: A number has too many digits or too large an exponent.
         """
         return self._resource()
 
@@ -164,7 +164,7 @@ class ResourceEvent(_Event):
         plain = plain_of(self.raw)
         if self.version != "v1.1":
             return plain
-        if plain.get("event") is not None:  # the wrapper is round the resource alone
+        if plain.get("event") is not None:  # the wrapper is around the resource only
             details: dict[str, Any] = plain["data"]
             return plain | {"data": details.pop("payload") | details}
         payload: dict[str, Any] = plain.pop("payload")
@@ -191,7 +191,7 @@ _RESOURCE_FIELDS: Final = {
 
 @attrs.frozen(repr=False, slots=False)
 class _SignedEvent(_Event):
-    """What the two signed families share: an ``evt_`` id and a time in epoch seconds."""
+    """The common part of the signed families: an ``evt_`` id and a time in epoch seconds."""
 
     _known_fields = frozenset({"id", "event", "created_at", "data", "test"})
 
@@ -206,7 +206,7 @@ class SatInvoiceSynced(_SignedEvent):
     """
     The XML of a tax-authority invoice was fetched and stored.
 
-    Signed, and sent once only: what the receiver does not keep is gone.  The body has no ``livemode``.
+    It is signed, and sent only once: store it, or it is lost.  The body has no ``livemode``.
 
     Spec: Events, Tax-authority sync body.
     """
@@ -229,7 +229,7 @@ class InvoiceBatchCompleted(_SignedEvent):
     """
     Every accepted invoice of an income batch has a final status.
 
-    Signed, and sent once only: what the receiver does not keep is gone.
+    It is signed, and sent only once: store it, or it is lost.
 
     Spec: Events, Invoice batch body.
     """

@@ -1,8 +1,7 @@
 """
-Find a header among those of a delivery, however the framework holds them; never interpret a value.
+Lookup of a delivery's headers, in the form of any framework.
 
-Which of two signatures counts is a question that a forger would like to answer: of a header that came twice,
-neither value is given out.
+A header that came twice has no usable value: a forger must not decide which of two signatures counts.
 """
 
 from __future__ import annotations
@@ -17,27 +16,31 @@ TEST: Final = "x-service-test"
 
 Text: TypeAlias = str | bytes
 Headers: TypeAlias = Mapping[str, str] | Iterable[tuple[Text, Text]]
-"""A mapping with names of any case, or pairs as ASGI gives them."""
+"""A mapping with names in any case, or pairs as in ASGI."""
 
 
 def kept(headers: Headers | None) -> Headers | None:
-    """Keep headers that can be walked only once, for they are looked at several times."""
+    """Return headers that can be iterated over several times."""
     return list(cast("Iterable[tuple[Text, Text]]", headers)) if hasattr(headers, "__next__") else headers
 
 
 def value_of(headers: Headers | None, name: str) -> str | None:
-    """Look up *name*, given in lower case; ``""``, which nothing accepts, if it is there but not one text."""
+    """
+    Return the value of the header *name* (in lower case), or None.
+
+    A header that came twice, or is not text, is ``""``, which nothing accepts.
+    """
     if headers is None:
         return None
     if not isinstance(headers, dict):
-        # items() and not the keys: those of a multidict leave out that one came twice
-        items: Any = getattr(headers, "items", None)  # Any: of a mapping of whatever kind
+        # items(), because the keys of a multidict may not show that a header came twice
+        items: Any = getattr(headers, "items", None)  # Any: of any kind of mapping
         pairs: Any = headers if items is None else items()
         return _among_pairs(pairs, name)
-    if TYPE_CHECKING:  # a call would cost
+    if TYPE_CHECKING:  # a call of cast takes time
         headers = cast("dict[str, str]", headers)
     found: str | None = None
-    length = len(name)  # measured: cheaper than lower() on every key
+    length = len(name)  # comparing lengths first is faster than lower() on every key (measured)
     for key in headers:
         if len(key) == length and key.lower() == name:
             if found is not None:

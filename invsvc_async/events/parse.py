@@ -1,8 +1,8 @@
 """
-Turn the bytes of one delivery into an event; never verify it, never touch the network.
+Parsing of a delivery's body into an event.  Does not verify it.
 
-The body alone decides which event it is.  A field of the envelope that breaks its type refuses the whole
-body: an event whose id or type cannot be relied on cannot be acted on.  ``data`` need only be an object here.
+The body alone determines the event.  An envelope field of the wrong type makes the whole body malformed,
+because an event without a reliable id or type cannot be handled.  ``data`` is only checked to be an object.
 """
 
 from __future__ import annotations
@@ -31,23 +31,24 @@ __all__ = ["parse", "says_test"]
 Version: TypeAlias = Literal["v1", "v1.1", "v2"]
 SignedFamily: TypeAlias = type[SatInvoiceSynced] | type[InvoiceBatchCompleted]
 
-_WRAPPER: Final = frozenset({"payload", "customer", "date"})  # all that v1.1 has round or beside a resource
+_WRAPPER: Final = frozenset({"payload", "customer", "date"})  # all fields of a v1.1 wrapper
 _ID_LENGTH: Final = 255
-_LAST_SECOND: Final = 253_402_300_799  # of the year 9999, the last that a datetime can say
+_LAST_SECOND: Final = 253_402_300_799  # of the year 9999, the last that a datetime can represent
 _SIGNED: Final[dict[str, SignedFamily]] = {
     "sat.invoice.synced": SatInvoiceSynced,
     "invoice_batch.completed": InvoiceBatchCompleted,
 }
-_SIGNED_WORDS: Final = {name.partition(".")[0]: family for name, family in _SIGNED.items()}
+_SIGNED_FAMILIES: Final = {name.partition(".")[0]: family for name, family in _SIGNED.items()}
 
 
 def parse(body: bytes, headers: Headers | None = None) -> Event:
     """
-    Read a body into one of the three families; this checks no signature and trusts nobody.
+    Parse a body into an event of one of the three families.  Does not check a signature.
 
-    A v1.1 wrapper ``{"payload": {…}}`` is taken off round the whole v1 body or round its ``data``, for the
-    specification can be read either way.  Unknown types become a ``ResourceEvent``, unknown fields are in
-    ``.extra``.  Numbers are exact: ``int`` or ``Decimal``.  *headers* only add the dashboard's test mark.
+    A v1.1 wrapper ``{"payload": {…}}`` is removed around the whole v1 body or around its ``data``, because
+    the specification can be read either way.  Events of unknown types are ``ResourceEvent``, and unknown
+    fields are in ``.extra``.  Numbers are exact: ``int`` or ``Decimal``.  *headers* are only used for the
+    dashboard's test mark.
 
     Raises:
         MalformedEventError: The body is not an event of the specification.
@@ -57,7 +58,7 @@ def parse(body: bytes, headers: Headers | None = None) -> Event:
     raw = body if body.__class__ is bytes else _bytes(body)
     try:
         if not raw.isascii():
-            raw.decode()  # what is skipped is not checked for UTF-8
+            raw.decode()  # the decoder does not check skipped values for UTF-8
         content = decode_body(raw)
     except UNREADABLE as error:
         raise unreadable(error, raw) from error
@@ -75,7 +76,7 @@ def parse(body: bytes, headers: Headers | None = None) -> Event:
             version = "v1.1"
         return ResourceEvent(raw, is_test, content, version)
     if version != "v1":
-        raise malformed(f"{name} has a body of its own, not one of {version}", raw)
+        raise malformed(f"{name} does not have bodies of {version}", raw)
     if content.id is not None or not is_test:
         _check_id(content.id, raw)
     if content.created_at is not None:
@@ -84,7 +85,7 @@ def parse(body: bytes, headers: Headers | None = None) -> Event:
 
 
 def says_test(headers: Headers | None) -> bool:
-    """Whether the headers bear the dashboard's test mark."""
+    """Return whether the headers contain the dashboard's test mark."""
     return value_of(headers, TEST) == "true"
 
 
@@ -107,10 +108,10 @@ def _wraps_resource(raw: bytes) -> bool:
 
 
 def _signed_family(name: str, raw: bytes) -> SignedFamily | None:
-    """Tell by its first word whether a type is of a signed family, though the specification may lack it."""
-    if not name.isprintable():  # every store and log must be able to hold it
+    """Return the signed family of a type, by its first word: the specification may not list the type."""
+    if not name.isprintable():  # because stores and logs contain it
         raise malformed("the event's type is not printable", raw)
-    return _SIGNED_WORDS.get(name.partition(".")[0])
+    return _SIGNED_FAMILIES.get(name.partition(".")[0])
 
 
 def _check_resource(content: Body, version: Version, raw: bytes, *, is_test: bool) -> None:
@@ -145,6 +146,4 @@ def _bytes(body: Any) -> bytes:  # Any: what a caller without a type checker may
     try:
         return bytes(memoryview(body))
     except TypeError:
-        raise MalformedEventError(
-            f"The body is of type {type(body).__name__}. Pass it as raw bytes."
-        ) from None
+        raise MalformedEventError(f"body: it is of type {type(body).__name__}. Pass the raw bytes.") from None

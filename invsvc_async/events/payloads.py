@@ -1,7 +1,8 @@
 """
-Hold what the two signed events carry; never say that a fiscal step completed.
+The models of ``data`` in the two signed events.
 
-Loaded on first use of ``event.data``: making these classes costs more than the rest of the package.
+Imported on first use of ``event.data``, because building these classes takes longer than the rest of the
+package.
 """
 
 from __future__ import annotations
@@ -66,18 +67,18 @@ class SyncedInvoice(Model):
     @property
     def issue_date(self) -> datetime:
         """
-        The local date-time of issue: naive, for the body names no zone.
+        The local date-time of issue; naive, because the body contains no zone.
 
         Raises:
-            MalformedEventError: It is no local date-time, or absent; ``issue_date_sent`` is what came.
+            MalformedEventError: It is not a local date-time, or absent; ``issue_date_sent`` has the text.
         """
-        # no FieldError here: out of a property, any AttributeError turns into "has no attribute"
+        # FieldError is an AttributeError, which a property would turn into "has no attribute".
         try:
             moment = datetime.fromisoformat(self.issue_date_sent)
         except (ValueError, FieldError):
             moment = None
         if moment is None or moment.tzinfo is not None:
-            raise MalformedEventError("issue_date is no local date-time. Look at issue_date_sent.")
+            raise MalformedEventError("issue_date: it is not a local date-time. Look at issue_date_sent.")
         return moment
 
 
@@ -99,7 +100,7 @@ class BatchCounts(Model):
 @attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
 class InvoiceBatch(Model):
     """
-    An income batch of which every accepted invoice has a final status; ``id`` is the batch's.
+    An income batch in which every accepted invoice has a final status; ``id`` is the batch's.
 
     Spec: Events, Invoice batch body.
     """

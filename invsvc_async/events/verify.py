@@ -1,7 +1,7 @@
 """
-Decide whether a delivery may be trusted, from its raw bytes and headers; never read a clock or the network.
+Authentication of a delivery, by its raw bytes and headers.
 
-Every comparison with a secret takes constant time, and no message or repr holds a secret or a signature.
+Secrets are compared in constant time, and no message or repr contains a secret or a signature.
 """
 
 from __future__ import annotations
@@ -37,25 +37,27 @@ _TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 def _check_name(_: SharedHeader, __: object, name: str) -> None:
     if not isinstance(name, str) or not _TOKEN.fullmatch(name):
-        raise ConfigurationError(f"{name!r} cannot name a header. Give the one set in the dashboard.")
+        raise ConfigurationError(f"name: {name!r} is not a valid header. Use the one in the dashboard.")
 
 
 def _check_value(header: SharedHeader, _: object, value: str) -> None:
     if not isinstance(value, str) or not value or not value.isascii() or not value.isprintable():
-        raise ConfigurationError(f"The value of {header.name} must be visible ASCII text. Set another one.")
+        raise ConfigurationError(f"value: that of {header.name} is not visible ASCII text. Set another one.")
     if value != value.strip():
-        raise ConfigurationError(f"The value of {header.name} has spaces around it, which HTTP drops.")
+        raise ConfigurationError(
+            f"value: that of {header.name} has spaces around it, which HTTP drops. Remove them."
+        )
 
 
 @attrs.frozen
 class SharedHeader:
     """
-    Authenticate resource events by a secret custom header, as configured in the dashboard.
+    A secret custom header, as set in the dashboard, that authenticates resource events.
 
-    The *value* is compared in constant time and shown in no repr.
+    The *value* is compared in constant time, and no repr contains it.
 
     Raises:
-        ConfigurationError: *name* or *value* cannot be a header's.
+        ConfigurationError: *name* or *value* is not valid in a header.
 
     Spec: Events, Headers.
     """
@@ -64,27 +66,28 @@ class SharedHeader:
     value: str = attrs.field(repr=False, validator=_check_value)
 
     def matches(self, headers: Headers | None) -> bool:
-        """Whether the header came exactly once and with this value."""
+        """Return whether the header came exactly once, with this value."""
         found = value_of(headers, self.name.lower())
         return found is not None and found.isascii() and compare_digest(found, self.value)
 
 
 def verify(body: bytes, headers: Headers | None, secrets: Secrets) -> None:
     """
-    Hold the signature against the raw body, under each of several secrets (rotation), in constant time.
+    Check the signature of the raw body against each of the secrets, in constant time.
 
-    Only the specified form counts: one ``X-Service-Signature`` of ``sha256=`` and 64 lower-case hex digits.
+    Several secrets allow rotation.  The signature must be one ``X-Service-Signature`` header of ``sha256=``
+    and 64 lower-case hex digits.
 
     Raises:
         SignatureMissingError: There is no signature.
-        SignatureMismatchError: It is not that of this body under any of the secrets.
-        ConfigurationError: A secret is empty or not a text.
+        SignatureMismatchError: The signature fits none of the secrets.
+        ConfigurationError: A secret is empty or not text.
 
     Spec: Events, Headers.
     """
     signature = value_of(headers, SIGNATURE)
     if signature is None:
-        raise SignatureMissingError("There is no X-Service-Signature. Refuse the delivery.")
+        raise SignatureMissingError("headers: there is no X-Service-Signature. Refuse the delivery.")
     _match(body, signature, keys_of(secrets))
 
 
@@ -97,20 +100,19 @@ def read(
     accept_unsigned: bool = False,
 ) -> Event:
     """
-    Verify a delivery over its raw bytes, then parse it: a returned event may be trusted as far as it can be.
+    Authenticate a delivery by its raw bytes, then parse it.
 
-    A signature that is there must be right, and is proof for any event.  Without one, ``sat.*`` and batch
-    events are refused, and resource events need the *shared_header*.  *accept_unsigned* is the caller's
-    explicit word that nothing authenticates them; it does not waive a *shared_header* that is given, and with
-    *secrets* it is of resource events alone.  A dashboard's test event is no exception here: see
-    ``Receiver.on_test``.
+    A signature that is present must be valid, and authenticates any event.  Without one, ``sat.*`` and batch
+    events are refused, and resource events need the *shared_header*.  *accept_unsigned* accepts events that
+    nothing authenticates; with *secrets*, only resource events.  A *shared_header* is still required then.
+    Test events from the dashboard are no exception; see ``Receiver.on_test``.
 
     Raises:
-        SignatureMismatchError: Forged, altered, or signed with another secret.
+        SignatureMismatchError: The delivery is forged, altered, or signed with another secret.
         SignatureMissingError: This event must be signed.
-        UnauthenticatedEventError: A resource event without the shared header.
+        UnauthenticatedEventError: A resource event came without the shared header.
         MalformedEventError: The body is not an event.
-        ConfigurationError: A secret is empty or not a text.
+        ConfigurationError: A secret is empty or not text.
 
     Spec: Events.
     """
@@ -123,7 +125,7 @@ def read(
 
 
 def keys_of(secrets: Secrets) -> tuple[bytes, ...]:
-    """Turn secrets into HMAC keys; an empty one is refused, for anybody could sign with it."""
+    """Return secrets as HMAC keys; an empty one is refused, because anyone could sign with it."""
     if isinstance(secrets, (str, bytes)):
         return (_key(secrets),)
     return tuple(map(_key, secrets))
@@ -135,7 +137,7 @@ def _key(secret: str | bytes) -> bytes:
     except UnicodeEncodeError:
         key = b""
     if not key or not isinstance(key, bytes):
-        raise ConfigurationError("A webhook secret is empty or no text. Give the one that creation returned.")
+        raise ConfigurationError("secrets: one is empty or not text. Use the secret that creation returned.")
     return key
 
 
@@ -148,10 +150,10 @@ def prove(
     accept_unsigned: bool,
 ) -> Proof | None:
     """
-    Tell what authenticates these bytes, before anything is made of them.
+    Return what authenticates these bytes, before they are parsed.
 
     Raises:
-        SignatureMismatchError: A signature is there and is not right, or there is no secret to check it with.
+        SignatureMismatchError: The signature is not valid, or there is no secret to check it with.
     """
     signature = value_of(headers, SIGNATURE)
     if signature is not None and (keys or not accept_unsigned):
@@ -169,35 +171,39 @@ def admit(
     accept_unsigned: bool,
 ) -> None:
     """
-    Refuse an event that its proof does not cover.
+    Raise an error if *proof* does not authenticate *event*.
 
     Raises:
         SignatureMissingError: This event must be signed.
-        UnauthenticatedEventError: A resource event without the shared header.
+        UnauthenticatedEventError: A resource event came without the shared header.
     """
-    if proof == "signature":  # though no resource event is signed: a family that is new may well be
+    if proof == "signature":  # no resource event is signed today, but a new family may be
         return
     if not isinstance(event, ResourceEvent):
-        if keys or not accept_unsigned:  # who has a secret is not sent the one without the other
-            raise SignatureMissingError(f"{event.type} must be signed and is not. Refuse the delivery.")
+        if keys or not accept_unsigned:  # the service signs these for everyone who has a secret
+            raise SignatureMissingError(f"{event.type}: it must be signed and is not. Refuse the delivery.")
     elif proof is None and (shared_header is not None or not accept_unsigned):
         wanted = f"the agreed header {shared_header.name}" if shared_header else "a SharedHeader to check"
-        raise UnauthenticatedEventError(f"{event.type} came without {wanted}. Refuse the delivery.")
+        raise UnauthenticatedEventError(f"{event.type}: it came without {wanted}. Refuse the delivery.")
 
 
 def signature_of(body: bytes, key: bytes) -> str:
-    """Sign the raw *body* in the form of ``X-Service-Signature``."""
+    """Return the value of ``X-Service-Signature`` for the raw *body*."""
     return "sha256=" + digest(key, body, "sha256").hex()
 
 
 def _match(body: bytes, signature: str, keys: Sequence[bytes]) -> None:
     try:
         for key in keys:
-            # As signature_of, which would cost a call for each event.
+            # As signature_of, without the time of a call.
             if compare_digest("sha256=" + digest(key, body, "sha256").hex(), signature):
                 return
     except TypeError:
-        fault = "is no ASCII text" if isinstance(body, bytes) else "is over raw bytes, and the body is text"
-        raise SignatureMismatchError(f"The signature {fault}. Refuse the delivery.") from None
-    why = "is that of this body under none of the secrets" if keys else "cannot be checked without a secret"
-    raise SignatureMismatchError(f"The signature {why}. Refuse the delivery; if genuine, see to the secrets.")
+        fault = (
+            "it is not ASCII text" if isinstance(body, bytes) else "it signs raw bytes, and the body is text"
+        )
+        raise SignatureMismatchError(f"signature: {fault}. Refuse the delivery.") from None
+    why = "it fits none of the secrets" if keys else "it cannot be checked without a secret"
+    raise SignatureMismatchError(
+        f"signature: {why}. Refuse the delivery; if it is genuine, check the secrets."
+    )

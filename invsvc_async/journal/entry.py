@@ -1,6 +1,4 @@
-"""
-Say what an entry of a journal is: a write's key, its intent and how far it got; never store one.
-"""
+"""An entry of a journal: the key of a write, its intent, and its progress."""
 
 from __future__ import annotations
 
@@ -18,26 +16,28 @@ if TYPE_CHECKING:
 __all__ = ["ANSWERED", "Entry", "LostChunkError", "Mark", "State", "entry_of", "unreadable"]
 
 
-ANSWERED = "="  # before the id of a claim that an answer gave; one without it may come from a match
+ANSWERED = "="  # before the id of a claim if an answer contained it; other claims may come from a match
 
 
 class State(IntEnum):
-    """How far a write got.  The numbers are stored."""
+    """The progress of a write.  The numbers are stored."""
 
-    TO_DO = 0  # nothing of it was sent; or it is to be taken up again
-    SENDING = 1  # stored durably before its first byte, so a byte may have left
-    DONE = 2  # its verdict is known, or known to be unknown
+    TO_DO = 0  # not sent yet, or reopened
+    SENDING = 1  # stored before its first byte, so a byte may have left
+    DONE = 2  # it has a verdict, which may be UNKNOWN
 
 
-class Entry(msgspec.Struct, kw_only=True):  # two are made for each write, and attrs classes take long
+class Entry(msgspec.Struct, kw_only=True):  # two are made for each write, and attrs classes are slower
     """
     One row of a journal.
 
-    ``content`` is a digest of what was asked for, by which a changed input is recognised; ``run`` the run
-    whose input brought it, or on one machine the last that held it; ``common`` and ``intent`` the packed
-    intent (none once it is not needed any more); ``outcome`` a JSON text of what became of it; ``claim`` the
-    id of the webhook that an untagged create made, after ``ANSWERED`` if an answer gave it;
-    ``done_at`` epoch ms by this machine, for reports only.
+    - ``content``: a digest of the request, by which a changed input is recognised.
+    - ``run``: the run whose input contained it; in a file, the last such run.
+    - ``common`` and ``intent``: the packed intent, None once it is not needed any more.
+    - ``outcome``: the record of the outcome, as JSON.
+    - ``claim``: the id of the webhook that an untagged create made, after ``ANSWERED`` if an answer
+      contained it.
+    - ``done_at``: epoch ms by this machine's clock, for reports only.
     """
 
     seq: int = 0
@@ -56,10 +56,10 @@ class Entry(msgspec.Struct, kw_only=True):  # two are made for each write, and a
 
 def entry_of(row: Mapping[str, Any]) -> Entry:  # Any: as the fields
     """
-    Take an entry back from its columns.
+    Return the entry in *row*.
 
     Raises:
-        JournalError: It is damaged: a column holds what nobody stored there.
+        JournalError: A column contains a value of another type: the entry is damaged.
 
     """
     try:
@@ -69,17 +69,19 @@ def entry_of(row: Mapping[str, Any]) -> Entry:  # Any: as the fields
 
 
 def unreadable(key: object, why: object) -> JournalError:
-    """Say that the entry of *key* is damaged."""
-    return JournalError(f"entry {key!r} of the journal cannot be read: {why}. Restore a copy of the file.")
+    """Return the error for the damaged entry of *key*."""
+    return JournalError(
+        f"entry {key!r} of the journal: it cannot be read ({why}). Restore a copy of the file."
+    )
 
 
 class LostChunkError(JournalError):
-    """Another worker has taken this entry's chunk over: what it does counts; nothing is to be sent here."""
+    """Another worker has taken over this entry's chunk; this one must not send anything for it."""
 
 
 @attrs.frozen
 class Mark:
-    """What an input is compared with: an entry's content and state, and whether this input held it before."""
+    """What an input is compared with; ``met``: whether this input has contained the key before."""
 
     content: bytes
     state: State = attrs.field(converter=State)

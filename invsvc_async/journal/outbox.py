@@ -32,8 +32,8 @@ __all__ = ["Outbox"]
 log: logging.Logger = logging.getLogger("invsvc_async.writes")
 
 _PAGE = 256  # entries read at once
-# What was heard is removed once a second such time has begun.  Tasks between a write and who waits for it get
-# some turns of the event loop to pass the verdict on, and removals cost few commits of their own.
+# A verdict that the application has had is removed between one and two of these periods later.  That leaves
+# tasks time to pass it on, and groups removals in few commits.
 _HEARD_AFTER = 0.05  # s
 _UNKNOWN = Verdict.UNKNOWN  # on 3.11, to reach an enum's member through its class takes as long as a call
 _OPEN, _DONE = f"state < {State.DONE:d}", f"state = {State.DONE:d}"
@@ -43,8 +43,8 @@ class Outbox:
     """
     The journal of ``Client(journal="outbox.db")``: one SQLite file, one process at a time.
 
-    The file contains the writes that are open, and the verdicts that no application has had yet.  Bodies are
-    stored in plain text, because they are sent again: the mode is 0600.
+    The file contains the open writes, and the verdicts that no application has had yet.  Bodies are stored in
+    plain text, because they may be sent again; the file's mode is 0600.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -52,9 +52,9 @@ class Outbox:
         self._opened = False
         self._closed = False
         self._opening = asyncio.Lock()
-        self._run = 0  # counts the openings: an entry of a smaller number is of a process before this one
-        # All that follow go by the identity of intents, which is the key of their entries.
-        self._left: set[str] = set()  # such entries
+        self._run = 0  # counts the openings: an entry with a smaller number is from an earlier process
+        # All that follow are by the identity of intents, which is the key of their entries.
+        self._left: set[str] = set()  # entries of earlier processes
         self._done: set[str] = set()  # entries with a verdict
         self._sent: dict[str, Packed] = {}  # what was stored before the last send, until the verdict
         self._heard: dict[str, None] = {}  # entries to be removed, in order
@@ -63,15 +63,17 @@ class Outbox:
 
     async def open(self) -> None:
         """
-        Acquire the file; opens it once, however often this is called.
+        Acquire the file; does nothing if it is open.
 
         Raises:
-            JournalError: Another process has it; it is damaged, not an outbox, or of a newer version; the
-                folder cannot be written.
+            JournalError: Another process owns it; it is damaged, not an outbox, or of a newer version; the
+                folder is not writable.
 
         """
         if self._closed:
-            raise JournalError(f"journal {self._entries.path}: the client is closed, so nothing was sent")
+            raise JournalError(
+                f"journal {self._entries.path}: the client is closed, so nothing was sent. Open a new client."
+            )
         async with self._opening:
             if not self._opened:
                 await self._entries.open()
@@ -83,7 +85,7 @@ class Outbox:
                 self._opened = True
 
     async def _take_over(self) -> None:
-        """Begin another run, and note what the runs before it have left."""
+        """Start another run, and note what earlier ones have left."""
         self._run = await self._entries.next_run()
         found = await self._entries.ask(_keys)
         self._left = {key for key, _ in found}
@@ -105,10 +107,10 @@ class Outbox:
 
     def shelved(self, intent: Intent, *, sent: bool) -> None:
         """
-        Note how far a cancelled write got, without waiting.
+        Store the progress of a cancelled write, without waiting.
 
-        One that provably never left is removed.  If a verdict is stored already, that is what stays: nobody
-        has heard it.
+        If provably no byte of it left, it is removed.  A verdict that is already stored stays, because the
+        application has not had it.
         """
         if not self._opened or intent.identity in self._done:
             return
@@ -122,9 +124,9 @@ class Outbox:
 
     async def settled(self, outcome: Outcome[object]) -> None:
         """
-        Store the verdict of a write; UNKNOWN leaves it open.
+        Store the verdict of a write; with UNKNOWN it stays open.
 
-        If the verdict cannot be stored, that is logged, and the write stays open in the file.
+        A verdict that cannot be stored is logged, and the write stays open in the file.
         """
         if not self._opened:
             return
@@ -132,7 +134,7 @@ class Outbox:
         self._reopen(identity)
         packed = self._sent.pop(identity, None)
         if outcome.verdict is _UNKNOWN:
-            self._left.discard(identity)  # it is not recovered by this process again
+            self._left.discard(identity)  # this process does not recover it again
             entry = self._entry(State.SENDING, outcome.intent)
         else:
             self._done.add(identity)
@@ -148,13 +150,13 @@ class Outbox:
             await self._entries.put(entry)
         except JournalError as error:
             name, key = outcome.started_as.operation, outcome.started_as.key
-            log.error("%s %s: its verdict is not stored: %s", name, key, error)  # noqa: TRY400 - its words say it all
+            log.error("%s %s: its verdict is not stored: %s", name, key, error)  # noqa: TRY400 - the message says all
 
     def heard(self, identity: str) -> None:
         """
-        Remove the verdict of *identity* a moment later, together with all that are heard meanwhile.
+        Remove the verdict of *identity*, which the application has had, together with others, soon.
 
-        An intent that is still open stays.
+        An open intent stays.
         """
         if self._opened and identity in self._done:
             self._heard[identity] = None
@@ -162,22 +164,22 @@ class Outbox:
                 self._wait()
 
     async def open_intents(self) -> AsyncIterator[Intent]:
-        """Iterate over the open intents of processes before this one, oldest first."""
+        """Iterate over the open intents of earlier processes, oldest first."""
         async for entry in self._walk(_OPEN):
             yield intent_of(entry, self._entries.commons)
 
     async def unheard(self) -> AsyncIterator[Outcome[Any]]:  # Any: the operation says what its value is
         """
-        Iterate over the verdicts of processes before this one that no application has had, oldest first.
+        Iterate over the verdicts of earlier processes that no application has had, oldest first.
 
-        Those that a recovery by this process has found come too, until they are heard.
+        Those that this process found while recovering are included, until the application has them.
         """
         async for entry in self._walk(_DONE):
             yield outcome_of(entry, self._entries.commons)
 
     async def aclose(self) -> None:
         """Release the file, with everything stored."""
-        await asyncio.sleep(0)  # what was returned just now is about to be heard
+        await asyncio.sleep(0)  # the application is about to get what was just returned
         if self._opened:
             self._remove({**self._next, **self._heard})
         if self._timer is not None:
@@ -189,7 +191,7 @@ class Outbox:
     # --- entries
 
     def _reopen(self, identity: str) -> None:
-        """Forget what was heard of *identity*: something else is about to be stored of it."""
+        """Cancel the removal of *identity*: something else is about to be stored under it."""
         self._done.discard(identity)
         self._heard.pop(identity, None)
         self._next.pop(identity, None)
@@ -204,7 +206,7 @@ class Outbox:
             seq = found[-1].seq
 
     def _is_left(self, identity: str) -> bool:
-        """Return whether nothing has become of *identity* since the processes before this one."""
+        """Return whether *identity* is as an earlier process left it."""
         return identity in self._left and identity not in self._heard and identity not in self._next
 
     def _page(self, which: str, after: int, connection: sqlite3.Connection) -> list[Entry]:
@@ -213,27 +215,27 @@ class Outbox:
 
     def _entry(
         self, state: State, intent: Intent, packed: Packed | None = None, **done: Any
-    ) -> Entry:  # Any: what Entry has of an end
-        """Make the entry of *intent*, whose packed form may be at hand; *done* is how it ended."""
+    ) -> Entry:  # Any: fields of Entry
+        """Return the entry of *intent*, whose packed form may be known, with more fields in *done*."""
         packed = packed or pack(intent, self._entries.commons)
         return Entry(
             key=intent.identity,
             state=state,
-            run=self._run
-            - (intent.identity in self._left),  # until it is sent again, or heard, it stays left
+            # The number of an earlier run, until it is sent again or the application has its verdict.
+            run=self._run - (intent.identity in self._left),
             operation=intent.operation,
             common=packed.common,
             intent=packed.text,
             **done,
         )
 
-    # --- removing what was heard
+    # --- removing verdicts that the application has had
 
     def _wait(self) -> None:
         self._timer = asyncio.get_running_loop().call_later(_HEARD_AFTER, self._on_time)
 
     def _on_time(self) -> None:
-        """Remove what has waited for long enough, and wait again if there is more."""
+        """Remove those that have waited long enough, and wait again if there are more."""
         self._timer = None
         self._remove(self._next)
         self._next, self._heard = self._heard, {}

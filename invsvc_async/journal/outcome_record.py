@@ -1,4 +1,4 @@
-"""The record of an outcome, as journals store it. It has no body, no token and no secret."""
+"""The record of an outcome, as journals store it.  It contains no body, no token and no secret."""
 
 from __future__ import annotations
 
@@ -18,36 +18,34 @@ __all__ = ["Record", "record_of"]
 
 
 class Record(msgspec.Struct, omit_defaults=True, kw_only=True):
-    """What a journal keeps of an outcome.  Names are short, for a million of them are kept."""
+    """The stored part of an outcome.  Names are short, because a journal may contain a million of them."""
 
     why: str = ""  # the one-line reason
     basis: str = ""  # of the evidence
-    thing: str | None = None  # the id of what was written, where it is known
+    thing: str | None = None  # the id of what was written, if known
     tries: int = 1  # requests of the write
-    again: int = 0  # of them, sent again on proof of absence
+    again: int = 0  # of them, sent again after absence was proven
     reads: int = 0
-    took: float = 0.0  # s, from the first thing done to the verdict
+    took: float = 0.0  # s, from the first request to the verdict
     lost: bool = False  # a webhook's secret was not received
     failed: str | None = None  # the last failure seen
-    status: int | None = None  # of that failure, where it was an answer
+    status: int | None = None  # of that failure, if it was an answer
     candidates: list[str] = []
     duplicates: list[str] = []
-    story: str | None = None  # where the verdict is not simply "applied"
+    story: str | None = None  # unless the verdict is APPLIED
 
 
 _encode = msgspec.json.Encoder().encode
-
-
 _decoder = msgspec.json.Decoder(Record)
 
 
 def record_of(outcome: Outcome[Any]) -> Record:  # Any: of any operation
-    """Make the record of *outcome*."""
+    """Return the record of *outcome*."""
     history, evidence, error = outcome.history, outcome.evidence, outcome.error
     took = time_of(history[-1]) - _start(history[0]) if history else 0.0
     value = outcome.value
     plain = outcome.verdict is Verdict.APPLIED
-    if plain and evidence.basis == "answered" and len(history) == 1:  # nearly all
+    if plain and evidence.basis == "answered" and len(history) == 1:  # as for nearly all
         return Record(basis="answered", thing=_id_of(value), took=round(took, 4))
     return Record(
         why=outcome.message if evidence.basis != "answered" or not plain else "",
@@ -80,10 +78,10 @@ def _ids(things: tuple[Any, ...]) -> list[str]:  # Any: wire data
 
 
 def encoded(record: Record) -> str:
-    """Give *record* as the text that is stored."""
+    """Return *record* as the text that is stored."""
     return _encode(record).decode()
 
 
 def decoded(text: str | None) -> Record:
-    """Take a record back from its text."""
+    """Return the record in *text*."""
     return _decoder.decode(text) if text else Record()

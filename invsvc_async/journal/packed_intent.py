@@ -1,9 +1,9 @@
 """
-Give intents the short form in which a journal keeps them; never lose what settling needs.
+The packed form of intents in journals.
 
-What the writes of one client have in common (policy, timeouts, address, team, mode) is kept once, under a
-number. Short form and common part together are ``Intent.to_json``'s members, so they are read back by the
-same strict reader.
+What the writes of one client have in common (policy, timeouts, address, team, mode) is stored once, under a
+number.  The common part and the rest together are the members of ``Intent.to_json``, and the same strict
+parser reads them back.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from typing import Any
 import attrs
 import msgspec
 
-from invsvc_async._errors import InvalidRequestError, InvsvcError, JournalError
+from invsvc_async._errors import InvalidRequestError, InvsvcError
 from invsvc_async.codec import envelope
+from invsvc_async.journal.entry import unreadable
 from invsvc_async.reconcile import json_form
 from invsvc_async.reconcile.intent import Intent
 from invsvc_async.settings import ReconcilePolicy, Timeouts
@@ -25,13 +26,13 @@ _encode = msgspec.json.Encoder(decimal_format="number").encode
 _COMMON = ("scope", "policy", "timeouts")
 
 
-def _default(default: Any) -> Any:  # Any: whatever a field holds
+def _default(default: Any) -> Any:  # Any: the default of any field
     factory = getattr(default, "factory", None)
     return default if factory is None else msgspec.field(default_factory=factory)
 
 
-# Every other field is an intent's own, and left out where it is as by default: taken from the class, so that
-# a field that is added to it is kept as well.
+# All other fields belong to the intent itself, and are left out if they have their default.  They are taken
+# from the class, so that a field added there is stored too.
 _Own = msgspec.defstruct(
     "_Own",
     [
@@ -46,12 +47,12 @@ _Own = msgspec.defstruct(
     kw_only=True,
     omit_defaults=True,
 )
-_KEPT = 1000  # common parts remembered; one for each policy, team and mode that is in use
+_KEPT = 1000  # common parts remembered: one for each policy, team and mode in use
 
 
 @attrs.define(kw_only=True)
 class Packed:
-    """An intent as it is stored: ``common`` is the number of its common part."""
+    """An intent as stored; ``common`` is the number of its common part."""
 
     common: int
     text: str
@@ -59,31 +60,32 @@ class Packed:
 
 class Commons:
     """
-    The common parts that a journal holds, by number and by text; they are stored elsewhere.
+    The common parts in a journal, by number and by text.
 
-    Numbers are 1, 2, …; *shared* among machines, they are digests of the text, so that nobody need ask.
+    The numbers are 1, 2, …; in a *shared* journal they are digests of the text, which every machine can
+    compute by itself.
     """
 
     def __init__(self, *, shared: bool = False) -> None:
         self._shared = shared
         self.texts: dict[int, str] = {}
         self._numbers: dict[str, int] = {}
-        # By the ids of its parts; the intent beside the number keeps those ids from being used anew.
+        # By the ids of the parts; the intent is kept so that Python does not reuse those ids.
         self._known: dict[tuple[object, ...], tuple[int, Intent]] = {}
         self._parts: dict[int, tuple[dict[str, Any], ReconcilePolicy, Timeouts]] = {}
 
     def load(self, number: int, text: str) -> None:
-        """Take one over from the journal."""
+        """Add one from the journal."""
         self.texts[number] = text
         self._numbers[text] = number
 
     def number_of(self, intent: Intent) -> int:
-        """Tell the number of *intent*'s common part; a new one gets the next."""
+        """Return the number of *intent*'s common part; a new one gets the next number."""
         known = self._known.get(_short(intent))
         return self.note(intent, self._number(_common_text(intent))) if known is None else known[0]
 
     def note(self, intent: Intent, number: int) -> int:
-        """Remember that *number* is that of *intent*'s common part."""
+        """Remember *number* as that of *intent*'s common part."""
         short = _short(intent)
         if short not in self._known:
             if len(self._known) >= _KEPT:
@@ -93,11 +95,11 @@ class Commons:
 
     def parts_of(self, number: int) -> tuple[dict[str, Any], ReconcilePolicy, Timeouts]:
         """
-        Give the scope, as plain data, the policy and the timeouts of a common part; read once, then shared.
+        Return the scope (as plain data), the policy and the timeouts of a common part; parsed once.
 
         Raises:
             InvalidRequestError: It is damaged, or of a newer version.
-            KeyError: There is none.
+            KeyError: It does not exist.
 
         """
         parts = self._parts.get(number)
@@ -117,7 +119,7 @@ class Commons:
 
 
 def _short(intent: Intent) -> tuple[object, ...]:
-    """Identify the common part of *intent* without writing it out."""
+    """Return a key of *intent*'s common part, without encoding it."""
     scope = intent.scope
     return id(intent.policy), id(intent.timeouts), scope.base_url, scope.team, scope.livemode
 
@@ -133,7 +135,7 @@ def _common_text(intent: Intent) -> str:
 
 
 def pack(intent: Intent, commons: Commons) -> Packed:
-    """Give the short form of *intent*; what is as by default is left out."""
+    """Return the packed form of *intent*; fields that have their default are left out."""
     own = {**vars(intent), "credential": intent.scope.credential}
     for name in ("key", *_COMMON):
         del own[name]
@@ -141,7 +143,7 @@ def pack(intent: Intent, commons: Commons) -> Packed:
 
 
 def _strictly(plain: dict[str, Any]) -> Intent:  # Any: parsed JSON
-    """Make an intent of plain data, by the reader of ``Intent.from_json``."""
+    """Build an intent from plain data, by the parser of ``Intent.from_json``."""
     intent = json_form.structured(plain, Intent, "an intent")
     if problem := json_form.misfit(intent):
         raise InvalidRequestError(problem)
@@ -150,10 +152,10 @@ def _strictly(plain: dict[str, Any]) -> Intent:  # Any: parsed JSON
 
 def unpack(key: str, packed: Packed, commons: Commons) -> Intent:
     """
-    Take an intent back.
+    Return the intent in *packed*.
 
     Raises:
-        JournalError: What is stored is no intent: the journal is damaged, or of a newer version.
+        JournalError: It is not a valid intent: the journal is damaged, or of a newer version.
 
     """
     try:
@@ -163,6 +165,6 @@ def unpack(key: str, packed: Packed, commons: Commons) -> Intent:
         own["key"] = key
         intent = attrs.evolve(_strictly(own), policy=policy, timeouts=timeouts)
     except (InvsvcError, KeyError, AttributeError, TypeError) as error:
-        raise JournalError(f"entry {key!r} of the journal cannot be read: {error}") from error
+        raise unreadable(key, error) from error
     commons.note(intent, packed.common)
     return intent

@@ -76,18 +76,18 @@ _decode = msgspec.json.Decoder(VerdictRecord, float_hook=exact).decode
 
 def is_answered(outcome: Outcome[object]) -> bool:
     """
-    Return whether the last send was answered, and well, as for nearly every write.
+    Return whether the answer to the last send said success, as for nearly every write.
 
-    Then the intent as it was stored before that send says all that matters.
+    Then the intent that was stored before that send need not be stored again.
     """
     return outcome.verdict is _APPLIED and outcome.evidence.basis == "answered"
 
 
 def verdict_record(outcome: Outcome[object]) -> str:
     """
-    Return the text that is stored of *outcome*.
+    Return *outcome* as the text that is stored.
 
-    A value that has no form in JSON, such as an object of a user-supplied reader, is left out.
+    A value that has no JSON form, such as an object of a user-supplied reader, is left out.
     """
     value = _plain(outcome.value)
     record = VerdictRecord(
@@ -101,7 +101,7 @@ def verdict_record(outcome: Outcome[object]) -> str:
     record.story, record.failed, record.status = None, None, None  # the error itself is there
     created = BY_NAME[outcome.started_as.operation].finder == "created_webhook"
     if created and isinstance(value, dict) and value.get("secret") is not None:
-        record.lost = True  # for whoever reads the record: nobody has received it
+        record.lost = True  # for the process that reads the record
     try:
         return _encode(record).decode()
     except (ValueError, TypeError, RecursionError):  # texts that UTF-8 cannot hold, or too deep
@@ -158,7 +158,7 @@ def outcome_of(entry: Entry, commons: Commons) -> Outcome[Any]:  # Any: the oper
 
 
 def _answered(intent: Intent) -> Intent:
-    """Note in *intent*, if it was stored before the last request, how that ended."""
+    """Record in *intent* how the last request ended, if it was stored before that."""
     if not intent.sent or intent.sent[-1].end is not None:
         return intent
     last = attrs.evolve(intent.sent[-1], end=SentEnd(kind="applied"))
@@ -204,7 +204,7 @@ def _text(text: str) -> str:
 def _value_of(record: VerdictRecord, operation: str) -> Any:  # Any: as in outcome_of
     value = record.value
     if value is None or (record.basis == "reader" and not isinstance(value, dict)):
-        return value  # a user-supplied reader says what it is
+        return value  # the type is that of a user-supplied reader
     return result_of(BY_NAME[operation]).of_state(value)
 
 

@@ -179,7 +179,7 @@ async def test_prune_empties_what_is_done(invsvc, here):
     connection.close()
     code, _, err = await invsvc("prune", "--journal", "none.db", "--days", "0")
     assert code == 1
-    assert "there is none" in err
+    assert "does not exist" in err
 
 
 async def test_retry_makes_writes_to_do_again(service, invsvc, here):

@@ -1,1 +1,1 @@
-"""From a delivery's HTTP request to the application's handler."""
+"""The receiver: from the HTTP request of a delivery to the application's handler."""

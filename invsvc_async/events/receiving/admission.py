@@ -1,8 +1,8 @@
 """
-Judge a delivery before anything is done with it: pure, so that every case can be laid out in a table.
+The pure decision whether a delivery is admitted.
 
-A forged event, an authentic one that cannot be read, and a well-formed one that nobody knows are three
-things, and get three answers.
+A forged event, an authentic one that cannot be parsed, and a well-formed one of an unknown type get three
+different answers.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ __all__ = ["Admitted", "Trust", "Unreadable"]
 @attrs.frozen
 class Admitted:
     """
-    An event that may be acted on; as a ``test`` by the handler of tests alone.
+    An event to be handled; one sent ``as a test`` only by the handler of tests.
 
-    ``sent`` says whether the service sends it again when it is not acknowledged.
+    ``sent`` says whether the service sends it again if it is not acknowledged.
     """
 
     event: Event
@@ -38,21 +38,21 @@ class Admitted:
 
 @attrs.frozen
 class Unreadable:
-    """An authentic body that is no event."""
+    """An authentic body that is not an event."""
 
     error: MalformedEventError
 
 
 @attrs.frozen
 class Trust:
-    """What a receiver trusts: the arguments of ``events.read``, checked."""
+    """What authenticates events: the arguments of ``events.read``, checked."""
 
     keys: tuple[bytes, ...] = attrs.field(repr=False)
     shared_header: SharedHeader | None
     accept_unsigned: bool
 
     def judge(self, body: bytes, headers: Headers | None) -> Admitted | Unreadable | Receipt:
-        """Say what a delivery is; a ``Receipt`` refuses it."""
+        """Classify a delivery; a ``Receipt`` refuses it."""
         unsigned, headers = self.accept_unsigned, kept(headers)
         try:
             proof = prove(body, headers, self.keys, self.shared_header, accept_unsigned=unsigned)
@@ -65,7 +65,7 @@ class Trust:
         try:
             admit(event, proof, self.keys, self.shared_header, accept_unsigned=unsigned)
         except EventError as error:
-            # the dashboard's tests carry no custom header, and must say twice what they are
+            # Tests from the dashboard have no custom header; both body and headers must mark them.
             if not (event.body_says_test and says_test(headers)):
                 return Receipt(401, "refused", event, error)
         if event.is_test:

@@ -1,8 +1,8 @@
 """
-Have an event handled before its delivery is answered, at most once; never outstay the sender's patience.
+Inline mode: an event is handled before its delivery is answered, within the sender's time limit.
 
-Between a claim and its end stands a handler that may fail, hang or be cancelled with its request.  The end is
-recorded in a task of its own, so that no cancellation can lose it.
+The handler may fail, hang, or be cancelled with the request.  The result is stored by a separate task, which
+that cancellation does not reach.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 __all__ = ["Inline"]
 
 _log: Final = logging.getLogger("invsvc_async.events")
-_RECORD_WITHIN: Final = 1.0  # seconds that the answer waits for the record
+_RECORD_WITHIN: Final = 1.0  # s that the answer waits until the result is stored
 
 
 class Inline:
     """
-    Claim events in *store*, for *lease* seconds each, and have them handled by *handle*.
+    Claim events in *store*, for *lease* seconds each, and handle them with *handle*.
 
-    What is sent once only is stored whole, so that *worker* can try again.
+    An event that is sent only once is stored with its body, so that *worker* can retry it.
     """
 
     def __init__(
@@ -46,14 +46,14 @@ class Inline:
         self._records: set[asyncio.Task[object]] = set()
 
     async def answer(self, until: float, event: Event, *, once: bool) -> Receipt:
-        """Handle *event* by that time of the running loop; *once* says that it will not be sent again."""
+        """Handle *event* until the loop time *until*; *once*: the service will not send it again."""
         if not once and event.dedupe_key is None:
             return await self._attempt(until, event, None)
         delivery = Delivery(key=event.dedupe_key, type=event.type, body=event.raw if once else None)
         try:
             async with asyncio.timeout_at(until):
                 claim = await self._store.claim(delivery, lease=self._lease)
-        except Exception as failure:  # noqa: BLE001 - a store of one's own may raise anything
+        except Exception as failure:  # noqa: BLE001 - a user-supplied store may raise anything
             return unavailable(failure, event)
         if isinstance(claim, Entry):
             return await self._attempt(until, event, claim)
@@ -62,14 +62,14 @@ class Inline:
         return Receipt(200, "duplicate", event)
 
     async def stop(self, *, grace: float) -> None:
-        """Let all that ended be recorded within *grace* seconds."""
+        """Wait up to *grace* seconds until all results are stored."""
         await ended(self._records, grace)
 
     async def _attempt(self, until: float, event: Event, entry: Entry | None) -> Receipt:
         try:
             async with asyncio.timeout_at(until):
                 await self._handle(event)
-        except asyncio.CancelledError:  # the sender went away: let its next attempt in
+        except asyncio.CancelledError:  # the sender disconnected: accept its next attempt
             if entry is not None:
                 self._later(self._store.release(entry, delay=0))
             raise
@@ -87,24 +87,24 @@ class Inline:
             await self._soon(self._worker.failed(entry, error))
             self._worker.wake()
             return
-        _log.warning("Handling %s failed; the service sends it again", event.type, exc_info=error)
+        _log.warning("Handling %s failed; the service will send it again", event.type, exc_info=error)
         if entry is not None:
             await self._soon(self._store.release(entry, delay=0))
 
     async def _bury(self, event: Event, entry: Entry | None, error: MalformedEventError) -> Receipt:
-        """Keep what proved unreadable in its handler's hands, whole: to send it again would not mend it."""
+        """Store an event that its handler found malformed; sending it again would not help."""
         delivery = Delivery(key=event.dedupe_key, type=event.type, body=event.raw)
         try:
             async with asyncio.timeout(_RECORD_WITHIN):
                 if entry is not None and entry.body is None:
                     await self._store.put(delivery)
                 await self._store.bury(entry or delivery, reason=reason_of(error))
-        except Exception as failure:  # noqa: BLE001 - a store of one's own may raise anything
+        except Exception as failure:  # noqa: BLE001 - a user-supplied store may raise anything
             return unavailable(failure, event)
         return Receipt(202, "dead letter", event, error)
 
     async def _soon(self, record: Coroutine[Any, Any, object]) -> None:
-        """Record an end, before the answer if that is quick."""
+        """Store a result, before the answer if that is quick."""
         await asyncio.wait({self._later(record)}, timeout=_RECORD_WITHIN)
 
     def _later(self, record: Coroutine[Any, Any, object]) -> asyncio.Task[object]:

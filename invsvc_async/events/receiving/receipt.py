@@ -1,4 +1,4 @@
-"""Hold the answer to one delivery; never decide it."""
+"""The answer to one delivery."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ _NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
 @attrs.frozen
 class Receipt:
     """
-    What to answer the sender, and why.
+    The answer to the sender, and the reason.
 
-    ``status`` is the HTTP status; ``outcome`` one word for it, safe to send as the body; ``event`` what was
-    read, where it could be; ``error`` why it was refused; ``headers`` go with the answer.
+    ``status`` is the HTTP status; ``outcome`` is one word for it, safe to send as the body; ``event`` is the
+    event, if it could be read; ``error`` is why it was refused; ``headers`` are those of the answer.
 
-    ``handled`` and ``stored`` are safe now, ``duplicate`` was so before.  An ``ignored`` one has no handler,
-    and an ``unknown`` one is not even in the specification.  A ``dead letter`` is authentic, could not be
-    read, and was kept.  ``busy`` (429), ``failed`` (500) and ``unavailable`` (503) make the service send a
-    resource event again.
+    An event that is ``handled`` or ``stored`` cannot be lost any more; a ``duplicate`` was one of these
+    before.  An ``ignored`` event has no handler, and the type of an ``unknown`` one is not in the
+    specification.  A ``dead letter`` is authentic but could not be read, and was stored.  ``busy`` (429),
+    ``failed`` (500) and ``unavailable`` (503) make the service send a resource event again.
 
     Spec: Events, Delivery behavior.
     """
@@ -49,6 +49,6 @@ class Receipt:
 
 
 def unavailable(failure: Exception, event: Event | None = None) -> Receipt:
-    """Ask the sender to come back, for the store is down."""
-    _log.error("The store of events fails: %s", type(failure).__name__, exc_info=failure)
+    """Return the answer that makes the sender come back, because the store is down."""
+    _log.error("The event store failed: %s", type(failure).__name__, exc_info=failure)
     return Receipt(503, "unavailable", event, headers={"Retry-After": "5"})

@@ -1,8 +1,8 @@
 """
-Receive deliveries in an application: verify, keep, acknowledge, hand to handlers; never send one.
+The receiver of deliveries in an application: it verifies, stores, acknowledges, and calls handlers.
 
-A delivery is acknowledged once it is safe, which need not be when the work is done.  Nothing leaves
-``receive`` as an exception, for the sender would then learn nothing that it can act on.
+A delivery is acknowledged once it cannot be lost any more, which may be before it is handled.  ``receive``
+raises no exceptions, because the sender needs an answer.
 """
 
 from __future__ import annotations
@@ -39,26 +39,26 @@ EventHandler: TypeAlias = "Callable[[Any], Awaitable[object]]"
 H = TypeVar("H", bound=EventHandler)
 
 _log: Final = logging.getLogger("invsvc_async.events")
-_LIMIT: Final = 10.0  # seconds that the sender waits (spec: Delivery behavior)
-_MARGIN: Final = 5.0  # seconds by which a lease outlasts the deadline
+_LIMIT: Final = 10.0  # s that the sender waits (spec: Delivery behavior)
+_MARGIN: Final = 5.0  # s between the deadline and the end of the lease
 
 
 class Receiver:
     """
-    Answer deliveries and hand each event to the one handler of its type.
+    Answer deliveries, and call the handler of each event's type.
 
-    ``mode="inline"`` runs the handler before it answers, within *deadline* seconds from the head's arrival; a
-    failure answers 500, so that the service sends a resource event again.  Events that are sent once only are
-    stored first, and tried again from the store by a worker.  ``mode="inbox"`` stores every event, answers
-    200, and has it handled by the worker.  The worker runs within ``async with receiver:``.
+    ``mode="inline"`` calls the handler before it answers, within *deadline* seconds after the headers
+    arrived.  If the handler fails, the answer is 500, so that the service sends a resource event again.
+    Events that are sent only once are stored first, and a worker retries them.  ``mode="inbox"`` stores every
+    event, answers 200, and the worker handles it.  The worker runs inside ``async with receiver:``.
 
-    *store* (*dedupe* is the same by another name) is a ``Store``, ``"postgresql://…"`` or the path of an
-    SQLite file; the inbox needs one, inline falls back on memory.  Events are de-duplicated by their
-    ``dedupe_key``; those without one (v1, v1.1) are handled as often as they come.  *secrets*,
-    *shared_header* and *accept_unsigned* are those of ``events.read``.
+    *store* (or *dedupe*, which means the same) is a ``Store``, ``"postgresql://…"`` or the path of a SQLite
+    file.  The inbox needs one; inline mode uses memory by default.  Events are de-duplicated by their
+    ``dedupe_key``; those without one (v1, v1.1) are handled each time they come.  *secrets*, *shared_header*
+    and *accept_unsigned* are those of ``events.read``.
 
     Raises:
-        ConfigurationError: Nothing authenticates events and *accept_unsigned* was not said, or the settings
+        ConfigurationError: Nothing authenticates events and *accept_unsigned* is false, or the arguments
             contradict each other.
 
     Spec: Events.
@@ -80,11 +80,13 @@ class Receiver:
     ) -> None:
         self._trust = Trust(keys_of(secrets), shared_header, accept_unsigned)
         if not self._trust.keys and shared_header is None and not accept_unsigned:
-            raise ConfigurationError("Nothing authenticates events. Give secrets or a SharedHeader.")
+            raise ConfigurationError("secrets: nothing authenticates events. Pass secrets or a SharedHeader.")
         if mode not in {"inline", "inbox"}:
-            raise ConfigurationError(f"mode={mode!r} is neither 'inline' nor 'inbox'.")
+            raise ConfigurationError(f"mode: {mode!r} is not valid. Use 'inline' or 'inbox'.")
         if not 0 < deadline < _LIMIT:
-            raise ConfigurationError(f"deadline={deadline} is not between 0 and the sender's {_LIMIT:.0f} s.")
+            raise ConfigurationError(
+                f"deadline: {deadline} is out of range. Use more than 0 and less than {_LIMIT:.0f} seconds."
+            )
         self.deadline: Final = deadline
         self.max_body_bytes: Final = max_body_bytes
         self._mode = mode
@@ -96,25 +98,26 @@ class Receiver:
 
     @property
     def store(self) -> Store:
-        """Where events are kept, and where to look for dead letters."""
+        """Return the store of events, which also contains the dead letters."""
         return self._store
 
     def on(self, *types: str) -> Callable[[H], H]:
         """
-        Register the one handler of some event types; ``"*"`` takes every event that has none of its own.
+        Register the handler of event types; ``"*"`` stands for all types without a handler of their own.
 
-        It is an ``async def`` of the event.  It may be called again for an event that it did not finish.
+        The handler is an async function of the event.  It may be called again for an event that it did not
+        finish.
 
         Raises:
-            ConfigurationError: The specification lacks the type, it has a handler, or this one is not async.
+            ConfigurationError: A type is not in the specification or has a handler, or this one is not async.
         """
         for name in types:
             if name != "*" and name not in EVENT_TYPES:
                 raise ConfigurationError(
-                    f"{name!r} is no event of the specification. Take others by on('*')."
+                    f"on: {name!r} is not in the specification. Use on('*') for other types."
                 )
             if name in self._handlers:
-                raise ConfigurationError(f"{name!r} has a handler. Call both functions from one.")
+                raise ConfigurationError(f"on: {name!r} already has a handler. Call both functions from one.")
 
         def register(handler: H) -> H:
             _check_async(handler)
@@ -125,9 +128,9 @@ class Receiver:
 
     def on_test(self, handler: H) -> H:
         """
-        Register the handler of the dashboard's test events, which no other handler sees.
+        Register the handler of test events from the dashboard, for which no other handler is called.
 
-        Nothing authenticates them: anybody can send one.
+        Nothing authenticates them: anyone can send one.
 
         Raises:
             ConfigurationError: The handler is not async.
@@ -138,14 +141,14 @@ class Receiver:
 
     async def receive(self, body: bytes, headers: Headers) -> Receipt:
         """
-        Judge one delivery, keep or handle it, and say what to answer; raises nothing but cancellation.
+        Process one delivery and return the answer.  Raises nothing but ``CancelledError``.
 
         Spec: Events, Delivery behavior.
         """
         return await self.receive_until(asyncio.get_running_loop().time() + self.deadline, body, headers)
 
     async def receive_until(self, until: float, body: bytes, headers: Headers) -> Receipt:
-        """Do as ``receive`` does, until a time of the running loop, for a body that took time to arrive."""
+        """Process one delivery until the loop time *until*: its body may have taken time to arrive."""
         receipt = await self._receive(until, body, headers)
         level = logging.DEBUG if receipt.status < 300 else logging.WARNING
         kind = receipt.event.type if receipt.event else "a delivery"
@@ -154,7 +157,7 @@ class Receiver:
 
     async def aiohttp_handler(self, request: web.Request) -> web.Response:
         """
-        Answer a request of aiohttp: ``app.router.add_post("/events", receiver.aiohttp_handler)``.
+        Answer a request in aiohttp: ``app.router.add_post("/events", receiver.aiohttp_handler)``.
 
         Spec: Events, Delivery behavior.
         """
@@ -165,10 +168,10 @@ class Receiver:
     @property
     def asgi_app(self) -> AsgiApp:
         """
-        Give an ASGI application for one path: ``app.add_route("/events", receiver.asgi_app, ["POST"])``.
+        Return an ASGI application for one path: ``app.add_route("/events", receiver.asgi_app, ["POST"])``.
 
-        A route is better than a mount: Starlette answers a mount's bare path with a redirect, which the
-        service does not follow.  Run by itself, it starts and stops the receiver with the server.
+        Use a route, not a mount: Starlette redirects a mount's path without a slash, and the service does not
+        follow redirects.  If it is run on its own, it starts and stops the receiver with the server.
         """
         from invsvc_async.events.receiving.web import AsgiApp
 
@@ -176,15 +179,15 @@ class Receiver:
 
     async def __aenter__(self) -> Self:
         """
-        Open the store and start to handle what is in it.
+        Open the store and start the worker.
 
         Raises:
             JournalError: The store cannot be used.
-            ConfigurationError: It runs already.
+            ConfigurationError: The receiver is already running.
         """
         if self._worker.is_running:
             raise ConfigurationError(
-                "This receiver runs already. Enter it once, where the application starts."
+                "receiver: it is already running. Enter it once, when the application starts."
             )
         await self._store.open()
         self._worker.start()
@@ -193,7 +196,7 @@ class Receiver:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Let running handlers end within the deadline, give back what is not handled, close the store."""
+        """Wait up to the deadline for running handlers, release what is not handled, close the store."""
         await self._worker.stop(grace=self.deadline)
         await self._inline.stop(grace=self.deadline)
         await self._store.close()
@@ -223,7 +226,7 @@ class Receiver:
         try:
             async with asyncio.timeout_at(until):
                 await self._store.bury(delivery, reason=reason_of(error))
-        except Exception as failure:  # noqa: BLE001 - a store of one's own may raise anything
+        except Exception as failure:  # noqa: BLE001 - a user-supplied store may raise anything
             return unavailable(failure)
         return Receipt(202, "dead letter", error=error)
 
@@ -232,7 +235,7 @@ class Receiver:
         try:
             async with asyncio.timeout_at(until):
                 new = await self._store.put(delivery)
-        except Exception as failure:  # noqa: BLE001 - a store of one's own may raise anything
+        except Exception as failure:  # noqa: BLE001 - a user-supplied store may raise anything
             return unavailable(failure, event)
         self._worker.wake()
         return Receipt(200, "stored" if new else "duplicate", event)
@@ -242,14 +245,14 @@ class Receiver:
             try:
                 async with asyncio.timeout_at(until):
                     await called(self._test_handler, event)
-            except Exception as error:  # noqa: BLE001 - a handler may raise anything, and a test is not sent again
+            except Exception as error:  # noqa: BLE001 - a handler may raise anything; tests are not sent again
                 _log.warning("The handler of test events failed on %s", event.type, exc_info=error)
         return Receipt(200, "test", event)
 
     async def _handle(self, event: Event) -> None:
         handler = self._handler_of(event)
         if handler is None:
-            _log.info("No handler for %s: done with it", event.type)
+            _log.info("There is no handler for %s: it is ignored", event.type)
         else:
             await called(handler, event)
 
@@ -259,20 +262,20 @@ class Receiver:
 
 def _choose_store(dedupe: Store | str | None, store: Store | str | None, mode: str) -> Store:
     if dedupe is not None and store is not None:
-        raise ConfigurationError("dedupe and store are the same thing. Give one of them.")
+        raise ConfigurationError("store: dedupe means the same. Pass only one of them.")
     chosen = store if store is not None else dedupe
     if isinstance(chosen, str):
         return open_store(chosen)
     if chosen is not None:
         return chosen
     if mode == "inbox":
-        raise ConfigurationError("The inbox needs a store that outlives the process: store='events.db'.")
+        raise ConfigurationError("store: the inbox needs a durable one. Pass store='events.db', for example.")
     from invsvc_async.events.stores.memory import MemoryStore
 
     return MemoryStore()
 
 
 def _check_async(handler: object) -> None:
-    called = getattr(handler, "__call__", None)  # noqa: B004 - of an object that is called like a function
+    called = getattr(handler, "__call__", None)  # noqa: B004 - of a callable object
     if not inspect.iscoroutinefunction(handler) and not inspect.iscoroutinefunction(called):
-        raise ConfigurationError(f"{handler!r} is not async. Define it by 'async def'.")
+        raise ConfigurationError(f"handler: {handler!r} is not async. Define it with 'async def'.")

@@ -1,8 +1,8 @@
 """
-Carry deliveries from aiohttp and ASGI to a receiver; never judge an event, never let an exception out.
+The receiver in aiohttp and ASGI.
 
-What cannot be a delivery is answered by its head alone: another method (405), another kind of content (415),
-too many bytes (413).  A body that does not arrive by the receiver's deadline is answered 408.
+Some requests are answered by their headers alone: another method (405), another content type (415), too many
+bytes (413).  A body that does not arrive by the receiver's deadline is answered 408.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _log: Final = logging.getLogger("invsvc_async.events")
 
 
 async def answer_aiohttp(receiver: Receiver, request: web.Request) -> web.Response:
-    """Answer one request of aiohttp."""
+    """Answer one request in aiohttp."""
     from aiohttp import web
 
     receipt = await _answer(receiver, request.method, request.headers, request.content.iter_any())
@@ -40,10 +40,10 @@ async def serving(
     receiver: Receiver, *, host: str, port: int, tell: Callable[[web.Request, web.Response], None]
 ) -> AsyncGenerator[int]:
     """
-    Run *receiver* at every path of an application of its own, *tell* of each answer, and give the port.
+    Run *receiver* at all paths of its own application, call *tell* with each answer, and return the port.
 
     Raises:
-        OSError: The address cannot be listened on.
+        OSError: The server cannot listen on the address.
     """
     from aiohttp import web
 
@@ -66,9 +66,9 @@ async def serving(
 
 class AsgiApp:
     """
-    Be an ASGI application of one path, to be routed to, mounted or run by itself.
+    An ASGI application for one path, to be routed to, mounted or run on its own.
 
-    An object and not a function: Starlette takes a function for one of a ``Request``.
+    It is an object because Starlette calls a function with a ``Request``.
     """
 
     def __init__(self, receiver: Receiver) -> None:
@@ -76,7 +76,7 @@ class AsgiApp:
 
     async def __call__(
         self,
-        scope: MutableMapping[str, Any],  # Any: as ASGI has it
+        scope: MutableMapping[str, Any],  # Any: as in ASGI
         receive: Callable[[], Awaitable[MutableMapping[str, Any]]],
         send: Callable[[MutableMapping[str, Any]], Awaitable[None]],
     ) -> None:
@@ -101,14 +101,14 @@ class AsgiApp:
             async with self._receiver:
                 await send({"type": "lifespan.startup.complete"})
                 await receive()
-        except Exception as error:  # noqa: BLE001 - the protocol has its own way to say so
+        except Exception as error:  # noqa: BLE001 - reported through the protocol
             await send({"type": "lifespan.startup.failed", "message": str(error)})
         else:
             await send({"type": "lifespan.shutdown.complete"})
 
 
 class _GoneError(Exception):
-    """The sender went away before its body was whole."""
+    """The sender disconnected before its body was complete."""
 
 
 async def _answer(receiver: Receiver, method: str, headers: Headers, chunks: AsyncIterator[bytes]) -> Receipt:
@@ -125,8 +125,8 @@ async def _answer(receiver: Receiver, method: str, headers: Headers, chunks: Asy
                     return Receipt(413, "refused")
     except TimeoutError:
         return Receipt(408, "refused")
-    except Exception as error:  # noqa: BLE001 - each framework has its own words for a broken body
-        _log.info("A delivery broke off: %s", type(error).__name__)
+    except Exception as error:  # noqa: BLE001 - each framework has its own errors for a broken body
+        _log.info("A delivery was cut off: %s", type(error).__name__)
         return Receipt(400, "unreadable")
     return await receiver.receive_until(until, bytes(body), headers)
 
@@ -165,5 +165,5 @@ async def _respond(send: Callable[[MutableMapping[str, Any]], Awaitable[None]], 
     try:
         await send({"type": "http.response.start", "status": receipt.status, "headers": pairs})
         await send({"type": "http.response.body", "body": body})
-    except Exception as error:  # noqa: BLE001 - each server has its own words for a sender that is gone
-        _log.info("An answer was not taken: %s", type(error).__name__)
+    except Exception as error:  # noqa: BLE001 - each server has its own errors for a sender that is gone
+        _log.info("An answer could not be sent: %s", type(error).__name__)

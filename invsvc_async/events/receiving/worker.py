@@ -1,8 +1,8 @@
 """
-Take stored events and have them handled, again until it succeeds or a person must look; never receive any.
+The worker that handles stored events, with retries.
 
-A handler that fails is tried again after a growing, random delay.  A process that dies leaves its lease to
-run out, and whoever works on the same store takes the event over.
+A failed handler is called again after a random delay that grows; the last failure makes a dead letter.  If a
+process dies, its leases run out, and another worker on the same store takes over the events.
 """
 
 from __future__ import annotations
@@ -26,29 +26,30 @@ if TYPE_CHECKING:
 __all__ = ["InboxPolicy", "Worker", "called", "ended", "reason_of", "report_failure"]
 
 _log: Final = logging.getLogger("invsvc_async.events")
-_MARGIN: Final = 5.0  # seconds by which a lease outlasts its handler: time to record the end
+_MARGIN: Final = 5.0  # s between the handler's timeout and the end of the lease, to store the result
 _PRUNE_EVERY: Final = 3600.0
 
 
 def _positive(_: object, field: attrs.Attribute[float], seconds: float) -> None:
     if not isinstance(seconds, (int, float)) or not seconds > 0:
-        raise ConfigurationError(f"{field.name}={seconds!r} is not a positive number of seconds.")
+        raise ConfigurationError(f"{field.name}: {seconds!r} is not valid. Use a positive number of seconds.")
 
 
 def _at_least_one(_: object, field: attrs.Attribute[int], number: int) -> None:
     if not isinstance(number, int) or number < 1:
-        raise ConfigurationError(f"{field.name}={number!r} is not a whole number from 1.")
+        raise ConfigurationError(f"{field.name}: {number!r} is not valid. Use a whole number, at least 1.")
 
 
 @attrs.frozen(kw_only=True)
 class InboxPolicy:
     """
-    Say how stored events are handled; all times in seconds.
+    How stored events are handled.  All times are in seconds.
 
-    Each is tried ``attempts`` times, each time for at most ``timeout``, then kept as a dead letter.  Between
-    tries passes a random part of a delay that starts at ``initial`` and doubles up to ``maximum``.
-    ``concurrency`` events are handled at once.  A store that other processes fill too is looked at every
-    ``poll``.  What was handled is remembered for ``keep``, against late duplicates.
+    An event is tried ``attempts`` times, each time for at most ``timeout``, and is then a dead letter.
+    Between tries, the worker waits a random part of a delay that starts at ``initial`` and doubles up to
+    ``maximum``.  At most ``concurrency`` events are handled at once.  The store is read every ``poll``, for
+    events that other processes have stored.  Handled events are remembered for ``keep``, to recognise late
+    duplicates.
     """
 
     attempts: int = attrs.field(default=12, validator=_at_least_one)
@@ -60,12 +61,12 @@ class InboxPolicy:
     keep: float = attrs.field(default=30 * 86400.0, validator=_positive)
 
     def delay(self, attempts: int, chance: float) -> float:
-        """Give the pause after so many *attempts*; *chance* is from 0 to 1."""
+        """Return the delay after *attempts*; *chance* is from 0 to 1."""
         return chance * min(self.maximum, self.initial * 2.0 ** min(attempts - 1, 62))
 
 
 class Worker:
-    """Handle what is in *store* by *handle*, which raises where it fails; *random* gives 0 to 1."""
+    """Handle the events in *store* with *handle*, which raises if it fails; *random* returns 0 to 1."""
 
     def __init__(
         self,
@@ -88,29 +89,31 @@ class Worker:
 
     @property
     def is_running(self) -> bool:
-        """Whether what is in the store gets handled here."""
+        """Whether this worker handles the events in the store."""
         return self._loop is not None and not self._stopping
 
     def start(self) -> None:
-        """Begin to take events, in a task of this loop."""
+        """Start to take events, in a task of this loop."""
         self._stopping = False
         self._loop = asyncio.create_task(self._work(), name="invsvc events worker")
 
     def wake(self) -> None:
-        """Look at the store now: something was put there; say so, once, where nobody looks."""
+        """Read the store now, because an event was stored; warn once if no worker runs."""
         if self.is_running:
             self._stir.set()
         elif not self._warned:
             self._warned = True
             _log.warning(
-                "Events are stored, and no worker runs here: use 'async with receiver' in some process."
+                "Events are stored, but no worker runs here. Use 'async with receiver' in some process."
             )
 
     async def stop(self, *, grace: float) -> None:
-        """Take no more, let running handlers end within *grace* seconds, then cancel and give theirs back."""
+        """Take no more events, wait *grace* seconds for running handlers, then cancel and release these."""
         self._stopping = True
         self._stir.set()
-        if self._loop is not None:  # it ends by itself: what it is just taking would wait out its lease
+        if (
+            self._loop is not None
+        ):  # not cancelled: events that it is taking would wait for their lease to end
             await ended({self._loop}, grace)
         await ended(self._running, grace)
 
@@ -123,15 +126,15 @@ class Worker:
                         await self._stir.wait()
 
     async def _take(self) -> bool:
-        """Start what is due, as far as there is room; ``False`` if there is nothing to do now."""
+        """Start what is due, within the limit; return ``False`` if there is nothing to do now."""
         room = self._policy.concurrency - len(self._running)
         if not room:
             return False
         try:
             await self._prune()
             entries = await self._store.take(limit=room, lease=self._policy.timeout + _MARGIN)
-        except Exception as error:  # noqa: BLE001 - a store of one's own may raise anything; a worker must live on
-            _log.error("The store of events fails; looking again in %s s: %s", self._policy.poll, error)
+        except Exception as error:  # noqa: BLE001 - a user-supplied store may raise anything; continue
+            _log.error("The event store failed; trying again in %s s: %s", self._policy.poll, error)
             return False
         for entry in entries:
             name = f"{entry.type} {entry.key or ''}".rstrip()
@@ -152,8 +155,8 @@ class Worker:
         self._stir.set()
 
     async def _run(self, entry: Entry) -> None:
-        """Handle one and record how it ended."""
-        if entry.attempts > self._policy.attempts:  # each lease ran out: it may kill the process every time
+        """Handle one event and store the result."""
+        if entry.attempts > self._policy.attempts:  # all leases ran out: it may kill the process every time
             await self._bury(entry, f"not handled in {self._policy.attempts} attempts")
             return
         try:
@@ -169,21 +172,23 @@ class Worker:
             await self.succeeded(entry)
 
     async def succeeded(self, entry: Entry) -> None:
-        """Record that it is handled."""
+        """Store that it is handled."""
         if not await self._store.handled(entry):
             _log.warning(
-                "%s %s was handled after its lease: it may be handled twice", entry.type, entry.key or ""
+                "%s %s was handled after its lease had ended: it may be handled twice",
+                entry.type,
+                entry.key or "",
             )
 
     async def failed(self, entry: Entry, error: Exception) -> None:
-        """Record that handling failed: to be tried again, or for a person to look at."""
+        """Store that handling failed, for a retry or as a dead letter."""
         unreadable = isinstance(error, MalformedEventError)
         if unreadable or entry.attempts >= self._policy.attempts:
             await self._bury(entry, reason_of(error))
             return
         delay = self._policy.delay(entry.attempts, self._random())
         _log.warning(
-            "Handling %s %s failed, attempt %s; again in %.1f s",
+            "Handling %s %s failed, attempt %s; trying again in %.1f s",
             entry.type, entry.key or "", entry.attempts, delay, exc_info=error,
         )  # fmt: skip
         await self._store.release(entry, delay=delay)
@@ -193,8 +198,8 @@ class Worker:
         await self._store.bury(entry, reason=reason)
 
 
-async def ended(tasks: Collection[asyncio.Task[Any]], grace: float) -> None:  # Any: whatever they give
-    """Wait *grace* seconds for tasks, cancel those that are late, and wait as long again for their end."""
+async def ended(tasks: Collection[asyncio.Task[Any]], grace: float) -> None:  # Any: their results
+    """Wait *grace* seconds for tasks, cancel those that are late, and wait for these as long again."""
     for _ in range(2):
         if tasks:
             _, tasks = await asyncio.wait(tasks, timeout=grace)
@@ -205,10 +210,10 @@ async def ended(tasks: Collection[asyncio.Task[Any]], grace: float) -> None:  # 
 
 async def called(handler: Callable[[Event], Awaitable[object]], event: Event) -> None:
     """
-    Call a handler; a cancellation that came out of itself, and not from outside, is a failure like others.
+    Call a handler; if something that it awaits was cancelled, that is a failure and not a cancellation.
 
     Raises:
-        RuntimeError: It was cancelled from within.
+        RuntimeError: The handler raised CancelledError without being cancelled.
     """
     try:
         await handler(event)
@@ -216,16 +221,16 @@ async def called(handler: Callable[[Event], Awaitable[object]], event: Event) ->
         task = asyncio.current_task()
         if task is None or task.cancelling():
             raise
-        raise RuntimeError("The handler was cancelled from within: something it awaited was.") from None
+        raise RuntimeError("handler: something that it awaited was cancelled. Handle that in it.") from None
 
 
 def report_failure(task: asyncio.Task[object]) -> None:
-    """Log why a task that was to record an end did not: its lease will run out, and the event comes again."""
+    """Log why a task could not store a result; the lease will run out, and the event is handled again."""
     if not task.cancelled() and (error := task.exception()):
-        _log.error("What became of an event could not be stored: %s", reason_of(error))
+        _log.error("The result of handling an event could not be stored: %s", reason_of(error))
 
 
 def reason_of(error: BaseException) -> str:
-    """Say in one printable line of bounded length what went wrong."""
+    """Return *error* as one printable line of limited length."""
     text = f"{type(error).__name__}: {error}"[:500]
     return "".join(sign if sign.isprintable() else " " for sign in text)

@@ -1,8 +1,8 @@
 """
-Say what a store of deliveries must do, and choose one by its address; never touch a disk or a database.
+The protocol of event stores, and the choice of one by its address.
 
-A store answers two questions durably: was this event handled, and which events wait?  It hands out an event
-under a lease: while that runs nobody else gets the event; when it ran out (the holder died) somebody does.
+A store remembers which events were handled, and which wait.  It leases events: while a lease runs, nobody
+else gets the event; when it has run out, because its holder died, another worker does.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ __all__ = ["DeadLetter", "Delivery", "Entry", "Standing", "Store", "open_store"]
 @attrs.frozen(kw_only=True)
 class Delivery:
     """
-    What a receiver asks a store to keep.
+    What a receiver stores of an event.
 
-    ``key`` is the event's ``dedupe_key``; ``body`` is ``None`` where only the claim is kept, because the
-    sender still has the event and sends it again.
+    ``key`` is the event's ``dedupe_key``; ``body`` is ``None`` if only the claim is stored, because the
+    sender will send the event again.
     """
 
     key: str | None
@@ -35,10 +35,10 @@ class Delivery:
 @attrs.frozen(kw_only=True)
 class Entry:
     """
-    A delivery that is ours until its lease runs out.
+    A delivery under a lease.
 
-    ``token`` is new for every lease: who lost it can no longer say what became of the event.  ``attempts``
-    counts the leases, this one included.
+    ``token`` is new for every lease, so that a holder whose lease ran out can no longer change the event.
+    ``attempts`` counts the leases, including this one.
     """
 
     id: int
@@ -51,7 +51,7 @@ class Entry:
 
 @attrs.frozen(kw_only=True)
 class DeadLetter:
-    """An event that is kept for a person to look at; ``received_at`` in seconds since the epoch."""
+    """An event that could not be handled; ``received_at`` is in seconds since the epoch."""
 
     id: int
     key: str | None
@@ -63,83 +63,83 @@ class DeadLetter:
 
 
 class Standing(Enum):
-    """Why a claim was not given."""
+    """Why an event was not leased."""
 
     HANDLED = "handled"
-    """It was handled before, or is a dead letter."""
+    """It was handled, or is a dead letter."""
     STORED = "stored"
-    """The store holds it whole, and a worker will handle it."""
+    """It is stored with its body, and a worker will handle it."""
     BUSY = "busy"
-    """Somebody else is handling it right now, and the sender should come back."""
+    """It is being handled right now, and the sender should try again later."""
 
 
 @runtime_checkable
 class Store(Protocol):
     """
-    Keep deliveries; every method may raise ``JournalError`` where the store is down.
+    A store of deliveries.  Every method may raise ``JournalError`` if the store is down.
 
-    All durations are in seconds.  When ``put`` or ``claim`` returns, it is as durable as it will be.
+    All durations are in seconds.  When ``put`` or ``claim`` returns, the delivery is durable.
     """
 
     async def open(self) -> None:
-        """Make ready, and fail early where the store cannot be used; again is harmless."""
+        """Open the store, or raise an error if it cannot be used; does nothing if it is open."""
         ...
 
     async def close(self) -> None:
-        """Let go of files and connections; nothing that was kept is lost."""
+        """Release files and connections; nothing stored is lost."""
         ...
 
     async def put(self, delivery: Delivery) -> bool:
-        """Keep a delivery to be handled; ``False`` if its key is known."""
+        """Store a delivery to be handled; ``False`` if its key is known."""
         ...
 
     async def bury(self, found: Delivery | Entry, *, reason: str) -> bool:
-        """Make a dead letter of what arrived, or of what we hold (``False`` if the lease was lost)."""
+        """Store a delivery or a leased entry as a dead letter; ``False`` if the lease was lost."""
         ...
 
     async def claim(self, delivery: Delivery, *, lease: float) -> Entry | Standing:
-        """Keep a delivery and take it at once; take over one whose lease ran out."""
+        """Store a delivery and lease it at once; also lease a known one whose lease ran out."""
         ...
 
     async def take(self, *, limit: int, lease: float) -> Sequence[Entry]:
-        """Take waiting deliveries that are due and whole, oldest first."""
+        """Lease deliveries that are due and have a body, oldest first."""
         ...
 
     async def handled(self, entry: Entry) -> bool:
-        """Record that it is handled and drop its body; ``False`` if the lease was lost."""
+        """Mark it as handled and delete its body; ``False`` if the lease was lost."""
         ...
 
     async def release(self, entry: Entry, *, delay: float) -> bool:
         """
-        Give it back, to be taken again after *delay*; ``False`` if the lease was lost.
+        End the lease, so that it is due after *delay*; ``False`` if the lease was lost.
 
-        One without a body may be forgotten, for its sender still has it.
+        An entry without a body may be deleted, because its sender still has it.
         """
         ...
 
     async def dead_letters(self, *, limit: int = 100) -> Sequence[DeadLetter]:
-        """List dead letters, oldest first."""
+        """Return dead letters, oldest first."""
         ...
 
     async def revive(self, letter: DeadLetter) -> bool:
-        """Let a dead letter be handled again; ``False`` if it is none any more."""
+        """Make a dead letter due again; ``False`` if it is no longer one."""
         ...
 
     async def counts(self) -> Mapping[str, int]:
-        """Count the deliveries by state: ``open``, ``handled``, ``dead``."""
+        """Return the number of deliveries by state: ``open``, ``handled``, ``dead``."""
         ...
 
     async def prune(self, *, older_than: float) -> int:
         """
-        Forget what was handled longer ago, and say how much; it would be handled anew if it came again.
+        Delete what was handled longer ago; return how many.  Such an event would be handled again.
 
-        Claims without a body that nobody ended since then are forgotten too.
+        Abandoned claims without a body are deleted too.
         """
         ...
 
 
 def open_store(address: str) -> Store:
-    """Choose by address: ``postgresql://…`` is a ``PostgresStore``, else it is a ``SqliteStore``'s path."""
+    """Return the store at an address: ``postgresql://…``, or else the path of a SQLite file."""
     if address.startswith(("postgresql://", "postgres://")):
         from invsvc_async.events.stores.postgres import PostgresStore
 

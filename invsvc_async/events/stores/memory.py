@@ -1,7 +1,7 @@
 """
-Keep deliveries in this process, within a bound; never promise that they outlive it.
+An event store in memory, of limited size.
 
-For tests and for services that may lose what a kill leaves unhandled.
+For tests, and for applications that may lose unhandled events when the process ends.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class _Record:
     received: float
     due: float
     state: Literal["open", "handled", "dead"] = "open"
-    ended: float = 0.0  # as due, by the steady clock
+    ended: float = 0.0  # by the steady clock, as due
     lease: int = 0
     attempts: int = 0
     reason: str = ""
@@ -38,10 +38,10 @@ class _Record:
 
 class MemoryStore:
     """
-    Keep at most *capacity* deliveries in memory; the oldest handled and dead ones are forgotten first.
+    Store at most *capacity* deliveries in memory; the oldest handled and dead ones are deleted first.
 
-    Where even that leaves no room, the store counts as down, and the sender has to come back.  *clock* gives
-    seconds since the epoch, to show; *steady* times leases, in seconds.
+    If all are open, the store counts as down, and the sender has to try again later.  *clock* returns seconds
+    since the epoch, for display; *steady* times leases, in seconds.
     """
 
     def __init__(
@@ -58,17 +58,19 @@ class MemoryStore:
         self._leases = 0
         self._records: dict[int, _Record] = {}
         self._by_key: dict[str, _Record] = {}
-        self._waiting: list[tuple[float, int]] = []  # a heap; stale where a record's due is another by now
+        self._waiting: list[
+            tuple[float, int]
+        ] = []  # a heap; an item is stale if the record's due has changed
         self._ended: dict[int, _Record] = {}  # handled and dead ones, oldest first
 
     async def open(self) -> None:
         """Do nothing: memory is always ready."""
 
     async def close(self) -> None:
-        """Do nothing: what is kept stays as long as this object."""
+        """Do nothing: deliveries stay as long as this object."""
 
     async def put(self, delivery: Delivery) -> bool:
-        """Keep a delivery to be handled; ``False`` if its key is known."""
+        """Store a delivery to be handled; ``False`` if its key is known."""
         known = self._known(delivery)
         if known is None:
             self._schedule(self._add(delivery), self._steady())
@@ -78,7 +80,7 @@ class MemoryStore:
         return known is None
 
     async def bury(self, found: Delivery | Entry, *, reason: str) -> bool:
-        """Make a dead letter of what arrived, or of what we hold (``False`` if the lease was lost)."""
+        """Store a delivery or a leased entry as a dead letter; ``False`` if the lease was lost."""
         record = self._held(found) if isinstance(found, Entry) else self._add(found)
         if record is None:
             return False
@@ -87,7 +89,7 @@ class MemoryStore:
         return True
 
     async def claim(self, delivery: Delivery, *, lease: float) -> Entry | Standing:
-        """Keep a delivery and take it at once; take over one whose lease ran out."""
+        """Store a delivery and lease it at once; also lease a known one whose lease ran out."""
         record = self._known(delivery) or self._add(delivery)
         if record.state != "open":
             return Standing.HANDLED
@@ -96,7 +98,7 @@ class MemoryStore:
         return self._lease(record, lease)
 
     async def take(self, *, limit: int, lease: float) -> list[Entry]:
-        """Take waiting deliveries that are due and whole, oldest first."""
+        """Lease deliveries that are due and have a body, oldest first."""
         taken: list[Entry] = []
         while self._waiting and self._waiting[0][0] <= self._steady() and len(taken) < limit:
             due, number = heapq.heappop(self._waiting)
@@ -106,7 +108,7 @@ class MemoryStore:
         return taken
 
     async def handled(self, entry: Entry) -> bool:
-        """Record that it is handled and drop its body; ``False`` if the lease was lost."""
+        """Mark it as handled and delete its body; ``False`` if the lease was lost."""
         record = self._held(entry)
         if record is None:
             return False
@@ -115,7 +117,7 @@ class MemoryStore:
         return True
 
     async def release(self, entry: Entry, *, delay: float) -> bool:
-        """Give it back, to be taken again after *delay*; ``False`` if the lease was lost."""
+        """End the lease, so that it is due after *delay*; ``False`` if the lease was lost."""
         record = self._held(entry)
         if record is None:
             return False
@@ -127,7 +129,7 @@ class MemoryStore:
         return True
 
     async def dead_letters(self, *, limit: int = 100) -> list[DeadLetter]:
-        """List dead letters, oldest first."""
+        """Return dead letters, oldest first."""
         dead = [record for record in self._records.values() if record.state == "dead"]
         return [
             DeadLetter(
@@ -143,7 +145,7 @@ class MemoryStore:
         ]
 
     async def revive(self, letter: DeadLetter) -> bool:
-        """Let a dead letter be handled again; ``False`` if it is none any more."""
+        """Make a dead letter due again; ``False`` if it is no longer one."""
         record = self._records.get(letter.id)
         if record is None or record.state != "dead":
             return False
@@ -153,14 +155,14 @@ class MemoryStore:
         return True
 
     async def counts(self) -> dict[str, int]:
-        """Count the deliveries by state: ``open``, ``handled``, ``dead``."""
+        """Return the number of deliveries by state: ``open``, ``handled``, ``dead``."""
         counts = {"open": 0, "handled": 0, "dead": 0}
         for record in self._records.values():
             counts[record.state] += 1
         return counts
 
     async def prune(self, *, older_than: float) -> int:
-        """Forget what was handled longer ago; such an event would be handled anew if it came again."""
+        """Delete what was handled longer ago; such an event would be handled again if it came again."""
         before = self._steady() - older_than
         abandoned = [
             record
@@ -180,7 +182,9 @@ class MemoryStore:
     def _add(self, delivery: Delivery) -> _Record:
         if len(self._records) >= self._capacity:
             if not self._ended:
-                raise JournalError(f"{self._capacity} events wait in memory. Use a store on disk for more.")
+                raise JournalError(
+                    f"event store: {self._capacity} events wait in memory. Use a store on disk for more."
+                )
             self._forget(next(iter(self._ended.values())))
         self._last += 1
         record = _Record(
@@ -210,7 +214,7 @@ class MemoryStore:
         record.due = due
         if record.body is not None:
             heapq.heappush(self._waiting, (due, record.id))
-        if len(self._waiting) > 2 * self._capacity:  # mostly stale: each lease leaves one behind
+        if len(self._waiting) > 2 * self._capacity:  # mostly stale items: each lease leaves one
             open_ones = (
                 one for one in self._records.values() if one.state == "open" and one.body is not None
             )

@@ -72,7 +72,7 @@ _RELEASE: Final = f"""
         {_OURS} AND body IS NOT NULL RETURNING id
     )
     SELECT id FROM forgotten UNION ALL SELECT id FROM freed
-"""  # noqa: S608 - our own words
+"""  # noqa: S608 - our own text
 
 
 class PostgresStore:
@@ -114,12 +114,12 @@ class PostgresStore:
             await pool.aclose()
 
     async def put(self, delivery: Delivery) -> bool:
-        """Keep a delivery to be handled; ``False`` if its key is known."""
+        """Store a delivery to be handled; ``False`` if its key is known."""
         rows = await self._rows(_PUT, delivery.key, delivery.type, delivery.body)
         return bool(rows) and bool(rows[0][0])
 
     async def bury(self, found: Delivery | Entry, *, reason: str) -> bool:
-        """Make a dead letter of what arrived, or of what we hold (``False`` if the lease was lost)."""
+        """Store a delivery or a leased entry as a dead letter; ``False`` if the lease was lost."""
         if isinstance(found, Entry):
             return await self._change(f"state = 'dead', due = now(), reason = $3 {_OURS}", found, reason)
         made = await self._rows(
@@ -133,7 +133,7 @@ class PostgresStore:
         return bool(made)
 
     async def claim(self, delivery: Delivery, *, lease: float) -> Entry | Standing:
-        """Keep a delivery and take it at once; take over one whose lease ran out."""
+        """Store a delivery and lease it at once; also lease a known one whose lease ran out."""
         token = secrets.token_hex(8)
         rows = await self._rows(_CLAIM, delivery.key, delivery.type, delivery.body, lease, token)
         if rows:
@@ -144,20 +144,20 @@ class PostgresStore:
         return Standing.STORED if found and found[0][1] else Standing.BUSY
 
     async def take(self, *, limit: int, lease: float) -> list[Entry]:
-        """Take waiting deliveries that are due and whole, oldest first."""
+        """Lease deliveries that are due and have a body, oldest first."""
         rows = await self._rows(_TAKE, limit, lease, secrets.token_hex(8))
         return sorted((Entry(**row) for row in rows), key=lambda entry: entry.id)
 
     async def handled(self, entry: Entry) -> bool:
-        """Record that it is handled and drop its body; ``False`` if the lease was lost."""
+        """Mark it as handled and delete its body; ``False`` if the lease was lost."""
         return await self._change(f"state = 'handled', due = now(), body = NULL {_OURS}", entry)
 
     async def release(self, entry: Entry, *, delay: float) -> bool:
-        """Give it back, to be taken again after *delay*; ``False`` if the lease was lost."""
+        """End the lease, so that it is due after *delay*; ``False`` if the lease was lost."""
         return bool(await self._rows(_RELEASE, entry.id, entry.token, delay))
 
     async def dead_letters(self, *, limit: int = 100) -> list[DeadLetter]:
-        """List dead letters, oldest first."""
+        """Return dead letters, oldest first."""
         rows = await self._rows(
             "SELECT id, key, type, coalesce(body, ''::bytea) AS body, reason, attempts,"
             " extract(epoch FROM received)::float8 AS received_at"
@@ -167,7 +167,7 @@ class PostgresStore:
         return [DeadLetter(**row) for row in rows]
 
     async def revive(self, letter: DeadLetter) -> bool:
-        """Let a dead letter be handled again; ``False`` if it is none any more."""
+        """Make a dead letter due again; ``False`` if it is no longer one."""
         rows = await self._rows(
             "UPDATE {table} SET state = 'open', due = now(), attempts = 0"
             " WHERE id = $1 AND state = 'dead' RETURNING id",
@@ -176,12 +176,12 @@ class PostgresStore:
         return bool(rows)
 
     async def counts(self) -> dict[str, int]:
-        """Count the deliveries by state: ``open``, ``handled``, ``dead``."""
+        """Return the number of deliveries by state: ``open``, ``handled``, ``dead``."""
         found = dict(await self._rows("SELECT state, count(*) FROM {table} GROUP BY state"))
         return {state: found.get(state, 0) for state in ("open", "handled", "dead")}
 
     async def prune(self, *, older_than: float) -> int:
-        """Forget what was handled longer ago; such an event would be handled anew if it came again."""
+        """Delete what was handled longer ago; such an event would be handled again if it came again."""
         rows = await self._rows(
             "DELETE FROM {table} WHERE (state = 'handled' OR state = 'open' AND body IS NULL)"
             " AND due < now() - $1 * interval '1 second' RETURNING state",
@@ -190,7 +190,7 @@ class PostgresStore:
         return sum(state == "handled" for (state,) in rows)
 
     async def _change(self, change: str, entry: Entry, *values: object) -> bool:
-        statement = f"UPDATE {{table}} SET {change} RETURNING id"  # noqa: S608 - our own words
+        statement = f"UPDATE {{table}} SET {change} RETURNING id"  # noqa: S608 - our own text
         return bool(await self._rows(statement, entry.id, entry.token, *values))
 
     async def _rows(self, statement: str, *values: object) -> Any:  # Any: rows of asyncpg

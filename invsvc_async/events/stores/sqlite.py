@@ -1,11 +1,11 @@
 """
-Keep deliveries in one SQLite file, safe against a kill and a power cut; never hold the event loop up.
+An event store in one SQLite file, durable across kills and power cuts.
 
-Several processes of one machine may share the file.  It is made for its owner's eyes only (0600), for bodies
-hold personal data; they are dropped once handled.
+Several processes of one machine may share the file.  Its mode is 0600, because bodies contain personal data;
+they are deleted once handled.
 
-Leases are timed by the machine's steady clock, which all of its processes share and nobody sets: a clock that
-is set can neither end a lease early nor make one last.
+Leases are timed by the machine's monotonic clock, which all its processes share.  Setting the wall clock
+neither ends nor prolongs a lease.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ __all__ = ["SqliteStore"]
 T = TypeVar("T")
 
 _OURS: Final = "WHERE id = ? AND token = ? AND state = 'open'"
-_FORGET: Final = f"DELETE FROM delivery {_OURS} AND body IS NULL"  # noqa: S608 - our own words
+_FORGET: Final = f"DELETE FROM delivery {_OURS} AND body IS NULL"  # noqa: S608 - our own text
 
 
 class SqliteStore:
     """
-    Keep deliveries in the file at *path*, which is made if there is none.
+    Store deliveries in the file at *path*, which is created if it does not exist.
 
-    A power cut loses nothing that was answered 2xx: every commit is flushed.  *clock* gives seconds since
-    the epoch, to show and to forget by; *steady* times leases, in seconds of one clock for all processes that
-    share the file.  *wait* is how many seconds another process may hold the file.
+    A power cut loses nothing that was answered 2xx, because every commit is flushed.  *clock* returns seconds
+    since the epoch, for display and for ``prune``.  *steady* times leases, in seconds of one clock for all
+    processes that share the file.  *wait* is how many seconds another process may lock the file.
     """
 
     def __init__(
@@ -62,22 +62,22 @@ class SqliteStore:
 
     async def open(self) -> None:
         """
-        Open or make the file; again is harmless.
+        Open the file, or create it; does nothing if it is open.
 
         Raises:
-            JournalError: It is foreign, damaged, of a newer version, held, or cannot be written.
+            JournalError: It is foreign, damaged, of a newer version, locked, or not writable.
         """
         await self._run(lambda _: None)
 
     async def close(self) -> None:
-        """Finish what was asked for and close the file; the next use opens it again."""
+        """Finish all requests of this event loop and close the file; the next use opens it again."""
         await self._stop_left()
         writer = self._writers.pop(asyncio.get_running_loop(), None)
         if writer is not None:
             await writer.stop()
 
     async def put(self, delivery: Delivery) -> bool:
-        """Keep a delivery to be handled; ``False`` if its key is known."""
+        """Store a delivery to be handled; ``False`` if its key is known."""
 
         def work(db: sqlite3.Connection) -> bool:
             if _insert(db, delivery, received=self._clock(), due=self._steady()):
@@ -91,7 +91,7 @@ class SqliteStore:
         return await self._run(work)
 
     async def bury(self, found: Delivery | Entry, *, reason: str) -> bool:
-        """Make a dead letter of what arrived, or of what we hold (``False`` if the lease was lost)."""
+        """Store a delivery or a leased entry as a dead letter; ``False`` if the lease was lost."""
 
         def work(db: sqlite3.Connection) -> bool:
             if isinstance(found, Entry):
@@ -102,7 +102,7 @@ class SqliteStore:
         return await self._run(work)
 
     async def claim(self, delivery: Delivery, *, lease: float) -> Entry | Standing:
-        """Keep a delivery and take it at once; take over one whose lease ran out."""
+        """Store a delivery and lease it at once; also lease a known one whose lease ran out."""
 
         def work(db: sqlite3.Connection) -> Entry | Standing:
             now = self._steady()
@@ -121,7 +121,7 @@ class SqliteStore:
         return await self._run(work)
 
     async def take(self, *, limit: int, lease: float) -> list[Entry]:
-        """Take waiting deliveries that are due and whole, oldest first."""
+        """Lease deliveries that are due and have a body, oldest first."""
 
         def work(db: sqlite3.Connection) -> list[Entry]:
             now = self._steady()
@@ -135,13 +135,13 @@ class SqliteStore:
         return await self._run(work)
 
     async def handled(self, entry: Entry) -> bool:
-        """Record that it is handled and drop its body; ``False`` if the lease was lost."""
+        """Mark it as handled and delete its body; ``False`` if the lease was lost."""
         return await self._run(
             lambda db: _end(db, entry, "state = 'handled', due = ?, body = NULL", self._clock())
         )
 
     async def release(self, entry: Entry, *, delay: float) -> bool:
-        """Give it back, to be taken again after *delay*; ``False`` if the lease was lost."""
+        """End the lease, so that it is due after *delay*; ``False`` if the lease was lost."""
 
         def work(db: sqlite3.Connection) -> bool:
             now = self._steady()
@@ -151,7 +151,7 @@ class SqliteStore:
         return await self._run(work)
 
     async def dead_letters(self, *, limit: int = 100) -> list[DeadLetter]:
-        """List dead letters, oldest first."""
+        """Return dead letters, oldest first."""
 
         def work(db: sqlite3.Connection) -> list[DeadLetter]:
             rows = db.execute(
@@ -164,7 +164,7 @@ class SqliteStore:
         return await self._run(work)
 
     async def revive(self, letter: DeadLetter) -> bool:
-        """Let a dead letter be handled again; ``False`` if it is none any more."""
+        """Make a dead letter due again; ``False`` if it is no longer one."""
 
         def work(db: sqlite3.Connection) -> bool:
             now = self._steady()
@@ -178,7 +178,7 @@ class SqliteStore:
         return await self._run(work)
 
     async def counts(self) -> dict[str, int]:
-        """Count the deliveries by state: ``open``, ``handled``, ``dead``."""
+        """Return the number of deliveries by state: ``open``, ``handled``, ``dead``."""
 
         def work(db: sqlite3.Connection) -> dict[str, int]:
             found: dict[str, int] = dict(
@@ -189,7 +189,7 @@ class SqliteStore:
         return await self._run(work)
 
     async def prune(self, *, older_than: float) -> int:
-        """Forget what was handled longer ago; such an event would be handled anew if it came again."""
+        """Delete what was handled longer ago; such an event would be handled again if it came again."""
 
         def work(db: sqlite3.Connection) -> int:
             db.execute(
@@ -207,13 +207,13 @@ class SqliteStore:
         writer = self._writers.get(loop)
         if writer is None or writer.has_ended:
             connecting = partial(connect, self._path, self._name, self._wait, self._steady)
-            # Several processes may write: a transaction that begins as a reader could not wait for them.
+            # IMMEDIATE, because a transaction that starts as a reader fails if another process writes.
             writer = self._writers[loop] = Writer(self._name, connecting, begin="BEGIN IMMEDIATE")
             writer.start_thread()
         return await writer.act(work)
 
     async def _stop_left(self) -> None:
-        """Finish what event loops that are closed by now have left."""
+        """Finish the requests of event loops that are closed by now."""
         for loop in list(self._writers):  # a copy: another loop may add its own
             if loop.is_closed() and (writer := self._writers.pop(loop, None)) is not None:
                 await writer.stop()
@@ -228,7 +228,7 @@ def _insert(
     state: str = "open",
     reason: str = "",
 ) -> int | None:
-    """Add a delivery and give its number, or ``None`` if its key is known."""
+    """Add a delivery and return its number, or ``None`` if its key is known."""
     made = db.execute(
         "INSERT INTO delivery (key, type, body, state, due, since, reason, received)"
         " VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (key) DO NOTHING",
@@ -249,8 +249,8 @@ def _lease(db: sqlite3.Connection, number: int, *, now: float, seconds: float) -
 
 
 def _end(db: sqlite3.Connection, entry: Entry, change: str, *values: object) -> bool:
-    """Change the row of *entry* if its lease is still ours."""
-    changed = db.execute(f"UPDATE delivery SET {change} {_OURS}", (*values, entry.id, entry.token))  # noqa: S608 - our own words
+    """Update the row of *entry*, if its lease is still valid."""
+    changed = db.execute(f"UPDATE delivery SET {change} {_OURS}", (*values, entry.id, entry.token))  # noqa: S608 - our own text
     return changed.rowcount == 1
 
 
