@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import msgspec
 
-from invsvc_async._errors import JournalError
+from invsvc_async._errors import InvalidRequestError, JournalError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -70,6 +70,8 @@ def entry_of(row: Mapping[str, Any]) -> Entry:  # Any: as the fields
 
 def unreadable(key: object, why: object) -> JournalError:
     """Return the error for the damaged entry of *key*."""
+    if isinstance(why, InvalidRequestError):
+        why = "; ".join(why.problems)  # its advice is about arguments
     return JournalError(
         f"entry {key!r} of the journal: it cannot be read ({why}). Restore a copy of the file."
     )

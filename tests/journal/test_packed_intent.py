@@ -100,5 +100,5 @@ def test_what_is_no_intent(text):
     """A stored text that is no intent is a JournalError that names its key."""
     commons = Commons()
     commons.load(1, '{"schema": 1, "scope": {"base_url": "https://a.example"}, "policy": {}, "timeouts": {}}')
-    with pytest.raises(JournalError, match="entry 'a' of the journal cannot be read"):
+    with pytest.raises(JournalError, match="entry 'a' of the journal: it cannot be read"):
         unpack("a", Packed(common=1, text=text), commons)

@@ -108,7 +108,7 @@ class Worker:
             )
 
     async def stop(self, *, grace: float) -> None:
-        """Take no more events, wait *grace* seconds for running handlers, then cancel and release these."""
+        """Stop taking events, wait *grace* seconds for running handlers, then cancel and release these."""
         self._stopping = True
         self._stir.set()
         if (
