@@ -257,7 +257,7 @@ async def test_request_that_would_paint_the_terminal(tmp_path, capsys):
 
 async def test_listening_without_any_authentication(tmp_path):
     """Nothing is listened for where nothing authenticates events, unless that is said."""
-    with pytest.raises(ConfigurationError, match="Nothing authenticates"):
+    with pytest.raises(ConfigurationError, match="nothing authenticates"):
         async with at(Listener()):
             pass
     async with at(Listener(), accept_unsigned=True) as here:

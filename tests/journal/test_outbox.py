@@ -15,6 +15,7 @@ import pytest
 from invsvc_async import JournalError, NotFoundError, Verdict
 from invsvc_async.journal.outbox import Outbox
 from tests.batch.conftest import HOOK, client_of
+from tests.journal.killed import killed_before_its_await_returns
 
 ONE_CREATE = """
 import asyncio, sys
@@ -69,28 +70,10 @@ async def test_write_of_known_verdict_leaves_nothing(service, tmp_path):
         assert looking.execute("SELECT key, verdict FROM entries").fetchall() == []
 
 
-KILLED_BEFORE_ITS_AWAIT_RETURNS = """
-import asyncio, os, signal, sys
-from invsvc_async import ApiKey, Client
-from invsvc_async.journal.outbox import Outbox
-class Killing(Outbox):
-    async def settled(self, outcome):
-        await super().settled(outcome)
-        os.kill(os.getpid(), signal.SIGKILL)
-async def main(url, key, path):
-    async with Client(url, ApiKey(key), journal=Killing(path)) as client:
-        await client.webhooks.delete("wh_none")
-asyncio.run(main(*sys.argv[1:]))
-"""
-
-
 async def test_verdict_that_nobody_heard_is_recovered(service, tmp_path):
     """A process killed between the verdict and its await's return: the next one gets it once, without a request."""
     path = tmp_path / "outbox.db"
-    child = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", KILLED_BEFORE_ITS_AWAIT_RETURNS, service.base_url, service.api_key, str(path)
-    )
-    assert await child.wait() == -signal.SIGKILL
+    await killed_before_its_await_returns(service, path, 'delete("wh_none")')
     before = service.arrivals()
 
     async with client_of(service, journal=path) as client:

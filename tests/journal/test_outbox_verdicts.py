@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 import socket
 import sqlite3
-import sys
 from contextlib import closing
 from decimal import Decimal
 
@@ -38,6 +36,7 @@ from invsvc_async.journal.outbox import Outbox
 from invsvc_async.journal.verdict_record import VerdictRecord, _encodable
 from invsvc_async.reconcile.history import Evidence
 from tests.batch.conftest import HOOK, client_of
+from tests.journal.killed import killed_before_its_await_returns
 
 
 @pytest.fixture
@@ -123,29 +122,12 @@ def same(found, live):
 
 # --- what the next process gets
 
-KILLED_BEFORE_ITS_AWAIT_RETURNS = """
-import asyncio, os, signal, sys
-from invsvc_async import ApiKey, Client
-from invsvc_async.journal.outbox import Outbox
-from invsvc_async.journal.verdict_record import VerdictRecord, _encodable
-class Killing(Outbox):
-    async def settled(self, outcome):
-        await super().settled(outcome)
-        os.kill(os.getpid(), signal.SIGKILL)
-async def main(url, key, path):
-    async with Client(url, ApiKey(key), journal=Killing(path)) as client:
-        await client.webhooks.create(url="https://me.example/in", events=["invoice.created"], tag=True)
-asyncio.run(main(*sys.argv[1:]))
-"""
-
 
 async def test_verdict_of_a_process_killed_before_its_await_returned(service, tmp_path):
     """The next process gets it, with what is known of the webhook, whose secret nobody has received."""
     path = tmp_path / "outbox.db"
-    child = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", KILLED_BEFORE_ITS_AWAIT_RETURNS, service.base_url, service.api_key, str(path)
-    )
-    assert await child.wait() == -signal.SIGKILL
+    write = 'create(url="https://me.example/in", events=["invoice.created"], tag=True)'
+    await killed_before_its_await_returns(service, path, write)
 
     keys, [outcome] = await next_process(path)
 
@@ -763,14 +745,20 @@ async def test_part_of_a_value_that_cannot_be_decoded_is_left_out(service, clien
     assert b"whsec_raw" not in (tmp_path / "outbox.db").read_bytes()
 
 
-async def test_verdict_that_cannot_be_stored_is_heard_all_the_same(applied, tmp_path, caplog):
-    """A full disk is logged; the write stays open in the file, and can be sent to the next process."""
-    path = tmp_path / "outbox.db"
+async def unstored(path, applied):
+    """Return an outbox on a full disk, in which the verdict could not be stored."""
     big = attrs.evolve(applied, value={"text": "x" * 100_000}, evidence=Evidence(basis="reader"))
     outbox = Outbox(path)
     await outbox.sending(applied.intent)
     await outbox._entries.ask(lambda connection: connection.execute("PRAGMA max_page_count = 1").fetchone())
     await outbox.settled(big)
+    return outbox
+
+
+async def test_verdict_that_cannot_be_stored_is_heard_all_the_same(applied, tmp_path, caplog):
+    """A full disk is logged; the write stays open in the file, and can be sent to the next process."""
+    path = tmp_path / "outbox.db"
+    outbox = await unstored(path, applied)
     assert "its verdict is not stored" in caplog.text
     assert "disk is full" in caplog.text
     await outbox.aclose()
@@ -780,11 +768,7 @@ async def test_verdict_that_cannot_be_stored_is_heard_all_the_same(applied, tmp_
 async def test_verdict_that_was_not_stored_can_be_removed(applied, tmp_path):
     """The write that stayed open for that reason goes with the hearing."""
     path = tmp_path / "outbox.db"
-    big = attrs.evolve(applied, value={"text": "x" * 100_000}, evidence=Evidence(basis="reader"))
-    outbox = Outbox(path)
-    await outbox.sending(applied.intent)
-    await outbox._entries.ask(lambda connection: connection.execute("PRAGMA max_page_count = 1").fetchone())
-    await outbox.settled(big)
+    outbox = await unstored(path, applied)
     outbox.heard(applied.started_as.key)
     await outbox.aclose()
     assert await next_process(path) == ([], [])
