@@ -35,7 +35,6 @@ _PAGE = 256  # entries read at once
 # A verdict that the application has had is removed between one and two of these periods later.  That leaves
 # tasks time to pass it on, and groups removals in few commits.
 _HEARD_AFTER = 0.05  # s
-_UNKNOWN = Verdict.UNKNOWN  # on 3.11, to reach an enum's member through its class takes as long as a call
 _OPEN, _DONE = f"state < {State.DONE:d}", f"state = {State.DONE:d}"
 
 
@@ -57,8 +56,8 @@ class Outbox:
         self._left: set[str] = set()  # entries of earlier processes
         self._done: set[str] = set()  # entries with a verdict
         self._sent: dict[str, Packed] = {}  # what was stored before the last send, until the verdict
-        self._heard: dict[str, None] = {}  # entries to be removed, in order
-        self._next: dict[str, None] = {}  # of them, those that go first
+        self._heard: dict[str, None] = {}  # entries to be removed after the next period, in order
+        self._next: dict[str, None] = {}  # entries to be removed after this period
         self._timer: asyncio.TimerHandle | None = None
 
     async def open(self) -> None:
@@ -133,7 +132,7 @@ class Outbox:
         identity = outcome.started_as.identity
         self._reopen(identity)
         packed = self._sent.pop(identity, None)
-        if outcome.verdict is _UNKNOWN:
+        if outcome.verdict is Verdict.UNKNOWN:
             self._left.discard(identity)  # this process does not recover it again
             entry = self._entry(State.SENDING, outcome.intent)
         else:

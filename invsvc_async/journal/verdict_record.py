@@ -34,8 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["VerdictRecord", "intent_of", "is_answered", "outcome_of", "verdict_record"]
 
-_APPLIED = Verdict.APPLIED  # on 3.11, to reach an enum's member through its class takes as long as a call
-# Errors that a write can end with, besides the service's, and that their text alone rebuilds.
+# Errors of a write, other than the service's, that can be rebuilt from their text.
 _BY_NAME: dict[str, type[InvsvcError]] = {
     each.__name__: each
     for each in (
@@ -80,7 +79,7 @@ def is_answered(outcome: Outcome[object]) -> bool:
 
     Then the intent that was stored before that send need not be stored again.
     """
-    return outcome.verdict is _APPLIED and outcome.evidence.basis == "answered"
+    return outcome.verdict is Verdict.APPLIED and outcome.evidence.basis == "answered"
 
 
 def verdict_record(outcome: Outcome[object]) -> str:
@@ -98,13 +97,13 @@ def verdict_record(outcome: Outcome[object]) -> str:
         livemode=outcome.livemode,
     )
     record.why = outcome.message
-    record.story, record.failed, record.status = None, None, None  # the error itself is there
+    record.story, record.failed, record.status = None, None, None  # the record contains the error itself
     created = BY_NAME[outcome.started_as.operation].finder == "created_webhook"
     if created and isinstance(value, dict) and value.get("secret") is not None:
-        record.lost = True  # for the process that reads the record
+        record.lost = True  # whoever reads the record does not get it
     try:
         return _encode(record).decode()
-    except (ValueError, TypeError, RecursionError):  # texts that UTF-8 cannot hold, or too deep
+    except (ValueError, TypeError, RecursionError):  # text that UTF-8 cannot encode, or nested too deeply
         return _encode(_encodable(record)).decode()
 
 
@@ -148,7 +147,9 @@ def outcome_of(entry: Entry, commons: Commons) -> Outcome[Any]:  # Any: the oper
             attempts=record.tries,
             resends=record.again,
             secret_lost=record.lost,
-            started_as=_answered(intent) if verdict is _APPLIED and record.basis == "answered" else intent,
+            started_as=_answered(intent)
+            if verdict is Verdict.APPLIED and record.basis == "answered"
+            else intent,
             livemode=record.livemode,
         )
     except _errors.JournalError:

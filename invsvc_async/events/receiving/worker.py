@@ -111,9 +111,8 @@ class Worker:
         """Stop taking events, wait *grace* seconds for running handlers, then cancel and release these."""
         self._stopping = True
         self._stir.set()
-        if (
-            self._loop is not None
-        ):  # not cancelled: events that it is taking would wait for their lease to end
+        if self._loop is not None:
+            # It is not cancelled, because events that it is taking would wait for their lease to end.
             await ended({self._loop}, grace)
         await ended(self._running, grace)
 

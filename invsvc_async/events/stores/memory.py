@@ -58,9 +58,7 @@ class MemoryStore:
         self._leases = 0
         self._records: dict[int, _Record] = {}
         self._by_key: dict[str, _Record] = {}
-        self._waiting: list[
-            tuple[float, int]
-        ] = []  # a heap; an item is stale if the record's due has changed
+        self._waiting: list[tuple[float, int]] = []  # a heap; items with an outdated time are stale
         self._ended: dict[int, _Record] = {}  # handled and dead ones, oldest first
 
     async def open(self) -> None:

@@ -206,7 +206,7 @@ class PostgresStore:
             ) from None
         async with self._opening:
             if self._pool is None:
-                # A delivery that fails is sent again by the service, so nothing is retried here.
+                # Each statement is tried once, because the sender waits for only 10 s.
                 pool = Pool(
                     self._dsn,
                     "the event store's database",

@@ -64,9 +64,8 @@ def connect(path: str, name: str, wait: float, steady: Callable[[], float]) -> s
     db = sqlite3.connect(path, timeout=wait, isolation_level=None)
     try:
         _prepare(db, name, wait)
-        db.execute(
-            _FREE, (steady(),) * 3
-        )  # the steady clock restarted with the machine: the holders are gone
+        # The steady clock restarts with the machine, and the holders of those leases are gone.
+        db.execute(_FREE, (steady(),) * 3)
     except BaseException:
         db.close()
         raise
