@@ -38,10 +38,10 @@ def transaction(connection: sqlite3.Connection, begin: str = "BEGIN") -> Generat
     connection.execute("COMMIT")
 
 
-class _Job(msgspec.Struct, eq=False):
+class _Job(msgspec.Struct, eq=False, gc=False):  # gc=False: a third of the garbage collections (measured)
     """One request: *act* runs in the transaction, *row* is stored with the others of its group."""
 
-    done: asyncio.Future[Any]  # Any: the result of *act*
+    done: asyncio.Future[Any] | None  # Any: the result of *act*
     key: str = ""
     row: tuple[Any, ...] | None = None  # Any: a row of the table; None with a key deletes the row
     act: Callable[[sqlite3.Connection], Any] | None = None
@@ -50,13 +50,16 @@ class _Job(msgspec.Struct, eq=False):
 
     def resolve(self) -> None:
         """Complete the future, on the loop's thread."""
-        if self.done.done():
+        done, error = self.done, self.error
+        # The traceback of an error refers to this object, and the collector would not see a cycle through it.
+        self.done = self.act = self.error = None
+        if done is None or done.done():
             return
-        if self.error is None:
-            self.done.set_result(self.result)
+        if error is None:
+            done.set_result(self.result)
         else:
-            self.done.set_exception(self.error)
-            self.done.exception()  # mark it as retrieved: the waiter may have been cancelled
+            done.set_exception(error)
+            done.exception()  # mark it as retrieved: the waiter may have been cancelled
 
 
 class Writer:
@@ -77,7 +80,7 @@ class Writer:
     ) -> None:
         self._name = name
         self._connect = connect
-        self._store = store
+        self._store = store or _no_rows
         self._begin = begin
         self._groups: SimpleQueue[list[_Job] | None] = SimpleQueue()
         self._loop = asyncio.get_running_loop()
@@ -121,21 +124,24 @@ class Writer:
 
     def store(self, key: str, row: tuple[Any, ...] | None) -> asyncio.Future[None]:
         """Store *row* under *key*, or delete it if None; the future completes once that is on the disk."""
-        return self._put(_Job(self._loop.create_future(), key=key, row=row))
+        done: asyncio.Future[None] = self._loop.create_future()
+        self._put(_Job(done, key=key, row=row))
+        return done
 
     def act(self, act: Callable[[sqlite3.Connection], T]) -> asyncio.Future[T]:
         """Run *act* in a transaction, after all earlier requests; the future has its result."""
-        return self._put(_Job(self._loop.create_future(), act=act))
+        done: asyncio.Future[T] = self._loop.create_future()
+        self._put(_Job(done, act=act))
+        return done
 
-    def _put(self, job: _Job) -> asyncio.Future[Any]:  # Any: as the job
+    def _put(self, job: _Job) -> None:
         if self._ended is not None:
             job.error = self._ended
             job.resolve()
-            return job.done
+            return
         if not (self._waiting or self._under_way):
             self._loop.call_soon(self._hand_over)  # together with all that is requested until then
         self._waiting.append(job)
-        return job.done
 
     def _hand_over(self) -> None:
         if self._waiting and self._ended is None:
@@ -180,21 +186,19 @@ class Writer:
     def _run(self, connection: sqlite3.Connection, jobs: list[_Job]) -> None:
         rows: dict[str, tuple[Any, ...] | None] = {}
         if all(job.act is None for job in jobs):
-            self._store_rows(connection, {job.key: job.row for job in jobs})
+            self._store(connection, {job.key: job.row for job in jobs})
             return
         with transaction(connection, self._begin):
             for job in jobs:
                 if job.act is None:
                     rows[job.key] = job.row
                     continue
-                self._store_rows(connection, rows)
-                rows = {}
+                if rows:
+                    self._store(connection, rows)
+                    rows = {}
                 job.result = job.act(connection)
-            self._store_rows(connection, rows)
-
-    def _store_rows(self, connection: sqlite3.Connection, rows: dict[str, tuple[Any, ...] | None]) -> None:
-        if rows and self._store is not None:
-            self._store(connection, rows)
+            if rows:
+                self._store(connection, rows)
 
     def _tell(self, what: Callable[..., None], *arguments: object) -> None:
         with suppress(RuntimeError):  # the loop is closed, so nothing waits any more
@@ -224,3 +228,7 @@ class Writer:
         for job in jobs:
             job.error = job.error or error
             job.resolve()
+
+
+def _no_rows(_connection: sqlite3.Connection, _rows: object) -> None:
+    raise JournalError("rows: this writer has no table for them. Pass store.")

@@ -203,8 +203,10 @@ class SqliteStore:
 
     async def _run(self, work: Callable[[sqlite3.Connection], T]) -> T:
         loop = asyncio.get_running_loop()
-        await self._stop_left()
         writer = self._writers.get(loop)
+        if writer is None:
+            await self._stop_left()
+            writer = self._writers.get(loop)
         if writer is None or writer.has_ended:
             connecting = partial(connect, self._path, self._name, self._wait, self._steady)
             # IMMEDIATE, because a transaction that starts as a reader fails if another process writes.
