@@ -38,7 +38,7 @@ def transaction(connection: sqlite3.Connection, begin: str = "BEGIN") -> Generat
     connection.execute("COMMIT")
 
 
-class _Job(msgspec.Struct, eq=False, gc=False):  # gc=False: a third of the garbage collections (measured)
+class _Job(msgspec.Struct, eq=False, gc=False):  # gc=False: a quarter of the collections (measured)
     """One request: *act* runs in the transaction, *row* is stored with the others of its group."""
 
     done: asyncio.Future[Any] | None  # Any: the result of *act*
