@@ -191,7 +191,7 @@ async def _no_reset(_connection: object) -> None:
 def _why(error: Exception) -> str:
     """Name *error*, with its text unless that may contain a stored value."""
     name = type(error).__name__
-    state = error.sqlstate if isinstance(error, asyncpg.PostgresError) else None
+    state: str | None = getattr(error, "sqlstate", None)  # of an error of the server
     if isinstance(error, ValueError) or (state is not None and state[:2] not in _WITHOUT_VALUES):
         return name
     return f"{name}: {error}" if str(error) else name
