@@ -46,7 +46,7 @@ BATCH_DATA = {
 
 
 def v1(name: str, **more: Any) -> dict[str, Any]:
-    """Make a v1 body; an argument of ``...`` leaves that field out."""
+    """Return a v1 body; an argument of ``...`` leaves that field out."""
     body = {
         "event": name,
         "team": "team_1",
@@ -58,12 +58,12 @@ def v1(name: str, **more: Any) -> dict[str, Any]:
 
 
 def v11(name: str, **more: Any) -> dict[str, Any]:
-    """Make a v1.1 body: v1 in a wrapper."""
+    """Return a v1.1 body: v1 in a wrapper."""
     return {"payload": v1(name, **more)}
 
 
 def v2(name: str, *, number: int = 1, **more: Any) -> dict[str, Any]:
-    """Make a v2 body."""
+    """Return a v2 body."""
     resource = (
         {"uuid": f"U-{number}", "total": 10.5} if name.startswith("invoice.") else {"id": f"x_{number}"}
     )
@@ -81,7 +81,7 @@ VERSIONS = {"v1": v1, "v1.1": v11, "v2": v2}
 
 
 def signed_body(name: str, *, number: int = 1, **more: Any) -> dict[str, Any]:
-    """Make a body of the two signed families."""
+    """Return a body of one of the signed families."""
     details = SAT_DATA if name == "sat.invoice.synced" else BATCH_DATA
     body = {"id": f"evt_{number:016x}", "event": name, "created_at": 1_780_000_000, "data": details}
     return _without(body | more)
@@ -101,7 +101,7 @@ def signature(body: bytes, secret: str = SECRET) -> dict[str, str]:
 def headers_of(
     body: bytes, *, signed: bool = False, shared: bool = False, test: bool = False
 ) -> dict[str, str]:
-    """Make the headers of a delivery."""
+    """Return the headers of a delivery."""
     headers = {"Host": "me.example", "Content-Type": "application/json", "Content-Length": str(len(body))}
     if signed:
         headers |= signature(body)

@@ -20,7 +20,7 @@ _numbers = itertools.count(1)
 
 @pytest.fixture(scope="session")
 def postgres() -> str:
-    """Give the address of a server that lives as long as this process."""
+    """Return the address of a server that lives as long as this process."""
     return database().address
 
 
@@ -32,7 +32,7 @@ class Kept:
         self.now = 1_000_000.0
 
     async def pass_time(self, seconds: float) -> None:
-        """Let so many seconds pass for the store."""
+        """Advance the store's clock."""
         self.now += seconds
 
 
@@ -45,7 +45,7 @@ class KeptInPostgres(Kept):
         self._table = table
 
     async def pass_time(self, seconds: float) -> None:
-        """Let so many seconds pass for the store."""
+        """Advance the store's clock."""
         connection = await asyncpg.connect(self._dsn)
         try:
             turn = f"UPDATE {self._table} SET due = due - $1 * interval '1 second'"  # noqa: S608 - our own table
@@ -56,7 +56,7 @@ class KeptInPostgres(Kept):
 
 @pytest.fixture(params=["memory", "sqlite", "postgres"])
 async def kept(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Kept]:
-    """Give a fresh store of each kind."""
+    """Yield a new store of each kind."""
     kept: Kept
     if request.param == "postgres":
         dsn: str = request.getfixturevalue("postgres")

@@ -126,7 +126,7 @@ def test_parse_of_anything(body: bytes, given_headers: Any) -> None:
 def test_read_of_anything(
     body: bytes, given_headers: Any, has_secret: bool, has_shared: bool, accept: bool
 ) -> None:
-    """Reading gives an event or an EventError, and never an event that nothing vouches for."""
+    """Reading returns an event or raises EventError, and returns no event that nothing authenticates."""
     try:
         event = events.read(
             body,

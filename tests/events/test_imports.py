@@ -38,6 +38,6 @@ def test_public_name(name: str) -> None:
 
 
 def test_name_that_is_none() -> None:
-    """A name that is not there is told as Python does."""
+    """A name that does not exist raises AttributeError."""
     with pytest.raises(AttributeError, match="no attribute 'Reciever'"):
         _ = events.Reciever

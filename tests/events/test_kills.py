@@ -78,7 +78,7 @@ async def deliver(requests: Iterator[bytes], chosen: Callable[[], Receiving], an
 
 
 def requests_of(chance: random.Random, *, events: int, deliveries: int) -> Iterator[bytes]:
-    """Make deliveries of so many events, with duplicates, in any order."""
+    """Return deliveries of so many events, with duplicates, in random order."""
     numbers = list(range(events)) + [chance.randrange(events) for _ in range(deliveries - events)]
     chance.shuffle(numbers)
     for number in numbers:

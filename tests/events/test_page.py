@@ -29,7 +29,7 @@ def program_of(*marks: str) -> str:
 
 
 async def exchange(folder: Path, request: bytes) -> bytes:
-    """Send one request, as soon as somebody listens."""
+    """Send one request, as soon as the server listens."""
     async with asyncio.timeout(30):
         while True:
             with suppress(OSError):

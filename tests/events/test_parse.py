@@ -130,7 +130,7 @@ def test_v11_body_wrapped_at_both_places() -> None:
 
 
 def test_v11_body_with_a_field_beside_the_wrapper() -> None:
-    """What stands beside the wrapper is kept, and never in place of what is in it."""
+    """Fields beside the wrapper are kept, and do not replace those inside it."""
     event = events.parse(encoded({**v11("payment.created", novel=1), "beside": True, "data": {"other": 1}}))
 
     assert event.extra == {"novel": 1, "beside": True}
@@ -264,7 +264,7 @@ def test_test_mark_beside_a_wrapper() -> None:
 
 @pytest.mark.parametrize("make", [v1, v11])
 def test_id_that_the_specification_does_not_give(make) -> None:
-    """An id in a v1 body is an unknown field, and nobody de-duplicates by it."""
+    """An id in a v1 body is an unknown field, and is not used to de-duplicate."""
     event = events.parse(encoded(make("invoice.created", id="dlv_1", created=5, created_at="2026")))
 
     assert (event.id, event.dedupe_key, event.created) == (None, None, None)
@@ -359,7 +359,7 @@ def test_body_that_is_no_event(body: bytes) -> None:
 
 @pytest.mark.parametrize("body", ["{}", None, 5, {"event": "payment.created"}])
 def test_body_that_is_not_bytes(body: object) -> None:
-    """A body that was decoded already is refused in words."""
+    """A body that was already decoded is refused with an error that says so."""
     with pytest.raises(MalformedEventError, match="raw bytes"):
         events.parse(body)  # type: ignore[arg-type]
 

@@ -209,7 +209,7 @@ def test_trust_in_every_combination(
 @pytest.mark.parametrize("name", SIGNED_TYPES)
 @pytest.mark.parametrize("marks", ["resource", "none"])
 def test_signed_type_without_a_signature(name: str, marks: str) -> None:
-    """What must be signed is told by the body, whatever the headers say or leave out."""
+    """The body alone decides whether a signature is required, whatever the headers contain."""
     headers = {"X-Service-Event": "invoice.created"} if marks == "resource" else {}
 
     with pytest.raises(SignatureMissingError):
@@ -243,7 +243,7 @@ def test_signed_type_in_the_dress_of_a_resource() -> None:
 
 @pytest.mark.parametrize("make", [v1, v11, v2])
 def test_test_event_that_is_read_by_hand(make) -> None:
-    """Test marks waive nothing in read, for whoever calls it may not look at them."""
+    """Test marks change nothing in read, because its caller may not look at them."""
     body = encoded(make("invoice.created", test=True))
 
     with pytest.raises(UnauthenticatedEventError):

@@ -69,7 +69,7 @@ stored = st.none() | st.integers(-(2**63), 2**63 - 1) | st.floats() | texts | st
 @fuzzed
 @given(seen=st.data())
 def test_wholerow_of_a_journal(seen):
-    """Whatever SQLite gives for its columns, a row is a JournalError, or an entry that can be told and stored."""
+    """Whatever its columns contain, a row is a JournalError, or an entry that can be stored again."""
     row = {**COLUMNS, **seen.draw(st.dictionaries(st.sampled_from(sorted(COLUMNS)), stored, max_size=2))}
     if seen.draw(st.booleans()):
         row["outcome"] = seen.draw(spoilt(json.loads(COLUMNS["outcome"]))).decode(errors="replace")

@@ -57,7 +57,7 @@ async def test_killed_write_is_recovered(service, tmp_path):
 
 
 async def test_write_of_known_verdict_leaves_nothing(service, tmp_path):
-    """Once its verdict is heard a write is gone from the outbox, and what it held with it."""
+    """Once the application has its verdict, a write is removed from the outbox."""
     path = tmp_path / "outbox.db"
     async with client_of(service, journal=path) as client:
         await client.webhooks.create(**HOOK)
@@ -177,7 +177,7 @@ async def test_write_in_flight_when_the_client_closes_stays(service, tmp_path):
 
 
 async def test_recovery_that_is_cut_off_loses_no_verdict(service, tmp_path):
-    """What it had found out stays in the file until all of it can be told."""
+    """The verdicts that it found stay in the file until it can return all of them."""
     path, hooks = tmp_path / "outbox.db", [service.seed_webhook() for _ in range(2)]
     service.script("webhooks.delete", "apply, then hang", "apply, then hang")
     async with client_of(service, journal=path) as client:
@@ -202,7 +202,7 @@ async def test_recovery_that_is_cut_off_loses_no_verdict(service, tmp_path):
 
 
 async def test_second_owner_is_told_who_holds_it(service, tmp_path):
-    """A second client of one outbox is refused in words that name the process."""
+    """A second client of one outbox is refused with an error that names the process."""
     path = tmp_path / "outbox.db"
     async with client_of(service, journal=path):
         with pytest.raises(JournalError, match=f"in use by process {os.getpid()} on "):
@@ -241,7 +241,7 @@ async def test_outbox_is_for_its_owner_alone(service, tmp_path):
     ],
 )
 async def test_file_of_another_make_is_refused(service, tmp_path, spoil, words):
-    """A journal of a newer version, or another file, is refused in words before anything is sent."""
+    """A journal of a newer version, or another file, is refused before anything is sent."""
     path = tmp_path / "outbox.db"
     assert await kept(path) == []
     with sqlite3.connect(path) as connection:
@@ -256,7 +256,7 @@ async def test_file_of_another_make_is_refused(service, tmp_path, spoil, words):
 
 
 async def test_file_that_is_no_journal_is_refused(service, tmp_path):
-    """A text file, or a folder that is not there, is refused in words before anything is sent."""
+    """A text file, or a missing folder, is refused before anything is sent."""
     (tmp_path / "notes.txt").write_text("not a journal\n" * 100)
     for path, words in (
         (tmp_path / "notes.txt", "not a SQLite database"),
@@ -285,7 +285,7 @@ async def test_disk_that_is_full_stops_the_write(service, tmp_path):
 
 
 async def test_thread_that_dies_fails_who_waits(service, tmp_path):
-    """If the writer's thread dies, who waits for it and who comes later is told, and nothing is sent."""
+    """If the writer's thread dies, pending and later requests fail, and nothing is sent."""
     async with client_of(service, journal=tmp_path / "outbox.db") as client:
         entries = client._view.session.journal._entries
 
@@ -317,7 +317,7 @@ async def test_row_that_cannot_be_stored_fails_alone(tmp_path):
 
 
 async def test_corrupt_page_is_told(service, client, tmp_path):
-    """A page that is damaged ends the run in words, with nothing sent."""
+    """A damaged page ends the run with JournalError, and nothing is sent."""
     from invsvc_async.batch import Batch
 
     path = tmp_path / "run.db"
@@ -339,7 +339,7 @@ async def test_corrupt_page_is_told(service, client, tmp_path):
 
 
 async def test_file_that_another_program_locks(tmp_path):
-    """A file that another program has locked is refused in words, after a wait that is short."""
+    """A file that another program has locked is refused after a short wait."""
     path = tmp_path / "outbox.db"
     assert await kept(path) == []
     other = sqlite3.connect(path, isolation_level=None)

@@ -1,4 +1,4 @@
-"""Verdicts in an outbox: stored before the application has them, given to the next process, removed once heard."""
+"""Verdicts in an outbox: stored before the application has them, recovered by the next process, then removed."""
 
 from __future__ import annotations
 
@@ -41,24 +41,24 @@ from tests.journal.killed import killed_before_its_await_returns
 
 @pytest.fixture
 def at_once(monkeypatch):
-    """Remove what was heard without a delay."""
+    """Remove verdicts that the application has had without a delay."""
     monkeypatch.setattr(outbox_module, "_HEARD_AFTER", 0)
 
 
 @pytest.fixture
 def never(monkeypatch):
-    """Remove what was heard at the close only."""
+    """Remove verdicts that the application has had only when the outbox is closed."""
     monkeypatch.setattr(outbox_module, "_HEARD_AFTER", 10**6)
 
 
 @pytest.fixture
 async def applied(service, client):
-    """Give the outcome of an update that was answered."""
+    """Return the outcome of an update that was answered."""
     return await client.webhooks.update(service.seed_webhook().id, description="new").outcome()
 
 
 async def unfinished(outbox, outcome):
-    """Do what a driver does for a write, up to its verdict; nobody has heard it yet."""
+    """Do what a driver does for a write, up to its verdict, which the application has not had yet."""
     intent = outcome.intent
     *before, last = intent.sent
     await outbox.open()
@@ -67,7 +67,7 @@ async def unfinished(outbox, outcome):
 
 
 async def ended(path, *outcomes):
-    """Run a process that ends before anybody has heard its verdicts."""
+    """Run a process that ends before the application has had its verdicts."""
     outbox = Outbox(path)
     for outcome in outcomes:
         await unfinished(outbox, outcome)
@@ -75,7 +75,7 @@ async def ended(path, *outcomes):
 
 
 async def held(outbox):
-    """Give what an outbox holds of the processes before it: keys of open intents, and outcomes."""
+    """Return what an outbox contains from earlier processes: keys of open intents, and outcomes."""
     keys = [intent.key async for intent in outbox.open_intents()]
     return keys, [outcome async for outcome in outbox.unheard()]
 
@@ -94,7 +94,7 @@ async def next_process(path, *, hears=False):
 
 
 async def rebuilt(path, outcome):
-    """Give *outcome* as the next process gets it."""
+    """Return *outcome* as the next process gets it."""
     await ended(path, outcome)
     keys, [found] = await next_process(path)
     assert keys == []
@@ -124,7 +124,7 @@ def same(found, live):
 
 
 async def test_verdict_of_a_process_killed_before_its_await_returned(service, tmp_path):
-    """The next process gets it, with what is known of the webhook, whose secret nobody has received."""
+    """The next process gets it, with the webhook, whose secret is lost."""
     path = tmp_path / "outbox.db"
     write = 'create(url="https://me.example/in", events=["invoice.created"], tag=True)'
     await killed_before_its_await_returns(service, path, write)
@@ -453,7 +453,7 @@ async def test_heard_verdict_goes_with_the_second_period(applied, tmp_path, then
 
 
 async def test_verdicts_heard_together_are_removed_together(applied, tmp_path, monkeypatch):
-    """However many are heard, they cost one question to the writer in each period."""
+    """However many verdicts are removed, that takes one request to the writer in each period."""
     monkeypatch.setattr(outbox_module, "_HEARD_AFTER", 0.001)
     outbox = Outbox(tmp_path / "outbox.db")
     await outbox.open()
@@ -472,7 +472,7 @@ async def test_verdicts_heard_together_are_removed_together(applied, tmp_path, m
 
 
 async def test_unheard_verdict_stays_through_processes(applied, tmp_path):
-    """Until it is heard, each process gets it; then none."""
+    """Each process gets it until the application has had it; then none does."""
     path = tmp_path / "outbox.db"
     await ended(path, applied)
     for hears in (False, True):
@@ -483,7 +483,7 @@ async def test_unheard_verdict_stays_through_processes(applied, tmp_path):
 
 
 async def test_unknown_write_stays_open(applied, tmp_path):
-    """UNKNOWN is no verdict: heard or not, its intent is open for the next process, but not for this one."""
+    """A write with UNKNOWN stays open for the next process, but not for this one."""
     path, key = tmp_path / "outbox.db", applied.started_as.key
     unknown = attrs.evolve(applied, verdict=Verdict.UNKNOWN, value=None)
     outbox = Outbox(path)
@@ -495,7 +495,7 @@ async def test_unknown_write_stays_open(applied, tmp_path):
 
 
 async def test_recovery_that_is_cut_off_keeps_its_verdicts(applied, tmp_path):
-    """What it found comes again from the same process until it is heard, and then at once no more."""
+    """Verdicts found by recovering come again in the same process, until the application has had them."""
     path = tmp_path / "outbox.db"
     open_, done = (
         attrs.evolve(applied, started_as=attrs.evolve(applied.started_as, key=key))
@@ -590,7 +590,7 @@ async def test_writes_of_one_key_are_kept_apart(applied, tmp_path):
 @pytest.mark.usefixtures("at_once")
 @pytest.mark.parametrize("late", [False, True])
 async def test_key_that_is_sent_again_is_not_removed(applied, tmp_path, late):
-    """What was heard of the write before does not remove the one that is sent under its key."""
+    """The removal of an earlier write's verdict does not remove the write that is sent under its key."""
     path, key = tmp_path / "outbox.db", applied.started_as.key
     outbox = Outbox(path)
     await unfinished(outbox, applied)
@@ -609,7 +609,7 @@ async def test_key_that_is_sent_again_is_not_removed(applied, tmp_path, late):
 
 @pytest.mark.usefixtures("at_once")
 async def test_key_whose_write_has_another_verdict_is_not_removed(applied, tmp_path):
-    """A verdict that comes after the hearing waits to be heard itself."""
+    """A verdict that comes after that waits for the application itself."""
     path, key = tmp_path / "outbox.db", applied.started_as.key
     outbox = Outbox(path)
     await unfinished(outbox, applied)
@@ -791,7 +791,7 @@ async def test_verdict_that_was_not_stored_can_be_removed(applied, tmp_path):
     ],
 )
 async def test_verdict_that_is_damaged_is_told_in_words(applied, tmp_path, column, value):
-    """A row that nobody stored so raises JournalError, with the key or the path; no exception of Python's comes out."""
+    """A row with an invalid value raises JournalError with the key or the path, and no other exception."""
     path = tmp_path / "outbox.db"
     await ended(path, applied)
     with closing(sqlite3.connect(path)) as spoiling:
@@ -855,7 +855,7 @@ INSERT INTO entries VALUES (1, 'before', x'', 1, 1, 'webhooks.update', NULL, 1, 
 
 
 async def test_file_of_the_version_before(applied, tmp_path):
-    """It opens, its write is open, and new writes go on in it; what came of the old one is kept until it is heard."""
+    """It opens, its write is open, and new writes are added; the verdict of the old one is kept until it is recovered."""
     path = tmp_path / "outbox.db"
     with closing(sqlite3.connect(path)) as old:
         old.executescript(BEFORE)

@@ -55,7 +55,7 @@ async def test_outbox_that_is_killed(tmp_path):
 
 @pytest.mark.parametrize("spoil", [b"\0", b"\xff"], ids=["zeros", "ones"])
 async def test_outbox_with_a_damaged_page(service, tmp_path, spoil):
-    """A page that was damaged is told in words, wherever it is, and nothing is lost silently."""
+    """A damaged page raises JournalError with the path, wherever it is, and no entry is lost silently."""
     path = tmp_path / "outbox.db"
     await left_open(service, path, many=8)
     whole = path.read_bytes()
@@ -74,7 +74,7 @@ async def test_outbox_with_a_damaged_page(service, tmp_path, spoil):
 
 
 def rotten(whole, trials):
-    """Give copies of a file, each with a few bits turned in one of its pages."""
+    """Return copies of a file, each with a few bits flipped in one of its pages."""
     chance = random.Random(1)  # noqa: S311 - bits, not secrets
     for page, _ in itertools.product(range(len(whole) // PAGE), range(trials)):
         content = bytearray(whole)
@@ -103,7 +103,7 @@ async def run(path, client, hooks):
 
 
 async def test_batch_with_a_damaged_page(service, tmp_path):
-    """Bits that turned are told in words, or they change nothing: what is done is never sent again."""
+    """Flipped bits raise JournalError or change nothing: no finished write is sent again."""
     hooks = [service.seed_webhook() for _ in range(60)]
     told = []
     async with client_of(service) as client:
@@ -147,7 +147,7 @@ async def report(path, _client, _hooks):
     ids=lambda value: value if isinstance(value, str) else "",
 )
 async def test_batch_with_a_damaged_row(service, tmp_path, column, values, readers):
-    """What is no such value is told in words, with the journal or the key; no exception of Python's comes out."""
+    """A column with an invalid value raises JournalError with the journal or the key, and no other exception."""
     [hook] = hooks = [service.seed_webhook()]
     path = tmp_path / "run.db"
     async with client_of(service) as client:
@@ -166,7 +166,7 @@ async def test_batch_with_a_damaged_row(service, tmp_path, column, values, reade
 
 
 async def test_store_of_events_with_a_damaged_page(tmp_path):
-    """Bits that turned are told in words, or they change nothing: no event is handled anew."""
+    """Flipped bits raise JournalError or change nothing: no event is handled again."""
     deliveries = [Delivery(key=f"key-{n}", type="invoice.created", body=b"{}") for n in range(60)]
     store = SqliteStore(tmp_path / "whole.db")
     for delivery in deliveries:
@@ -186,7 +186,7 @@ async def test_store_of_events_with_a_damaged_page(tmp_path):
 
 
 async def test_row_that_is_damaged(service, tmp_path):
-    """An intent that is no text, or no intent, is told in words, with its key."""
+    """An invalid intent raises JournalError with its key."""
     path = tmp_path / "outbox.db"
     await left_open(service, path)
     for value, words in (
@@ -206,7 +206,7 @@ async def test_row_that_is_damaged(service, tmp_path):
 
 @contextmanager
 def without_root():
-    """Give up root's power to write anywhere, where the tests run as root."""
+    """Drop root's permission to write anywhere, if the tests run as root."""
     was = os.geteuid()
     if was == 0:
         os.seteuid(NOBODY)
@@ -217,7 +217,7 @@ def without_root():
 
 
 async def test_folder_that_cannot_be_written(service, tmp_path):
-    """It is told in words, with the path, before anything is sent."""
+    """The error contains the path, and comes before anything is sent."""
     folder = tmp_path / "closed"
     folder.mkdir(mode=0o500)
     async with client_of(service, journal=tmp_path / "open.db") as client:  # imports what it needs
@@ -243,7 +243,7 @@ asyncio.run(main(sys.argv[1]))
 
 
 async def test_outbox_that_another_process_holds(service, tmp_path):
-    """A second process is told who holds it, sends nothing, and may have it once the first is gone."""
+    """The error in a second process names the first; it sends nothing, and can open the file once that is gone."""
     path = tmp_path / "outbox.db"
     holder = await asyncio.create_subprocess_exec(
         sys.executable, "-c", HOLD, str(path), stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE

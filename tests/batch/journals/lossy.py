@@ -38,7 +38,7 @@ class Way:
         self.port = self._server.sockets[0].getsockname()[1]
 
     def journal(self, name: str) -> str:
-        """Give the address of the journal called *name*, by this way."""
+        """Return the address of the journal called *name*, through this proxy."""
         more = f"batch={name}&sslmode=disable&silence=1"
         return f"postgresql://{self._user}@127.0.0.1:{self.port}/{self._name}?{more}"
 
@@ -47,11 +47,11 @@ class Way:
         self._marks = [mark.encode() for mark in marks]
 
     def silence(self) -> None:
-        """Let nothing through any more, of connections that are there or come: the database hangs."""
+        """Forward nothing any more, on present and new connections: the database hangs."""
         self._speaks.clear()
 
     def speak(self) -> None:
-        """Let things through on new connections; those that are silent stay so."""
+        """Forward again on new connections; the silent ones stay silent."""
         self._speaks = asyncio.Event()
         self._speaks.set()
 
@@ -111,7 +111,7 @@ async def _carry(
 
 @asynccontextmanager
 async def lossy() -> AsyncIterator[Way]:
-    """Give a way of the test's own."""
+    """Yield a proxy."""
     way = Way()
     await way.open()
     try:

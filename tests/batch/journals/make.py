@@ -28,7 +28,7 @@ TABLES = ("facts", "commons", "chunks", "entries")
 
 
 def begun(client, journeys, hooks):
-    """Make the writes that come to an end, each with what becomes of it, and the faults that make it so."""
+    """Return the writes that finish, each with its verdict and the faults that cause it."""
     update, describe = client.journeys.update, client.webhooks.update
     return [
         (update(journeys[0].id, name="a1"), "a1", "refused", {"journeys.update": ["403"]}),
@@ -47,7 +47,7 @@ def begun(client, journeys, hooks):
 
 
 def in_flight(client, journeys, hooks):
-    """Make the writes that are under way when the process ends."""
+    """Return the writes that are in flight when the process ends."""
     return [
         client.journeys.update(journeys[2].id, name="c1").keyed("c1"),  # applied
         client.webhooks.update(hooks[2].id, description="d1").keyed("d1"),  # not applied
@@ -101,7 +101,7 @@ async def rows_of_database(name):
 
 
 def plain(value):
-    """Give what JSON has no form for: the bytes of a digest, and the exact numbers of a graph."""
+    """Encode what JSON has no form for: the bytes of a digest, and the exact numbers of a graph."""
     return {"base64": base64.b64encode(value).decode()} if isinstance(value, bytes) else float(value)
 
 

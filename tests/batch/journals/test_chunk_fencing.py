@@ -21,7 +21,7 @@ STEPS = 6  # take, read, store, send, store, close: of a worker that does one en
 
 @pytest.fixture
 async def entries():
-    """Give an open journal without entries."""
+    """Yield an open journal without entries."""
     opened = PostgresBatch(database().journal("ownership"))
     await opened.open()
     for table in ("entries", "chunks"):
@@ -39,7 +39,7 @@ class World:
         self.too_late = set()  # attempts that somebody settles: by then, their time is over
 
     def send(self, key, attempt):
-        """Reach the service, unless the time of this attempt is over: then it provably never left."""
+        """Reach the service, unless the time of this attempt is over: then provably nothing was sent."""
         if (key, attempt) in self.too_late:
             return False
         self.effects.append(key)
@@ -137,7 +137,7 @@ async def check_all(entries, orders, **settings):
 
 
 def orders_of(first, second):
-    """Give every order of *first* steps of A and *second* of B."""
+    """Return all orders of *first* steps of A and *second* of B."""
     for places in combinations(range(first + second), first):
         yield "".join("A" if i in places else "B" for i in range(first + second))
 
@@ -150,7 +150,7 @@ async def test_every_order_of_two_owners(entries):
 
 
 async def test_every_order_where_owners_give_back(entries):
-    """A worker that stops gracefully after any step, and gives the chunk back: one effect, nobody waits for it."""
+    """A worker that stops gracefully after any step, and releases the chunk: one effect, and no worker waits."""
     orders = {order for n in range(STEPS + 1) for m in range(STEPS - 1) for order in orders_of(n, m) if order}
     assert (
         await check_all(entries, [each for each in sorted(orders) if gives_back_once(each)], released="A")

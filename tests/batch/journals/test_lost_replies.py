@@ -13,20 +13,20 @@ from tests.batch.writing import all_of, creates
 
 @pytest.fixture
 async def way():
-    """Give a way to the database on which replies can be lost."""
+    """Yield a proxy of the database that can lose replies."""
     async with lossy() as made:
         yield made
 
 
 @pytest.fixture
 def journal(request, way):
-    """Give the address of a journal of the test's own, by that way."""
+    """Return the address of this test's journal, through the proxy."""
     return way.journal(f"l{abs(hash(request.node.name))}")
 
 
 @pytest.fixture
 async def entries(journal):
-    """Give it open."""
+    """Yield the open journal."""
     opened = PostgresBatch(journal)
     await opened.open()
     yield opened
@@ -52,7 +52,7 @@ async def test_reply_about_what_is_done_that_is_lost(service, client, way, journ
 
 @pytest.mark.parametrize(("before", "free"), [("old.1", False), (None, True)])
 async def test_reply_about_a_take_over_that_is_lost(way, entries, before, free):
-    """Who takes a chunk over and asks again is told of the owner before it, not of itself."""
+    """A worker that repeats a takeover learns about the previous owner, not about itself."""
     [row] = await entries.fetch("INSERT INTO chunks (owner) VALUES ($1) RETURNING id", before)
     way.lose("UPDATE chunks SET owner", "COMMIT")
     assert await entries.take(row["id"], "new.1") == (False, free)
@@ -60,7 +60,7 @@ async def test_reply_about_a_take_over_that_is_lost(way, entries, before, free):
 
 
 async def test_reply_about_writes_to_do_again_that_is_lost(client, way, journal):
-    """How many are to do again is told right, though the reply to that is lost and the question repeated."""
+    """The number of reopened entries is right, though a reply is lost and the statement repeated."""
     async with Batch.open(journal, client) as batch:
         await all_of(batch, [client.webhooks.update("wh_none", description=str(n)) for n in range(3)])
         way.lose("UPDATE entries e SET state = 0", "COMMIT")

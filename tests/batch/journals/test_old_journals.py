@@ -35,7 +35,7 @@ def loaded(path, base_url):
 
 
 def inserts(tables):
-    """Give the statements that fill the tables; ``?`` stands for a value."""
+    """Return the statements that fill the tables; ``?`` stands for a value."""
     for table, rows in tables.items():
         for row in rows:
             marks = ", ".join("?" * len(row))
@@ -73,7 +73,7 @@ async def into_database(tables, address, name):
 
 
 def seed(service, things):
-    """Let the service have what it had when the journal was made."""
+    """Put into the service what it had when the journal was made."""
     for journey in things["journeys"]:
         if journey["id"] not in service.book().journeys.items:
             service.seed_journey(**journey)
@@ -82,7 +82,7 @@ def seed(service, things):
 
 
 def path_of(whole, key):
-    """Give the id of the thing that the write of *key* is about."""
+    """Return the id of the thing that the write of *key* writes to."""
     [entry] = [each for each in whole["tables"]["entries"] if each["key"] == key]
     text = entry["intent"] or entry["outcome"]
     plain = json.loads(text)

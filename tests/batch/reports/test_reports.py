@@ -32,7 +32,7 @@ FLAGS = [
 
 @pytest.fixture
 async def journal(service, client, tmp_path):
-    """Give the journal of a batch in which one write was refused, one is unknown and two are applied."""
+    """Return the journal of a batch in which one write was refused, one is unknown and two are applied."""
     path, hooks = tmp_path / "run.db", [service.seed_webhook() for _ in range(4)]
     service.script("webhooks.update", "403", "apply, then 500", "apply, then reset")
     service.script("webhooks.get", *["pass"] * 4)
@@ -61,7 +61,7 @@ async def report(path):
 
 
 async def test_report_on_a_terminal(journal, capsys):
-    """Counts, what it took, and what to do about each unknown write are told."""
+    """The report shows counts, costs, and what to do about each unknown write."""
     assert await invsvc("report", journal) == 0
     out = capsys.readouterr().out
     assert "webhooks.update\t2\t0\t1" in out

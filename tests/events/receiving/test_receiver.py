@@ -33,7 +33,7 @@ FAST = events.InboxPolicy(initial=1e-6, maximum=1e-6, poll=0.01, attempts=3)
 
 
 class Service:
-    """A receiver with a handler that remembers, and fails as often as told."""
+    """A receiver with a handler that records its calls, and fails as often as set."""
 
     def __init__(self, **settings: Any) -> None:
         settings = {"secrets": [SECRET], "shared_header": HEADER, "inbox": FAST} | settings
@@ -174,7 +174,7 @@ async def test_unreadable_body_that_anybody_may_send() -> None:
 
 
 async def test_known_event_without_a_handler() -> None:
-    """What nobody asked for is acknowledged and forgotten."""
+    """An event without a handler is acknowledged and ignored."""
     receiver = events.Receiver(secrets=SECRET, shared_header=HEADER)
 
     receipt = await receiver.receive(encoded(v2("payment.created")), dict([SHARED]))
@@ -241,7 +241,7 @@ def test_handler_that_cannot_be_one() -> None:
     ],
 )
 def test_receiver_that_cannot_start(settings: dict[str, Any]) -> None:
-    """A receiver that trusts nobody, or contradicts itself, is refused where it is made."""
+    """A receiver without authentication, or with contradictory arguments, is refused when it is created."""
     with pytest.raises(ConfigurationError):
         events.Receiver(**settings)
 
@@ -322,7 +322,7 @@ async def test_inline_handler_that_fails_on_a_resource_event(make) -> None:
 
 
 async def test_inline_handler_that_keeps_failing_on_a_resource_event() -> None:
-    """However often it fails, the event stays the sender's and never becomes a duplicate."""
+    """However often it fails, the sender keeps the event, and it is not a duplicate."""
     service = Service()
     service.failures = 16
 
@@ -470,7 +470,7 @@ async def test_event_whose_data_cannot_be_read_nor_kept(body: bytes) -> None:
 @pytest.mark.parametrize("kind", ["real", "test"])
 @pytest.mark.parametrize("mode", ["inline", "inbox"])
 async def test_handler_that_is_cancelled_from_within(kind: str, mode: str) -> None:
-    """A cancellation that nobody asked the receiver for is a failure like others, and ends no request."""
+    """A cancellation inside the handler is a failure like any other, and does not end the request."""
     receiver = events.Receiver(
         secrets=(), shared_header=HEADER, mode=mode, store=events.MemoryStore(), inbox=FAST
     )
@@ -494,7 +494,7 @@ async def test_handler_that_is_cancelled_from_within(kind: str, mode: str) -> No
 
 
 async def test_signed_event_that_failed_where_no_worker_runs(caplog) -> None:
-    """It waits in the store, and the log says that somebody has to run the worker."""
+    """It waits in the store, and the log says that no worker runs."""
     service = Service()
     service.failures = 1
 
@@ -832,7 +832,7 @@ async def test_worker_whose_store_fails_for_a_while() -> None:
 
 @pytest.mark.parametrize("mode", ["inline", "inbox"])
 async def test_handler_that_lost_its_lease(mode: str, caplog) -> None:
-    """One that was handled by two is told in the log."""
+    """An event that was handled twice is logged."""
 
     class Lost(events.MemoryStore):
         async def handled(self, entry: object) -> bool:
@@ -859,7 +859,7 @@ async def test_worker_forgets_what_is_old() -> None:
 
 
 def test_delay_between_attempts() -> None:
-    """Delays double up to their maximum, times chance, and never overflow."""
+    """Delays double up to their maximum, times chance, and do not overflow."""
     policy = events.InboxPolicy(initial=1.0, maximum=60.0)
 
     assert [policy.delay(number, 1.0) for number in (1, 2, 3, 7, 10**6)] == [1.0, 2.0, 4.0, 60.0, 60.0]

@@ -268,7 +268,7 @@ async def test_signature_in_another_form(host, form: str, caplog) -> None:
 async def test_requests_that_are_no_deliveries(
     host, method: str, changes: dict[str, str | None], expected: int
 ) -> None:
-    """Another method or another kind of content is told so, and handled by nobody."""
+    """Another method or content type gets its own status, and no handler is called."""
     seen: list[events.Event] = []
     body = encoded(v2("invoice.created"))
 
@@ -390,7 +390,7 @@ async def test_service_that_delivers_every_event(host, version: str) -> None:
 
 @pytest.mark.parametrize("host", [in_aiohttp, in_starlette])
 async def test_copies_that_arrive_while_the_first_is_handled(host) -> None:
-    """Whoever is told to come back does, so that a first attempt that fails loses nothing."""
+    """A sender that is answered 503 comes back, so that a failed first attempt loses nothing."""
     begun: list[str] = []
     ended: list[str] = []
     receiver = events.Receiver(secrets=(), shared_header=HEADER)
@@ -453,7 +453,7 @@ async def test_asgi_app_run_by_itself(tmp_path) -> None:
 
 
 async def test_asgi_app_whose_store_cannot_be_used(tmp_path) -> None:
-    """A receiver that cannot start says so to the server, in words."""
+    """A receiver that cannot start reports the error to the server."""
     receiver = receiver_of([], mode="inbox", store=str(tmp_path))
     sent: list[Any] = []
 

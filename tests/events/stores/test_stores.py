@@ -102,7 +102,7 @@ async def test_lease_that_ran_out(kept) -> None:
 
 
 async def test_lease_that_ran_out_and_nobody_took(kept) -> None:
-    """Being late is no harm while nobody else was given the event."""
+    """A late holder loses nothing while no other worker has leased the event."""
     entry = await claimed(kept.store, delivery())
     await kept.pass_time(60)
 
@@ -142,7 +142,7 @@ async def test_claim_after_a_release(kept) -> None:
 
 
 async def test_claim_without_a_body(kept) -> None:
-    """What the sender sends again is never handed to a worker."""
+    """A worker does not get events that the sender sends again."""
     await claimed(kept.store, delivery(body=None))
     await kept.pass_time(3600)
 
@@ -250,7 +250,7 @@ async def test_claims_at_the_same_time(kept) -> None:
 
 
 async def test_takes_at_the_same_time(kept) -> None:
-    """Many workers never get the same event."""
+    """Many workers do not get the same event."""
     for number in range(60):
         await kept.store.put(delivery(f"d_{number}"))
 
@@ -261,7 +261,7 @@ async def test_takes_at_the_same_time(kept) -> None:
 
 
 async def test_memory_that_is_full() -> None:
-    """Handled events make room, the oldest first; waiting ones never do."""
+    """Handled events are deleted to make room, oldest first; waiting ones are not."""
     store = events.MemoryStore(capacity=3)
     for key in ("a", "b"):
         await store.handled(await claimed(store, delivery(key)))
@@ -275,7 +275,7 @@ async def test_memory_that_is_full() -> None:
 
 
 async def test_memory_of_claims_that_all_fail() -> None:
-    """Events that are given back again and again never fill the store."""
+    """Events that are released again and again do not fill the store."""
     store = events.MemoryStore(capacity=3)
 
     for number in range(10):
@@ -287,7 +287,7 @@ async def test_memory_of_claims_that_all_fail() -> None:
 @pytest.mark.parametrize("step", [1e6, -1e6])
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
 async def test_lease_while_the_calendar_is_set(tmp_path, kind: str, step: float) -> None:
-    """A clock that somebody sets gives a held event to nobody else, and keeps a free one from nobody."""
+    """Setting the wall clock neither ends nor prolongs a lease."""
     calendar, steady = [1_000_000.0], [500.0]
     clocks: Any = {"clock": lambda: calendar[0], "steady": lambda: steady[0]}
     made = events.SqliteStore(tmp_path / "events.db", **clocks)
@@ -433,7 +433,7 @@ async def _touch(path) -> None:
     ],
 )
 def test_sqlite_file_that_cannot_be_used(tmp_path, spoil, words: str) -> None:
-    """Each is told in words when the store is opened, and the file is left as it was."""
+    """Each raises JournalError when the store is opened, and the file is unchanged."""
     path = tmp_path / "events.db"
     spoil(path)
     before = path.read_bytes() if path.is_file() else None
@@ -445,7 +445,7 @@ def test_sqlite_file_that_cannot_be_used(tmp_path, spoil, words: str) -> None:
 
 
 async def test_sqlite_file_that_another_holds(tmp_path) -> None:
-    """A file that is locked too long is told in words, and works again afterwards."""
+    """A file that is locked too long raises JournalError, and works again afterwards."""
     store = events.SqliteStore(tmp_path / "events.db", wait=0.05)
     await store.open()
     other = sqlite3.connect(tmp_path / "events.db")
@@ -461,7 +461,7 @@ async def test_sqlite_file_that_another_holds(tmp_path) -> None:
 
 
 async def test_sqlite_file_that_another_makes_at_this_moment(tmp_path) -> None:
-    """Opening waits for a process that holds the new file, and fails in words when that takes too long."""
+    """Opening waits for a process that locks the new file, and raises JournalError if that takes too long."""
     path = tmp_path / "events.db"
     other = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
     other.execute("BEGIN EXCLUSIVE")
@@ -530,7 +530,7 @@ async def test_sqlite_two_loops_at_once(tmp_path) -> None:
 
 
 async def test_sqlite_page_that_is_damaged(tmp_path) -> None:
-    """A damaged page is told in words."""
+    """A damaged page raises JournalError."""
     path = tmp_path / "events.db"
     store = events.SqliteStore(path)
     for number in range(50):
@@ -545,7 +545,7 @@ async def test_sqlite_page_that_is_damaged(tmp_path) -> None:
 
 
 async def test_sqlite_disk_that_is_full(tmp_path) -> None:
-    """A full disk is told in words, what was kept stays, and room made lets it go on."""
+    """A full disk raises JournalError, stored events stay, and it works again once there is space."""
     store = events.SqliteStore(tmp_path / "events.db")
     await store.put(delivery("first"))
 
@@ -577,7 +577,7 @@ async def test_sqlite_thread_that_meets_a_bug(tmp_path) -> None:
 
 
 async def test_sqlite_caller_that_is_cancelled(tmp_path) -> None:
-    """A caller that no longer waits disturbs nobody."""
+    """A cancelled caller affects no other."""
     store = events.SqliteStore(tmp_path / "events.db")
     task = asyncio.create_task(store.put(delivery("a")))
     await asyncio.sleep(0)
@@ -590,7 +590,7 @@ async def test_sqlite_caller_that_is_cancelled(tmp_path) -> None:
 
 
 async def test_postgres_server_that_is_gone() -> None:
-    """A server out of reach is told in words that hold no password."""
+    """The error for a server that cannot be reached contains no password."""
     store = events.PostgresStore("postgresql://user:hidden@127.0.0.1:1/none")
 
     with pytest.raises(JournalError, match="database cannot be used") as caught:
@@ -639,7 +639,7 @@ async def test_postgres_store_that_is_closed_in_use(postgres: str) -> None:
 
 @pytest.mark.parametrize("mark", ["'invsvc_async events, version 99'", "NULL"])
 async def test_postgres_table_of_another_version(postgres: str, mark: str) -> None:
-    """A table of a newer version, or of somebody else, is left alone."""
+    """A table of a newer version, or of another program, is not changed."""
     store = events.PostgresStore(postgres, table="other")
     await store.open()
     await store._rows(f"COMMENT ON TABLE {{table}} IS {mark}")
