@@ -262,6 +262,8 @@ async def test_key_that_two_machines_give_to_different_writes(client, journal):
     async with Batch.open(journal, client) as batch:
         for _ in range(2):  # the same one is no harm
             await batch.entries.hand_out([(entry(b"one"), None)])
-        with pytest.raises(InvalidRequestError, match="key 'k': another machine has stored a different write"):
+        with pytest.raises(
+            InvalidRequestError, match="key 'k': another machine has stored a different write"
+        ):
             await batch.entries.hand_out([(entry(b"other"), None)])
         assert (await batch.summary()).to_do == 1
