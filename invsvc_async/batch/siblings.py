@@ -17,7 +17,7 @@ from invsvc_async.api.operations import BY_NAME
 from invsvc_async.codec import envelope
 from invsvc_async.codec.encode import plain_of, unstructure
 from invsvc_async.journal.entry import ANSWERED, unreadable
-from invsvc_async.models.common import UNSET, Model, wire_names
+from invsvc_async.models.common import UNSET, Model, stored_value, wire_names
 from invsvc_async.reconcile.compare import HOOK_FIELDS
 from invsvc_async.reconcile.history import Verdict
 from invsvc_async.reconcile.own_writes import version_of
@@ -120,7 +120,7 @@ def _journey(state: Model | dict[str, Wire], value: object, answer: bytes) -> di
 def _short_fields(model: Model) -> Iterator[tuple[str, Wire]]:
     """Yield the fields of a model by their wire names, but for its graph."""
     for name, sent_as in wire_names(type(model)).items():
-        value = model._slot(name)  # noqa: SLF001 - absent is not null
+        value = stored_value(model, name)
         if value is not UNSET and sent_as != "graph":
             yield sent_as, plain_of(value)
 

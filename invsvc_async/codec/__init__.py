@@ -1,8 +1,8 @@
 """
-Convert between bytes or plain data and models, by one mechanism made from the attrs classes; never do I/O.
+Conversion between JSON or plain data and models, generated from the attrs classes.
 
-Sound items go the fast way; an item that it refuses goes the careful way, where a broken field costs only
-itself.  Both give the same objects.
+Valid items are decoded by ``decode_fast``.  Items that it rejects are decoded by ``decode_lenient``, where
+an invalid field does not affect the others.  Both produce the same objects.
 """
 
 from __future__ import annotations

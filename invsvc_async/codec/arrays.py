@@ -1,7 +1,7 @@
 """
-Split the JSON of a list into its items; never into more of them than any page has.
+Splitting of a JSON array into its items, with a limit on their number.
 
-An item takes some 60 bytes while it is split off and a model some hundreds, were it but two bytes long.
+Even an item of two bytes takes about 60 bytes of memory when it is split off, and its model several hundred.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
 __all__ = ["Items", "check", "split"]
 
 MOST: Final = 10_000  # the specification's largest page has 100
-_LONG: Final = 2**19  # bytes of an answer that is looked at first: at worst, a shorter one takes 16 MB
-_COMMAS: Final = 100_000  # that stand between items or in them: up to so many, a split takes 6 MB at most
+_LONG: Final = 2**19  # bytes: longer answers are checked first; a shorter one takes at most 16 MB
+_COMMAS: Final = 100_000  # commas between or within items: with fewer, a split takes at most 6 MB
 Items: TypeAlias = Annotated[list[Raw], msgspec.Meta(max_length=MOST)]
 _ITEMS = msgspec.json.Decoder(Items)
 
 
 def split(array: Raw) -> list[Raw]:
     """
-    Give the items of a JSON array.
+    Return the items of a JSON array.
 
     Raises:
-        ValueError, RecursionError: It is none, or has too many.
+        ValueError, RecursionError: It is not an array, or has too many items.
     """
     if len(memoryview(array)) > _LONG and _may_be_many(content := bytes(array)):
         _readers()[0](content)
@@ -38,10 +38,10 @@ def split(array: Raw) -> list[Raw]:
 
 def check(envelope: bytes) -> None:
     """
-    Refuse an answer whose list has far too many items, before any is split off.
+    Reject an answer whose list has far too many items, before any is split off.
 
     Raises:
-        ValueError, RecursionError: It has too many, or it is no envelope of a list.
+        ValueError, RecursionError: It has too many items, or is not the envelope of a list.
     """
     if len(envelope) > _LONG and _may_be_many(envelope):
         _readers()[1](envelope)
@@ -53,9 +53,13 @@ def _may_be_many(content: bytes) -> bool:
 
 @cache
 def _readers() -> tuple[Callable[[bytes], object], ...]:
-    """Make what reads an array, or one in an envelope, into so many places, and stops where they end."""
+    """
+    Return decoders of an array, and of an array in an envelope, that stop after ``MOST`` items.
+
+    msgspec checks ``max_length`` only when it has read the whole array, but rejects a surplus field at once.
+    """
     nothing: Any = Raw()
     fields = [(f"item_{number}", Raw, nothing) for number in range(MOST)]
-    places = msgspec.defstruct("Places", fields, array_like=True, forbid_unknown_fields=True)
-    envelope = msgspec.defstruct("Envelope", [("data", places)])
-    return msgspec.json.Decoder(places).decode, msgspec.json.Decoder(envelope).decode
+    array = msgspec.defstruct("Array", fields, array_like=True, forbid_unknown_fields=True)
+    envelope = msgspec.defstruct("Envelope", [("data", array)])
+    return msgspec.json.Decoder(array).decode, msgspec.json.Decoder(envelope).decode

@@ -1,8 +1,8 @@
 """
-Decode sound items at the speed of the parser, by code made from the attrs classes; never mend anything.
+Fast decoding of valid items, by code generated from the attrs classes.
 
-For each class a ``msgspec.Struct`` mirrors its fields, and a function made once copies a decoded mirror
-into the attrs object.  Whatever is out of the ordinary raises, and the item goes the careful way.
+For each class a ``msgspec.Struct`` mirrors its fields, and a generated function copies a decoded mirror into
+the attrs object.  Anything unusual raises, and the item is decoded by ``decode_lenient``.
 """
 
 from __future__ import annotations
@@ -24,31 +24,28 @@ from invsvc_async.models.common import Model, once
 __all__ = ["decode_all", "refused", "sound"]
 
 T = TypeVar("T", bound=Model)
-Build: TypeAlias = "Callable[..., Any]"  # of a mirror, and but for WHOLE of its Place
+Build: TypeAlias = "Callable[..., Any]"  # takes a mirror and, except for WHOLE, its Place
 One: TypeAlias = "Callable[[Raw | bytes], Any]"
 
 _Milliseconds = Annotated[int, msgspec.Meta(ge=0, lt=EXACT_UNTIL)]
 
 
 class _Way(Enum):
-    """What an item may be, from the least, which is quickest, to the most."""
+    """What an item may look like, from the strictest, which is the fastest, to the most general."""
 
-    WHOLE = "every field there, none unknown: nothing of the wire form is kept"
-    WITH_UNKNOWN = "every field there, unknown ones in the outermost object: a copy of the wire form is kept"
+    WHOLE = "all fields present, none unknown: nothing of the wire form is kept"
+    WITH_UNKNOWN = "all fields present, unknown ones in the outermost object: a copy of the wire form is kept"
     ANY = "fields absent, unknown ones anywhere"
 
-    __hash__ = object.__hash__  # an enum's own is written in Python, and caches ask for it at each item
-
-
-_WHOLE = _Way.WHOLE  # on 3.11, to reach an enum's member through its class takes as long as a call
+    __hash__ = object.__hash__  # that of Enum is written in Python, and caches call it for each item
 
 
 class _Item:
     """
-    The wire form of one item, decoded when first asked for.
+    The wire form of one item, decoded at first use.
 
-    A copy, for a slice would pin the whole page; and surely UTF-8, which the parser does not look at where
-    it skips.
+    It is a copy, because a slice would keep the whole page in memory.  It is checked to be UTF-8, because the
+    parser does not check what it skips.
     """
 
     __slots__ = ("_plain", "_raw")
@@ -65,7 +62,7 @@ class _Item:
 
 
 def decode_all(cls: type[T], raws: Sequence[Raw | bytes]) -> tuple[T, ...]:
-    """Decode each item by the quickest way that takes it; the next begins with the way that took the last."""
+    """Decode each item in the fastest way that accepts it, beginning with the one that accepted the last."""
     made: list[T] = []
     way = _Way.WHOLE
     decode = _decoder_of(cls, way)
@@ -80,17 +77,17 @@ def decode_all(cls: type[T], raws: Sequence[Raw | bytes]) -> tuple[T, ...]:
 
 
 def sound(cls: type[Model]) -> One:
-    """Give what decodes an item by the quickest way, and raises one of UNREADABLE where that refuses it."""
-    return _decoder_of(cls, _WHOLE)
+    """Return the fastest decoder of an item.  It raises one of UNREADABLE if it rejects the item."""
+    return _decoder_of(cls, _Way.WHOLE)
 
 
 def refused(cls: type[T], raw: Raw | bytes, refusal: Exception) -> T:
-    """Decode an item that :func:`sound` refused."""
+    """Decode an item that the decoder of :func:`sound` rejected."""
     return _retried(cls, raw, _Way.WHOLE, refusal)[0]
 
 
 def _retried(cls: type[T], raw: Raw | bytes, way: _Way, refusal: Exception) -> tuple[T, _Way]:
-    """Decode an item that *way* refused, and say which way to go on with."""
+    """Decode an item that *way* rejected, and return the way to go on with."""
     if way is not _Way.ANY and not isinstance(refusal, _UnusualError):
         with suppress(*UNREADABLE):
             found: T = _decoder_of(cls, _Way.ANY)(raw)
@@ -110,7 +107,7 @@ def _next_way(cls: type[Model], raw: Raw | bytes, way: _Way) -> _Way:
 
 @once
 def _decoder_of(cls: type[Model], way: _Way) -> One:
-    """Make the function from the bytes of an item to its model, at first use."""
+    """Make the function that decodes an item to its model."""
     mirror = msgspec.json.Decoder(_mirror_of(cls, way), float_hook=exact).decode
     build = _build_of(cls, way)
     if way is _Way.WHOLE:
@@ -165,7 +162,7 @@ def _may_be_absent(field: Field, way: _Way) -> bool:
 
 @once
 def _build_of(cls: type[Model], way: _Way) -> Build:
-    """Write and compile the copy of a mirror of *cls* into the model, field by field."""
+    """Generate the function that copies a mirror of *cls* into the model."""
     names: dict[str, object] = {
         "blank": blank_of(cls), "cls": cls, "Decimal": Decimal, "as_float": _float, "wholes": _WHOLES,
         "moment": datetime.fromtimestamp, "unset": msgspec.UNSET, "unusual": _unusual, "utc": UTC,
@@ -178,7 +175,7 @@ def _build_of(cls: type[Model], way: _Way) -> Build:
     for field in fields_of(cls):
         lines += _copy(field, way, names)
     lines += [" o.__class__ = cls", " return o"]
-    exec("\n".join(lines), names)  # noqa: S102 - made of our own field names alone
+    exec("\n".join(lines), names)  # noqa: S102 - the code contains only our own field names
     return names["build"]  # type: ignore[return-value]
 
 
@@ -194,7 +191,7 @@ def _copy(field: Field, way: _Way, names: dict[str, object]) -> list[str]:
 
 
 def _made(hint: Any, value: str, place: str, way: _Way, names: dict[str, object]) -> str:
-    """Write the expression that makes a *hint* from a mirror's *value*, which stands at *place* (if kept)."""
+    """Generate the expression that converts *value* of a mirror to *hint*; *place* is its Place, if kept."""
     origin, args = get_origin(hint), get_args(hint)
     if _is_model(hint):
         names[hint.__name__] = _build_of(hint, way)
@@ -226,11 +223,11 @@ def _made_each(
 
 
 class _UnusualError(ValueError):
-    """A value that the careful way must judge."""
+    """A value that ``decode_lenient`` must judge."""
 
 
 class _Wholes(dict[int, Decimal]):
-    """Whole numbers as decimals: the small ones, of which quantities and rates are made, are ready."""
+    """Integers as decimals.  The small ones, common in quantities and rates, are made in advance."""
 
     def __missing__(self, number: int) -> Decimal:
         return Decimal(number)
@@ -244,7 +241,7 @@ def _unusual() -> NoReturn:
 
 
 def _float(number: object) -> float:
-    """Give the float that goes back to the wire with the same digits."""
+    """Return the float that is encoded with the same digits as *number*."""
     if type(number) is int and abs(number) < 2**53:
         return float(number)
     if type(number) is Decimal:

@@ -1,8 +1,8 @@
 """
-Structure an item field by field, so that a broken one costs only itself; never fail for a single field.
+Decoding of items field by field, so that an invalid field does not affect the others.
 
-Each type has one hook, made at first use and kept by a cattrs converter.  A hook raises ``MisfitError``; the
-hook of a model turns it into a problem of that field.
+Each type has one hook, made at first use and cached by a cattrs converter.  A hook raises ``MisfitError``;
+the hook of a model records it as a problem of that field.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from invsvc_async._errors import FieldError
 from invsvc_async.codec.encode import plain_of
 from invsvc_async.codec.exact_json import EPOCH, EXACT_UNTIL, holds_broken, is_array, is_object, utc
 from invsvc_async.codec.fields import Field, blank_of, enum_in, fields_of
-from invsvc_async.models.common import UNSET, Flaws, Model, once, restore
+from invsvc_async.models.common import UNSET, Flaws, Model, add_flaws, once, restore
 
 __all__ = ["MisfitError", "structure_item"]
 
 M = TypeVar("M", bound=Model)
 Hook: TypeAlias = Callable[[Any, Any], Any]
 
-# Raises where a digit would be lost, and bounds exponents: 1e999999999 as an int would take minutes.
+# Raises if a digit would be lost.  The bounded exponents prevent 1e999999999 from taking minutes as an int.
 _EXACT = Context(prec=40, Emax=40, Emin=-40, traps=[Inexact, InvalidOperation, Overflow])
 
 _WORDS: Mapping[type[object], str] = {
     dict: "an object", list: "an array", str: "a text", int: "a whole number", Decimal: "a number",
-    bool: "a boolean", type(None): "null", Raw: "what cannot be decoded",
+    bool: "a boolean", type(None): "null", Raw: "a value that cannot be decoded",
 }  # fmt: skip
 
 
-# How a value is set at once when it comes in its usual form, by the type of its field.
+# The code that sets a value that came in its usual form, by the type of its field.
 _USUAL: dict[Any, str] = {
     str: "if type(v) is str: {0} = v",
     bool: "if type(v) is bool: {0} = v",
@@ -49,11 +49,11 @@ _USUAL: dict[Any, str] = {
 
 
 class MisfitError(ValueError):
-    """A value does not fit the type of its field; the text says why, without the value."""
+    """A value does not fit the type of its field.  The message says why, without the value."""
 
 
 def structure_item(cls: type[M], plain: object) -> M:
-    """Make a model of *plain*; if it is no object at all, one whose every field has that problem."""
+    """Convert *plain* to a model; if it is not an object, every field of the model has that problem."""
     hook: Hook = converter().get_structure_hook(cls)
     try:
         made: M = hook(plain, cls)
@@ -79,7 +79,7 @@ def _boolean(value: object, _: object) -> bool:
 
 
 def _number(value: object) -> int | Decimal:
-    if isinstance(value, float) and math.isfinite(value):  # of a caller's plain data: our parser makes none
+    if isinstance(value, float) and math.isfinite(value):  # from a caller's plain data: our parser makes none
         return Decimal(repr(value))
     if isinstance(value, bool) or not isinstance(value, (int, Decimal)):
         raise _expected("a number", value)
@@ -95,7 +95,7 @@ def _whole(value: object, _: object) -> int:
     try:
         return number if isinstance(number, int) else int(_EXACT.to_integral_exact(_EXACT.plus(number)))
     except ArithmeticError:
-        raise MisfitError("expected a whole number, got a fraction, or one too long to tell") from None
+        raise MisfitError("expected a whole number, got a fraction or too many digits") from None
 
 
 def _float(value: object, _: object) -> float:
@@ -111,13 +111,13 @@ def _float(value: object, _: object) -> float:
 def _time(value: object, _: object) -> datetime:
     milliseconds = _number(value)
     if not 0 <= milliseconds < 253_402_300_800_000:  # the year 10000
-        raise MisfitError("expected milliseconds since 1970 and before the year 10000")
+        raise MisfitError("expected epoch milliseconds between 1970 and the year 10000")
     if isinstance(milliseconds, int):
         return utc(milliseconds)
     try:
         microseconds = _EXACT.to_integral_exact(_EXACT.multiply(milliseconds, 1000))
     except ArithmeticError:
-        raise MisfitError("expected a time no finer than a microsecond") from None
+        raise MisfitError("expected a time in whole microseconds") from None
     return EPOCH + timedelta(microseconds=int(microseconds))
 
 
@@ -133,13 +133,13 @@ def _free_form(value: object, _: object) -> dict[str, Any]:
 
 def _anything(value: object, _: object) -> object:
     if holds_broken(value):
-        raise MisfitError("a part of it cannot be decoded")
+        raise MisfitError("contains a value that cannot be decoded")
     return value
 
 
 @once
 def converter() -> Converter:
-    """Make the one converter: a hook a type, made when it is first asked for."""
+    """Return the shared converter.  It makes the hook of a type at first use."""
     made = Converter()
     scalars: dict[Any, Hook] = {
         str: _text, bool: _boolean, int: _whole, float: _float, Decimal: _decimal, datetime: _time,
@@ -197,7 +197,7 @@ def _tuple_hook(hint: Any) -> Hook:
         try:
             return tuple(each(value))
         except MisfitError as misfit:
-            raise MisfitError(f"of an element: {misfit}") from None
+            raise MisfitError(f"an element: {misfit}") from None
 
     return items
 
@@ -216,7 +216,7 @@ def _mapping_hook(hint: Any) -> Hook:
 
 
 def _each_of(inner: Any) -> Callable[[Iterable[object]], list[Any]]:
-    """Give what structures elements: a model that came as no object becomes one whose every field says so."""
+    """Return a function that converts elements; one that should be an object and is not keeps its place."""
     hook: Hook = converter().get_structure_hook(inner)
     if _is_model(inner):
         return lambda values: [
@@ -244,7 +244,7 @@ def _model_hook(cls: type[Model]) -> Hook:
 
 
 def _filler_of(cls: type[Model]) -> Callable[[Model, Callable[..., Any]], None]:
-    """Write and compile the filling of a blank of *cls*: hooks are for what comes in no usual form."""
+    """Generate the function that fills a blank of *cls*.  It calls hooks for values in an unusual form."""
     names: dict[str, Any] = {
         "unset": UNSET, "fill": _fill, "Decimal": Decimal, "moment": datetime.fromtimestamp, "utc": UTC,
         "texts": {str},
@@ -258,12 +258,12 @@ def _filler_of(cls: type[Model]) -> Callable[[Model, Callable[..., Any]], None]:
             f" {_usual(field, names).format(f'o.{field.name}')}",
             f" elif v is not unset: fill(o, f_{field.name}, h_{field.name}, v)",
         ]
-    exec("\n".join(lines), names)  # noqa: S102 - made of our own field names alone
+    exec("\n".join(lines), names)  # noqa: S102 - the code contains only our own field names
     return names["filler"]  # type: ignore[no-any-return]
 
 
 def _usual(field: Field, names: dict[str, Any]) -> str:
-    """Write how a value of *field* that comes in its usual form is set."""
+    """Return the code that sets a value of *field* in its usual form."""
     if (known := enum_in(field.type)) is not None:
         names[f"known_{field.name}"] = known.get
         return f"if type(v) is str: {{0}} = known_{field.name}(v, v)"
@@ -276,11 +276,9 @@ def _fill(made: Any, field: Field, hook: Hook, value: object) -> None:
     try:
         found = None if value is None and field.nullable else hook(value, field.type)
     except MisfitError as misfit:
-        made._rest = made._rest or Flaws({}, {})  # noqa: SLF001 - one of the two places that fill models
-        made._rest.problems[field.name] = FieldError(f"$.{field.wire}", value, str(misfit))  # noqa: SLF001
+        add_flaws(made).problems[field.name] = FieldError(f"$.{field.wire}", value, str(misfit))
         return
     setattr(made, field.name, found)
     if (type(found) is float or type(value) is Decimal) and str(plain_of(found)) != str(value):
-        made._rest = made._rest or Flaws({}, {})  # noqa: SLF001
-        # It is the same number, and would go back with other digits.
-        made._rest.spelt[field.name] = found, value  # noqa: SLF001
+        # The same number, but it would be encoded with other digits.
+        add_flaws(made).spelt[field.name] = found, value

@@ -1,6 +1,4 @@
-"""
-Decode the bytes of one item, or of many, into models; never lose an item to one of its fields.
-"""
+"""Decoding of items into models.  An invalid field does not make its item unreadable."""
 
 from __future__ import annotations
 
@@ -13,7 +11,7 @@ from invsvc_async._errors import UnreadableResponseError
 from invsvc_async.codec import decode_fast
 from invsvc_async.codec.arrays import split
 from invsvc_async.codec.exact_json import MEMBERS, UNREADABLE
-from invsvc_async.models.common import Flaws, Meta, Model
+from invsvc_async.models.common import Meta, Model, flaws_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,28 +25,29 @@ T = TypeVar("T", bound=Model)
 
 def decode(cls: type[T], raw: Raw | bytes, *, meta: Meta | None = None) -> T:
     """
-    Make a model of *cls* from the JSON of one object; a field that breaks its type costs only itself.
+    Decode one JSON object to a model of *cls*.  An invalid field does not affect the others.
 
     Raises:
-        UnreadableResponseError: Not a JSON object.
+        UnreadableResponseError: It is not a JSON object.
     """
     try:
         model: T = decode_fast.sound(cls)(raw)
     except UNREADABLE as refusal:
         model = decode_fast.refused(cls, raw, refusal)
-        if isinstance(model._rest, Flaws) and "" in model._rest.problems:  # noqa: SLF001
-            raise _refused(cls, raw, model._rest.problems[""].why) from None  # noqa: SLF001
+        flaws = flaws_of(model)
+        if flaws is not None and "" in flaws.problems:
+            raise _refused(cls, raw, flaws.problems[""].why) from None
     return with_meta(model, meta)
 
 
 def decode_items(cls: type[T], raws: Sequence[Raw | bytes] | Raw) -> tuple[T, ...]:
     """
-    Make a model of each item; one that is no object becomes a model whose every field has that problem.
+    Decode each item to a model.  If an item is not an object, every field of its model has that problem.
 
-    *raws* is a list's items, or the JSON of an array.
+    *raws* is a list of items, or the JSON of an array.
 
     Raises:
-        UnreadableResponseError: *raws* is no JSON array, or one of more than 10,000 items.
+        UnreadableResponseError: *raws* is not a JSON array, or has more than 10,000 items.
     """
     if not isinstance(raws, Raw):
         return decode_fast.decode_all(cls, raws)
@@ -60,7 +59,7 @@ def decode_items(cls: type[T], raws: Sequence[Raw | bytes] | Raw) -> tuple[T, ..
 
 
 def structure(cls: type[T], plain: object, *, meta: Meta | None = None) -> T:
-    """Make a model of *cls* from plain wire data; what is no object becomes one whose every field says so."""
+    """Convert plain wire data to a model; if it is not an object, every field has that problem."""
     from invsvc_async.codec.decode_lenient import structure_item
 
     return with_meta(structure_item(cls, plain), meta)
@@ -68,10 +67,10 @@ def structure(cls: type[T], plain: object, *, meta: Meta | None = None) -> T:
 
 def member(raw: Raw | bytes, name: str) -> Raw:
     """
-    Give the JSON of one member of an object.
+    Return the JSON of one member of an object.
 
     Raises:
-        UnreadableResponseError: No JSON object, or none with that member.
+        UnreadableResponseError: It is not a JSON object, or has no such member.
     """
     try:
         return MEMBERS.decode(raw)[name]
@@ -82,7 +81,7 @@ def member(raw: Raw | bytes, name: str) -> Raw:
 
 
 def with_meta(model: T, meta: Meta | None) -> T:
-    """Let *model*, just made, carry what its answer said beside the payload."""
+    """Set the ``meta`` of a *model* that was just created."""
     if meta is not None:
         object.__setattr__(model, "meta", meta)
     return model
@@ -90,40 +89,40 @@ def with_meta(model: T, meta: Meta | None) -> T:
 
 def _refused(cls: type[Model], raw: Raw | bytes, cause: object) -> _errors.UnreadableResponseError:
     return _errors.UnreadableResponseError(
-        f"the answer holds no {cls.__name__} ({cause}). Look at .raw.", raw=bytes(raw)
+        f"the answer is not a {cls.__name__} ({cause}). Look at .raw.", raw=bytes(raw)
     )
 
 
 def meta_of(envelope: Envelope) -> Meta:
-    """Tell what the answer said beside its payload."""
+    """Return the parts of the answer beside its payload."""
     return Meta(message=envelope.message, timestamp=envelope.timestamp, request_id=envelope.request_id)
 
 
 def one(cls: type[T], envelope: Envelope) -> T:
     """
-    Make a model of the payload, with its ``meta``.
+    Decode the payload to a model, with its ``meta``.
 
     Raises:
-        UnreadableResponseError: The payload is no object.
+        UnreadableResponseError: The payload is not an object.
     """
     raw = envelope.raw
     if not isinstance(raw, Raw):
         raise UnreadableResponseError(
-            f"the answer holds no {cls.__name__}. Look at .raw, and check the base URL.", raw=envelope.content
+            f"the answer has no {cls.__name__}. Look at .raw, and check the base URL.", raw=envelope.content
         )
     return decode(cls, raw, meta=meta_of(envelope))
 
 
 def many(cls: type[T], envelope: Envelope) -> tuple[T, ...]:
     """
-    Make a model of each item of the payload; one that is no object becomes a model that says so.
+    Decode each item of the payload.  If an item is not an object, every field of its model has that problem.
 
     Raises:
-        UnreadableResponseError: The payload is no array.
+        UnreadableResponseError: The payload is not an array.
     """
     if envelope.raw is None:
         raise UnreadableResponseError(
-            f"the answer holds no list of {cls.__name__}. Look at .raw, and check the base URL.",
+            f"the answer has no list of {cls.__name__}. Look at .raw, and check the base URL.",
             raw=envelope.content,
         )
     return decode_items(cls, envelope.raw)

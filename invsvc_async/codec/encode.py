@@ -1,4 +1,4 @@
-"""Give models back as the plain wire data that they came from; never lose a field or a digit."""
+"""Conversion of models to plain wire data, without loss of a field or a digit."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from msgspec import Raw
 
 from invsvc_async._errors import InvalidRequestError
 from invsvc_async.codec.exact_json import EPOCH
-from invsvc_async.models.common import UNSET, Flaws, Model, wire_names
+from invsvc_async.models.common import UNSET, Flaws, Model, flaws_of, stored_value, wire_names
 
 __all__ = ["plain_of", "unstructure"]
 
@@ -23,20 +23,20 @@ _AS_THEY_ARE: frozenset[type[object]] = frozenset({str, int, bool, Decimal, type
 
 def unstructure(model: object) -> Any:  # Any: JSON as Python values
     """
-    Give the wire form of *model*, or of plain values that hold models.
+    Return the wire form of *model*, or of plain data that contains models.
 
-    What was absent stays absent, null stays null; unknown fields and broken ones go back as they came.
-    Times become milliseconds since the epoch, whole ones or a ``Decimal``; floats exact numbers.
+    Absent fields stay absent, and null stays null.  Unknown and invalid fields are returned as received.
+    Times become epoch milliseconds (``int``, or ``Decimal`` if not whole), floats exact numbers.
 
     Raises:
-        InvalidRequestError: A value has no form on the wire, such as a time without a zone.
+        InvalidRequestError: A value cannot be converted, such as a time without a zone.
     """
     return plain_of(model)
 
 
 def plain_of(value: Any) -> Any:
-    """Give the wire form of any value that a model may hold."""
-    if type(value) in _AS_THEY_ARE:  # most values; to ask abstract classes costs more than all the rest
+    """Return the wire form of any value that a model may contain."""
+    if type(value) in _AS_THEY_ARE:  # most values; the abstract classes below are slow to check
         return value
     if isinstance(value, Model):
         return _object_of(value)
@@ -58,7 +58,7 @@ def _scalar(value: Any) -> Any:
         case datetime() if value.tzinfo:
             return _milliseconds(value)
         case _:
-            raise InvalidRequestError(f"{type(value).__name__} {value!r:.60} has no form on the wire")
+            raise InvalidRequestError(f"{type(value).__name__} {value!r:.60}: cannot be converted to JSON")
 
 
 def _milliseconds(time: datetime) -> int | Decimal:
@@ -67,13 +67,12 @@ def _milliseconds(time: datetime) -> int | Decimal:
 
 
 def _object_of(model: Model) -> Any:
-    rest = model._rest  # noqa: SLF001
-    flaws = rest if isinstance(rest, Flaws) else _NO_FLAWS
+    flaws = flaws_of(model) or _NO_FLAWS
     if "" in flaws.problems:
         return flaws.problems[""].raw
     found: dict[str, Any] = {}
     for name, wire in wire_names(type(model)).items():
-        value = model._slot(name)  # noqa: SLF001 - absent is not null
+        value = stored_value(model, name)
         if value is not UNSET:
             made, raw = flaws.spelt.get(name, (UNSET, None))
             found[wire] = raw if made == value else plain_of(value)

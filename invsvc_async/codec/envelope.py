@@ -1,7 +1,7 @@
 """
-Turn status, headers and bytes into a payload or an error; never into models, and never by the network.
+Reading of answers: from status, headers and bytes to a payload or an error.
 
-Numbers are exact throughout.
+Numbers are exact.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from multidict import istr
 from invsvc_async import _errors
 from invsvc_async.codec.arrays import Items, check
 from invsvc_async.codec.exact_json import (
-    EXACT_UNTIL,
     MEMBERS,
     UNREADABLE,
     bare,
@@ -59,10 +58,10 @@ class _Standard(msgspec.Struct):
 
 class _Open(msgspec.Struct):
     success: bool
-    data: Raw = Raw()  # none: a union with Raw takes no object
+    data: Raw = Raw()  # absent; msgspec does not decode objects to a union with Raw
     message: Any = None
     timestamp: Any = None
-    next: Any = None  # of a list that the table does not know
+    next: Any = None  # from here: fields of a list that the table of operations does not know
     has_more: Any = None
     total_results: Any = None
     page: Any = None
@@ -75,23 +74,20 @@ _DECODE: Mapping[Shape, Callable[[bytes], Any]] = {
     Shape.OPEN: msgspec.json.Decoder(_Open).decode,
 }
 _NOTHING = Raw()
-_moment = datetime.fromtimestamp
-# On 3.11, to reach an enum's member through its class takes as long as a call.
-_LIST, _BARE = Shape.LIST, Shape.BARE
 _REQUEST_ID = istr("X-Request-Id")
-_SECONDS = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")  # whole by the standard; some services say parts of one
-_FIRST, _LAST = -62_135_596_800_000, 253_402_300_799_999  # ms: all that a datetime can be
-_NOT_TOLD = {"raw", "content"}  # a body may hold a secret
+_SECONDS = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")  # the standard has no fractions, but some services do
+_FIRST, _LAST = -62_135_596_800_000, 253_402_300_799_999  # ms: the range of datetime
+_NOT_SHOWN = {"raw", "content"}  # a body may contain a secret
 _ENVELOPE_NAMES = frozenset(_List.__struct_fields__)
 
 
-class Envelope(msgspec.Struct, frozen=True, kw_only=True):  # made for every answer
+class Envelope(msgspec.Struct, frozen=True, kw_only=True):  # a Struct, because one is made for every answer
     """
     A successful answer, its payload not yet decoded.
 
-    ``raw`` holds the payload's bytes (one ``Raw`` an item in a list; ``None`` where an open answer has no
-    ``data``).  ``stamp`` is the service's time in whole ms since the epoch.  Keep what is made of ``raw``,
-    not ``raw`` itself: it pins the whole body.
+    ``raw`` has the bytes of the payload: one ``Raw`` per item of a list, or ``None`` if an open answer has no
+    ``data``.  Do not keep ``raw``, because it keeps the whole body in memory.  ``stamp`` is the service's
+    time, in whole epoch ms.
 
     Spec: Response envelopes.
     """
@@ -109,16 +105,13 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):  # made for every ans
     content: bytes
 
     def __repr__(self) -> str:
-        told = {name: getattr(self, name) for name in self.__struct_fields__ if name not in _NOT_TOLD}
-        return f"Envelope({', '.join(f'{name}={value!r}' for name, value in told.items())})"
+        shown = {name: getattr(self, name) for name in self.__struct_fields__ if name not in _NOT_SHOWN}
+        return f"Envelope({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
 
     @property
     def timestamp(self) -> datetime | None:
-        """The service's time when it answered, aware, in UTC."""
-        stamp = self.stamp
-        if stamp is not None and 0 <= stamp < EXACT_UNTIL:
-            return _moment(stamp / 1000, UTC)  # as utc does
-        return _utc_or_none(stamp)
+        """The time of the answer by the service's clock, aware, in UTC."""
+        return _utc_or_none(self.stamp)
 
     @property
     def data(self) -> Any:  # Any: JSON as Python values
@@ -126,7 +119,7 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):  # made for every ans
         Decode the payload to plain data with exact numbers.
 
         Raises:
-            UnreadableResponseError: It holds what JSON, or this machine, does not allow.
+            UnreadableResponseError: It cannot be decoded.
         """
         if self.raw is None:
             return None
@@ -135,14 +128,14 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):  # made for every ans
     @property
     def extra(self) -> Mapping[str, Any]:
         """
-        What stood beside the payload and is in no other attribute, decoded.
+        The members beside the payload that are in no other attribute, decoded.
 
         Raises:
-            UnreadableResponseError: It holds what JSON, or this machine, does not allow.
+            UnreadableResponseError: They cannot be decoded.
         """
         try:
             members = MEMBERS.decode(self.content)
-        except UNREADABLE as cause:  # a name that is no UTF-8, which a list's reader passes over
+        except UNREADABLE as cause:  # a name that is not UTF-8; the decoder of lists does not check it
             raise _unreadable(self.content, cause) from bare(cause)
         return {name: loads(value) for name, value in members.items() if name not in _ENVELOPE_NAMES}
 
@@ -158,10 +151,10 @@ def read_success(
     content: bytes, *, status: int, headers: Mapping[str, str], shape: Shape, operation: str
 ) -> Envelope:
     """
-    Read a 2xx answer of the *shape* that the table gives its operation.
+    Read a 2xx answer of the *shape* that the table of operations states.
 
-    Invalid UTF-8 within an item of a list is left to that item, so that it costs no other; an escaped half of
-    a surrogate pair becomes U+FFFD.
+    Invalid UTF-8 within an item of a list affects that item only.  An escaped half of a surrogate pair
+    becomes U+FFFD.
 
     Raises:
         UnreadableResponseError: It is not such an answer: empty, HTML, another shape, ``success`` not true, a
@@ -170,12 +163,12 @@ def read_success(
     Spec: Response envelopes.
     """
     try:
-        if shape is not _LIST:
+        if shape is not Shape.LIST:
             content.decode()
-        if shape is _BARE:
+        if shape is Shape.BARE:
             MEMBERS.decode(content)
             return Envelope(raw=Raw(content), content=content, request_id=_request_id(headers))
-        if shape is _LIST:
+        if shape is Shape.LIST:
             check(content)
         found = _DECODE[shape](content)
     except UNREADABLE as cause:
@@ -192,7 +185,7 @@ def read_success(
 
 
 def _request_id(headers: Mapping[str, str]) -> str | None:
-    """Take the request's id from the header that most services use: assumed, for the reference shows none."""
+    """Return the request's id, from the usual header.  The specification does not name one."""
     return headers.get(_REQUEST_ID)
 
 
@@ -256,7 +249,7 @@ def _unreadable(
     found = f"{len(content)} bytes, {kind}" if content else "empty"
     lead = f"{operation}: " if operation else ""
     return _errors.UnreadableResponseError(
-        f"{lead}{answer} is not what the specification describes ({found}; {why})."
+        f"{lead}{answer} is not as the specification describes ({found}; {why})."
         " Look at .raw, and check the base URL.",
         operation=operation,
         status=status,
@@ -268,10 +261,10 @@ def read_error(
     content: bytes, *, status: int, headers: Mapping[str, str], operation: str
 ) -> _errors.ServiceError:
     """
-    Read an answer that is an error; whatever its body is, this does not raise.
+    Read an error answer.  Accepts any body.
 
-    ``own_envelope`` is true for the standard error envelope alone.  The authentication layer's raw body
-    gives a ``message`` without it; a proxy's page gives neither.
+    ``own_envelope`` is true only for the standard error envelope.  The raw body of the authentication layer
+    has only a ``message``; a proxy's page has neither.
 
     Spec: Errors.
     """
@@ -306,7 +299,7 @@ def _text(value: object) -> str | None:
 
 
 def _whole(value: object) -> int | None:
-    """Give a number that is whole as an ``int`` (``1.0`` is; the encoder of the service may write so)."""
+    """Return a whole number as an ``int``, else ``None``.  The service's encoder may write 1 as ``1.0``."""
     if value is None or type(value) is int:
         return value
     if isinstance(value, float):
@@ -317,7 +310,7 @@ def _whole(value: object) -> int | None:
 
 
 def _stamp(value: object) -> int | None:
-    """Give a time in ms; ``None`` for what no ``datetime`` is: nobody can reckon with such a time."""
+    """Return a time in ms, or ``None`` if it is outside the range of ``datetime``."""
     ms = value if type(value) is int else _whole(value)
     return ms if ms is not None and _FIRST <= ms <= _LAST else None
 
@@ -329,7 +322,7 @@ def _details(value: object) -> object:
 
 
 def _is_shallow(value: object, levels: int = 32) -> bool:
-    """Tell whether *value* can be shown and pickled wherever its error gets to: both go down by levels."""
+    """Return whether *value* is shallow enough for ``repr`` and ``pickle``, which are recursive."""
     if not (is_object(value) or is_array(value)):
         return True
     inner = value.values() if is_object(value) else value
@@ -337,7 +330,7 @@ def _is_shallow(value: object, levels: int = 32) -> bool:
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Give the seconds to wait: as said, or against the answer's own ``Date``: no local clock comes in."""
+    """Return the seconds to wait.  An HTTP date is compared with the answer's ``Date``, not a local clock."""
     said = headers.get("Retry-After", "").strip()
     if _SECONDS.fullmatch(said):
         return float(said)

@@ -1,7 +1,7 @@
 """
-Read and write JSON with exact numbers and times; never guess at what cannot be decoded.
+Reading and writing of JSON with exact numbers and times.
 
-Whole numbers are ``int``, all others ``Decimal`` with the digits of the wire.
+Integers are ``int``, all other numbers ``Decimal`` with the digits of the wire.
 """
 
 from __future__ import annotations
@@ -43,23 +43,23 @@ __all__ = [
 ]
 
 
-Wire: TypeAlias = Any  # JSON as Python values: its shape is the service's, not ours
+Wire: TypeAlias = Any  # JSON as Python values, in a shape that the service determines
 
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-# Until 2100, ms / 1000 as a float rounds to the right microsecond: its spacing is below half of one.
+# Until 2100, ms / 1000 as a float rounds to the right microsecond.
 EXACT_UNTIL: Final = 4_102_444_800_000
-UNREADABLE: Final = (ValueError, RecursionError, ArithmeticError)  # all that decoding can raise, on any bytes
+UNREADABLE: Final = (ValueError, RecursionError, ArithmeticError)  # all that decoding can raise
 
-# Reads any number with all its digits, whatever the context of the calling thread; raises where it cannot.
+# Reads any number with all its digits, or raises.  Independent of the calling thread's decimal context.
 exact: Final = Context(
     prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[InvalidOperation, Overflow, Inexact]
 ).create_decimal
 _ENCODER = msgspec.json.Encoder(decimal_format="number")
 _PLAIN = msgspec.json.Decoder(float_hook=exact)
-_SEARCHED: Final = 4 * 2**20  # bytes: half a second, at worst, for a body that is nothing but escapes
-_SURROGATE: Final = rb"\\u[dD][89a-fA-F]"  # compiled, and kept by `re`, when a body cannot be read
-# Any escape, so that none is begun in the middle of another; whole pairs go before halves, rows in one piece.
+_SEARCHED: Final = 4 * 2**20  # bytes: takes at most half a second, for a body that consists of escapes
+_SURROGATE: Final = rb"\\u[dD][89a-fA-F]"  # compiled and cached by `re` when a body cannot be read
+# Matches any escape, so that no match begins within another.  Pairs come before halves.
 _ESCAPE: Final = (
     rb"(?:\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})+"
     rb"|(?P<half>\\u[dD][89a-fA-F][0-9a-fA-F]{2})|(?:\\[^u])+|\\u"
@@ -70,30 +70,30 @@ ELEMENTS = msgspec.json.Decoder(list[Raw])
 
 def loads(content: bytes | Raw) -> Any:  # Any: JSON as Python values
     """
-    Decode JSON to plain data: ``int`` and ``Decimal`` with every digit, the last of equal keys.
+    Decode JSON to plain data.  Numbers keep all digits; of equal keys, the last one counts.
 
     Raises:
-        UnreadableResponseError: Not JSON in UTF-8, or beyond what is safe (depth, digits).
+        UnreadableResponseError: Not JSON in UTF-8, or nested too deeply, or a number is too long.
     """
     try:
         return _PLAIN.decode(content)
     except UNREADABLE as cause:
         raise UnreadableResponseError(
-            f"not JSON that can be read ({cause}). Look at .raw.", raw=bytes(content)
+            f"the answer is not valid JSON ({cause}). Look at .raw.", raw=bytes(content)
         ) from bare(cause)
 
 
 def bare(cause: Exception) -> Exception:
-    """Take the frames from *cause*: their locals hold a whole body, with what may be secret in it."""
+    """Remove the frames of *cause*, because their local variables contain the body and perhaps secrets."""
     return cause.with_traceback(None)
 
 
 def salvage(content: bytes | Raw, depth: int = 8) -> Any:  # Any: JSON as Python values
     """
-    Decode as much of a JSON value as can be; a part that cannot be stays ``Raw``.
+    Decode as much of a JSON value as possible.  Parts that cannot be decoded stay ``Raw``.
 
-    A parser gives up a whole value for one number of a million digits, or one bad byte: here it costs
-    only the smallest member around it, down to *depth* levels.
+    A parser rejects a whole value because of one number of a million digits or one bad byte.  Here this
+    affects only the smallest member that contains it, down to *depth* levels.
     """
     with suppress(*UNREADABLE):
         return _PLAIN.decode(content)
@@ -107,10 +107,10 @@ def salvage(content: bytes | Raw, depth: int = 8) -> Any:  # Any: JSON as Python
 
 def without_halves(content: bytes) -> bytes:
     """
-    Put U+FFFD where an escape names half of a surrogate pair, which no parser here takes.
+    Replace escapes of half a surrogate pair, which the parser rejects, by U+FFFD.
 
-    A service that cuts texts by UTF-16 units writes one wherever it cuts an emoji in two.  What is too long
-    to be searched in a moment is given back as it is.
+    A service that cuts texts by UTF-16 units writes one when it cuts an emoji in two.  Very long bodies are
+    returned unchanged, because the search would take too long.
     """
     if len(content) > _SEARCHED or not re.search(_SURROGATE, content):
         return content
@@ -118,7 +118,7 @@ def without_halves(content: bytes) -> bytes:
 
 
 def holds_broken(plain: object) -> bool:
-    """Tell whether ``salvage`` left a part of *plain* undecoded."""
+    """Return whether ``salvage`` left a part of *plain* undecoded."""
     kind = type(plain)
     if kind is str:  # most are
         return False
@@ -128,21 +128,22 @@ def holds_broken(plain: object) -> bool:
 
 
 def is_object(plain: object) -> TypeGuard[dict[str, Any]]:
-    """Tell whether *plain*, which a parser gave, was a JSON object."""
+    """Return whether *plain*, as decoded by the parser, was a JSON object."""
     return type(plain) is dict
 
 
 def is_array(plain: object) -> TypeGuard[list[Any]]:
-    """Tell whether *plain*, which a parser gave, was a JSON array."""
+    """Return whether *plain*, as decoded by the parser, was a JSON array."""
     return type(plain) is list
 
 
 def dumps(plain: object) -> bytes:
     """
-    Encode plain data to JSON in UTF-8, a ``Decimal`` as a number with its own digits.
+    Encode plain data as JSON in UTF-8.  A ``Decimal`` becomes a number with the same digits.
 
     Raises:
-        InvalidRequestError: It holds what JSON has no form for: times, NaN, keys that are not text, objects.
+        InvalidRequestError: It contains a value that JSON cannot represent: a time, NaN, a key that is not a
+            string, an object of another class.
     """
     try:
         _check(plain, "$")
@@ -154,11 +155,11 @@ def dumps(plain: object) -> bytes:
 
 
 def _check(plain: Any, at: str) -> None:
-    """Refuse what JSON has no form for: the encoder makes one up for times and NaN."""
+    """Reject values that JSON cannot represent.  The encoder would accept times and NaN."""
     kind = type(plain)
     if kind is str:
         return
-    if kind is dict or isinstance(plain, Mapping):  # to ask an abstract class takes as long as the rest
+    if kind is dict or isinstance(plain, Mapping):  # the abstract class is slow to check
         for name, value in cast("Mapping[object, Any]", plain).items():
             if not isinstance(name, str):
                 raise InvalidRequestError(f"{at}: the key {name!r} is not a text")
@@ -167,7 +168,7 @@ def _check(plain: Any, at: str) -> None:
         for index, value in enumerate(cast("Sequence[Any]", plain)):
             _check(value, f"{at}[{index}]")
     elif not (_is_finite(plain) or plain is None or isinstance(plain, (str, Raw))):
-        raise InvalidRequestError(f"{at}: JSON has no form for {type(plain).__name__} {plain!r:.60}")
+        raise InvalidRequestError(f"{at}: JSON cannot represent {type(plain).__name__} {plain!r:.60}")
 
 
 def _is_finite(number: object) -> bool:
@@ -178,10 +179,10 @@ def _is_finite(number: object) -> bool:
 
 def utc(ms: int) -> datetime:
     """
-    Give the UTC time *ms* milliseconds after the epoch, exactly.
+    Convert epoch milliseconds to a UTC time, exactly.
 
     Raises:
-        OverflowError: No ``datetime`` is that late.
+        OverflowError: The time is outside the range of ``datetime``.
     """
     if 0 <= ms < EXACT_UNTIL:
         return datetime.fromtimestamp(ms / 1000, UTC)

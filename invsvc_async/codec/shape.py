@@ -1,4 +1,4 @@
-"""The shapes that the body of an answer can have."""
+"""The shapes of the body of a successful answer."""
 
 from __future__ import annotations
 

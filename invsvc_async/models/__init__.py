@@ -1,4 +1,4 @@
-"""Hold the values of the service, each class made at its first use; never talk to the service."""
+"""The resources of the service as immutable classes, each imported at its first use."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
         WebhookStatus,
     )
 
-_BY_ROOM = {
+_NAMES_BY_MODULE = {
     "common": "UNSET Address Meta Model Page Unset",
     "dbtable": "DbtableConnection DbtableScope DbtableTables DbtableWebhooks",
     "invoices": "Customer DownloadPackage DownloadRequest Efos Invoice InvoiceItem InvoiceStamp InvoiceStatus"
@@ -76,7 +76,7 @@ _BY_ROOM = {
     "users": "Preferences User",
     "webhooks": "Deleted EventType Health Webhook WebhookList WebhookStatus",
 }
-_ROOMS = {name: room for room, names in _BY_ROOM.items() for name in names.split()}
+_MODULE_OF = {name: module for module, names in _NAMES_BY_MODULE.items() for name in names.split()}
 
 __all__ = [
     "UNSET", "Address", "Automation", "Brand", "ClonedFrom", "Customer", "DbtableConnection",
@@ -93,9 +93,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    if name not in _ROOMS:
+    if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
-    value: object = getattr(import_module(f"{__name__}.{_ROOMS[name]}"), name)
+    value: object = getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
     globals()[name] = value
     return value
 

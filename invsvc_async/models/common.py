@@ -1,13 +1,13 @@
 """
-Hold what every model shares: fields that may be absent or broken, unknown fields, pages; never any I/O.
+The base class of models, and pages.
 
-A field without a value leaves its slot unset.  That costs nothing while all is well, and reading an
-unset slot lands in ``__getattr__``, which knows whether the field was absent or broken.
+A field without a value leaves its slot unset, which costs nothing in the usual case.  Reading an unset slot
+calls ``__getattr__``, which knows whether the field was absent or broken.
 """
 
 from __future__ import annotations
 
-import sys
+import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from enum import Enum
@@ -27,7 +27,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Unset(Enum):
-    """The type of ``UNSET``: a field that is left out, which is not the same as null."""
+    """The type of ``UNSET``, the value of a field that is left out.  This differs from null."""
 
     UNSET = "UNSET"
 
@@ -44,17 +44,17 @@ NO_EXTRA: Mapping[str, Any] = MappingProxyType({})
 
 
 def wire(name: str) -> dict[str, str]:
-    """Give the metadata of a field whose *name* on the wire is not its own."""
+    """Return the metadata of a field that has another *name* on the wire."""
     return {"wire": name}
 
 
 @attrs.frozen(kw_only=True, slots=False)  # with slots, a frozen class takes three times as long to fill
 class Meta:
     """
-    What an answer said beside its payload.
+    The parts of an answer beside its payload.
 
-    ``message`` of the service, ``timestamp`` its own time (aware, UTC), ``request_id`` where a header gives
-    one.
+    ``message`` and ``timestamp`` are the service's; the timestamp is aware, in UTC.  ``request_id`` is from
+    a header, if there was one.
 
     Spec: Response envelopes.
     """
@@ -65,15 +65,15 @@ class Meta:
 
 
 def once(make: F) -> F:
-    """Keep what *make* gives for its arguments (``functools.cache``, whose signature refuses classes)."""
+    """Cache the results of *make*: ``functools.cache``, typed so that it accepts classes as arguments."""
     return cast("F", cache(make))
 
 
 class Source(Protocol):
-    """The wire form of an item, read again only when somebody asks for its unknown fields."""
+    """The wire form of an item, decoded again only if its unknown fields are read."""
 
     def plain(self) -> Any:
-        """Give the item as plain data."""
+        """Return the item as plain data."""
 
 
 Place: TypeAlias = "Source | tuple[Place, str | int]"
@@ -82,10 +82,10 @@ Place: TypeAlias = "Source | tuple[Place, str | int]"
 @attrs.define
 class Flaws:
     """
-    What of an item does not fit its fields.
+    The parts of an item that do not fit its fields.
 
-    ``problems`` by field name ("" stands for the whole item); ``spelt``, by field name, a value with the
-    other spelling in which it came (``3.0`` for 3).
+    ``problems`` is by field name; "" stands for the whole item.  ``spelt``, by field name, is a value and
+    the different form in which it was received (``3.0`` for 3).
     """
 
     problems: dict[str, FieldError]
@@ -94,7 +94,7 @@ class Flaws:
 
 @once
 def wire_names(cls: type[Model]) -> dict[str, str]:
-    """Give the wire name of each field of *cls*, by its name here."""
+    """Return the wire name of each field of *cls*, by its Python name."""
     own = (field for field in attrs.fields(cls) if field.name not in _SHARED)
     return {field.name: field.metadata.get("wire", field.name.rstrip("_")) for field in own}
 
@@ -111,7 +111,7 @@ def _plain_at(place: Place) -> Any:
 
 
 def restore(cls: type[M], slots: Mapping[str, object], extra: Mapping[str, Any] = NO_EXTRA) -> M:
-    """Make a model of *cls* from the values of its slots, unchecked."""
+    """Create a model of *cls* from the values of its slots, without checks."""
     model = cls.__new__(cls)
     for name, value in slots.items():
         object.__setattr__(model, name, value)
@@ -124,10 +124,10 @@ class Model:
     """
     A value of the service: frozen, with exact numbers and UTC times.
 
-    Reading a field that was absent gives ``None`` where the specification lets it be null or left out, and
-    raises ``FieldError`` otherwise; so does reading one that broke its type.  ``extra`` holds unknown
-    fields by their wire names; ``meta`` what the answer said beside, and takes no part in equality.
-    Equality takes an absent field and a null one as the same.
+    Reading an absent field returns ``None`` if the specification allows it to be null or left out, and raises
+    ``FieldError`` otherwise.  Reading a field of the wrong type raises ``FieldError``.  ``extra`` has the
+    unknown fields by their wire names.  ``meta`` has the rest of the answer, and does not count in
+    comparisons.  An absent field equals a null one.
     """
 
     extra: Mapping[str, Any] = attrs.field(default=ABSENT, repr=False)
@@ -149,39 +149,28 @@ class Model:
 
     @property
     def problems(self) -> tuple[FieldError, ...]:
-        """Every field, of this item and of those within it, that broke its type."""
+        """All fields of the wrong type, in this item and in those that it contains."""
         rest = self._rest
         if rest is not None and not isinstance(rest, Flaws):
-            return ()  # came by the fast way, which admits none
+            return ()  # decoded by the fast path, which allows none
         own = tuple(rest.problems.values()) if rest else ()
         return own + tuple(
             FieldError(f"$.{name}{path}{problem.address[1:]}", problem.raw, problem.why)
             for field, name in wire_names(type(self)).items()
-            for path, model in _models_in(self._slot(field))
+            for path, model in _models_in(stored_value(self, field))
             for problem in model.problems
         )
-
-    def _slot(self, name: str) -> Any:
-        """Give what the slot holds, or UNSET."""
-        try:
-            return object.__getattribute__(self, name)
-        except AttributeError:
-            return UNSET
-
-    def _is_of_wire(self) -> bool:
-        """Tell whether it surely was decoded: then its wire form can be had at any time."""
-        return self._slot("_rest") is not None
 
     def _problem(self, name: str) -> FieldError | None:
         problems = self._rest.problems if isinstance(self._rest, Flaws) else {}
         return problems.get(name) or problems.get("")
 
     def _held(self) -> tuple[object, ...]:
-        """Give what equality looks at: values, and of broken fields what came instead."""
+        """Return what comparisons use: values, and for broken fields what was received instead."""
         return tuple(self._held_in(name) for name in wire_names(type(self)))
 
     def _held_in(self, name: str) -> object:
-        value = self._slot(name)
+        value = stored_value(self, name)
         if value is not UNSET:
             return value
         if problem := self._problem(name):
@@ -189,7 +178,7 @@ class Model:
         return None if name in _nullable(type(self)) else UNSET
 
     def _unknown(self) -> Mapping[str, Any]:
-        """Give the unknown fields: found in the wire form at first use, which is then let go."""
+        """Return the unknown fields: read from the wire form at first use, which is then released."""
         rest = self._rest
         if rest is None or isinstance(rest, Flaws):
             return NO_EXTRA
@@ -200,7 +189,7 @@ class Model:
         object.__setattr__(self, "_rest", None)
         return extra
 
-    if not TYPE_CHECKING:  # else a type checker would take every name for a field
+    if not TYPE_CHECKING:  # otherwise a type checker would accept every name
 
         def __getattr__(self, name: str) -> Any:
             if name == "extra":
@@ -212,11 +201,10 @@ class Model:
                     f"{type(self).__name__!r} has no attribute {name!r}", name=name, obj=self
                 )
             problem = self._problem(name)
-            if sys._getframe(1).f_code is attrs.evolve.__code__:  # noqa: SLF001 - it reads all, and must carry gaps over
+            # attrs.evolve reads all fields, and must copy the absent and broken ones as such.
+            if inspect.currentframe().f_back.f_code is attrs.evolve.__code__:
                 return (problem if problem and problem.address != "$" else None) or UNSET
-            if (
-                problem
-            ):  # a new one each time: an error that is raised again keeps every frame it went through
+            if problem:  # a new one each time: an error that is raised again keeps all its earlier frames
                 raise FieldError(problem.address, problem.raw, problem.why)
             if name in _nullable(type(self)):
                 return None
@@ -232,17 +220,45 @@ class Model:
 
     def __repr__(self) -> str:
         shown = (field.name for field in attrs.fields(type(self)) if field.repr)
-        held = ((name, self._slot(name)) for name in shown)
+        held = ((name, stored_value(self, name)) for name in shown)
         return f"{type(self).__name__}({', '.join(f'{name}={it!r}' for name, it in held if it is not UNSET)})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        extra = dict(self.extra)  # first: it lets the wire form go
-        slots = {name: self._slot(name) for name in (*wire_names(type(self)), "meta", "_rest")}
+        extra = dict(self.extra)  # first, because this releases the wire form
+        slots = {name: stored_value(self, name) for name in (*wire_names(type(self)), "meta", "_rest")}
         held = {name: value for name, value in slots.items() if value is not UNSET}
         return restore, (type(self), held, extra)
 
 
 _SHARED: Final = ("extra", "meta", "_rest")
+
+
+def stored_value(model: Model, name: str) -> Any:
+    """Return the value of a field as it is stored, or UNSET if the field was absent or broken."""
+    try:
+        return object.__getattribute__(model, name)
+    except AttributeError:
+        return UNSET
+
+
+def is_decoded(model: Model) -> bool:
+    """Return whether *model* is known to have been decoded from JSON, so that ``unstructure`` cannot fail."""
+    return stored_value(model, "_rest") is not None
+
+
+def flaws_of(model: Model) -> Flaws | None:
+    """Return the parts of *model* that do not fit its fields; ``None`` if there are none."""
+    rest = stored_value(model, "_rest")
+    return rest if isinstance(rest, Flaws) else None
+
+
+def add_flaws(model: Model) -> Flaws:
+    """Return the flaws of a *model* that is being filled, to add to them."""
+    flaws = flaws_of(model)
+    if flaws is None:
+        flaws = Flaws({}, {})
+        object.__setattr__(model, "_rest", flaws)
+    return flaws
 
 
 def _models_in(value: Any) -> Iterator[tuple[str, Model]]:  # Any: what a slot holds
@@ -259,8 +275,8 @@ class Page(Sequence[T_co], Generic[T_co]):
     """
     One page of a list, in the service's order.
 
-    ``next`` is the cursor of the following page (cursor lists), ``page`` and ``per_page`` the numbers of
-    metadata-filtered ones; what the answer did not give is ``None``.  ``timestamp`` is aware, UTC.
+    ``next`` is the cursor of the next page.  Lists filtered by metadata have ``page`` and ``per_page``
+    instead.  Attributes missing from the answer are ``None``.  ``timestamp`` is aware, in UTC.
 
     Spec: Response envelopes.
     """
@@ -277,7 +293,7 @@ class Page(Sequence[T_co], Generic[T_co]):
 
     @property
     def problems(self) -> tuple[FieldError, ...]:
-        """Every field of any item that broke its type, by its address in the answer (``$.data[3].total``)."""
+        """All fields of the wrong type, by their addresses in the answer (``$.data[3].total``)."""
         return tuple(
             FieldError(f"$.data[{at}]{problem.address[1:]}", problem.raw, problem.why)
             for at, item in enumerate(self.items)

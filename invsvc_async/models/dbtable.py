@@ -1,4 +1,4 @@
-"""Hold what is imported from a table-database provider; never its credentials."""
+"""Imports from a table-database provider."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["DbtableConnection", "DbtableScope", "DbtableTables", "DbtableWebhook
 
 
 class DbtableScope(StrEnum):
-    """Whether a listing is of one mode or of what both share."""
+    """Whether a listing belongs to one data mode or to both."""
 
     MODE = "mode"
     SHARED = "shared"
@@ -23,7 +23,7 @@ class DbtableScope(StrEnum):
 @attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
 class DbtableConnection(Model):
     """
-    The provider connection of a team; live and test mode share it.
+    The provider connection of a team, shared by live and test mode.
 
     Spec: Table-database import listings.
     """
@@ -39,9 +39,9 @@ class DbtableConnection(Model):
 @attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
 class DbtableWebhooks(Model):
     """
-    A listing of import mappings, plain in ``data``.
+    A listing of import mappings; ``data`` is plain data.
 
-    ``status`` may be ``processing`` or ``outcome_unknown``, and is ``None`` where the answer has none.
+    ``status`` may be ``processing`` or ``outcome_unknown``, and is ``None`` if the answer has none.
 
     Spec: Table-database import listings.
     """
@@ -62,9 +62,9 @@ class DbtableWebhooks(Model):
 @attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
 class DbtableTables(Model):
     """
-    A listing of tables and their fields, plain in ``data``.
+    A listing of tables and their fields; ``data`` is plain data.
 
-    ``status`` may be ``processing`` or ``outcome_unknown``, and is ``None`` where the answer has none.
+    ``status`` may be ``processing`` or ``outcome_unknown``, and is ``None`` if the answer has none.
 
     Spec: Table-database import listings.
     """

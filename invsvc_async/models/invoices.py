@@ -1,4 +1,4 @@
-"""Hold invoices, the customers on them, and downloads from the tax authority; never compute an amount."""
+"""Invoices, their customers, and downloads from the tax authority."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = [
 
 
 class InvoiceStatus(StrEnum):
-    """The states of an invoice (``cancelled`` is an alias that only the filter takes)."""
+    """The states of an invoice.  ``cancelled`` is an alias that only the filter accepts."""
 
     VALID = "valid"
     CANCELED = "canceled"
@@ -28,7 +28,9 @@ class InvoiceStatus(StrEnum):
 @attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
 class Efos(Model):
     """
-    Whether a customer is clear of the tax authority's list of issuers of simulated operations.
+    The check against the tax authority's list of issuers of simulated operations.
+
+    ``is_valid`` is true if the customer is not on it.
 
     Spec: Client.
     """
@@ -39,7 +41,7 @@ class Efos(Model):
 @attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
 class Customer(Model):
     """
-    Who an invoice is made out to: the specification's *Client* resource.
+    The recipient of an invoice: the *Client* resource of the specification.
 
     Spec: Client.
     """
@@ -83,7 +85,7 @@ class InvoiceItem(Model):
 @attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
 class InvoiceStamp(Model):
     """
-    The fiscal stamp: its seal and its time.
+    The fiscal stamp of an invoice: its seal and its time.
 
     Spec: Invoice.
     """
@@ -95,7 +97,7 @@ class InvoiceStamp(Model):
 @attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
 class RelatedDocuments(Model):
     """
-    Fiscal folios (``documents``) that an invoice stands in one ``relationship`` (a code) with.
+    The fiscal folios (``documents``) to which an invoice has a ``relationship`` (a code).
 
     Spec: Invoice.
     """
@@ -109,8 +111,8 @@ class Invoice(Model):
     """
     A fiscal invoice; ``uuid`` is its folio, amounts are exact and in ``currency``.
 
-    A payment complement (``invoice_type`` "P") has zero totals.  What ``payments``, ``invoices`` and
-    ``cancellation`` hold is not specified: they are plain.
+    A payment complement (``invoice_type`` "P") has zero totals.  The specification does not describe
+    ``payments``, ``invoices`` and ``cancellation``, so they are plain data.
 
     Spec: Invoice.
     """
@@ -152,7 +154,7 @@ class Invoice(Model):
 @attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
 class DownloadPackage(Model):
     """
-    A package of downloaded invoices; ``client.download`` streams it by its id.
+    A package of downloaded invoices.  ``client.download`` streams it by its id.
 
     Spec: Tax-authority download request status.
     """
@@ -164,7 +166,9 @@ class DownloadPackage(Model):
 @attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
 class DownloadRequest(Model):
     """
-    How far a download from the tax authority is; ``status`` "completed" makes ``packages`` downloadable.
+    The progress of a download from the tax authority.
+
+    Once ``status`` is "completed", ``packages`` can be downloaded.
 
     Spec: Tax-authority download request status.
     """

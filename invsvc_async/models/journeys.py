@@ -1,4 +1,4 @@
-"""Hold journeys, which are workflow graphs; never check what the service may refuse."""
+"""Journeys, which are workflow graphs.  Values that the service may refuse are not checked here."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class JourneyStatus(StrEnum):
 
 
 class JourneyOrigin(StrEnum):
-    """Where a journey was made."""
+    """Where a journey was created."""
 
     DASHBOARD = "dashboard"
     API = "api"
@@ -45,7 +45,7 @@ class PausedReason(StrEnum):
 @attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
 class Position(Model):
     """
-    Where a node stands on the canvas, in its units.
+    The position of a node on the canvas, in the canvas's units.
 
     Spec: Journey.
     """
@@ -57,7 +57,7 @@ class Position(Model):
 @attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
 class NodeData(Model):
     """
-    A node's settings: ``config`` is of free form.
+    The settings of a node; ``config`` has no fixed form.
 
     Spec: Journey.
     """
@@ -68,7 +68,7 @@ class NodeData(Model):
 @attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
 class Node(Model):
     """
-    One step of a journey; all four fields are required when it is sent.
+    One step of a journey.  All four fields are required in a request.
 
     Spec: Journey.
     """
@@ -82,7 +82,7 @@ class Node(Model):
 @attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
 class Edge(Model):
     """
-    A way from node ``source`` to node ``target`` (their ids).
+    A connection from node ``source`` to node ``target`` (ids).
 
     Spec: Journey.
     """
@@ -96,7 +96,7 @@ class Edge(Model):
 @attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
 class Viewport(Model):
     """
-    The part of the canvas last looked at.
+    The part of the canvas that was last displayed.
 
     Spec: Journey.
     """
@@ -109,7 +109,7 @@ class Viewport(Model):
 @attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
 class JourneyGraph(Model):
     """
-    A journey's nodes and edges; the service refuses extra keys at any level.
+    The nodes and edges of a journey.  The service refuses extra keys at any level.
 
     Spec: Journey.
     """
@@ -122,7 +122,7 @@ class JourneyGraph(Model):
 @attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
 class ClonedFrom(Model):
     """
-    The journey that this one was copied from; its ids are optional.
+    The journey from which this one was copied; its ids are optional.
 
     Spec: Journey.
     """
@@ -149,7 +149,7 @@ class JourneyStats(Model):
 @attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
 class Journey(Model):
     """
-    A workflow of a team; an update changes its draft fields, never the published snapshot.
+    A workflow of a team.  An update changes its draft fields, not the published snapshot.
 
     Spec: Journey.
     """

@@ -1,4 +1,4 @@
-"""Hold payment links and reminder operations; never say that money moved."""
+"""Payment links and reminder operations."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Automation", "HistoricalReferences", "MethodType", "PaymentLink", "R
 @attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
 class HistoricalReferences(Model):
     """
-    Ids of invoices and receipts that a link led to; each must be asked for on its own.
+    Ids of the invoices and receipts that resulted from a link.  Each must be read separately.
 
     Spec: Payment link.
     """
@@ -31,7 +31,7 @@ class HistoricalReferences(Model):
 @attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
 class Automation(Model):
     """
-    What a payment through a link sets off.
+    What a payment through a link triggers.
 
     Spec: Payment link.
     """
@@ -45,7 +45,7 @@ class Automation(Model):
 @attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
 class MethodType(Model):
     """
-    A way to pay (observed: ``card``).
+    A payment method (``card`` in the specification's example).
 
     Spec: Payment link.
     """
@@ -56,7 +56,9 @@ class MethodType(Model):
 @attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
 class PaymentLink(Model):
     """
-    A reusable link; saving one neither charges nor stamps.  ``items`` are plain, their fields not specified.
+    A reusable payment link.  Saving one neither charges nor stamps.
+
+    ``items`` are plain data, because the specification does not list their fields.
 
     Spec: Payment link.
     """
@@ -90,14 +92,14 @@ class PaymentLink(Model):
 @attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
 class ReminderOperation(Model):
     """
-    The answer to a reading of a reminder operation; its shape is not specified.
+    A reminder operation as read from the service; the specification does not describe its fields.
 
-    Email that was accepted is no proof of delivery.
+    An accepted email is not proof of delivery.
 
     Spec: Payment reminder operation.
     """
 
     @property
     def content(self) -> Mapping[str, Any]:
-        """All that came, by its wire names, with exact numbers."""
+        """All fields by their wire names, with exact numbers."""
         return self.extra

@@ -1,4 +1,4 @@
-"""Hold the files of tax retentions; never write one to disk."""
+"""Files of tax retentions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["RetentionFile"]
 @attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
 class RetentionFile(Model):
     """
-    A file of a stamped retention: ``encoded`` as received, ``type`` its media type.
+    A file of a stamped retention: ``encoded`` is its content as received, ``type`` its media type.
 
     Spec: Retention file.
     """
@@ -28,14 +28,14 @@ class RetentionFile(Model):
     @property
     def content(self) -> bytes:
         """
-        Give the bytes of the file, on the assumption that ``encoded`` is base64: the specification is silent.
+        Decode the bytes of the file.  The specification names no encoding; base64 is assumed.
 
         Raises:
-            FileEncodingError: It is not.
+            FileEncodingError: ``encoded`` is not base64.
         """
         try:
             return base64.b64decode("".join(self.encoded.split()), validate=True)
         except (binascii.Error, ValueError) as cause:
             raise FileEncodingError(
-                f"the file's content is not base64 ({cause}): read .encoded, which is as received"
+                f"content: the file is not base64 ({cause}). Read .encoded, which is as received."
             ) from cause

@@ -1,4 +1,4 @@
-"""Hold the connection to an imported spreadsheet; never read the sheet."""
+"""Connections to imported spreadsheets."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["SheetConnection", "SheetMapping", "SyncSummary", "SyncTotals"]
 @attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
 class SheetMapping(Model):
     """
-    Which column fills which field; the keys of ``fields`` are not specified.
+    Which column is imported to which field.  The specification does not list the keys of ``fields``.
 
     Spec: Spreadsheet import connection.
     """
@@ -28,7 +28,7 @@ class SheetMapping(Model):
 @attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
 class SyncSummary(Model):
     """
-    Counts of rows in one synchronisation.
+    Row counts of one synchronisation.
 
     Spec: Spreadsheet import connection.
     """
@@ -46,7 +46,7 @@ class SyncSummary(Model):
 @attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
 class SyncTotals(Model):
     """
-    Counts of rows since the connection was made.
+    Row counts since the connection was created.
 
     Spec: Spreadsheet import connection.
     """
@@ -60,9 +60,9 @@ class SyncTotals(Model):
 @attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
 class SheetConnection(Model):
     """
-    A connected spreadsheet; ``enabled`` turns false when its mapping is saved.
+    A connected spreadsheet.  Saving its mapping sets ``enabled`` to false.
 
-    What has not happened yet is ``None``.
+    Times of events that have not happened yet are ``None``.
 
     Spec: Spreadsheet import connection.
     """

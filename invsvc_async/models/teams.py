@@ -1,4 +1,4 @@
-"""Hold teams, the issuers of invoices; never say what a team may do."""
+"""Teams, which are the issuers of invoices."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = [
 @attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
 class Brand(Model):
     """
-    How a team shows itself; colours are hex strings, ``logo`` an address.
+    The branding of a team; colours are hex strings, ``logo`` is a URL.
 
     Spec: Team.
     """
@@ -40,7 +40,7 @@ class Brand(Model):
 @attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
 class EmailSettings(Model):
     """
-    Which mails a team sends, and who gets a blind copy of its invoices.
+    Which emails a team sends, and who gets a blind copy of its invoices.
 
     Spec: Team.
     """
@@ -54,7 +54,7 @@ class EmailSettings(Model):
 @attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
 class Periodicity(Model):
     """
-    How often a global invoice is made.
+    How often a global invoice is issued.
 
     Spec: Team.
     """
@@ -81,7 +81,7 @@ class TeamSettings(Model):
 @attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
 class Member(Model):
     """
-    A user in a team; roles seen are ``admin``, ``editor`` and ``viewer``.
+    A user in a team; known roles are ``admin``, ``editor`` and ``viewer``.
 
     Spec: Team.
     """
@@ -94,7 +94,7 @@ class Member(Model):
 @attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
 class SatState(Model):
     """
-    A team's connection to the tax authority; its times are missing until there is one.
+    A team's connection to the tax authority.  Its times are missing until it is connected.
 
     Spec: Team.
     """
@@ -119,7 +119,9 @@ class Integration(Model):
 @attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
 class Team(Model):
     """
-    An issuing team; ``credit_limit`` counts documents a billing period, ``None`` means the shared pool.
+    An issuing team.
+
+    ``credit_limit`` is in documents per billing period; ``None`` means the shared pool.
 
     Spec: Team.
     """

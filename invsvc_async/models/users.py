@@ -1,4 +1,4 @@
-"""Hold users and their preferences; never a credential."""
+"""Users and their preferences."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Preferences", "User"]
 @attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
 class User(Model):
     """
-    A person; ``teams`` are the ids of the teams they belong to.
+    A person; ``teams`` has the ids of their teams.
 
     Spec: User.
     """
@@ -33,7 +33,7 @@ class User(Model):
 @attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
 class Preferences(Model):
     """
-    A person's preferences for one team; ``testmode`` sets the mode that their tokens work in from then on.
+    A person's preferences for one team.  ``testmode`` sets the data mode of their tokens from then on.
 
     Spec: User preferences for a team.
     """

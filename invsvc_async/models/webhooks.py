@@ -1,4 +1,4 @@
-"""Hold webhooks and the answers about them; never show a secret."""
+"""Webhooks and the answers about them.  A webhook's repr does not contain its secret."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Deleted", "EventType", "Health", "Webhook", "WebhookList", "WebhookS
 
 
 class WebhookStatus(StrEnum):
-    """Whether a webhook is delivered to."""
+    """Whether events are delivered to a webhook."""
 
     ACTIVE = "active"
     INACTIVE = "inactive"
@@ -54,7 +54,7 @@ class EventType(StrEnum):
 @attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
 class Webhook(Model):
     """
-    An address that events are delivered to; ``secret`` comes once, from the create, then is ``None``.
+    A URL to which events are delivered.  Only the answer to the create has ``secret``; later it is ``None``.
 
     Spec: Webhook.
     """
@@ -72,9 +72,9 @@ class Webhook(Model):
 @attrs.frozen(kw_only=True)
 class WebhookList(Sequence[Webhook]):
     """
-    The webhooks of a team, as one answer gave them.
+    The webhooks of a team, as listed in one answer.
 
-    ``is_full`` says that it holds as many as were asked for: there is no cursor, so more may be missing.
+    ``is_full``: there are as many as requested.  The list has no cursor, so more may be missing.
 
     Spec: Endpoints, Webhooks.
     """
@@ -101,7 +101,7 @@ class WebhookList(Sequence[Webhook]):
 @attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
 class Deleted(Model):
     """
-    What a delete gives: the ``id`` that is gone and the service's words.
+    The result of a delete: the deleted ``id`` and the service's message.
 
     Spec: Endpoints, Webhooks.
     """
@@ -113,7 +113,7 @@ class Deleted(Model):
 @attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
 class Health(Model):
     """
-    The health probe's answer: ``status`` "ok", ``module`` "webhooks".
+    The answer of the health probe: ``status`` "ok", ``module`` "webhooks".
 
     Spec: Endpoints, Webhooks.
     """

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from invsvc_async import codec
 from invsvc_async.api import arguments as checks
-from invsvc_async.models.common import Model
+from invsvc_async.models.common import Model, is_decoded
 from invsvc_async.reads import retry
 from invsvc_async.reads.pages import Pages
 from invsvc_async.reads.resume_token import Position
@@ -118,7 +118,7 @@ class Resource:
     ) -> Write[Any]:  # Any: the row names the model, the resource's method types it
         """Make a write; an object (no id) as *baseline* hands over its last known state."""
         known = None if isinstance(baseline, str) else baseline
-        if isinstance(known, Model) and not known._is_of_wire():  # noqa: SLF001 - one package
+        if isinstance(known, Model) and not is_decoded(known):
             known = codec.unstructure(known)  # now: it may hold what has no form on the wire
         return Write(
             self._view, request, baseline=known, tag=tag or None, reader=reader, on_lost_secret=on_lost_secret
