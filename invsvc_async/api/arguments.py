@@ -1,7 +1,7 @@
 """
-Check a caller's arguments against the rows of the table and give them their wire form; never send or guess.
+Checks of a caller's arguments against the table of operations, and their conversion to wire form.
 
-Every bad argument is named at once.  What the specification leaves open passes.
+One error names all bad arguments.  Values that the specification leaves open are accepted.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["Checked", "are_parameters", "check", "check_team", "wire_name"]
 
 @attrs.define(kw_only=True)
 class Checked:
-    """Arguments as they go on the wire: path values unquoted, query values as text, the body as JSON."""
+    """Arguments in wire form: path values not yet quoted, query values as text, the body as JSON."""
 
     path: dict[str, str]
     query: dict[str, str]
@@ -45,11 +45,13 @@ def check(
     others: Sequence[str] = (),
 ) -> Checked:
     """
-    Put *arguments* (all of the operation's, by their Python names; ``UNSET`` is left out) where their rows
-    say; *others* are problems with what no row has.
+    Check *arguments* and sort them into path, query and body.
+
+    *arguments* has a value for each parameter of the operation, by its Python name; ``UNSET`` is left out.
+    *others* are problems already found.
 
     Raises:
-        InvalidRequestError: With every problem, and the operation's name.
+        InvalidRequestError: At least one argument is invalid.  It lists every problem.
 
     """
     problems: Problems = [*others]
@@ -72,7 +74,7 @@ def check(
 
 
 def wire_name(parameter: Parameter, names: ParameterNames) -> str | None:
-    """Name *parameter* on the wire; ``None`` where that assumption has been switched off."""
+    """Return the name of *parameter* on the wire, or ``None`` if its assumed name is switched off."""
     if parameter.assumed is None:
         return parameter.wire
     assumed: str | None = getattr(names, parameter.assumed)
@@ -80,7 +82,7 @@ def wire_name(parameter: Parameter, names: ParameterNames) -> str | None:
 
 
 def are_parameters(query: Mapping[str, str], operation: Operation, names: ParameterNames) -> bool:
-    """Tell whether each name of *query* is one that *operation* takes."""
+    """Return whether *operation* has a parameter for each name in *query*."""
     own = {wire_name(row, names) for row in operation.parameters if row.where == "query"}
     filtered = any(row.form is Form.METADATA for row in operation.parameters)
     return all(name in own or (filtered and name.startswith(METADATA)) for name in query)
@@ -91,11 +93,11 @@ def _place(
 ) -> None:
     wire = parameter.wire if parameter.assumed is None else wire_name(parameter, names)
     if wire is None:
-        off = f"ParameterNames.{parameter.assumed} is None, so it cannot be asked for"
+        off = f"is switched off: ParameterNames.{parameter.assumed} is None"
         problems.append(f"{parameter.name}: {off}")
     elif value is None:
         if not parameter.nullable:
-            problems.append(f"{parameter.name}: may not be null; leave it out instead")
+            problems.append(f"{parameter.name}: must not be null. Leave it out instead")
         checked.body[wire] = None
     else:
         formed = FORMS[parameter.form](parameter, value, problems)
@@ -108,9 +110,10 @@ def _place(
 
 
 def check_team(team: object, problems: Problems) -> None:
-    """Check the Connect parameter, which every operation takes."""
+    """Check the Connect parameter, which every operation has."""
     if not (isinstance(team, str) and is_segment(team)):
-        problems.append(f"team: {quoted(team) if isinstance(team, str) else kind_of(team)} is no team id")
+        shown = quoted(team) if isinstance(team, str) else kind_of(team)
+        problems.append(f"team: {shown} is not a valid team id")
 
 
 def _check_range(checked: Checked, names: ParameterNames, problems: Problems) -> None:
@@ -120,7 +123,7 @@ def _check_range(checked: Checked, names: ParameterNames, problems: Problems) ->
         problems.append("created_after: is later than created_before, so nothing can match")
     paged = names.page is not None and names.page in query
     if paged and not any(name.startswith(METADATA) for name in query):
-        problems.append("page: goes only with metadata filters; follow `cursor` otherwise")
+        problems.append("page: is allowed only with metadata filters. Use `cursor` instead")
 
 
 def _add_query(

@@ -1,8 +1,7 @@
 """
-Turn a caller's values into JSON values, or name by address what has no such form; never change what they
-mean.
+Conversion of a caller's values to JSON values, with the address of each value that cannot be converted.
 
-The result is a copy: what the caller does to the values afterwards changes nothing that is sent.
+The result is a copy: changing the original values later does not change what is sent.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ Problems: TypeAlias = list[str]
 Check: TypeAlias = "Callable[[Any, str, Problems], None]"  # Any: what a caller gave
 
 _DEEPEST = 200  # levels: far more than a graph has, far fewer than the recursion limit
-_WIDEST = 8192  # bits of a whole number: Python gives the text of about 14,000
+_WIDEST = 8192  # bits of an integer: Python formats up to about 14,000
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 
@@ -40,12 +39,12 @@ _KINDS: tuple[tuple[type | tuple[type, ...], str], ...] = (
 
 
 def kind_of(value: object) -> str:
-    """Name the type of *value* as JSON does, for a message."""
+    """Return the JSON name of the type of *value*, for a message."""
     return next((name for kind, name in _KINDS if isinstance(value, kind)), f"a {type(value).__name__}")
 
 
 def to_wire(value: Any, address: str, problems: Problems, depth: int = 0) -> Wire:  # Any: what a caller gave
-    """Copy *value* as dicts, lists, texts, exact numbers, booleans and null."""
+    """Copy *value* as dicts, lists, strings, exact numbers, booleans and null."""
     if isinstance(value, Model):
         value = codec.unstructure(value)
     if value is None or isinstance(value, bool):
@@ -55,23 +54,23 @@ def to_wire(value: Any, address: str, problems: Problems, depth: int = 0) -> Wir
     if isinstance(value, (int, float, Decimal)):
         return _number(value, address, problems)
     if depth >= _DEEPEST:
-        problems.append(f"{address}: nested deeper than {_DEEPEST} levels")
+        problems.append(f"{address}: is nested deeper than {_DEEPEST} levels")
     elif is_object(value):
         return _members_of(value, address, problems, depth)
     elif is_list(value):
         return [to_wire(item, f"{address}[{at}]", problems, depth + 1) for at, item in enumerate(value)]
     else:
-        problems.append(f"{address}: is {kind_of(value)}, which JSON has no form for")
+        problems.append(f"{address}: is {kind_of(value)}, which JSON cannot represent")
     return None
 
 
 def is_object(value: object) -> TypeGuard[Mapping[Any, Any]]:  # Any: what a caller gave
-    """Tell whether *value* can be an object of JSON."""
+    """Return whether *value* can be a JSON object."""
     return isinstance(value, Mapping)
 
 
 def is_list(value: object) -> TypeGuard[list[Any] | tuple[Any, ...]]:  # Any: what a caller gave
-    """Tell whether *value* can be a list of JSON."""
+    """Return whether *value* can be a JSON array."""
     return isinstance(value, (list, tuple))
 
 
@@ -88,28 +87,30 @@ def _members_of(value: Mapping[Any, Any], address: str, problems: Problems, dept
 
 def _text(value: str, address: str, problems: Problems) -> str:
     if _SURROGATE.search(value):
-        problems.append(f"{ascii(address)[1:-1]}: holds half of a surrogate pair, which UTF-8 cannot carry")
+        problems.append(
+            f"{ascii(address)[1:-1]}: contains half of a surrogate pair, which UTF-8 cannot encode"
+        )
     return str(value)
 
 
 def _number(value: float | Decimal, address: str, problems: Problems) -> int | float | Decimal:
     if isinstance(value, int):
         if value.bit_length() > _WIDEST:
-            problems.append(f"{address}: has more digits than can be sent")
+            problems.append(f"{address}: has too many digits")
         return int(value)
     if not isfinite(value):
-        problems.append(f"{address}: is {value}, which JSON has no form for")
+        problems.append(f"{address}: is {value}, which JSON cannot represent")
     return value
 
 
-# -- shapes that the specification closes
+# --- objects in which the specification allows no other keys
 
 
 def _named(value: Any, address: str, problems: Problems) -> None:
     if not isinstance(value, str):
         problems.append(f"{address}: is {kind_of(value)}, not text")
     elif not value:
-        problems.append(f"{address}: may not be empty")
+        problems.append(f"{address}: must not be empty")
 
 
 def _text_or_null(value: Any, address: str, problems: Problems) -> None:

@@ -1,8 +1,8 @@
 """
-Tell the whole API as one table; never build a request or touch the network.
+The whole API as one table.
 
 Resource methods, argument checks, the reference in the docs and the tests all read these rows.  Result
-types and finders are named, and resolved where they are used, so that importing this costs nothing.
+types and finders are given by name and resolved where they are used, so that importing this is cheap.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _WEBHOOK_ID = r"wh_[^/\s]+"
 _PAYMENT_ID = r"[A-Za-z0-9_-]{1,160}"
 _UUID4 = r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}"
 _PERSON = ("person_token",)
-_UNTOLD = "The specification has no read for it: as the reader given finds; without one, unknown at once."
+_NO_READ = "The specification has no read for it. The caller's reader decides; without one: unknown at once."
 
 
 def _path(name: str, wire: str = "id", *, pattern: str | None = None, bearer: str | None = None) -> Parameter:
@@ -55,12 +55,12 @@ def _unnamed(
 
 _PAGE_SIZE: dict[str, Any] = {"minimum": 1, "maximum": 100}
 _LISTING = (
-    _unnamed("limit", Form.INTEGER, constraint="items a page; the service's default is 10", **_PAGE_SIZE),
-    _unnamed("cursor", constraint="`next` of the page before"),
+    _unnamed("limit", Form.INTEGER, constraint="items per page; the service's default is 10", **_PAGE_SIZE),
+    _unnamed("cursor", constraint="`next` of the previous page"),
     _unnamed("order_by", choices=("name", "timestamp")),
     _unnamed("order", choices=("asc", "desc")),
-    _unnamed("created_after", Form.TIME, constraint="that instant included; sent as epoch ms"),
-    _unnamed("created_before", Form.TIME, constraint="that instant included; sent as epoch ms"),
+    _unnamed("created_after", Form.TIME, constraint="inclusive; sent as epoch ms"),
+    _unnamed("created_before", Form.TIME, constraint="inclusive; sent as epoch ms"),
     _query("idempotency_key", constraint="exact match"),
 )
 _STATUS = ("active", "inactive")
@@ -77,7 +77,7 @@ JOURNEYS_UPDATE = Operation(
         _body("replaces_defaults", Form.FLAG, wire="replacesDefaults", nullable=True),
     ),
     reader="journeys.get", finder="journey",
-    settled="The journey is read back; what it shows, and its `last_updated`, tell.",
+    settled="The journey is read back; its fields and its `last_updated` decide.",
     section="Endpoints, Journeys",
 )  # fmt: skip
 JOURNEYS_GET = Operation(
@@ -116,7 +116,7 @@ RETENTIONS_FILES = Operation(
     name="retentions.files", method="GET", path="/retentions/{id}/files", result="RetentionFile", many=True,
     parameters=(
         _path("retention_id"),
-        _query("file_type", choices=("pdf", "xml"), constraint="left out: both"),
+        _query("file_type", choices=("pdf", "xml"), constraint="both if left out"),
     ),
     section="Endpoints, Retentions",
 )  # fmt: skip
@@ -135,10 +135,10 @@ TEAMS_CREATE = Operation(
         _body("metadata", Form.OBJECT),
         _body("add_members", Form.MEMBERS),
         _body("add_master_team_members", Form.FLAG),
-        _body("credit_limit", Form.NUMBER, nullable=True, constraint="documents a billing period"),
+        _body("credit_limit", Form.NUMBER, nullable=True, constraint="documents per billing period"),
     ),
     extra=("body",), reserved=("team", "livemode", "owner"),
-    settled=_UNTOLD,
+    settled=_NO_READ,
     section="Endpoints, Teams",
 )  # fmt: skip
 TEAMS_DBTABLE_WEBHOOKS = Operation(
@@ -177,7 +177,7 @@ USERS_UPDATE_PREFERENCES = Operation(
         _body("testmode", Form.FLAG, required=True),
     ),
     extra=("body",),
-    settled=_UNTOLD,
+    settled=_NO_READ,
     section="Endpoints, Users",
 )  # fmt: skip
 PAYMENTS_LINK = Operation(
@@ -201,7 +201,7 @@ SHEETS_SAVE_MAPPING = Operation(
     authority="editor, and editor on the target module, in the selected team",
     parameters=(_body("fields", Form.OBJECT, required=True),),
     extra=("body",),
-    settled=_UNTOLD,
+    settled=_NO_READ,
     section="Endpoints, Spreadsheet import",
 )  # fmt: skip
 WEBHOOKS_LIST = Operation(
@@ -226,7 +226,7 @@ WEBHOOKS_CREATE = Operation(
         _body("status", choices=_STATUS, constraint="the service's default is active"),
     ),
     extra=("body",), reader="webhooks.list", finder="created_webhook",
-    settled="The team's webhooks are listed; the tag, or the same content in the time of the sends, tells.",
+    settled="The webhooks are listed; the tag decides, or equal content created at the time of the send.",
     section="Endpoints, Webhooks",
 )  # fmt: skip
 WEBHOOKS_UPDATE = Operation(
@@ -240,7 +240,7 @@ WEBHOOKS_UPDATE = Operation(
         _body("status", choices=_STATUS),
     ),
     extra=("body",), reader="webhooks.get", finder="updated_webhook",
-    settled="The webhook is read back and compared with its state before, the baseline.",
+    settled="The webhook is read back and compared with its state before the write (the baseline).",
     section="Endpoints, Webhooks",
 )  # fmt: skip
 WEBHOOKS_DELETE = Operation(
@@ -248,7 +248,7 @@ WEBHOOKS_DELETE = Operation(
     result="Deleted",
     parameters=(_path("webhook", pattern=_WEBHOOK_ID, bearer="Webhook"),),
     reader="webhooks.get", finder="deleted_webhook",
-    settled="The webhook is read back: gone means done.",
+    settled="The webhook is read back; a 404 means that it was deleted.",
     section="Endpoints, Webhooks",
 )  # fmt: skip
 WEBHOOKS_HEALTH = Operation(
@@ -256,7 +256,7 @@ WEBHOOKS_HEALTH = Operation(
     credentials=(), connect=False, section="Endpoints, Webhooks",
 )  # fmt: skip
 
-# What the specification does not list: method and path come with the request.
+# Requests that the specification does not list: method and path come with the request.
 CLIENT_REQUEST = Operation(
     name="client.request", method="GET", path="", shape=Shape.OPEN, result="Envelope", listed=False,
 )  # fmt: skip
@@ -266,7 +266,7 @@ CLIENT_DOWNLOAD = Operation(
 CLIENT_WRITE = Operation(
     name="client.write", method="POST", path="", kind=Kind.WRITE, shape=Shape.OPEN, result="object",
     listed=False,
-    settled=_UNTOLD,
+    settled=_NO_READ,
 )  # fmt: skip
 
 TABLE: tuple[Operation, ...] = (

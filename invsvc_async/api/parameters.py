@@ -1,5 +1,5 @@
 """
-Give each form of parameter its wire form, or say what is wrong with it; never look at another parameter.
+Conversion of single arguments to wire form, with one function for each form of parameter.
 
 Each function takes the row, the caller's value and the list of problems so far.
 """
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["CONTROL", "FORMS", "METADATA", "is_segment", "quoted", "texts_of"]
 
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
-METADATA = "metadata."  # what a metadata filter's name on the wire begins with
+METADATA = "metadata."  # the prefix of metadata filters on the wire
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
@@ -43,14 +43,14 @@ _LONGEST = 1024  # characters of an id without a pattern
 
 
 def quoted(text: str) -> str:
-    """Show *text* in a message: printable, and cut where it is long."""
+    """Quote *text* for a message: printable, and truncated if it is long."""
     return ascii(text if len(text) <= 60 else f"{text[:57]}...")
 
 
 def _id(parameter: Parameter, value: Any, problems: Problems) -> str:
     if not isinstance(value, str) and isinstance(value, Model) and type(value).__name__ == parameter.bearer:
         try:
-            value = getattr(value, "id")  # noqa: B009 - the row says that this model has one
+            value = getattr(value, "id")  # noqa: B009 - according to the row, this model has one
         except FieldError as error:
             problems.append(f"{parameter.name}: the {parameter.bearer}'s id cannot be read ({error.why})")
             return ""
@@ -60,9 +60,9 @@ def _id(parameter: Parameter, value: Any, problems: Problems) -> str:
         if _matcher(parameter.pattern)(value) is None:
             problems.append(f"{parameter.name}: {quoted(value)} does not match ^{parameter.pattern}$")
     elif not is_segment(value):
-        wanted = "a text that is not empty, without slashes and control characters"
-        problems.append(f"{parameter.name}: {quoted(value)} is no id ({wanted})")
-    return str(value) if isinstance(value, str) else ""  # whatever its class; another value may have no text
+        wanted = f"1 to {_LONGEST} characters without slashes and control characters"
+        problems.append(f"{parameter.name}: {quoted(value)} is not a valid id ({wanted})")
+    return str(value) if isinstance(value, str) else ""  # str(): it may be of a subclass
 
 
 @cache
@@ -75,7 +75,7 @@ def _wanted(parameter: Parameter) -> str:
 
 
 def is_segment(text: str) -> bool:
-    """Tell whether *text* can be one segment of a path."""
+    """Return whether *text* can be one segment of a path."""
     return (
         0 < len(text) <= _LONGEST and "/" not in text and text not in {".", ".."} and not CONTROL.search(text)
     )
@@ -86,14 +86,14 @@ def _text(parameter: Parameter, value: Any, problems: Problems) -> str:
         problems.append(f"{parameter.name}: is {kind_of(value)}, not text")
         return ""
     text = str(to_wire(value, parameter.name, problems))
-    # An empty filter would filter nothing.
+    # An empty filter has no effect.
     least = parameter.minimum or (1 if parameter.where == "query" else 0)
     if parameter.choices and text not in parameter.choices:
-        problems.append(f"{parameter.name}: {quoted(text)} is none of {', '.join(parameter.choices)}")
+        problems.append(f"{parameter.name}: {quoted(text)} is not one of {', '.join(parameter.choices)}")
     elif len(text) < least:
-        problems.append(f"{parameter.name}: may not be empty")
+        problems.append(f"{parameter.name}: must not be empty")
     elif parameter.maximum is not None and len(text) > parameter.maximum:
-        problems.append(f"{parameter.name}: has {len(text)} characters, of {parameter.maximum} at most")
+        problems.append(f"{parameter.name}: has {len(text)} characters; the maximum is {parameter.maximum}")
     return text
 
 
@@ -130,7 +130,7 @@ def _flag(parameter: Parameter, value: Any, problems: Problems) -> Wire:
 def _time(parameter: Parameter, value: Any, problems: Problems) -> int:
     match value:
         case datetime() if value.utcoffset() is None:
-            problems.append(f"{parameter.name}: has no time zone; give an aware datetime")
+            problems.append(f"{parameter.name}: has no time zone. Pass an aware datetime")
         case datetime():
             return (value - _EPOCH) // _MILLISECOND
         case date():
@@ -172,18 +172,18 @@ def _events(parameter: Parameter, value: Any, problems: Problems) -> list[str]:
         problems.append(f"{parameter.name}: is {kind_of(value)}, not a list of event types")
         return []
     if not value:
-        problems.append(f"{parameter.name}: may not be empty")
+        problems.append(f"{parameter.name}: must not be empty")
     events = [str(event) for event in value]
     unknown = [quoted(event) for event in events if event not in parameter.choices]
     if unknown:
-        problems.append(f"{parameter.name}: no such event type as {', '.join(unknown)}")
+        problems.append(f"{parameter.name}: {', '.join(unknown)} is not an event type")
     return events
 
 
 def _url(parameter: Parameter, value: Any, problems: Problems) -> str:
     if not isinstance(value, str) or not _is_url(value):
         shown = quoted(value) if isinstance(value, str) else kind_of(value)
-        problems.append(f"{parameter.name}: {shown} is no absolute http or https URL")
+        problems.append(f"{parameter.name}: {shown} is not an absolute http or https URL")
     return str(value) if isinstance(value, str) else ""
 
 
@@ -206,14 +206,14 @@ def _metadata(parameter: Parameter, value: Any, problems: Problems) -> dict[str,
 
 
 def texts_of(name: str, values: object, problems: Problems) -> dict[str, str]:
-    """Give the values of a query as text, by name."""
+    """Convert the values of a query to text, by name."""
     texts: dict[str, str] = {}
     if not isinstance(values, Mapping):
         problems.append(f"{name}: is {kind_of(values)}, not an object")
         return texts
     for key, value in values.items():
         if not isinstance(key, str) or not key or CONTROL.search(key):
-            problems.append(f"{name}: has a key that is no parameter's name")
+            problems.append(f"{name}: has a key that is not a valid parameter name")
         elif isinstance(value, bool):
             texts[key] = "true" if value else "false"
         elif isinstance(value, (str, int, Decimal)) and not (

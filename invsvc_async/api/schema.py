@@ -1,4 +1,4 @@
-"""Say what a row of the table of operations is; never hold one."""
+"""The classes that a row of the table of operations consists of."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class Kind(StrEnum):
 
 
 class Form(StrEnum):
-    """What a parameter takes, and so how it is checked."""
+    """What a parameter accepts; it determines the check."""
 
-    ID = "id"  # text that becomes a segment of the path; for some, the object that bears it
+    ID = "id"  # text that becomes a segment of the path; for some parameters also the object with that id
     TEXT = "text"
     FOLIO = "text or whole number"
     INTEGER = "whole number"
@@ -44,13 +44,13 @@ class Parameter:
     name: str  # in Python
     where: Literal["path", "query", "body"]
     form: Form = Form.TEXT
-    wire: str | None = None  # on the wire; None: a name that the specification does not show
-    assumed: str | None = None  # then the attribute of settings.ParameterNames that holds the assumption
-    constraint: str = ""  # in words, where the fields below do not say it all
-    bearer: str | None = None  # the model whose `id` is taken from an object given in its place
+    wire: str | None = None  # on the wire; None: the specification does not show the name
+    assumed: str | None = None  # in that case, the attribute of settings.ParameterNames with the assumed name
+    constraint: str = ""  # in words, beyond the fields below
+    bearer: str | None = None  # the model that may be passed instead of its `id`
     pattern: str | None = None
     choices: tuple[str, ...] = ()
-    minimum: int | None = None  # of a number, of a text's length
+    minimum: int | None = None  # of a number, or of the length of a text
     maximum: int | None = None
     nullable: bool = False
     required: bool = False
@@ -65,18 +65,18 @@ class Operation:
     path: str  # "/webhooks/{id}"
     kind: Kind = Kind.READ
     shape: Shape = Shape.STANDARD
-    result: str  # a class of invsvc_async.models, by name
+    result: str  # the name of a class of invsvc_async.models
     many: bool = False  # the payload is a list of them
     authority: str = ""
-    # Kinds that the specification admits; with none, no credential is sent.
+    # The kinds that the specification allows.  If empty, no credential is sent.
     credentials: tuple[str, ...] = ("api_key", "oauth_token", "person_token")
-    connect: bool = True  # takes the query parameter `team`
+    connect: bool = True  # has the query parameter `team`
     listed: bool = True  # in the specification's list of operations
     parameters: tuple[Parameter, ...] = ()
-    # Where the specification says that there is more, but not what.
+    # Where the specification mentions further parameters without naming them.
     extra: tuple[Literal["query", "body"], ...] = ()
     reserved: tuple[str, ...] = ()  # keys of the body that the service sets itself
     reader: str | None = None  # the operation whose answer settles this write
-    finder: str | None = None  # the function of reconcile.find that judges that answer
+    finder: str | None = None  # the key in reconcile.findings.FINDERS of the function that judges that answer
     settled: str = ""  # in words, for the docs
     section: str = ""  # of the specification

@@ -151,7 +151,7 @@ def test_fields_left_out_and_null() -> None:
 
     assert body == {"description": None, "triggerType": None}
     assert problems(operations.JOURNEYS_UPDATE, journey="j", name=None) == (
-        "name: may not be null; leave it out instead",
+        "name: must not be null. Leave it out instead",
     )
 
 
@@ -325,7 +325,7 @@ def test_name_switched_off() -> None:
     """A filter whose assumed name is None is an error in words, not a list of everything."""
     (problem,) = problems(operations.INVOICES_EGRESS, names=ParameterNames(client_id=None), client_id="c")
 
-    assert problem == "client_id: ParameterNames.client_id is None, so it cannot be asked for"
+    assert problem == "client_id: is switched off: ParameterNames.client_id is None"
 
 
 @pytest.mark.parametrize(
@@ -399,7 +399,7 @@ def test_body_without_end() -> None:
 
     (problem,) = problems(operations.TEAMS_CREATE, metadata=endless)
 
-    assert problem.endswith("nested deeper than 200 levels")
+    assert problem.endswith("is nested deeper than 200 levels")
 
 
 def test_numbers_stay_exact() -> None:

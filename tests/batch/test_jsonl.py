@@ -111,7 +111,7 @@ def test_line_as_write(client):
         ("webhooks.create", {"events": []}, "url: missing"),
         ("webhooks.delete", {"webhook": "wh_1", "urll": 1}, "urll: not an argument; webhooks.delete takes"),
         ("webhooks.create", {"url": "x", "events": ["invoice.created"]}, "url: "),
-        ("journeys.update", {"journey": "jrn_1", "name": ""}, "name: may not be empty"),
+        ("journeys.update", {"journey": "jrn_1", "name": ""}, "name: must not be empty"),
         ("sheets.save_mapping", {"fields": {}, "reader": "x"}, "reader: not an argument"),
     ],
 )

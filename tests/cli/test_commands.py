@@ -144,7 +144,7 @@ def test_list_with_a_broken_field(invsvc, served):
         (["get", "users", "usr_1", "usr_2"], "'usr_2': unexpected. Write name=value"),
         (["list", "invoices.egress", "limit=x"], "limit: 'x' is not a valid whole number"),
         (["list", "invoices.egress", "created_after=soon"], "created_after: 'soon' is not an ISO 8601"),
-        (["list", "invoices.egress", "status=paid"], "status: 'paid' is none of"),
+        (["list", "invoices.egress", "status=paid"], "status: 'paid' is not one of"),
         (["list", "webhooks", "--csv", "--json"], "use only one of"),
         (["write"], "give either an operation with arguments, or --file"),
         (["write", "webhooks.make"], "webhooks.make: unknown. Use one of"),

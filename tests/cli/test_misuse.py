@@ -23,7 +23,7 @@ HOOK = ("webhooks.create", "url=https://me.example/in", "events=invoice.created"
         ("get webhooks id=wh_1", 2, "unknown argument id. Use webhook_id, team"),
         ("get webhooks wh_1 wh_2", 2, "'wh_2': unexpected. Write name=value"),
         ("get webhooks wh_nope", 1, "HTTP 404 resource_not_found"),
-        ("get journeys ../../x", 2, "is no id"),
+        ("get journeys ../../x", 2, "is not a valid id"),
         ("get /users/../x", 2, "must stay below the base URL"),
         ("get webhooks wh_1 --profile nope", 2, "invsvc.toml does not exist"),
         ("list nonsense", 2, "Use one of invoices.egress"),
