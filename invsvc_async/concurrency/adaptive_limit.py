@@ -1,4 +1,4 @@
-"""Find how many requests at once a service works on before it queues them."""
+"""A concurrency limit that follows the capacity of the service, judged by latency."""
 
 from __future__ import annotations
 
@@ -9,63 +9,63 @@ __all__ = ["AdaptiveLimit"]
 
 
 class _Round(NamedTuple):
-    """Means over the answers between two looks: of what was in flight, and of the logarithms of seconds."""
+    """Means over the answers of one round: requests in flight, and the logarithm of the latency (s)."""
 
     in_flight: float
-    latency: float  # a few slow ones hardly move a mean of logarithms
+    latency: float  # of logarithms, so a few slow answers hardly move it
 
 
 class AdaptiveLimit:
     """
-    Find how many requests at once a service works on before it queues them.
+    Estimate how many requests a service processes at once before it queues them.
 
-    ``size`` doubles until that costs latency; then it swings by a fifth about an estimate, and the latencies
-    of each swing tell whether the estimate goes up or down.  Only neighbours in time are compared: a service
-    that became slower, or a busy loop of the caller's, is no queue.  A 429 or a timeout halves ``size``; so
-    does latency that has risen by half, again and again while that brings it down.  Times are in seconds, of
-    the caller's clock.
+    ``size`` doubles until latency rises.  Then it alternates between an estimate and a fifth more, and the
+    difference in latency moves the estimate up or down.  Only consecutive rounds are compared, so a service
+    that becomes slower, or a busy event loop, is not mistaken for a queue.  A 429 or a timeout halves
+    ``size``.  A latency that rises by half also halves it, repeatedly while that lowers the latency.  Times
+    are in seconds, on the caller's clock.
     """
 
-    # Simulated services of 1 to 200 places, 5 to 500 ms, even to exponential, chose these (see the tests).
-    _QUEUES = 0.65  # growth of latency per growth in flight, from which more in flight is not worth it
-    _STEP = 0.15  # of the estimate's logarithm, for each 1 that a swing is off _QUEUES
-    _STREAK = 0.25  # steps more for each swing before that pointed the same way
-    _LONGEST = 8  # swings that count in that
-    _ROSE = log(1.5)  # so much more is latency that has risen
+    # Tuned on simulated services: capacity 1 to 200, 5 to 500 ms, constant to exponential (see the tests).
+    _QUEUES = 0.65  # growth of latency per growth in flight above which more in flight is not worth it
+    _STEP = 0.15  # change of the estimate's logarithm per unit of slope above or below _QUEUES
+    _STREAK = 0.25  # extra steps for each earlier round in a row that pointed the same way
+    _LONGEST = 8  # rounds in a row that count
+    _ROSE = log(1.5)  # a larger difference means that latency has risen
     _RECENT = 0.2  # weight of the newest round in the usual latency
     _FEWEST = 20  # answers in a round
-    _SHORTEST = 0.2  # s of a round that steers: a pause of this process must not fill it
-    _SETTLING = 0.5  # latencies, until requests tell about a new size
-    _APART = 0.08  # logarithm between what was in flight in two rounds that can be compared
-    _FULL = 0.9  # of the places used: there is demand for more
-    _LOOK = 8  # rounds at the most allowed, of which one tries fewer
+    _SHORTEST = 0.2  # s: minimum length of a round that steers; a pause of this process must not fill it
+    _SETTLING = 0.5  # in latencies: how long after a change of size answers still reflect the old size
+    _APART = 0.08  # two rounds are compared if the logarithms of their requests in flight differ this much
+    _FULL = 0.9  # used share of the limit above which there is demand for more
+    _LOOK = 8  # at the maximum, one round in so many tries fewer
 
     def __init__(self, *, most: int = 1000, first: int = 1) -> None:
         self.most: int = most
         self.size: int = min(first, most)
         self._estimate = float(self.size)
         self._seeks = 1  # 1: doubles; -1: halves; 0: swings about the estimate
-        self._first_try = True  # nothing shows yet that there was no queue before it doubled
+        self._first_try = True  # there may have been a queue before the first doubling
         self._before: _Round | None = None
-        self._least = inf  # latency of the rounds it seeks by
+        self._least = inf  # the lowest latency while seeking
         self._usual = inf  # latency, as in a round
         self._swings = self._streak = 0
-        self._rises: bool | None = None  # whether the estimate did, the last time
-        self._resized = self._since = self._until = -inf  # when
+        self._rises: bool | None = None  # whether the estimate rose the last time
+        self._resized = self._since = self._until = -inf  # times
         self._answers = self._used = 0
         self._logs = 0.0
 
     def note(self, started: float, ended: float, *, refused: bool, in_flight: int) -> None:
         """
-        Learn from one request, made with *in_flight* at once; ``size`` may change.
+        Record one request, made while *in_flight* were in flight.  ``size`` may change.
 
-        *refused*: it was answered 429, or timed out.
+        *refused*: the answer was a 429, or the request timed out.
         """
         if refused and started >= self._resized:
             self._retreat(ended)
         if refused or started < self._since:
-            return  # it tells about another size
-        # A round is of those that began in a stretch of time; those that end in one are the quick ones.
+            return  # it was made under another size
+        # A round has the requests that began in an interval: counting those that end favours quick ones.
         if started >= self._until:
             if self._is_enough(ended):
                 self._judge(ended)
@@ -90,7 +90,7 @@ class AdaptiveLimit:
         self._begin(now if size == self.size else now + self._SETTLING * exp(this.latency))
 
     def _retreat(self, now: float) -> None:
-        is_lost = self._before is None  # the knee: nothing has been learnt since the last time
+        is_lost = self._before is None  # nothing has been learnt since the last time
         self._settle(self.size // 2)
         self._seeks = 1 if is_lost else 0
         self._resize(self.size // 2, now)
@@ -101,10 +101,10 @@ class AdaptiveLimit:
         if size != self.size:
             self.size, self._resized = size, now
 
-    # --- far from the knee
+    # --- far from the capacity
 
     def _seek(self, this: _Round) -> int:
-        """Double while latency stays, or halve while it falls."""
+        """Double while latency stays the same, or halve while it falls."""
         before, up = self._before, self._seeks > 0
         self._least = this.latency if before is None else min(self._least, this.latency)
         slope = self._slope(before, this)
@@ -112,7 +112,7 @@ class AdaptiveLimit:
             return self._bracket(*sorted((before, this)))
         at_end = self.size == (self.most if up else 1)
         if (up and not self._is_full(this)) or (before is not None and slope is None and not at_end):
-            return self.size  # there is no demand that could tell
+            return self.size  # too little demand to judge by
         if at_end:
             self._settle(self.size)
             return self._swing()
@@ -120,7 +120,7 @@ class AdaptiveLimit:
         return self.size * 2 if up else self.size // 2
 
     def _bracket(self, small: _Round, big: _Round) -> int:
-        """Settle on what the service had in hand in *big*, by Little's law: it queued the rest."""
+        """Settle on the requests that the service processed in *big*, by Little's law; it queued the rest."""
         if self._seeks > 0 and self._first_try:
             self._seeks, self._before = -1, small
             return self.size // 4
@@ -131,10 +131,10 @@ class AdaptiveLimit:
     def _settle(self, estimate: float) -> None:
         self._seeks, self._before, self._rises, self._estimate = 0, None, None, float(estimate)
 
-    # --- about the knee
+    # --- near the capacity
 
     def _steer(self, this: _Round) -> int:
-        """Move the estimate by what this round shows beside the one before."""
+        """Move the estimate by comparing this round with the one before."""
         before, self._before = self._before, this
         if before is not None:
             if min(before.latency, this.latency) > self._usual + self._ROSE:
@@ -157,7 +157,7 @@ class AdaptiveLimit:
         self._estimate *= exp(self._STEP * push * (1 + self._STREAK * self._streak))
 
     def _swing(self) -> int:
-        """Give the next size: the estimate or a fifth more, whichever is farther from this one."""
+        """Return the next size: the estimate or a fifth more, whichever is farther from the current one."""
         self._estimate = min(float(self.most), max(1.0, self._estimate))
         low = int(self._estimate)
         if low == self.most:
@@ -166,7 +166,11 @@ class AdaptiveLimit:
         return max(low, low + max(1, round(low / 5)), key=lambda size: abs(size - self.size))
 
     def _slope(self, before: _Round | None, this: _Round) -> float | None:
-        """Tell how much latency grew for what grew in flight, 0 to 1; ``None``: there was no telling."""
+        """
+        Return the growth of latency per growth of requests in flight, 0 to 1.
+
+        ``None`` if the rounds cannot be compared.
+        """
         if before is None or min(before.in_flight, this.in_flight) <= 0:
             return None
         growth = log(this.in_flight / before.in_flight)

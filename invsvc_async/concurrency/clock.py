@@ -1,4 +1,4 @@
-"""Tell this machine's steady time and let time pass; never the time of day, which can step."""
+"""The monotonic clock of this machine, and a protocol for clocks that replace it in tests."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ from typing import Protocol
 
 __all__ = ["Clock", "SystemClock"]
 
-# Windows and proofs must go on ageing while a laptop sleeps: Linux has a clock that counts that.
+# Settle windows and proofs must keep ageing while a laptop sleeps.  CLOCK_BOOTTIME counts that time (Linux).
 _steady = (
     partial(time.clock_gettime, time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic
 )
 
 
 class Clock(Protocol):
-    """Where all times of the package come from, in seconds, so that tests can hand in their own."""
+    """The source of all times of the package, in seconds.  Tests pass their own."""
 
     def now(self) -> float:
-        """Tell the steady time; only differences mean anything."""
+        """Return the monotonic time.  Only differences are meaningful."""
         ...
 
     async def sleep(self, seconds: float) -> None:
-        """Let *seconds* pass."""
+        """Wait for *seconds*."""
         ...
 
 
 class SystemClock:
-    """The machine's own clock, which counts time asleep where the system has such a clock."""
+    """The machine's monotonic clock.  It includes time asleep if the system has such a clock."""
 
     def now(self) -> float:
-        """Tell the steady time; only differences mean anything."""
+        """Return the monotonic time.  Only differences are meaningful."""
         return _steady()
 
     async def sleep(self, seconds: float) -> None:
-        """Let *seconds* pass."""
+        """Wait for *seconds*."""
         await asyncio.sleep(seconds)

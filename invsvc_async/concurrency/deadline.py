@@ -1,6 +1,4 @@
-"""
-Bound a wait in time, cheaply: a third of what ``asyncio.timeout_at`` costs; never swallow a cancellation.
-"""
+"""A timeout for a block of code, at a third of the cost of ``asyncio.timeout_at``."""
 
 from __future__ import annotations
 
@@ -16,10 +14,10 @@ __all__ = ["Deadline"]
 
 class Deadline:
     """
-    ``with Deadline(loop, deadline):`` ends what is awaited within as a ``TimeoutError`` at *deadline*.
+    A context manager that raises ``TimeoutError`` in its block at *deadline*.
 
-    *deadline* is of the clock of *loop*, in seconds, and needs a timer unless it is ``inf``; :meth:`expire`
-    ends the wait at once.  A cancellation by anybody else goes up as it is.
+    *deadline* is in seconds on the clock of *loop*; ``inf`` needs no timer.  :meth:`expire` ends the block
+    at once.  A cancellation from elsewhere is passed on unchanged.
     """
 
     __slots__ = ("_before", "_deadline", "_expired", "_loop", "_task", "_timer")
@@ -31,7 +29,7 @@ class Deadline:
 
     def __enter__(self) -> Self:
         task = asyncio.current_task(self._loop)
-        assert task is not None  # it is coroutines that wait
+        assert task is not None  # only coroutines use this
         self._task: asyncio.Task[object] | None = task
         self._before = task.cancelling()
         self._timer = None if self._deadline == inf else self._loop.call_at(self._deadline, self.expire)
@@ -49,7 +47,7 @@ class Deadline:
                 raise TimeoutError from error
 
     def expire(self) -> None:
-        """End the wait now, as if its time were over."""
+        """End the block now, as if the deadline had passed."""
         if self._task is not None and not self._expired:
             self._expired = True
             self._task.cancel()

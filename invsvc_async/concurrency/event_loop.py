@@ -1,7 +1,4 @@
-"""
-Run a command as quickly as its process can: on uvloop, where that is installed, with little looking for
-garbage.
-"""
+"""The event loop of commands: uvloop if it is installed, and fewer garbage collections."""
 
 from __future__ import annotations
 
@@ -16,11 +13,11 @@ __all__ = ["GARBAGE", "until_done"]
 
 T = TypeVar("T")
 
-GARBAGE = (10_000, 20, 20)  # a batch has tens of thousands of objects under way, and next to no cycles
+GARBAGE = (10_000, 20, 20)  # a batch keeps tens of thousands of objects alive, and hardly any cycles
 
 
 def until_done(command: Coroutine[Any, Any, T]) -> T:
-    """Run *command* on a loop of its own to its end; Ctrl-C cancels it, as under ``asyncio.run``."""
+    """Run *command* to its end on a new event loop.  Ctrl-C cancels it, as with ``asyncio.run``."""
     before = gc.get_threshold()
     gc.set_threshold(*GARBAGE)
     try:

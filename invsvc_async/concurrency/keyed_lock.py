@@ -1,4 +1,4 @@
-"""Locks by key, for writes that must not be under way at the same time."""
+"""Locks by key, for writes that must not run at the same time."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 __all__ = ["KeyedLock"]
 
-_SWEEP = 1000  # keys from which on those that nobody needs any more are removed
-_REMEMBERED = 120.0  # s for which at least it is known who has used a key
+_SWEEP = 1000  # above so many keys, unused ones are removed
+_REMEMBERED = 120.0  # s: minimum time for which the last user of a key is known
 
 
 class _Line:
@@ -27,29 +27,29 @@ class _Line:
         self.closed_until: dict[str, float] = {}  # local s, by the write that closed it
 
     def opens_at(self, owner: str | None) -> float:
-        """Return when it opens for *owner*, whose own closing does not hold it up."""
+        """Return when it opens for *owner*, who ignores what it closed itself."""
         return max((until for by, until in self.closed_until.items() if by != owner), default=-inf)
 
 
 class KeyedLock:
     """
-    A lock for each key, taken in the order of asking, that can stay closed for a time after its release.
+    A fair lock for each key.  It can stay closed for some time after its release.
 
-    A write whose answer was lost closes the lock of its thing until nothing of it can land any more.
+    A write whose answer was lost closes the lock of its resource until it can no longer take effect.
     """
 
     def __init__(self) -> None:
-        self._lines: dict[Hashable, _Line | None] = {}  # None: held, and nobody waits
+        self._lines: dict[Hashable, _Line | None] = {}  # None: locked, and nobody waits
         self._sweep_at = _SWEEP
         self._users: dict[Hashable, str] = {}  # by key, in the last two minutes
-        self._earlier_users: dict[Hashable, str] = {}  # and in the two before
+        self._earlier_users: dict[Hashable, str] = {}  # in the two minutes before
         self._users_until = -inf
 
     def __len__(self) -> int:
         return len(self._lines)
 
     def enter(self, key: Hashable) -> bool:
-        """Take the lock if nobody has it, waits for it or has closed it."""
+        """Acquire the lock unless it is locked, awaited or closed.  Return whether it was acquired."""
         if key in self._lines:
             return False
         self._lines[key] = None
@@ -67,10 +67,10 @@ class KeyedLock:
         self, key: Hashable, owner: str | None, clock: Clock, pause: Callable[[float], Awaitable[bool]]
     ) -> None:
         """
-        Take the lock when it is released and open.
+        Wait until the lock is free and open, and acquire it.
 
-        *owner* is not held up by what it closed itself; *pause* lets seconds pass, and returns ``False`` if
-        the client was closed meanwhile.
+        *owner* does not wait for what it closed itself.  *pause* waits for some seconds, and returns
+        ``False`` if the client was closed meanwhile.
         """
         line = self._line(key)
         if line.held or line.waiters:
@@ -79,7 +79,7 @@ class KeyedLock:
             try:
                 await waiter
             except BaseException:
-                if waiter.done() and not waiter.cancelled():  # handed over, and not to be used
+                if waiter.done() and not waiter.cancelled():  # the lock was handed over: pass it on
                     self._release(key, line, clock)
                 elif waiter in line.waiters:
                     line.waiters.remove(waiter)
@@ -93,7 +93,7 @@ class KeyedLock:
             raise
 
     def leave(self, key: Hashable, clock: Clock) -> None:
-        """Release the lock to the one that has waited longest."""
+        """Release the lock.  The next is the one that has waited longest."""
         line = self._lines[key]
         if line is None:
             del self._lines[key]
@@ -101,24 +101,24 @@ class KeyedLock:
             self._release(key, line, clock)
 
     def close(self, key: Hashable, owner: str, until: float, clock: Clock) -> None:
-        """Keep the lock closed to all but *owner* until that local time (s)."""
+        """Keep the lock closed to all but *owner* until that local time, in seconds."""
         line, now = self._line(key), clock.now()
         line.closed_until = {by: kept for by, kept in line.closed_until.items() if kept > now}
         line.closed_until[owner] = max(until, line.closed_until.get(owner, -inf))
 
     def use(self, key: Hashable, user: str, now: float) -> None:
-        """Note who has used the key last."""
+        """Record *user* as the last one to use the key."""
         if now > self._users_until:
             self._earlier_users, self._users = self._users, {}
             self._users_until = now + _REMEMBERED
         self._users[key] = user
 
     def last_user(self, key: Hashable) -> str | None:
-        """Return who has used the key last, if that was in the last two minutes."""
+        """Return the last one to use the key, if that was in the last two minutes."""
         return self._users.get(key, self._earlier_users.get(key))
 
     def opens_at(self, key: Hashable) -> float:
-        """Return the local time (s) from which on it is open to all."""
+        """Return the local time, in seconds, at which the lock is open to all."""
         line = self._lines.get(key)
         return -inf if line is None else line.opens_at(None)
 

@@ -1,4 +1,4 @@
-"""Bound how many requests are in flight. A free place costs no more than a count."""
+"""A limit on requests in flight, with a reserve for the reads that settle writes."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ _Queue: TypeAlias = "OrderedDict[asyncio.Future[None], int]"
 
 class Limiter:
     """
-    Hand out *total* places in the order of arrival, a tenth of them (at least one) only to reads that settle.
+    A fair limit of *total* requests in flight.  A tenth, but at least one, is reserved for settling reads.
 
-    So calls that fill the pool cannot keep writes in doubt from being settled.  One place has no reserve.
+    So calls that use up the limit cannot keep ambiguous writes from being settled.  A limit of one has no
+    reserve.
     """
 
     def __init__(self, total: int) -> None:
         self._queues: dict[Lane, _Queue] = {"call": OrderedDict(), "settle": OrderedDict()}
         self._arrivals = count()
-        self.calls: int = 0  # places in use by calls
-        self.in_use: int = 0  # by both
+        self.calls: int = 0  # calls in flight
+        self.in_use: int = 0  # all requests in flight
         self._set(total)
 
     def _set(self, total: int) -> None:
@@ -32,36 +33,36 @@ class Limiter:
         self._for_calls = total - min(total - 1, max(1, total // 10))
 
     def resize(self, total: int) -> None:
-        """Change the number of places; one in use beyond it is lost when it is given back."""
+        """Change the limit.  Requests in flight above it are not interrupted."""
         self._set(total)
         self._hand_out()
 
     def resize_calls(self, places: int) -> None:
-        """Change the number of places such that calls have *places*, beside the reserve of settling reads."""
+        """Change the limit so that calls get *places*, in addition to the reserve."""
         self.resize(places + max(1, places // 9))
 
     def enter(self, lane: Lane) -> bool:
-        """Take a place if there is one (then nobody waits for it); else ``False``: :meth:`wait`."""
+        """Start a request if the limit allows it.  Return whether it does; if not, use :meth:`wait`."""
         if not self._has_room(lane):
             return False
         self._take(lane)
         return True
 
     async def wait(self, lane: Lane) -> None:
-        """Take a place as soon as it is this caller's turn; cancelled, it takes none."""
-        turn = asyncio.get_running_loop().create_future()
+        """Wait until the limit allows a request, and start it.  If cancelled, none is started."""
+        waiter = asyncio.get_running_loop().create_future()
         queue = self._queues[lane]
-        queue[turn] = next(self._arrivals)
+        queue[waiter] = next(self._arrivals)
         try:
-            await turn
+            await waiter
         except asyncio.CancelledError:
-            queue.pop(turn, None)
-            if not turn.cancelled():  # the place was handed over in the same moment
+            queue.pop(waiter, None)
+            if not waiter.cancelled():  # it was started at the same moment
                 self.leave(lane)
             raise
 
     def leave(self, lane: Lane) -> None:
-        """Give a place back, to whoever has waited longest and may have it."""
+        """End a request, and start the one that has waited longest if the limit allows it."""
         self.in_use -= 1
         if lane == "call":
             self.calls -= 1
@@ -78,10 +79,10 @@ class Limiter:
 
     def _hand_out(self) -> None:
         while lane := self._next_lane():
-            turn, _ = self._queues[lane].popitem(last=False)
-            if not turn.done():  # cancelled, and its task has not run since
+            waiter, _ = self._queues[lane].popitem(last=False)
+            if not waiter.done():  # else cancelled, and its task has not run since
                 self._take(lane)
-                turn.set_result(None)
+                waiter.set_result(None)
 
     def _next_lane(self) -> Lane | None:
         calls, settling = self._queues["call"], self._queues["settle"]

@@ -1,4 +1,4 @@
-"""Share one fetch among all callers that wait for it."""
+"""One fetch shared by all callers that wait for the same thing."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ class _Listing:
 
 class SingleFlight:
     """
-    Share a list among all who ask for it before it is begun.
+    Share one fetch among all callers that ask before it begins.
 
-    Nobody is given a list that was begun before they asked, and at most one of each is under way.
+    No caller receives a result whose fetch began before the call.  At most one fetch of each thing runs at a
+    time.
     """
 
     def __init__(self) -> None:
@@ -32,7 +33,7 @@ class SingleFlight:
     async def share(
         self, what: Hashable, fetch: Callable[[], Awaitable[Any]]
     ) -> Any:  # Any: what *fetch* gives
-        """Have what *fetch* gives, begun after this call; one fetch serves all who wait for it."""
+        """Return the result of a *fetch* that begins after this call; callers that wait share it."""
         listing = self._next.get(what)
         if listing is None:
             listing = self._next[what] = _Listing(asyncio.create_task(self._run(what, fetch)))
@@ -49,9 +50,9 @@ class SingleFlight:
     async def _run(self, what: Hashable, fetch: Callable[[], Awaitable[Any]]) -> Any:
         lock = self._under_way.setdefault(what, asyncio.Lock())
         async with lock:
-            self._next.pop(what, None)  # from here on, it is begun
+            self._next.pop(what, None)  # it begins now
             try:
                 return await fetch()
             finally:
-                if what not in self._next:  # whoever waits for the lock stands there
+                if what not in self._next:  # nobody waits for the lock
                     del self._under_way[what]
