@@ -66,8 +66,8 @@ def test_story_of_every_kind_of_event():
         "journeys.update, intent row-17",
         "     +0.000 s  not sent: no route to the host",
         "     +1.000 s  not sent: no byte left",
-        "     +2.000 s  sent, answer lost after 0.500 s: no answer",
-        "     +4.000 s  taken up again: only the stored sends count",
+        "     +2.000 s  sent, no answer after 0.500 s",
+        "     +4.000 s  resumed by a new process: only sends stored in the intent count",
         "     +5.000 s  read failed: no route to the host",
         "     +6.000 s  read the state: HTTP 200: 1 items",
         "     +7.000 s  the caller's reader found: Applied",
@@ -220,7 +220,7 @@ def _pickled(intent):
 
 def test_intent_too_long_to_be_read():
     """It is refused before it is parsed."""
-    with pytest.raises(InvalidRequestError, match="not an intent: longer than"):
+    with pytest.raises(InvalidRequestError, match="not an intent: the text is longer than"):
         json_form.parsed(" " * (json_form.LONGEST + 1), "an intent")
 
 

@@ -1,1 +1,1 @@
-"""Know what became of a write: pure; never the network, a clock or a client."""
+"""The rules that find out whether a write was applied.  Pure: no network, clock or client."""

@@ -1,8 +1,8 @@
 """
-Compare wire data as the service means it; never a model, never an approximation.
+Comparison of wire data with the semantics of the service.
 
-1 is 1.0, the order of keys is nothing, and a key that is absent is one that is null only where the
-specification has null.
+1 equals 1.0, and the order of keys does not matter.  An absent key equals a null one only where the
+specification allows null.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 _PORTS = {"http": 80, "https": 443}
 _ESCAPE = re.compile("%([0-9A-Fa-f]{2})")
 _UNRESERVED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
-_KEPT = "!\"#$%&'()*+,/:;<=>?@[\\]^`{|}"  # ASCII that is left as it was written
+_KEPT = "!\"#$%&'()*+,/:;<=>?@[\\]^`{|}"  # ASCII that is not escaped
 
 
 def same(one: Wire, other: Wire) -> bool:
-    """Tell whether two JSON values are equal; numbers by value, truth values never as numbers."""
+    """Return whether two JSON values are equal.  Numbers are compared by value; booleans are not numbers."""
     if isinstance(one, dict) and isinstance(other, dict):
         return one.keys() == other.keys() and all(same(value, other[key]) for key, value in one.items())
     if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
@@ -42,13 +42,11 @@ def _exact(number: float | Decimal) -> int | Decimal:
 
 
 def same_graph(one: Wire, other: Wire) -> bool:
-    """
-    Compare two journey graphs, where ``viewport``, ``sourceHandle`` and ``config`` may be null or absent.
-    """
+    """Return whether two graphs are equal.  A null ``viewport``, ``sourceHandle`` or ``config`` is absent."""
     return same(_without_nulls(one, "graph"), _without_nulls(other, "graph"))
 
 
-# Where the specification has null in a graph (Resources, JourneyGraph); `config` is compared as it is.
+# Where the specification allows null in a graph (Resources, JourneyGraph).  `config` is compared unchanged.
 _NULLABLE = {"graph": {"viewport"}, "node": set[str](), "data": {"config"}, "edge": {"sourceHandle"}}
 _PARTS = {("graph", "nodes"): "node", ("graph", "edges"): "edge", ("node", "data"): "data"}
 
@@ -71,10 +69,10 @@ def _without_nulls(value: Wire, part: str) -> Wire:
 @lru_cache(maxsize=4096)
 def normal_url(url: str) -> str:
     """
-    Return the one spelling of all equal spellings of *url*.
+    Return *url* in a normalised form.
 
-    Scheme and host are in lower case, the host in its IDNA form; the default port, dot segments and escapes
-    that need not be are gone, and what must be escaped is.
+    Scheme and host are in lower case, the host in its IDNA form.  The default port, dot segments and
+    unnecessary escapes are removed; necessary escapes are added.
     """
     try:
         parts = urlsplit(url.strip())
@@ -92,9 +90,9 @@ def normal_url(url: str) -> str:
 
 def url_key(url: str) -> str:
     """
-    Return what all URLs have in common that a service may store as the same one.
+    Return a key that is the same for all URLs that a service may store as equal.
 
-    Coarser than ``normal_url``: a fragment is not sent anywhere, so a service may drop it.
+    Like ``normal_url``, but without the fragment, which a service may drop.
     """
     return urldefrag(normal_url(url)).url
 
@@ -136,7 +134,7 @@ def _without_dots(path: str) -> str:
 
 
 def same_hook(one: Mapping[str, Wire], other: Mapping[str, Wire]) -> bool:
-    """Tell whether two webhooks ask for the same: url, events as a set, description and status."""
+    """Return whether two webhooks have equal url, events (as a set), description and status."""
     return all(same_hook_field(name, one.get(name), other.get(name)) for name in HOOK_FIELDS)
 
 
@@ -144,7 +142,7 @@ HOOK_FIELDS = ("url", "events", "description", "status")
 
 
 def same_hook_field(name: str, one: Wire, other: Wire) -> bool:
-    """Compare one field of two webhooks; no description is an empty one."""
+    """Return whether one field of two webhooks is equal.  An absent description equals an empty one."""
     if name == "url" and isinstance(one, str) and isinstance(other, str):
         return normal_url(one) == normal_url(other)
     if name == "events" and isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):

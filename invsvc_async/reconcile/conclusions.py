@@ -1,8 +1,4 @@
-"""
-Make the final word on a write, with the evidence for it.
-
-What the word is, is decided in ``decide``; nothing here judges.
-"""
+"""Constructors of verdicts with their evidence, for ``decide``."""
 
 from __future__ import annotations
 
@@ -19,7 +15,7 @@ __all__ = ["applied", "done", "not_applied", "out_of_time", "refused", "shown", 
 
 
 def shown(known: Known, finding: Applied[Wire], reading: Reading) -> Done:
-    """Say that the state shows the write, and by what it is known for ours."""
+    """Return APPLIED because *reading* shows the write; the basis is how it was recognised."""
     basis: Basis = "match"
     if reading.finding is not None:
         basis = "reader"
@@ -29,7 +25,8 @@ def shown(known: Known, finding: Applied[Wire], reading: Reading) -> Done:
         basis = "equal"
     elif known.intent.tag is not None:
         basis = "tag"
-    return applied(known, finding.value, basis, "the state shows it", reading, duplicates=finding.duplicates)
+    reason = "a read of the state shows the write"
+    return applied(known, finding.value, basis, reason, reading, duplicates=finding.duplicates)
 
 
 def applied(
@@ -41,44 +38,42 @@ def applied(
     *,
     duplicates: tuple[Wire, ...] | None = (),
 ) -> Done:
-    """Say that the write came about; *duplicates* of ``None``: whether more than once is not known."""
+    """Return APPLIED.  If *duplicates* is ``None``, whether there are duplicates is not known."""
     evidence = _evidence(known, basis, reading, duplicates=duplicates)
     return Done(verdict=Verdict.APPLIED, reason=reason, value=value, evidence=evidence)
 
 
 def refused(known: Known, attempt: Attempt, reading: Reading | None = None) -> Done:
-    """Say that the service's answer was a no; *reading* is what showed that it meant this very write."""
+    """Return REFUSED.  *reading* is the one that showed, after a re-send, that the first had no effect."""
     reason = f"the service answered HTTP {attempt.status}"
     if reading is not None:
-        reason += " to a re-send, and the state shows that the first send did nothing"
+        reason += " to a re-send, and a read of the state shows that the first send had no effect"
     return done(known, Verdict.REFUSED, reason, "answered", reading)
 
 
 def not_applied(known: Known, basis: Basis, reason: str) -> Done:
-    """Say that the write provably did not happen, and that it is not being sent."""
+    """Return NOT_APPLIED: the write provably did not happen, and is not sent."""
     return done(known, Verdict.NOT_APPLIED, reason, basis)
 
 
 def out_of_time(known: Known) -> Done:
-    """Say that the deadline was met before any read could tell."""
+    """Return UNKNOWN, because the deadline passed before a read was conclusive."""
     if known.now < known.over:
         left = known.over - known.now
-        return unknown(
-            known, f"the time to find out ran out while the settle window is open for another {left:.1f} s"
-        )
-    return unknown(known, "the time to find out ran out: no read after the settle window could tell")
+        return unknown(known, f"time ran out while the settle window was open for another {left:.1f} s")
+    return unknown(known, "time ran out: reads after the settle window were not conclusive")
 
 
 def unknown(
     known: Known, reason: str, reading: Reading | None = None, *, candidates: tuple[Wire, ...] = ()
 ) -> Done:
-    """Say that nothing tells, and *candidates*: what may be ours."""
+    """Return UNKNOWN.  *candidates* may be effects of the write."""
     evidence = _evidence(known, "none", reading, candidates=candidates)
     return Done(verdict=Verdict.UNKNOWN, reason=reason, evidence=evidence)
 
 
 def done(known: Known, verdict: Verdict, reason: str, basis: Basis, reading: Reading | None = None) -> Done:
-    """Say *verdict*, by *basis*."""
+    """Return *verdict*, on *basis*."""
     return Done(verdict=verdict, reason=reason, evidence=_evidence(known, basis, reading))
 
 

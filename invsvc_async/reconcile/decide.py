@@ -1,11 +1,9 @@
 """
-Decide what to do next about a write, from all that happened to it so far.
+The decision what to do next about a write, based on everything that has happened to it.
 
-A pure function: no clock, no network, no client; "now" is the time of the last event.  One function serves a
-live await, settling and resuming later, batches, and the exhaustive check; a Send that a mere ``settle`` is
-given means "not applied".  What a read shows is judged in ``findings``;
-the windows, the deadline and the rule of
-re-sends are here, once.
+``decide`` is a pure function; "now" is the time of the last event.  Live writes, ``settle``, ``resume``,
+batches and the exhaustive check all use it.  ``findings`` judges what a read shows.  The settle windows, the
+deadline and the rule for re-sends are here.
 """
 
 from __future__ import annotations
@@ -51,22 +49,22 @@ if TYPE_CHECKING:
 
 __all__ = ["PROOF_LASTS", "READ_TIME", "decide"]
 
-NOT_SENT_TRIES = 3  # how often a request that never left is tried again
-PROOF_LASTS = 5.0  # s: how long after its end a read that shows absence allows a re-send
-READ_TIME = 5.0  # s: what one settling read is given
-SHORTEST_RESEND = 5.0  # s: no re-send is given less, unless the configured attempt is shorter still
+NOT_SENT_TRIES = 3  # retries of a request that never left
+PROOF_LASTS = 5.0  # s: for so long after its end, a read that shows absence allows a re-send
+READ_TIME = 5.0  # s: timeout of one settling read
+SHORTEST_RESEND = 5.0  # s: minimum timeout of a re-send, unless the configured attempt timeout is shorter
 NOT_SENT_PAUSES = (0.1, 0.5, 2.0)  # s before each further try
-BASELINE_PAUSES = (0.1, 0.5)  # s before the read for baseline and clock is tried again
+BASELINE_PAUSES = (0.1, 0.5)  # s before the read of baseline and clock is retried
 READ_PAUSES = (0.5, 1.0, 2.0, 4.0, 5.0)  # s between settling reads; the last one repeats
-LIMITED_PAUSE = 0.1  # s: the least wait before a refused-for-rate write is sent again, doubled each time
+LIMITED_PAUSE = 0.1  # s: minimum wait before a rate-limited write is sent again; doubled each time
 
 
 def decide(operation: Operation, intent: Intent, history: History) -> Decision:
     """
-    Tell what to do next about *intent*, as it was when this process took it up, after *history*.
+    Return what to do next about *intent* after *history*.
 
-    *history* is that of this process alone; one that begins with ``Resumed`` takes over the intent's
-    ``sent``.
+    *intent* is as it was when this process started with it.  *history* has the events of this process; if it
+    begins with ``Resumed``, the intent's ``sent`` counts as well.
     """
     known = Known(operation, intent, history)
     decision = _settle(known) if known.in_doubt else _first(known)
@@ -79,41 +77,38 @@ def decide(operation: Operation, intent: Intent, history: History) -> Decision:
 
 def _closed(known: Known) -> Done:
     if known.in_doubt:
-        return unknown(
-            known, "the client was closed before it was known: settle its intent with another client"
-        )
-    reason = "the client was closed before it was sent again; what was sent did nothing"
+        reason = "the client was closed before the outcome was known. Settle the intent with another client"
+        return unknown(known, reason)
+    reason = "the client was closed before the write could be sent; no earlier send had an effect"
     return not_applied(known, "never sent", reason)
 
 
 def _may_be_overtaken(known: Known, resumed: Resumed, reading: Reading | None) -> bool:
-    """Return whether a later write to the same thing may have been sent, as far as this process knows."""
+    """Return whether a newer write to the same resource may have been sent, as far as this process knows."""
     if resumed.journaled or resumed.newest is not None or known.operation.finder in (None, "created_webhook"):
         return False
     return reading is None or not known.is_newest(reading)
 
 
 def _held_back(known: Known, resumed: Resumed) -> Done | None:
-    """Say why a write that was taken up is not sent, though it has not happened; ``None``: it may be sent."""
+    """Return NOT_APPLIED if a resumed write must not be sent; ``None`` if it may be sent."""
     last = known.history[-1]
     reading = last if isinstance(last, Reading) else None
     if known.is_overtaken:
-        reason = (
-            "it has not happened, and is not sent again: a newer write of this program to the same thing was"
-        )
+        reason = "not sent again, because a newer write of this program to the same resource was sent"
     elif resumed.reads_only:
-        reason = "it has not happened, and settling sends nothing"
+        reason = "not sent again, because settling only reads"
     elif _may_be_overtaken(known, resumed, reading):
         reason = (
-            "it has not happened, and is not sent again: nobody here knows whether a newer write of this "
-            "program to the same thing was. If none was, make the write anew"
+            "not sent again, because a newer write of this program to the same resource may have been sent. "
+            "If none was, make the write again"
         )
     else:
         return None
     return done(known, Verdict.NOT_APPLIED, reason, "absence" if known.in_doubt else "never sent", reading)
 
 
-# --- Nothing is in doubt: every attempt so far was a definite no, or there was none.
+# --- Nothing is ambiguous: there was no attempt, or each one ended in a definite no.
 
 
 def _first(known: Known) -> Decision:
@@ -138,8 +133,9 @@ def _first(known: Known) -> Decision:
 
 def _before_first(known: Known) -> Decision:
     """
-    Read before the first send if a baseline, the service's clock, or what a create could be mistaken for is
-    not known; up to three times.
+    Read before the first send if something must be known that is not, up to three times.
+
+    That is the service's clock and, for an update, the baseline; for a create, the webhooks that exist.
     """
     needs_baseline = known.operation.finder == "updated_webhook" and known.before is None
     needs_baseline |= known.intent.forgotten_until == NEVER_LISTED
@@ -167,9 +163,9 @@ def _never_left(known: Known) -> Decision:
     tries = sum(each.end is End.NOT_SENT for each in known.attempts)
     out_of_time = known.attempts[0].started + known.intent.timeouts.call
     if tries > NOT_SENT_TRIES:
-        return not_applied(known, "never sent", f"it never left this machine, in {tries} tries")
+        return not_applied(known, "never sent", f"the request never left this machine, in {tries} attempts")
     return _after_pause(known, NOT_SENT_PAUSES[tries - 1], out_of_time) or not_applied(
-        known, "never sent", "it never left this machine, and its time is over"
+        known, "never sent", "the request never left this machine before the call's timeout"
     )
 
 
@@ -185,14 +181,14 @@ def _limited(known: Known, last: Attempt, retry_after: float) -> Decision:
 
 
 def _after_pause(known: Known, pause: float, deadline: float) -> Wait | Send | None:
-    """Send once *pause* has passed since the last attempt; ``None`` where that is past *deadline*."""
+    """Send when *pause* has passed since the last attempt; ``None`` if that is after *deadline*."""
     due = known.attempts[-1].ended + pause
     if due > deadline:
         return None
     return _send(known) if known.now >= due else Wait(due - known.now)
 
 
-# --- In doubt: only the service's state can tell.
+# --- An attempt was ambiguous: only the service's state shows whether it was applied.
 
 
 def _settle(known: Known) -> Decision:
@@ -200,36 +196,34 @@ def _settle(known: Known) -> Decision:
     if any(send.kind == "applied" for send in known.carried):
         return _answered_before(known, last)
     if not _reader(known):
-        return _answered(known, last) or unknown(
-            known, "nothing that can be read tells: there is no read for this write"
-        )
+        return _answered(known, last) or unknown(known, "there is no read that shows whether it was applied")
     return _answered(known, last) or _judged(known, last) or _next_read(known)
 
 
 def _answered_before(known: Known, last: object) -> Decision:
-    """Take the yes that an earlier process had; one read, where there is one, only gives the value."""
+    """Return APPLIED, because an earlier process got a success.  One read, if possible, gets the value."""
     reader = _reader(known)
     if reader and not isinstance(last, Reading):
-        return Read(reader=reader, why="the value of a write that the service had answered")
+        return Read(reader=reader, why="the value of a write that was answered before the restart")
     finding = find(known, last) if isinstance(last, Reading) and is_evidence(known, last) else None
     value = finding.value if isinstance(finding, (Applied, Holds)) else None
     return applied(known, value, "answered", "the service had answered so before the restart")
 
 
 def _answered(known: Known, last: object) -> Decision | None:
-    """Take the answer to a re-send, where it settles the matter by itself."""
+    """Return the verdict if the answer to a re-send is conclusive."""
     if not isinstance(last, Attempt):
         return None
     kind = kind_of(last)
     if kind == "applied" and not _needs_audit(known):
-        return applied(known, last.value, "answered", "the service answered so, when it was sent again")
+        return applied(known, last.value, "answered", "the service answered so to a re-send")
     if kind == "not applied" and last.end is End.ANSWERED:
         return refused(known, last)
     return None
 
 
 def _judged(known: Known, last: object) -> Decision | None:
-    """Take what the last event, where it is a reading, shows; ``None``: read again."""
+    """Return the decision if the last event is a conclusive reading; ``None``: read again."""
     if not isinstance(last, Reading):
         return None
     if last.status in (401, 403):
@@ -250,12 +244,11 @@ def _judged(known: Known, last: object) -> Decision | None:
 def _by_state(
     known: Known, finding: Holds[Wire] | Absent | Superseded | CannotTell, reading: Reading
 ) -> Decision:
-    """Say what a read that was started after all windows shows."""
+    """Return the decision after a read that started after all settle windows."""
     match finding:
         case Holds(value):
-            return applied(
-                known, value, "equal", "the state is as wanted, already so or by this write", reading
-            )
+            reason = "the state matches the write (it may have matched before)"
+            return applied(known, value, "equal", reason, reading)
         case Superseded(reason):
             return done(known, Verdict.SUPERSEDED, reason, "baseline", reading)
         case CannotTell(reason, candidates):
@@ -271,16 +264,16 @@ def _absent(known: Known, reading: Reading) -> Decision:
     return _resend(known, reading) or done(
         known,
         Verdict.NOT_APPLIED,
-        "a read after the settle window shows that it has not happened",
+        "a read after the settle window shows that the write was not applied",
         "absence",
         reading,
     )
 
 
 def _resend(known: Known, reading: Reading) -> Send | None:
-    """Send again on the proof just read, where policy and time allow."""
+    """Return a re-send, which *reading* allows, if policy and time allow it too."""
     policy, configured = known.policy, known.intent.timeouts.attempt
-    if reading.status == 404 and known.was_gone:  # there is nothing to change
+    if reading.status == 404 and known.was_gone:  # it did not exist before the write, so a re-send would fail
         return None
     if policy.resend == "never" or known.resends >= policy.max_resends or _tries_spent(known):
         return None
@@ -297,13 +290,15 @@ def _tries_spent(known: Known) -> bool:
 
 def _needs_audit(known: Known) -> bool:
     """
-    Tell whether a create was sent more than once: one read after the windows then reports a second effect.
+    Return whether a create was sent more than once.
+
+    If it was, one read after the settle windows looks for duplicates.
     """
     return len(known.sends) > 1 and _creates(known)
 
 
 def _creates(known: Known) -> bool:
-    """Tell whether each effect of the write would be a thing of its own."""
+    """Return whether each send of the write would create another resource."""
     own = known.intent.reader is not None
     method = known.intent.path.get("method", known.operation.method)
     return known.operation.finder == "created_webhook" or (own and method == "POST")
@@ -311,8 +306,9 @@ def _creates(known: Known) -> bool:
 
 def _positive(known: Known) -> Done | None:
     """
-    Fall back on an earlier sign that a re-sent create is there, when the read for its duplicates told
-    nothing.
+    Return APPLIED if earlier events show that a re-sent create succeeded.
+
+    Used if the read for duplicates was not conclusive.
     """
     if not _needs_audit(known):
         return None
@@ -322,7 +318,7 @@ def _positive(known: Known) -> Done | None:
                 known,
                 event.value,
                 "answered",
-                "the service answered so, when it was sent again",
+                "the service answered so to a re-send",
                 duplicates=None,
             )
         if isinstance(event, Reading) and is_evidence(known, event):
@@ -332,7 +328,7 @@ def _positive(known: Known) -> Done | None:
     return None
 
 
-# --- When to read.
+# --- When to read
 
 
 def _next_read(known: Known) -> Decision:
@@ -344,12 +340,14 @@ def _next_read(known: Known) -> Decision:
     assert reader is not None
     if known.now < due:
         return Wait(due - known.now)
-    return Read(reader=reader, why="what became of the write")
+    return Read(reader=reader, why="whether the write was applied")
 
 
 def _due(known: Known) -> float:
     """
-    Tell when the next read is due: one at once, then spaced by backoff, one exactly when the windows end.
+    Return when the next read is due, in local seconds.
+
+    The first is immediate, the next follow with backoff, and one starts exactly when the settle windows end.
     """
     readings = known.readings
     if readings and _positive(known):
@@ -372,7 +370,7 @@ def _reader(known: Known) -> str | None:
 
 
 def _reader_in_spec(known: Known) -> str | None:
-    """Name the read that settles the operation; a journey's can be replaced or switched off."""
+    """Return the name of the read that settles the operation.  For journeys it is configurable."""
     if known.operation.finder == "journey":
         reader = known.policy.journey_reader
         return reader if reader is None or isinstance(reader, str) else JOURNEY_READER

@@ -1,7 +1,7 @@
 """
-Name how an attempt ends and what a write comes to; bracket a clock: what even a client that only reads needs.
+The ends of attempts, the verdicts on writes, and clock bounds.
 
-Never the rest of the evidence: its classes take as long to make as all that a read needs.
+A client that only reads needs these, but not ``history``, which is slow to import.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ __all__ = ["Bounds", "End", "Verdict"]
 
 
 class End(StrEnum):
-    """The three ends of an attempt (there is no fourth)."""
+    """The three ways in which an attempt can end."""
 
     ANSWERED = "answered"  # a whole response arrived
-    NOT_SENT = "not sent"  # provably not one byte left
+    NOT_SENT = "not sent"  # provably not one byte left this machine
     LOST = "lost"  # anything else
 
 
 class Verdict(StrEnum):
-    """What became of a write."""
+    """The outcome of a write."""
 
     APPLIED = "applied"
     NOT_APPLIED = "not applied"
@@ -33,7 +33,7 @@ class Verdict(StrEnum):
 
 @attrs.frozen(kw_only=True)
 class Bounds:
-    """Bracket the service's clock minus this machine's steady clock, in seconds."""
+    """Bounds of the service's clock minus this machine's monotonic clock, in seconds."""
 
     low: float
     high: float

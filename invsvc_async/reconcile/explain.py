@@ -1,7 +1,4 @@
-"""
-Tell how a verdict came about, in plain lines and as JSON that replays; never decide otherwise than
-``decide``.
-"""
+"""Explanations of verdicts, as text and as JSON that can be replayed."""
 
 from __future__ import annotations
 
@@ -30,7 +27,7 @@ __all__ = ["from_json", "replay", "tell", "to_json"]
 
 
 def tell(intent: Intent, history: History, verdict: str, reason: str) -> str:
-    """Tell the story in a few lines: what was done, when (s since the first event), and what it showed."""
+    """Format the history of a write in a few lines; times are in seconds since the first event."""
     begun = _start_of(history[0]) if history else 0.0
     lines = [f"{intent.operation}, intent {intent.key}"]
     lines += [
@@ -51,7 +48,7 @@ def _told(event: Event) -> str:
         return _told_attempt(event)
     if isinstance(event, Reading):
         return _told_reading(event)
-    return "taken up again: only the stored sends count"
+    return "resumed by a new process: only sends stored in the intent count"
 
 
 def _told_attempt(attempt: Attempt) -> str:
@@ -59,10 +56,10 @@ def _told_attempt(attempt: Attempt) -> str:
     if attempt.end is End.NOT_SENT:
         return f"not sent: {attempt.error.message if attempt.error else 'no byte left'}"
     if attempt.end is End.LOST:
-        return f"sent, answer lost after {took}: {attempt.error.message if attempt.error else 'no answer'}"
+        return f"sent, no answer after {took}{f': {attempt.error.message}' if attempt.error else ''}"
     code = f" {attempt.error.code}" if attempt.error and attempt.error.code else ""
     unread = (
-        "" if attempt.readable or (attempt.error and attempt.error.code) else ", not the service's own words"
+        "" if attempt.readable or (attempt.error and attempt.error.code) else ", not the service's envelope"
     )
     return f"sent, answered HTTP {attempt.status}{code} after {took}{unread}"
 
@@ -77,7 +74,7 @@ def _told_reading(reading: Reading) -> str:
 
 
 def to_json(intent: Intent, history: History, verdict: str, reason: str) -> str:
-    """Give the story as JSON: the intent as it was taken up, every event, and what was said in the end."""
+    """Encode the intent as it was at the start, the history, and the verdict as JSON."""
     plain = {
         "schema": SCHEMA,
         "intent": envelope.loads(intent_to_json(intent).encode()),
@@ -90,21 +87,21 @@ def to_json(intent: Intent, history: History, verdict: str, reason: str) -> str:
 
 def from_json(text: str | bytes) -> tuple[Intent, History, str]:
     """
-    Take a story back: the intent, its history, and the verdict that was said.
+    Decode the JSON of :func:`to_json` to the intent, its history, and the verdict.
 
     Raises:
-        InvalidRequestError: The text is damaged, of a newer version, or not a story.
+        InvalidRequestError: The text is damaged, of a newer version, or something else.
 
     """
     plain = parsed(text, "a story")
     events, intent, verdict = plain.get("history"), plain.get("intent"), plain.get("verdict")
     if not isinstance(events, list) or not isinstance(intent, dict) or not isinstance(verdict, str):
-        raise InvalidRequestError("not a story: intent, history and verdict belong in it")
+        raise InvalidRequestError("not a story: intent, history or verdict is missing")
     return intent_from_json(envelope.dumps(intent)), tuple(map(event_from_wire, events)), verdict
 
 
 def replay(intent: Intent, history: History) -> list[tuple[Event | None, Decision]]:
-    """Ask ``decide`` anew after each event: what it says to do next, from the first to the last."""
+    """Return each event with the decision of ``decide`` after it, from the first to the last."""
     operation = BY_NAME[intent.operation]
     steps: list[tuple[Event | None, Decision]] = []
     for length in range(len(history) + 1):

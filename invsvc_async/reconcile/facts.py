@@ -1,7 +1,4 @@
-"""
-Gather what an intent and its history establish: sends, windows, clock bounds, baseline; pure, never a
-verdict.
-"""
+"""The facts that an intent and its history establish: sends, settle windows, clock bounds, baseline."""
 
 from __future__ import annotations
 
@@ -31,9 +28,9 @@ AttemptKind = Literal["applied", "not applied", "echo", "short", "long"]
 
 def kind_of(attempt: Attempt) -> AttemptKind:
     """
-    Sort one attempt: a definite yes or no, or ambiguous with a short or a long settle window.
+    Classify an attempt: a definite yes or no, or ambiguous with a short or a long settle window.
 
-    An "echo" is a 404 or 409: a definite no, but on a re-send perhaps the answer to our own first send.
+    An "echo" is a 404 or 409.  It is a definite no, but after a re-send the first send may have caused it.
     """
     status = attempt.status
     if attempt.end is End.NOT_SENT:
@@ -51,26 +48,26 @@ def kind_of(attempt: Attempt) -> AttemptKind:
 
 
 def time_of(event: Event) -> float:
-    """Tell when *event* was over, in local seconds."""
+    """Return when *event* ended, in local seconds."""
     return event.at if isinstance(event, (Tick, Resumed, Closed)) else event.ended
 
 
 @attrs.frozen(kw_only=True)
 class Sending:
-    """One send that may have had an effect.  Server times in s; ``None`` where no bounds are known."""
+    """One send that may have had an effect.  Server times are in s, or ``None`` without clock bounds."""
 
     kind: AttemptKind
     earliest: float | None  # start
     latest: float | None
     ended_from: float | None  # end
     ended_by: float | None
-    window: float  # s after its end in which it may still land
-    over: float  # local time from which on a read that starts is after the window
+    window: float  # s after its end in which it may still take effect
+    over: float  # local time at which the window is over
 
 
 @attrs.define(slots=False)
 class Known:
-    """What is established at the end of *history*; every part is worked out once, on first use."""
+    """The facts at the end of *history*.  Each is computed at first use, and cached."""
 
     operation: Operation
     intent: Intent
@@ -78,7 +75,7 @@ class Known:
 
     @property
     def policy(self) -> ReconcilePolicy:
-        """The rules of this write."""
+        """The policy of this write."""
         return self.intent.policy
 
     @property
@@ -88,7 +85,7 @@ class Known:
 
     @cached_property
     def resumed(self) -> Resumed | None:
-        """Whether another process had this write before."""
+        """The event with which another process took over this write, if one did."""
         return next((event for event in self.history if isinstance(event, Resumed)), None)
 
     @cached_property
@@ -109,7 +106,7 @@ class Known:
         return agree(known, self.policy.clock_slack)
 
     def window_of(self, kind: AttemptKind) -> float:
-        """Tell how long after such an end the write may still land, s."""
+        """Return how long after such an end the write may still take effect, in seconds."""
         if kind == "short":
             return self.policy.settle_after_error
         return self.policy.settle_after_loss if kind == "long" else 0.0
@@ -122,7 +119,7 @@ class Known:
         return [self._carried(sent, self.resumed) for sent in self._stored_sends() if not _no_effect(sent)]
 
     def _stored_sends(self) -> tuple[Sent, ...]:
-        """Count an intent that proves nothing as sent once, at a time unknown."""
+        """Return the stored sends.  If there are none and no journal, one at an unknown time is assumed."""
         assert self.resumed is not None
         if self.intent.sent or self.resumed.journaled:
             return self.intent.sent
@@ -141,7 +138,7 @@ class Known:
         if sent.end and sent.end.latest is not None:
             ended_by, ended_from = sent.end.latest, sent.end.earliest or sent.earliest
         over = over_by_wait
-        if self.bounds is not None and ended_by is not None:  # or by the service's clock, if that is sooner
+        if self.bounds is not None and ended_by is not None:  # by the service's clock, if that is sooner
             over = min(over, ended_by + window + self.policy.clock_slack - self.bounds.low)
         if ended_by is None and self.bounds is not None:
             ended_by = since + running + self.bounds.high
@@ -157,7 +154,7 @@ class Known:
 
     @cached_property
     def sends(self) -> list[Sending]:
-        """Every send that may have had an effect, first to last."""
+        """All sends that may have had an effect, first to last."""
         found = list(self.carried)
         for attempt in self.attempts:
             kind = kind_of(attempt)
@@ -180,7 +177,7 @@ class Known:
 
     @cached_property
     def strangers(self) -> frozenset[str]:
-        """Ids of webhooks of this URL that were known before a send: they are not its effect."""
+        """Ids of webhooks of this URL that were known before a send, so they are not its effect."""
         shown = set(self.intent.strangers)
         for before, after in pairwise(self.history):
             if isinstance(before, Reading) and isinstance(after, Attempt):
@@ -189,7 +186,7 @@ class Known:
 
     @cached_property
     def forgotten_until(self) -> int | None:
-        """Until when (server ms) ``strangers`` may lack webhooks of this URL; ``None`` if it lacks none."""
+        """Webhooks created up to this server time (ms) may be missing in ``strangers``."""
         first = next((at for at, event in enumerate(self.history) if isinstance(event, Attempt)), None)
         listed = first and not self.carried and self.shows_list(self.history[first - 1])
         return None if listed else self.intent.forgotten_until
@@ -207,12 +204,12 @@ class Known:
 
     @cached_property
     def in_doubt(self) -> bool:
-        """Whether any send had no trustworthy answer."""
+        """Whether any send was ambiguous."""
         return bool(self.carried) or any(kind_of(attempt) in ("short", "long") for attempt in self.attempts)
 
     @cached_property
     def resends(self) -> int:
-        """How many requests were sent again after one in doubt: a definite no before it is no doubt."""
+        """The number of re-sends after an ambiguous send.  Retries after a definite "no" do not count."""
         resends, in_doubt = 0, bool(self.carried)
         for attempt in self.attempts:
             resends += in_doubt and attempt.end is not End.NOT_SENT
@@ -221,7 +218,7 @@ class Known:
 
     @cached_property
     def over(self) -> float:
-        """The local time from which on a read that starts is after all windows."""
+        """The local time at which all settle windows are over."""
         return max((send.over for send in self.sends), default=float("-inf"))
 
     @cached_property
@@ -234,7 +231,7 @@ class Known:
 
     @cached_property
     def readings(self) -> list[Reading]:
-        """The looks at the state since the last attempt, or since the write was taken up."""
+        """The readings since the last attempt, or since the write was resumed."""
         since: list[Reading] = []
         for event in reversed(self.history):
             if isinstance(event, (Attempt, Resumed)):
@@ -246,8 +243,9 @@ class Known:
     @cached_property
     def before(self) -> Wire:
         """
-        The last state known from before the first send, as an intent stores it: wire form, empty if the thing
-        was gone, ``None`` if nothing is known.
+        The last known state before the first send, in wire form, as an intent stores it.
+
+        Empty if the resource did not exist; ``None`` if nothing is known.
         """
         before: Wire = self.intent.baseline
         if self.carried:
@@ -268,16 +266,16 @@ class Known:
 
     @cached_property
     def baseline(self) -> Wire:
-        """The state from before the first send, wire form, if it can be compared; else ``None``."""
+        """The state before the first send, in wire form, if it can be compared; else ``None``."""
         return self._usable(self.before) or None
 
     @property
     def was_gone(self) -> bool:
-        """Whether the thing was known not to be there before the first send."""
+        """Whether the resource is known to have been absent before the first send."""
         return isinstance(self.before, dict) and not self.before
 
     def _usable(self, state: Wire) -> Wire:
-        """Take no journey for a baseline that may be a published snapshot."""
+        """Return *state* as a baseline, or ``None`` for a journey that may be a published snapshot."""
         published = (
             self.operation.finder == "journey"
             and isinstance(state, dict)
@@ -288,8 +286,10 @@ class Known:
 
     def when(self, milliseconds: Wire, reading: Reading) -> Literal["before", "after", "band", "unsure"]:
         """
-        Place a server time (ms) that *reading* showed against the start of the first send, as surely as the
-        clocks allow.
+        Compare a server time (ms) that *reading* showed with the start of the first send.
+
+        "band" is so near to it that the clocks do not show which was first, in a narrow band; "unsure" is any
+        other time that cannot be compared.
         """
         first = self.sends[0]
         if not is_time(milliseconds) or first.earliest is None or first.latest is None:
@@ -306,19 +306,19 @@ class Known:
         return "band" if high - low <= self.policy.clock_band else "unsure"
 
     def _server_time(self, reading: Reading) -> float | None:
-        """Return the latest server time (s) at which *reading* can have been answered."""
+        """Return the latest possible server time of the answer to *reading*, in seconds."""
         if reading.stamp is not None:
             return reading.stamp / 1000
         return None if self.bounds is None else reading.ended + self.bounds.high
 
-    # --- what other writes of this program may have done
+    # --- other writes of this program
 
     def is_newest(self, reading: Reading) -> bool:
         """
-        Return whether no later write of this program can have touched the thing before *reading*.
+        Return whether no later write of this program can have changed the resource before *reading*.
 
-        A run holds the line of its thing until its windows are over.  For a write that is taken up, whoever
-        takes it up may know; otherwise it is certain only as long as the line of its sender was closed.
+        A running write locks its resource until its settle windows are over.  ``Resumed.newest`` states this
+        for a resumed write.  Without that, it is certain only while its sender kept the lock.
         """
         if self.resumed is None:
             return True
@@ -339,7 +339,7 @@ class Known:
 
     @property
     def is_overtaken(self) -> bool:
-        """Whether a later write of this program to the same thing has been sent; a create makes its own."""
+        """Whether a later write of this program to the same resource was sent; always false for a create."""
         if self.resumed is None or self.operation.finder == "created_webhook":
             return False
         return self.resumed.newest is False
@@ -347,10 +347,10 @@ class Known:
     @cached_property
     def free_at(self) -> float:
         """
-        The local time from which on the next write of the same line may be sent.
+        The local time from which the next write to the same resource may be sent.
 
-        Whatever this one may still do is over then, and what the next one does cannot be taken for it, by
-        times of two clocks within the widest bounds.
+        From then on, this write can no longer take effect.  Even with the widest clock bounds, an effect of
+        the next write has a later time than any of this one.
         """
         if not self.in_doubt:
             return float("-inf")
@@ -365,9 +365,10 @@ class Known:
 
     def _claimable_until(self) -> list[float]:
         """
-        Return until when (local s) a later judge may take a new webhook for the effect of a create.
+        Return until when (local s) a later process may attribute a new webhook to this create.
 
-        It may not know that the sender was dead, and then counts the whole time of an attempt without an end.
+        That process may not know that the sender had ended.  It then assumes that an attempt without an end
+        took its whole timeout.
         """
         if self.resumed is None or self.operation.finder != "created_webhook":
             return []
@@ -376,7 +377,7 @@ class Known:
         return [since + sent.attempt_timeout + window for sent in self._stored_sends() if sent.end is None]
 
     def earlier(self, reading: Reading) -> Iterator[Reading]:
-        """Yield the readings before *reading* that were started after the first send."""
+        """Yield the readings before *reading* that started after the first send."""
         sent = self.resumed is not None and bool(self.carried)
         for event in self.history:
             if event is reading:
@@ -387,9 +388,7 @@ class Known:
                 yield event
 
     def decayed(self, reading: Reading) -> bool:
-        """
-        Tell whether the first send is too long ago (or its time unknown) for an absence to prove anything.
-        """
+        """Return whether the first send is so long ago, or its time unknown, that absence proves nothing."""
         if not self.carried:
             return reading.ended - self.attempts[0].started > self.policy.absence_within
         first = self.carried[0].earliest
@@ -399,7 +398,7 @@ class Known:
 
 
 def ids_of_url(hooks: Iterable[Wire], key: str) -> set[str]:
-    """Return the ids of those *hooks* (wire form) whose URL has *key*."""
+    """Return the ids of the *hooks* (wire form) whose ``url_key`` is *key*."""
     readable = (hook for hook in hooks if isinstance(hook, dict) and isinstance(hook.get("id"), str))
     return {hook["id"] for hook in readable if url_key(str(hook.get("url"))) == key}
 
@@ -409,7 +408,7 @@ def _no_effect(sent: Sent) -> bool:
 
 
 def is_time(value: Wire) -> TypeGuard[int | float | Decimal]:
-    """Tell whether *value* can be a time in ms; one of hundreds of digits, which no float holds, is none."""
+    """Return whether *value* can be a time in ms.  Numbers too large for a float are rejected."""
     return (
         isinstance(value, (int, float, Decimal))
         and not isinstance(value, bool)

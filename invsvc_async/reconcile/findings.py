@@ -1,7 +1,8 @@
 """
-Judge one look at the service's state: does it show this write?  Pure; never windows, deadlines or re-sends.
+What a read of the service's state shows about a write.
 
-One function an operation, by the name in the table's ``finder``.
+There is one function for each ``finder`` in the table of operations.  Windows, deadlines and re-sends are
+in ``decide``.
 """
 
 from __future__ import annotations
@@ -22,25 +23,25 @@ if TYPE_CHECKING:
 
 __all__ = ["FINDERS", "find", "is_evidence"]
 
-# `tag=True` ends the description with this; the fixed form lets another intent's tag be recognised.
+# With `tag=True`, the description ends with this.  The fixed form makes tags of other intents recognisable.
 TAG = re.compile(r"\[iv-[a-z2-7]{16}\]")
 
 
 def is_unique(tag: str | None) -> bool:
-    """Tell a tag of the fixed form, which no other write bears, from a text of the caller's own, or none."""
+    """Return whether *tag* has the fixed form, which is unique to a write; user-supplied text is not."""
     return tag is not None and TAG.fullmatch(tag) is not None
 
 
-# A Journey never shows these as null: a null that was sent for them has no trace to look for.
+# These are never null in a Journey, so a null that was sent for them cannot be found.
 _NEVER_NULL = ("graph", "triggerType", "replacesDefaults")
 
 _NOT_THERE = (404, 405, 501)
 
-_TOO_LONG_AGO = "the write was sent more than {:g} s ago, or nobody knows when: its absence proves nothing"
+_TOO_LONG_AGO = "the write was sent more than {:g} s ago, or at an unknown time: its absence proves nothing"
 
 
 def is_evidence(known: Known, reading: Reading) -> bool:
-    """Tell whether *reading* succeeded: a failed read is no evidence of anything."""
+    """Return whether *reading* succeeded.  A failed read is not evidence."""
     if reading.finding is not None:
         return True
     if known.operation.finder is None or not reading.own_envelope:
@@ -52,7 +53,7 @@ def is_evidence(known: Known, reading: Reading) -> bool:
 
 
 def find(known: Known, reading: Reading) -> Finding:
-    """Tell what *reading*, which is evidence, shows of the write."""
+    """Return what *reading* shows about the write.  It must be evidence."""
     if reading.finding is not None:
         return _with_decay(known, reading, reading.finding)
     assert known.operation.finder is not None
@@ -60,7 +61,7 @@ def find(known: Known, reading: Reading) -> Finding:
 
 
 def _with_decay(known: Known, reading: Reading, finding: Finding) -> Finding:
-    """Let absence prove nothing after too long: the thing may have come and gone."""
+    """Return *finding*, or CannotTell for an old absence: the resource may have been created and deleted."""
     if isinstance(finding, Absent) and known.operation.finder == "created_webhook" and known.decayed(reading):
         return CannotTell(_TOO_LONG_AGO.format(known.policy.absence_within))
     return finding
@@ -68,8 +69,9 @@ def _with_decay(known: Known, reading: Reading, finding: Finding) -> Finding:
 
 def no_such_read(known: Known, reading: Reading) -> bool:
     """
-    Tell whether the answer means that the deployment has no read of journeys, which the specification does
-    not list.
+    Return whether the answer means that the deployment cannot read journeys.
+
+    The specification does not list that read.
     """
     if known.operation.finder != "journey" or reading.finding is not None or reading.status not in _NOT_THERE:
         return False
@@ -89,7 +91,7 @@ def _journey(known: Known, reading: Reading) -> Finding:
         if value is not None or name not in _NEVER_NULL
     }
     if not wanted:
-        return CannotTell("only nulls were sent, for fields that a journey never shows as null")
+        return CannotTell("only nulls were sent, for fields that are never null in a journey")
     placed = known.when(seen.get("last_updated"), reading)
     if _shows(seen, wanted):
         written = baseline is not None and _is_written(baseline, seen, wanted)
@@ -98,14 +100,14 @@ def _journey(known: Known, reading: Reading) -> Finding:
         return Absent()
     if not known.is_newest(reading):
         return CannotTell(
-            "the journey was changed, by somebody else or by a later write of this program; whether this "
-            "write was applied before that cannot be told"
+            "somebody else or a later write of this program changed the journey; whether this write was "
+            "applied first is unknown"
         )
     if placed == "after" or any(_is_changed(before.seen, seen, wanted) for before in known.earlier(reading)):
         return Superseded("somebody else changed the journey after the write was sent")
     return CannotTell(
-        "somebody else changed the journey at about the time of the write: before it, and it was not "
-        "applied; or after it, and it was overwritten"
+        "somebody else changed the journey at about the time of the write; whether the write was applied "
+        "first is unknown"
     )
 
 
@@ -116,7 +118,7 @@ def _shows(journey: dict[str, Wire], wanted: dict[str, Wire]) -> bool:
 
 
 def _is_written(baseline: dict[str, Wire], seen: dict[str, Wire], wanted: dict[str, Wire]) -> bool:
-    """Return whether the journey has been written since *baseline*, now that it is as wanted."""
+    """Return whether the journey, which matches the write, was changed since *baseline*."""
     if not _shows(baseline, _known_of(wanted, baseline)):
         return True
     before, after = baseline.get("last_updated"), seen.get("last_updated")
@@ -124,12 +126,12 @@ def _is_written(baseline: dict[str, Wire], seen: dict[str, Wire], wanted: dict[s
 
 
 def _known_of(wanted: dict[str, Wire], baseline: dict[str, Wire]) -> dict[str, Wire]:
-    """Return those fields that *baseline* holds: of a stored state, a large graph may have been left out."""
+    """Return the fields that *baseline* has.  A stored state may lack a large graph."""
     return {name: value for name, value in wanted.items() if name in baseline}
 
 
 def _is_unchanged(seen: dict[str, Wire], baseline: dict[str, Wire], wanted: dict[str, Wire]) -> bool:
-    """Return whether *seen* is still the state *baseline*; a time of null equals no time, not even null."""
+    """Return whether *seen* is still the state *baseline*.  A null ``last_updated`` equals no other."""
     last = seen.get("last_updated")
     fields = {name: baseline[name] for name in _known_of(wanted, baseline)}
     return last is not None and same(last, baseline.get("last_updated")) and _shows(seen, fields)
@@ -159,10 +161,10 @@ def _created_webhook(known: Known, reading: Reading) -> Finding:
         return Applied(first, duplicates=tuple(others) if all_told else None)
     if candidates:
         return CannotTell(
-            f"{len(candidates)} webhook(s) could be this write's, or another's", candidates=tuple(candidates)
+            f"{len(candidates)} webhook(s) could be this write's or another's", candidates=tuple(candidates)
         )
     if reading.full or reading.raw_count >= 100:
-        return CannotTell("the list is full and has no cursor, so it may be cut off")
+        return CannotTell("the list is full and has no cursor, so it may be incomplete")
     return _with_decay(known, reading, Absent())
 
 
@@ -178,7 +180,7 @@ def _wanted_hook(known: Known) -> dict[str, Wire]:
 
 
 def _is_exact(known: Known, hook: dict[str, Wire]) -> bool:
-    """Tell whether it is as it was asked for; what bears the caller's own text may have been edited."""
+    """Return whether *hook* is as requested.  With the tag and the URL, other fields may have been edited."""
     own = _bears_our_tag(known, hook) and _has_our_url(known, hook)
     return own or same_hook(_wanted_hook(known), hook)
 
@@ -199,13 +201,13 @@ def _bears_our_tag(known: Known, hook: dict[str, Wire]) -> bool:
 
 
 def _bears_another_tag(known: Known, hook: dict[str, Wire]) -> bool:
-    """Recognise a tag by its fixed form; one that the caller wrote into the body is not another's."""
+    """Return whether *hook* has the tag of another write.  Tags in the requested description do not count."""
     own = TAG.findall(str(known.intent.body.get("description") or ""))
     return any(tag != known.intent.tag and tag not in own for tag in TAG.findall(_description(hook)))
 
 
 def _may_be_ours(known: Known, reading: Reading, hook: Wire) -> bool:
-    """Let an item be a candidate unless something about it that can be read excludes it."""
+    """Return whether *hook* is a candidate.  It is one unless a readable field excludes it."""
     if not _is_hook(hook):
         return True
     known_as = hook.get("id")
@@ -224,8 +226,8 @@ def _is_in_time(known: Known, hook: dict[str, Wire]) -> bool:
     """
     Return whether *hook* may have been created by the end of the last window.
 
-    One that was created later cannot be claimed, but if it is equal it may be a commit that came late: it
-    disproves absence.
+    A webhook that was created later is not attributed to this write.  But if it is equal, it may be a late
+    effect, so it disproves absence.
     """
     created_at, ends = hook.get("created_at"), [send.ended_by for send in known.sends]
     if not is_time(created_at) or None in ends:
@@ -235,7 +237,7 @@ def _is_in_time(known: Known, hook: dict[str, Wire]) -> bool:
 
 
 def _surely_after(known: Known, reading: Reading, hook: dict[str, Wire]) -> bool:
-    """Return whether *hook* was created after the first send began, and cannot be a forgotten one."""
+    """Return whether *hook* was certainly created after the first send began, and was not known before."""
     created_at, forgotten = hook.get("created_at"), known.forgotten_until
     if forgotten is not None and not (is_time(created_at) and created_at > forgotten):
         return False
@@ -251,23 +253,23 @@ def _updated_webhook(known: Known, reading: Reading) -> Finding:
         return _gone(known, reading)
     sent = [name for name in HOOK_FIELDS if name in body]
     if not sent:
-        return CannotTell("no field was sent that a webhook shows")
+        return CannotTell("none of the fields sent is visible in a webhook")
     if _agrees(reading.seen, body, sent):
         differed = baseline is not None and not _agrees(baseline, body, sent)
         return Applied(reading.seen) if differed else Holds(reading.seen)
     if not known.is_newest(reading):
         return CannotTell(
-            "the webhook differs from what was written; a later write of this program may have changed it"
+            "the webhook does not match the write; a later write of this program may have changed it"
         )
     seen_before = [before.seen for before in known.earlier(reading) if isinstance(before.seen, dict)]
     if any(not _agrees(before, reading.seen, sent) for before in seen_before):
         return Superseded("somebody else changed the webhook after the write was sent")
     if baseline is None:
-        return CannotTell("the webhook differs, and its state from before the write is not known")
+        return CannotTell("the webhook does not match the write, and its state before the write is not known")
     if not _agrees(reading.seen, baseline, sent):
         return CannotTell(
-            "the webhook shows neither its state from before the write nor the one written: somebody else "
-            "changed it before the write was applied, and it was not; or afterwards"
+            "the webhook matches neither the write nor its state before the write: somebody else changed it; "
+            "whether the write was applied first is unknown"
         )
     if known.decayed(reading):
         return CannotTell(_TOO_LONG_AGO.format(known.policy.absence_within))
@@ -279,7 +281,7 @@ def _gone(known: Known, reading: Reading) -> Finding:
         return Absent()
     if known.is_newest(reading) and any(isinstance(before.seen, dict) for before in known.earlier(reading)):
         return Superseded("the webhook was deleted after the write was sent")
-    return CannotTell("the webhook is gone: whether the write was applied before that cannot be told")
+    return CannotTell("the webhook is gone; whether the write was applied first is unknown")
 
 
 def _agrees(one: dict[str, Wire], other: dict[str, Wire], names: list[str]) -> bool:

@@ -1,8 +1,8 @@
 """
-Hold what was seen of a write, and what it shows; never decide, read a clock or touch the network.
+The events of a write, what reads show about it, and the decisions that follow.
 
-Every value here is plain: wire data (dicts, lists, texts, exact numbers), seconds of this machine's
-steady clock, whole milliseconds of the service's clock.  So a history can be stored and replayed.
+All values are plain, so a history can be stored and replayed: wire data (dicts, lists, strings, exact
+numbers), seconds of this machine's monotonic clock, and whole milliseconds of the service's clock.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 @attrs.frozen(kw_only=True)
 class ErrorFacts:
-    """What an error answer, or a failure, said, without its body."""
+    """The facts of an error answer or a failure, without the body."""
 
     kind: str  # the exception class's name
     message: str
@@ -59,38 +59,38 @@ class ErrorFacts:
 
 @attrs.frozen(kw_only=True, slots=False)  # with slots, a frozen class takes three times as long to fill
 class Attempt:
-    """One request of the write on the wire.  Times are of the local steady clock."""
+    """One request of the write.  Times are of the local monotonic clock."""
 
     started: float
     ended: float
     end: End
-    status: int | None = None  # also where only the head arrived: a hint, never evidence
-    readable: bool = False  # a 2xx that says what the operation's answer must say
+    status: int | None = None  # also if only the head arrived, but then it is not evidence
+    readable: bool = False  # a 2xx with the content that the operation's answer must have
     own_envelope: bool = False  # the body was the service's own envelope (success or error)
     value: Wire = None  # the payload of a readable 2xx
     error: ErrorFacts | None = None
     stamp: int | None = None  # the envelope's timestamp, server ms
     retry_after: float | None = None
     token_renewed: bool = False  # after a 401 of the authentication layer, a fresh token was obtained
-    timeout: float = 30.0  # what the attempt was given, s
+    timeout: float = 30.0  # s
 
 
 @unpickles_older
 @attrs.frozen(kw_only=True)
 class Reading:
-    """One look at the service's state, or a failed one.  Times are of the local steady clock."""
+    """One read of the service's state, or a failed one.  Times are of the local monotonic clock."""
 
     started: float
     ended: float
-    status: int | None = None  # None: no whole answer
+    status: int | None = None  # None: no complete answer
     own_envelope: bool = False
-    seen: Wire = None  # a thing, or a list of things, as on the wire; None where there is none
-    raw_count: int = 0  # items of a list as counted before conversion
-    full: bool = False  # the list may be cut off
+    seen: Wire = None  # the resource, or the list of resources, in wire form; None if there is none
+    raw_count: int = 0  # items of a list, counted before conversion
+    full: bool = False  # the list may be incomplete
     stamp: int | None = None
-    claimed_by_others: frozenset[str] = frozenset()  # ids that answers gave to other writes: certainly theirs
-    guessed: frozenset[str] = frozenset()  # ids that other writes took by a match: perhaps theirs
-    finding: Finding | None = None  # of a reader of the caller's own
+    claimed_by_others: frozenset[str] = frozenset()  # ids in answers to other writes: certainly theirs
+    guessed: frozenset[str] = frozenset()  # ids that other writes matched: perhaps theirs
+    finding: Finding | None = None  # of a user-supplied reader
     error: ErrorFacts | None = None  # why it failed
 
 
@@ -105,13 +105,13 @@ class Tick:
 @attrs.frozen(kw_only=True)
 class Resumed:
     """
-    A process took the write up again: only the intent's ``sent`` (server times) carries over.
+    The write was resumed by a new process.  Only the intent's ``sent`` (server times) carries over.
 
-    ``journaled``: the intent comes from a journal that stored every send, so an empty ``sent`` proves that
-    nothing left. ``sender_gone``: whoever sent it is provably dead, so no request of it can still leave.
-    ``since``: when that was known, if before *at*.
-    ``newest``: whether it is the newest write of this program to its thing; ``None`` if that is not known.
-    ``reads_only``: the write is settled, and must not be sent.
+    ``journaled``: the intent is from a journal that stored every send, so without ``sent`` nothing was sent.
+    ``sender_gone``: the sending process has provably ended, so no request of it can still be sent.
+    ``since``: when that became known, if before *at*.
+    ``newest``: whether it is the newest write of this program to its resource; ``None`` if not known.
+    ``reads_only``: the write is only settled, and must not be sent.
     """
 
     at: float
@@ -124,7 +124,7 @@ class Resumed:
 
 @attrs.frozen
 class Closed:
-    """The client was closed: no request can follow."""
+    """The client was closed, so no request can follow."""
 
     at: float
 
@@ -135,7 +135,7 @@ History: TypeAlias = tuple[Event, ...]
 
 @attrs.frozen
 class Applied(Generic[T_co]):
-    """The state shows the write.  ``duplicates``: further effects of it; ``None`` where that is not known."""
+    """The state shows the write.  ``duplicates`` are its further effects; ``None`` if not known."""
 
     value: T_co
     duplicates: tuple[Wire, ...] | None = ()
@@ -143,7 +143,7 @@ class Applied(Generic[T_co]):
 
 @attrs.frozen
 class Holds(Generic[T_co]):
-    """The state is as wanted, but not provably by us."""
+    """The state matches the write, but another write may have caused it."""
 
     value: T_co
 
@@ -155,14 +155,14 @@ class Absent:
 
 @attrs.frozen
 class Superseded:
-    """Somebody else has changed the thing since."""
+    """Somebody else has changed the resource since."""
 
     reason: str
 
 
 @attrs.frozen
 class CannotTell:
-    """The read cannot tell; *candidates* could be ours."""
+    """The read is not conclusive.  *candidates* may be effects of the write."""
 
     reason: str
     candidates: tuple[Wire, ...] = ()
@@ -178,18 +178,18 @@ Basis: TypeAlias = Literal[
 
 @attrs.frozen(kw_only=True)
 class Evidence:
-    """On which basis a verdict stands."""
+    """The evidence for a verdict."""
 
     basis: Basis
     read_at: float | None = None  # start of the read that showed it, local s
-    window_until: float | None = None  # when the write could land at the latest, local s; None: no window
+    window_until: float | None = None  # end of the settle window, local s; None: no window
     candidates: tuple[Wire, ...] = ()
     duplicates: tuple[Wire, ...] | None = ()  # None: not known
 
 
 @attrs.frozen(kw_only=True)
 class Done:
-    """Settled: *verdict*, because of *reason*."""
+    """The write is settled: *verdict*, because of *reason*."""
 
     verdict: Verdict
     reason: str
@@ -199,7 +199,7 @@ class Done:
 
 @attrs.frozen(kw_only=True)
 class Read:
-    """Look at the service's state, now."""
+    """Read the service's state, now."""
 
     reader: str
     why: str
@@ -207,7 +207,7 @@ class Read:
 
 @attrs.frozen
 class Wait:
-    """Let *seconds* pass, then ask again with a Tick."""
+    """Wait for *seconds*, then decide again after a Tick."""
 
     seconds: float
 
@@ -217,8 +217,8 @@ class Send:
     """
     Send the request, now.
 
-    ``not_after`` (local s) is the end of the proof that allows a re-send (``None`` for a first one): the
-    transport refuses a later send as NOT_SENT.
+    ``not_after`` (local s) is when the proof that allows a re-send expires: the transport does not send later
+    (NOT_SENT).  It is ``None`` for a first send.
     """
 
     not_after: float | None = None

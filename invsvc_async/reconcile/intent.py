@@ -1,6 +1,4 @@
-"""
-Hold what is to be written, as plain data that outlives the process; never a token or a secret.
-"""
+"""The intent of a write, as plain data that outlives the process.  It contains no tokens or secrets."""
 
 from __future__ import annotations
 
@@ -16,28 +14,30 @@ if TYPE_CHECKING:
 
 __all__ = ["NEVER_LISTED", "Intent", "Scope", "Sent", "SentEnd"]
 
-# `forgotten_until` of a create whose client had seen no list of webhooks: any of them may be unknown to it
+# `forgotten_until` of a create whose client had not read the list of webhooks: all of them may be unknown.
 NEVER_LISTED = 10**15
 
 
 @attrs.frozen(kw_only=True)
 class Scope:
-    """Where the write belongs: it is settled there and nowhere else."""
+    """Where the write belongs.  It can only be settled there."""
 
     base_url: str
     team: str | None = None
     livemode: bool | None = None  # as an answer showed it
-    credential: str | None = None  # keyed fingerprint: tells two credentials apart, reveals neither
+    credential: str | None = None  # a keyed fingerprint; it does not reveal the credential
 
 
 @unpickles_older
 @attrs.frozen(kw_only=True)
 class SentEnd:
     """
-    How a send ended, between the server times ``earliest`` and ``latest`` (s); ``None`` without clock bounds.
+    How a send ended.
+
+    ``earliest`` and ``latest`` bound the server time (s) of the end; ``None`` without clock bounds.
     """
 
-    # "not applied": it never left, or had a definite no; short, long: ambiguous, by settle window
+    # "not applied": it never left, or a definite no; "short", "long": ambiguous, by settle window
     kind: Literal["applied", "not applied", "short", "long"]
     latest: float | None = None
     earliest: float | None = None
@@ -48,8 +48,8 @@ class Sent:
     """
     One send, stored before its first byte.
 
-    ``earliest`` and ``latest`` bracket the server time (s) of its start; ``None`` where no clock bounds were
-    known. ``end`` is added when it is known.
+    ``earliest`` and ``latest`` bound the server time (s) of its start; ``None`` without clock bounds.
+    ``end`` is added when it is known.
     """
 
     earliest: float | None = None
@@ -59,21 +59,24 @@ class Sent:
 
 
 @unpickles_older
-@attrs.frozen(kw_only=True, slots=False)  # with a dict it is copied, with changes, in a tenth of the time
+@attrs.frozen(kw_only=True, slots=False)  # with a dict, stored_intent copies it in a tenth of the time
 class Intent:
     """
     What is to be written, as plain data.
 
-    ``operation`` is its name in the table (``"webhooks.create"``); ``path`` the names filled into the
-    operation's path (for ``client.write``: ``{"method": …, "path": …}``); ``query`` and ``body`` as they go
-    on the wire; ``tag`` the text at the end of a new webhook's description; ``baseline`` the last known state
-    (wire form; empty if the thing was known to be gone) and ``bounds`` the clock bounds of the sending
-    process, both from before the first send; ``sent`` every send so far.
-
-    ``strangers`` are ids of webhooks of the same URL that were known before a send, so they are not this
-    write's; those created up to ``forgotten_until`` (server ms) may be missing from it.  ``newest`` is
-    whether no later write of this program to the same thing had been sent when this was stored; ``None`` if
-    that is not known.  ``nonce`` tells apart writes to which the user gave the same key.
+    - ``operation``: its name in the table (``"webhooks.create"``).
+    - ``path``: values for the operation's path (for ``client.write``: ``{"method": …, "path": …}``).
+    - ``query`` and ``body``: in wire form.
+    - ``tag``: the text at the end of a new webhook's description.
+    - ``baseline``: the last known state before the first send, in wire form; empty if the resource did not
+      exist.
+    - ``bounds``: the clock bounds of the sending process before the first send.
+    - ``sent``: every send so far.
+    - ``strangers``: ids of webhooks of the same URL that were known before a send, so not its effect.
+    - ``forgotten_until``: webhooks created up to this server time (ms) may be missing in ``strangers``.
+    - ``newest``: whether no later write of this program to the same resource had been sent when this was
+      stored; ``None`` if not known.
+    - ``nonce``: distinguishes writes with the same user-supplied key.
     """
 
     key: str
@@ -93,22 +96,22 @@ class Intent:
     nonce: str | None = None
     policy: ReconcilePolicy = attrs.field(factory=ReconcilePolicy)
     timeouts: Timeouts = attrs.field(factory=Timeouts)
-    reader: str | None = None  # name of the caller's own reader
+    reader: str | None = None  # name of the user-supplied reader
 
     @property
     def identity(self) -> str:
-        """What no other write has, even one with the same user-supplied key."""
+        """An identifier that is unique even among writes with the same user-supplied key."""
         return self.key if self.nonce is None else f"{self.key} {self.nonce}"
 
     def __getstate__(self) -> dict[str, Any]:  # Any: the fields
-        """Pickle a reader of the caller's own by name, as ``to_json`` does: a closure has no other form."""
+        """Pickle a user-supplied reader by name, as ``to_json`` does: closures cannot be pickled."""
         policy = self.policy
         if callable(policy.journey_reader):
             policy = attrs.evolve(policy, journey_reader=JOURNEY_READER)
         return {**self.__dict__, "policy": policy}
 
     def to_json(self) -> str:
-        """Give the intent as JSON text: no token, no secret; the caller's own readers by name only."""
+        """Encode the intent as JSON, without tokens and secrets.  Readers of the user are stored by name."""
         from invsvc_async.reconcile.json_form import intent_to_json
 
         return intent_to_json(self)
@@ -116,10 +119,10 @@ class Intent:
     @classmethod
     def from_json(cls, text: str | bytes) -> Intent:
         """
-        Take an intent back from its JSON text.
+        Return the intent that :meth:`to_json` stored.
 
         Raises:
-            InvalidRequestError: The text is damaged, of a newer version, or not an intent at all.
+            InvalidRequestError: The text is damaged, of a newer version, or something else.
 
         """
         from invsvc_async.reconcile.json_form import intent_from_json

@@ -1,6 +1,4 @@
-"""
-Give intents and histories a JSON form that outlives processes and versions; never a token, secret or model.
-"""
+"""The JSON form of intents and histories, readable by later versions.  It contains no tokens or secrets."""
 
 from __future__ import annotations
 
@@ -45,7 +43,7 @@ _EVENTS: dict[str, type[Event]] = {
     "resumed": history.Resumed,
     "closed": history.Closed,
 }
-_FINDINGS: dict[str, type[Any]] = {  # Any: what a finding holds is wire data
+_FINDINGS: dict[str, type[Any]] = {  # Any: findings contain wire data
     "applied": history.Applied,
     "holds": history.Holds,
     "absent": history.Absent,
@@ -55,12 +53,12 @@ _FINDINGS: dict[str, type[Any]] = {  # Any: what a finding holds is wire data
 
 
 def intent_to_json(intent: Intent) -> str:
-    """Give *intent* as JSON text."""
+    """Encode *intent* as JSON."""
     return envelope.dumps({"schema": SCHEMA, **_converter().unstructure(intent)}).decode()
 
 
 def intent_from_json(text: str | bytes) -> Intent:
-    """Take an intent from its text; InvalidRequestError says what is wrong with it."""
+    """Decode an intent.  Raise InvalidRequestError if the text is not valid."""
     plain = parsed(text, "an intent")
     plain.pop("schema")
     intent = structured(plain, Intent, "an intent")
@@ -71,26 +69,26 @@ def intent_from_json(text: str | bytes) -> Intent:
 
 
 def parsed(text: str | bytes, what: str) -> dict[str, Wire]:
-    """Take the JSON object out of *text*, and look at its version."""
+    """Decode the JSON object in *text*, and check its version."""
     if len(text) > LONGEST:
-        raise InvalidRequestError(f"not {what}: longer than {LONGEST} characters")
+        raise InvalidRequestError(f"not {what}: the text is longer than {LONGEST} characters")
     try:
         plain = envelope.loads(text.encode() if isinstance(text, str) else text)
     except (InvsvcError, UnicodeEncodeError) as error:
-        raise InvalidRequestError(f"not {what}: the text is damaged or cut off") from error
+        raise InvalidRequestError(f"not {what}: the text is damaged or truncated") from error
     if not isinstance(plain, dict) or "schema" not in plain:
-        raise InvalidRequestError(f"not {what}: there is no schema version in it")
+        raise InvalidRequestError(f"not {what}: the text has no schema version")
     version = plain["schema"]
     if version != SCHEMA or isinstance(version, bool):
         raise InvalidRequestError(
-            f"{what} of schema version {version!r}, and this package reads version {SCHEMA}: "
-            "use the version that made it, or a newer one"
+            f"{what} of schema version {version!r}; this package reads version {SCHEMA}. "
+            "Use the version that wrote it, or a newer one"
         )
     return plain
 
 
 def structured(plain: Wire, cls: type[T], what: str) -> T:
-    """Make a *cls* of plain data; what cannot be read is an ``InvalidRequestError`` that names it *what*."""
+    """Convert plain data to *cls*.  Raise ``InvalidRequestError``, which names *what*, if it is not valid."""
     from cattrs.errors import BaseValidationError, ForbiddenExtraKeysError
     from cattrs.v import transform_error
 
@@ -103,7 +101,7 @@ def structured(plain: Wire, cls: type[T], what: str) -> T:
 
 
 def misfit(intent: Intent) -> str | None:
-    """Tell what makes a well-formed intent one that cannot be settled."""
+    """Return why a well-formed intent cannot be settled; ``None`` if it can."""
     operation = BY_NAME.get(intent.operation)
     if operation is None or operation.kind != "write":
         return f"there is no write called {intent.operation!r}"
@@ -111,7 +109,7 @@ def misfit(intent: Intent) -> str | None:
     if not operation.listed:
         names = {"method", "path"}
     if set(intent.path) != names:
-        return f"its path names {sorted(intent.path)}, not {sorted(names)}"
+        return f"its path has {sorted(intent.path)}, not {sorted(names)}"
     if operation.finder in ("journey", "created_webhook", "updated_webhook") and not isinstance(
         intent.body, dict
     ):
@@ -122,16 +120,16 @@ def misfit(intent: Intent) -> str | None:
 
 
 def event_to_wire(event: Event) -> Wire:
-    """Give one event of a history as plain data."""
+    """Convert one event of a history to plain data."""
     name = next(name for name, cls in _EVENTS.items() if type(event) is cls)
     return {"event": name, **_without_secrets(_converter().unstructure(event))}
 
 
 def event_from_wire(plain: Wire) -> Event:
-    """Take one event back."""
+    """Convert plain data to an event."""
     name = plain.get("event") if isinstance(plain, dict) else None
     if not isinstance(name, str) or name not in _EVENTS:
-        raise InvalidRequestError("not a story: an event of a kind that this package does not know")
+        raise InvalidRequestError("not a story: it has an event of an unknown kind")
     fields = {name: value for name, value in plain.items() if name != "event"}
     return structured(fields, _EVENTS[name], "a story")
 
@@ -144,7 +142,7 @@ def _without_secrets(value: Wire) -> Wire:
 
 @cache
 def _converter() -> Converter:
-    """Make the converter: strict about types, for what it reads may be damaged."""
+    """Return the converter.  It is strict about types, because its input may be damaged."""
     from cattrs import Converter
     from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, override
 
@@ -186,7 +184,7 @@ def _converter() -> Converter:
 def _exactly(kind: type[T]) -> Any:  # Any: cattrs' own form of a hook
     def hook(value: object, _: object) -> T:
         if type(value) is not kind:
-            raise TypeError(f"{kind.__name__} wanted")
+            raise TypeError(f"expected {kind.__name__}")
         return value
 
     return hook
@@ -194,13 +192,13 @@ def _exactly(kind: type[T]) -> Any:  # Any: cattrs' own form of a hook
 
 def _number(value: Any, _: object) -> float:  # Any: a Decimal or an int of the parser
     if not isinstance(value, (int, Decimal)) or isinstance(value, bool):
-        raise TypeError("a number wanted")
+        raise TypeError("expected a number")
     return float(value)
 
 
 def _reader(value: object, _: object) -> str | None:
     if value is not None and value not in ("journeys.get", settings.JOURNEY_READER):
-        raise TypeError("no name of a reader")
+        raise TypeError("expected the name of a reader")
     return str(value) if value is not None else None
 
 
@@ -209,7 +207,7 @@ def _reader_by_name(reader: object) -> str | None:
 
 
 def _finding_to_wire(finding: Finding | None) -> Wire:
-    """Give a reader's finding; its value may be a model, whose wire form is kept."""
+    """Convert a reader's finding to plain data.  Its value may be a model."""
     if finding is None:
         return None
     name = next(name for name, cls in _FINDINGS.items() if type(finding) is cls)

@@ -1,6 +1,4 @@
-"""
-Hold what became of a write, and tell the story of how that is known; never the network.
-"""
+"""The outcome of a write, with its evidence."""
 
 from __future__ import annotations
 
@@ -40,19 +38,21 @@ _ERRORS: dict[Verdict, type[WriteError]] = {
 
 
 def _shown(value: object) -> str:
-    """Show a model, and of plain data its kind alone: a webhook's secret may be in it."""
+    """Format a model, but only the type of plain data, which may contain a webhook's secret."""
     return f"<{type(value).__name__}>" if isinstance(value, (dict, list, str, bytes)) else repr(value)
 
 
 @attrs.frozen(kw_only=True)
 class Outcome(Generic[T_co]):
     """
-    What became of a write, and on which evidence.
+    The outcome of a write, with its evidence.
 
-    ``value`` is the model where the verdict is APPLIED and it is known; ``error`` the last failure seen,
-    whatever the verdict; ``attempts`` how many requests were tried, those that never left included;
-    ``resends`` how many of them were sent again on proof of absence; ``secret_lost`` that a webhook was
-    created and the answer with its secret was not received; ``message`` the one-line reason.
+    - ``message``: the reason for the verdict, in one line.
+    - ``value``: the model, if the verdict is APPLIED and it is known.
+    - ``error``: the last failure, whatever the verdict.
+    - ``attempts``: the number of requests, including those that never left.
+    - ``resends``: how many of them were re-sent on proof of absence.
+    - ``secret_lost``: a webhook was created, but the answer with its secret was lost.
     """
 
     verdict: Verdict
@@ -65,28 +65,28 @@ class Outcome(Generic[T_co]):
     secret_lost: bool = False
     history: History = attrs.field(default=(), repr=False)
     started_as: Intent = attrs.field(repr=False)  # the intent before *history*
-    livemode: bool | None = attrs.field(default=None, repr=False)  # the data mode, as answers had shown it
+    livemode: bool | None = attrs.field(default=None, repr=False)  # the data mode, as answers showed it
 
     @property
     def intent(self) -> Intent:
-        """What was to be written and how far it got, as :meth:`Client.settle` takes it."""
+        """The intent with all sends, for :meth:`Client.settle`."""
         started = self.started_as
         return stored(Known(BY_NAME[started.operation], started, self.history), livemode=self.livemode)
 
     @property
     def applied(self) -> bool | None:
-        """True if APPLIED, False if NOT_APPLIED or REFUSED, ``None`` where neither is sure."""
+        """True if APPLIED, False if NOT_APPLIED or REFUSED, otherwise ``None``."""
         if self.verdict is Verdict.APPLIED:
             return True
         return False if self.verdict in (Verdict.NOT_APPLIED, Verdict.REFUSED) else None
 
     def unwrap(self) -> T_co:
         """
-        Give the value, as awaiting the write does.
+        Return the value, or raise the error, that awaiting the write would.
 
         Raises:
-            ServiceError: The service refused it.
-            WriteNotAppliedError, WriteSupersededError, AmbiguousWriteError: As the verdict says.
+            ServiceError: The service refused the write.
+            WriteNotAppliedError, WriteSupersededError, AmbiguousWriteError: According to the verdict.
             SecretLostError: Applied, but the answer with the webhook's secret was lost.
 
         """
@@ -103,7 +103,7 @@ class Outcome(Generic[T_co]):
         ) from self.error
 
     def _hint(self) -> str | None:
-        """Say what to do next, where it is not what the error's class says."""
+        """Return what to do next, if it is not the hint of the error's class."""
         has_read = BY_NAME[self.started_as.operation].reader is not None
         return None if has_read or self.verdict is not Verdict.UNKNOWN else AmbiguousWriteError.without_read
 
@@ -111,9 +111,9 @@ class Outcome(Generic[T_co]):
         return f"{self.started_as.operation} ({self.started_as.key})"
 
     def explain(self) -> str:
-        """Tell the story in a few plain lines: what was sent, what was read, why the verdict follows."""
+        """Return a few lines on what was sent, what was read, and why the verdict follows."""
         return tell(self.started_as, self.history, self.verdict, self.message)
 
     def to_json(self) -> str:
-        """Give the story as JSON, which ``invsvc explain FILE`` replays through the same rules, offline."""
+        """Return the history as JSON, which ``invsvc explain FILE`` replays offline by the same rules."""
         return to_json(self.started_as, self.history, self.verdict, self.message)

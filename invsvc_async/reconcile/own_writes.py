@@ -1,7 +1,7 @@
 """
-What this client's own writes and reads have established: the evidence that one write is for the next.
+What the client's own writes and reads have shown, as evidence for its next writes.
 
-Bounded: what is old is forgotten, and then less can be said, but nothing false.
+Memory is bounded by dropping old entries.  Then fewer writes can be settled, but none wrongly.
 """
 
 from __future__ import annotations
@@ -21,16 +21,14 @@ if TYPE_CHECKING:
 
 __all__ = ["LastState", "Listed", "OwnWrites", "UrlIds", "milliseconds", "version_of"]
 
-MOST_BYTES = 8 * 2**20  # of the answers that the states are kept in
+MOST_BYTES = 8 * 2**20  # total length of the answers from which states are kept
 MOST_URLS = 2000
 _NO_TIME = 10**15  # ms: later than any webhook
 IDS_OF_A_URL = 512
 
 
 def version_of(state: Wire) -> int | None:
-    """
-    Return when a state (a model or wire data) was last changed, server ms; ``None`` if it does not show that.
-    """
+    """Return when a state (a model or wire data) was last changed, in server ms; ``None`` if not known."""
     at = state.get("last_updated") if isinstance(state, dict) else getattr(state, "last_updated", None)
     if isinstance(at, datetime):
         return milliseconds(at)
@@ -38,16 +36,16 @@ def version_of(state: Wire) -> int | None:
 
 
 def milliseconds(at: datetime) -> int:
-    """Return *at* as the wire has it, epoch ms."""
+    """Return *at* in wire form, epoch ms."""
     return round(at.timestamp() * 1000)
 
 
 class LastState(NamedTuple):
     """
-    The state of a thing in the last answer or read that showed it, which ended at *ended* (local s).
+    The state of a resource in the last answer that showed it, which arrived at *ended* (local s).
 
-    ``state`` is a model or wire data, and an empty dict if the thing was gone; ``stamp`` the answer's own
-    time (server ms), ``weight`` its length in bytes.
+    ``state`` is a model or wire data; an empty dict if the resource was gone.  ``stamp`` is the time in the
+    answer (server ms), ``weight`` the length of the answer in bytes.
     """
 
     state: Wire
@@ -58,19 +56,19 @@ class LastState(NamedTuple):
 
 @attrs.frozen
 class UrlIds:
-    """The ids of the webhooks of one URL that answers gave; of those created before, some are forgotten."""
+    """The ids of webhooks of one URL, from answers.  Some created up to ``forgotten_until`` are missing."""
 
-    ids: tuple[tuple[str, int | None], ...] = ()  # with the time of creation, server ms
+    ids: tuple[tuple[str, int | None], ...] = ()  # with the times of creation, server ms
     forgotten_until: int | None = None
 
     def shortened(self, kept: int) -> UrlIds:
-        """Return the same without all but the last *kept*."""
+        """Return a copy with only the last *kept* ids."""
         cut = len(self.ids) - kept
         dropped = [_NO_TIME if at is None else at for _, at in self.ids[:cut]]
         return UrlIds(self.ids[cut:], max([*dropped, self.forgotten_until or 0]))
 
     def created_since(self, earliest: float | None) -> set[str]:
-        """Return the ids of those that may have been created at *earliest* (server s) or later."""
+        """Return the ids of the webhooks that may have been created at *earliest* (server s) or later."""
         if earliest is None:
             return {webhook_id for webhook_id, _ in self.ids}
         return {known for known, at in self.ids if at is None or at / 1000 >= earliest}
@@ -78,13 +76,13 @@ class UrlIds:
 
 @attrs.define
 class Listed:
-    """A list of webhooks that the service has shown."""
+    """A list of webhooks as the service returned it."""
 
     hooks: list[Wire]
     _ids: dict[str, set[str]] = attrs.field(factory=dict)
 
     def ids(self, url_key: str) -> set[str]:
-        """Return the ids of those with that URL; worked out once for each URL."""
+        """Return the ids of the webhooks with that URL.  The result is cached."""
         found = self._ids.get(url_key)
         if found is None:
             found = self._ids[url_key] = ids_of_url(self.hooks, url_key)
@@ -93,7 +91,7 @@ class Listed:
 
 @attrs.define(eq=False)
 class OwnWrites:
-    """What the answers and reads of one client showed last."""
+    """The states that the answers and reads of one client showed last."""
 
     _states: OrderedDict[Hashable, LastState] = attrs.field(factory=OrderedDict)
     _bytes: int = 0
@@ -101,7 +99,7 @@ class OwnWrites:
     _other_urls: UrlIds = attrs.field(factory=UrlIds)
     _lists: dict[str | None, Listed] = attrs.field(factory=dict)
 
-    # --- the last state of a thing
+    # --- the last state of a resource
 
     def learn(
         self,
@@ -115,10 +113,10 @@ class OwnWrites:
         written: bool = False,
     ) -> None:
         """
-        Keep *state*, shown by the answer to a request from *started* to *ended*, if it is the latest.
+        Store *state*, from the answer to a request from *started* to *ended*, if it is the latest.
 
-        *written*: it is the answer to a write of ours.  A read that overlaps with what is kept is left out,
-        because nothing tells which of the two is the later state.
+        *written*: the request was a write of this client.  A read that overlaps the stored answer is ignored,
+        because it is unknown which state is the later one.
         """
         last = self._states.get(thing)
         if last is not None:
@@ -133,19 +131,19 @@ class OwnWrites:
             self._bytes -= oldest.weight
 
     def forget(self, thing: Hashable) -> None:
-        """Forget the state of *thing*: a write whose fate is open may have changed it."""
+        """Forget the state of *thing*, because an ambiguous write may have changed it."""
         last = self._states.pop(thing, None)
         if last is not None:
             self._bytes -= last.weight
 
     def last(self, thing: Hashable) -> LastState | None:
-        """Return the last state of *thing* that is known."""
+        """Return the last known state of *thing*."""
         return self._states.get(thing)
 
     # --- webhooks, by URL
 
     def created(self, url_key: str, webhook_id: str, created_at: Wire) -> None:
-        """Keep the id that an answer gave a create of this client, and its time of creation (server ms)."""
+        """Store the id and the time of creation (server ms) from the answer to a create of this client."""
         known = self._urls.pop(url_key, self._other_urls)
         created = (webhook_id, int(created_at) if is_time(created_at) else None)
         known = UrlIds((*known.ids, created), known.forgotten_until)
@@ -156,13 +154,13 @@ class OwnWrites:
             self._other_urls = UrlIds((), max(gone or 0, others or 0))
 
     def ids(self, url_key: str) -> UrlIds:
-        """Return the ids that answers gave to creates of that URL."""
+        """Return the ids from answers to creates of that URL."""
         return self._urls.get(url_key, self._other_urls)
 
     def listed(self, team: str | None, hooks: list[Wire]) -> None:
-        """Keep the list of webhooks (wire form) that was shown last."""
+        """Store the latest list of webhooks (wire form)."""
         self._lists[team] = Listed(hooks)
 
     def last_list(self, team: str | None) -> Listed | None:
-        """Return the list of webhooks that was shown last."""
+        """Return the latest list of webhooks."""
         return self._lists.get(team)

@@ -1,8 +1,8 @@
 """
-Bracket the service's clock from the timestamps of its answers; never read a clock.
+Bounds of the service's clock, from the timestamps of its answers.
 
-Every answer's timestamp lies between its send and its receipt, so the difference between the two clocks
-lies in an interval; many answers narrow it.
+The timestamp of each answer lies between the send of the request and the receipt of the answer.  So the
+difference between the two clocks lies in an interval, which more answers narrow.
 """
 
 from __future__ import annotations
@@ -17,23 +17,21 @@ from invsvc_async.reconcile.enums import Bounds
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-KEPT = 600.0  # seconds: how long an answer's bounds count (drift of a quartz clock in that time: tens of ms)
+KEPT = 600.0  # s: how long an answer's bounds are used (a quartz clock drifts by tens of ms in that time)
 _BUCKET = 60.0
-_WHOLE_MS = 0.001  # timestamps are cut to whole milliseconds
+_WHOLE_MS = 0.001  # timestamps are truncated to whole milliseconds
 
 
 def bounds_of(stamp: int, started: float, ended: float) -> Bounds:
     """
-    Bracket the difference by one answer with *stamp* (server ms), sent at *started* and received at *ended*.
+    Return the bounds from one answer with *stamp* (server ms), sent at *started* and received at *ended*.
     """
     server = stamp / 1000
     return Bounds(low=server - ended, high=server + _WHOLE_MS - started)
 
 
 def agree(known: Iterable[Bounds], slack: float) -> Bounds | None:
-    """
-    Intersect *known*; ``None`` where there are none, or where two exclude each other by more than *slack*.
-    """
+    """Intersect *known*.  ``None`` if there are none, or if two exclude each other by more than *slack*."""
     return _agreed([(each.low, each.high) for each in known], slack)
 
 
@@ -51,19 +49,19 @@ def _agreed(lows_highs: list[tuple[float, float]], slack: float) -> Bounds | Non
 @attrs.define
 class ServerClock:
     """
-    Keep the tightest bounds of the last ten minutes, in constant memory and time.
+    The tightest bounds of the last ten minutes, in constant memory and time.
 
-    After the service's clock stepped, old and new bounds exclude each other: none are known then until
-    the old ones are out of date, and each write learns its own.
+    After a step of the service's clock, old and new bounds exclude each other.  Then no bounds are known
+    until the old ones expire, and each write learns its own.
     """
 
-    # Each: begun, highest low, lowest high.
+    # Each: start, highest low, lowest high.
     _buckets: deque[tuple[float, float, float]] = attrs.field(factory=deque)
-    # The last answer of ``bounds``, its slack, and until when it holds if nothing is learnt.
+    # The last result of ``bounds``, its slack, and until when it is valid if nothing is learnt.
     _last: tuple[Bounds | None, float, float] = (None, -1.0, 0.0)
 
     def learn(self, stamp: int, started: float, ended: float) -> None:
-        """Take in an answer's *stamp* (server ms) with the local times of its send and receipt."""
+        """Learn from an answer's *stamp* (server ms) and the local times of its send and receipt."""
         low, high = stamp / 1000 - ended, stamp / 1000 + _WHOLE_MS - started
         if self._buckets and ended - self._buckets[-1][0] < _BUCKET:
             begun, known_low, known_high = self._buckets[-1]
@@ -77,7 +75,7 @@ class ServerClock:
             self._buckets.popleft()
 
     def bounds(self, now: float, slack: float) -> Bounds | None:
-        """Tell the bounds at *now*; ``None`` where none are known, or where they exclude each other."""
+        """Return the bounds at *now*; ``None`` if none are known, or if they exclude each other."""
         bounds, its_slack, until = self._last
         if slack == its_slack and now < until:
             return bounds

@@ -1,6 +1,4 @@
-"""
-Tell how an intent must be stored at a moment, so that another process can settle it; pure.
-"""
+"""The form in which an intent is stored during its write, so that another process can settle it."""
 
 from __future__ import annotations
 
@@ -21,15 +19,15 @@ def stored(
     known: Known, *, livemode: bool | None = None, send: Send | None = None, at: float = 0.0
 ) -> Intent:
     """
-    Give the intent, as it was when this process took it up, the sends, baseline and clock bounds since.
+    Return the intent with the sends, the baseline and the clock bounds that are known by now.
 
-    *livemode* is the data mode that answers have shown; *send*, about to begin at *at* (local s), is counted
-    in: it is stored before its first byte.
+    *livemode* is the data mode that answers have shown.  *send*, about to begin at *at* (local s), is
+    included, because it is stored before its first byte.
     """
     intent, scope = known.intent, known.intent.scope
     if livemode is not None and scope.livemode is None:
         scope = attrs.evolve(scope, livemode=livemode)
-    if send is not None and not known.history and intent.baseline is None:  # nothing has been learnt yet
+    if send is not None and not known.history and intent.baseline is None:  # nothing is known yet
         about_to = _about_to(send, at, intent.bounds)
         return _but(intent, scope=scope, sent=(*intent.sent, about_to), newest=_newest(known))
     bounds = known.bounds
@@ -49,7 +47,7 @@ def stored(
 
 
 def _newest(known: Known) -> bool | None:
-    """Return whether the write is its thing's newest: a run of its own is, for it holds the line."""
+    """Return whether the write is the newest to its resource.  A running one is, because it has the lock."""
     return True if known.resumed is None else known.resumed.newest
 
 

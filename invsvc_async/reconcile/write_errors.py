@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class WriteError(InvsvcError):
-    """A write did not come about, or not as asked; ``outcome`` and ``intent`` tell the whole story."""
+    """A write was not applied, or it is not known.  ``outcome`` and ``intent`` have the details."""
 
     hint: ClassVar[str] = ""
 
@@ -23,41 +23,42 @@ class WriteError(InvsvcError):
 
     @property
     def intent(self) -> Intent:
-        """What was to be written, as plain data: keep it to find out later."""
+        """The intent of the write, as plain data.  Keep it to settle the write later."""
         return self.outcome.intent
 
 
 class WriteNotAppliedError(WriteError):
     """The write provably did not happen, and is not being sent again."""
 
-    hint = "Nothing was changed: it is safe to write again."
+    hint = "Nothing was changed. It is safe to write again."
 
 
 class WriteSupersededError(WriteError):
-    """Somebody else has changed the thing since; sending again would undo that."""
+    """Somebody else has changed the resource since.  Sending again would undo that."""
 
-    hint = "Read the current state and decide anew."
+    hint = "Read the current state, then decide."
 
 
 class AmbiguousWriteError(WriteError):
-    """Nothing that can be read tells whether the write happened."""
+    """Whether the write was applied is not known, and no read shows it."""
 
     hint = (
-        "Do not send it again blindly: keep .intent and call client.settle(intent) later, or look yourself."
+        "Do not just send it again. Keep .intent and call client.settle(intent) later, or check the state "
+        "yourself."
     )
     without_read: ClassVar[str] = (
-        "Do not send it again blindly: the specification has no read for it. Look yourself, or keep .intent "
-        "and call client.settle(intent, reader=…) with a reader of your own."
+        "Do not just send it again: the specification has no read for it. Check the state yourself, or keep "
+        ".intent and call client.settle(intent, reader=…) with your own reader."
     )
 
 
 class SecretLostError(WriteError):
-    """The webhook was created, but the answer with its secret was lost; ``webhook`` is what was found."""
+    """The webhook was created, but the answer with its secret was lost.  ``webhook`` is the one found."""
 
-    hint = "The webhook exists: delete it and create it again for a secret, or pass on_lost_secret='keep'."
+    hint = "The webhook exists. Delete it and create it again for a secret, or pass on_lost_secret='keep'."
 
     @property
-    def webhook(self) -> Any:  # Any: a models.Webhook, which this floor may not import
+    def webhook(self) -> Any:  # Any: a models.Webhook, which this layer may not import
         """The webhook that was found, with ``secret=None``."""
         return self.outcome.value
 

@@ -357,7 +357,7 @@ async def test_update_that_somebody_changed_meanwhile(service, client):
         client.webhooks.update(hook.id, description="mine").outcome(), somebody()
     )
     assert outcome.verdict is Verdict.UNKNOWN
-    assert "before the write was applied, and it was not; or afterwards" in outcome.message
+    assert "matches neither the write nor its state before the write" in outcome.message
     assert not effects(service, "webhooks.update")
 
 

@@ -126,10 +126,10 @@ def change(**changes):
 
 
 DAMAGED = {
-    "empty": ("", "damaged or cut off"),
-    "cut off": (INTENT.to_json()[:-20], "damaged or cut off"),
-    "not text in UTF-8": (b"\xff\xfe", "damaged or cut off"),
-    "lone surrogate": ('{"schema": 1, "key": "\ud800"}', "damaged or cut off"),
+    "empty": ("", "damaged or truncated"),
+    "cut off": (INTENT.to_json()[:-20], "damaged or truncated"),
+    "not text in UTF-8": (b"\xff\xfe", "damaged or truncated"),
+    "lone surrogate": ('{"schema": 1, "key": "\ud800"}', "damaged or truncated"),
     "a list": ("[]", "no schema version"),
     "foreign": ('{"id": 1}', "no schema version"),
     "newer": (change(schema=2), "schema version 2"),
@@ -139,7 +139,7 @@ DAMAGED = {
     "wrong type": (change(key=5), "key"),
     "unknown operation": (change(operation="webhooks.explode"), "no write called"),
     "a read": (change(operation="webhooks.get"), "no write called"),
-    "path of another operation": (change(path={"id": "wh_1"}), "its path names"),
+    "path of another operation": (change(path={"id": "wh_1"}), "its path has"),
     "body that is no object": (change(body=[1]), "body is not an object"),
     "create without url": (change(body={"events": []}), "no url"),
     "baseline that is no object": (change(baseline="x"), "baseline"),

@@ -26,7 +26,7 @@ _STEPS = 10  # of the logarithmic scale of times, for each factor of ten
 
 _ADVICE = (
     ("list is full", "A list shows at most 100 webhooks: delete those that nobody needs, then retry."),
-    ("could be ours", "Compare the candidates with the request, and delete the surplus ones."),
+    ("could be this write's", "Compare the candidates with the request, and delete the surplus ones."),
     ("HTTP 401", "The credential was rejected when the state was read: renew it, then retry."),
     ("HTTP 403", "The credential may not read the state: use one that may, then retry."),
     ("no read", "The specification has no read for this: check the dashboard, then retry or leave it."),
