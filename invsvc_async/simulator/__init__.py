@@ -1,7 +1,7 @@
 """
-The service of the specification in memory, on a real socket: run clients against it, with faults.
+A simulator of the service, on a real socket and with fault injection.
 
-Must never import the client, so that it cannot share the client's mistakes.
+It imports nothing of the client, so that it cannot share the client's mistakes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Serve the simulator from the command line; must never hold anything but that call."""
+"""The command ``python -m invsvc_async.simulator``."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """
-A door for judges in another process: the ledger, arrivals, scripts and the fault plan over HTTP.
+The simulator's ledger, arrivals, scripts and fault plan over HTTP, for tests in another process.
 
-Must never be open unless it was asked for: whoever can connect may use it.
+It has no authentication, so it is off by default.
 """
 
 from __future__ import annotations

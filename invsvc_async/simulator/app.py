@@ -1,7 +1,7 @@
 """
-The service between the socket and its operations: note each arrival, then play its fate.
+The HTTP application of the simulator: records each arrival, then executes it with the faults of its step.
 
-Must never play a fault that the ledger does not name, and never lets a client that leaves undo what arrived.
+The ledger names every fault.  A request that has arrived takes effect even if its client disconnects.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from invsvc_async.simulator.state import State
 
 PASS = parse_step("pass")
-IDLE_CLOSE_AFTER = 0.02  # seconds, where the step does not say
+IDLE_CLOSE_AFTER = 0.02  # seconds, by default
 NOBODY = Caller(Credential("key", None, livemode=True, user=""), team="", livemode=True)
 
 
@@ -48,7 +48,7 @@ class Application:
         self._chance = seeded(seed, "faults")
         self._scripts: dict[str, deque[Step]] = {}
         self._busy: set[web.RequestHandler] = set()
-        self._pending: set[asyncio.Task[Any]] = set()  # Any: late effects, and whole exchanges
+        self._pending: set[asyncio.Task[Any]] = set()  # Any: late effects and slow exchanges
         self._released = asyncio.Event()
 
     def mount(self, app: web.Application) -> None:
@@ -59,10 +59,10 @@ class Application:
 
     def script(self, operation: str, *steps: str) -> None:
         """
-        Give the next arrivals of *operation* their fates, one step each.
+        Set the steps of the next arrivals of *operation*, one each.
 
         Raises:
-            ValueError: An unknown operation, or a step that is not understood.
+            ValueError: The operation or a step is unknown.
 
         """
         route = BY_OPERATION.get(operation)
@@ -74,12 +74,12 @@ class Application:
         self._scripts.setdefault(operation, deque()).extend(parsed)
 
     async def settled(self) -> None:
-        """Wait until no effect is still to come: neither a late one nor that of a slow exchange."""
+        """Wait until no effect is pending, neither a late one nor that of a slow exchange."""
         while self._pending:
             await asyncio.wait(self._pending)
 
     async def stop(self) -> None:
-        """Let hanging exchanges go, and drop late effects that have not landed."""
+        """End hanging exchanges, and drop pending late effects."""
         self._released.set()
         pending = list(self._pending)
         for task in pending:
@@ -90,7 +90,7 @@ class Application:
         try:
             raw = await request.read()
         except ConnectionError:
-            return replies.Broken(replies.close)  # the client left in the middle of its body: no arrival
+            return replies.Broken(replies.close)  # the client disconnected within the body: not an arrival
         protocol = request.protocol
         self._busy.add(protocol)
         try:

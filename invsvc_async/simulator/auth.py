@@ -1,7 +1,7 @@
 """
-Who is asking: credentials, Connect, and what each credential may do.
+Authentication and authorization: credentials, Connect, and roles.
 
-Must never read the request's body: no field of it can switch the team or the data mode.
+The request's body is not used: none of its fields can change the team or the data mode.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Keyring:
 
     def caller(self, header: str | None, team: str | None) -> Caller:
         """
-        Tell from the Authorization header and the ``team`` parameter who acts, and where.
+        Return the caller, according to the Authorization header and the ``team`` parameter.
 
         Raises:
             Refusal: 401 or 403 with the raw body of the authentication layer.
@@ -125,7 +125,7 @@ def require_role(state: State, caller: Caller, role: Role, module: str | None = 
 
 
 def require_person(state: State, caller: Caller, team: str) -> None:
-    """Refuse with 403 everyone but a person who is a member of *team*."""
+    """Refuse with 403 all callers except persons who are members of *team*."""
     if caller.credential.kind != "person":
         raise refusal(state, 403, "insufficient_permissions", "This needs a person's token")
     user = state.users.items[caller.credential.user]

@@ -1,7 +1,7 @@
 """
-What goes into an operation of the service and what comes out of it.
+The input and output of operations.
 
-Must never touch a socket: an operation is a plain function of the state and a call.
+An operation is a plain function of the state and a call.
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ class Malformed:
 
 @dataclass(slots=True)
 class Call:
-    """One request as an operation sees it: who asks, in which book, for what."""
+    """One request as an operation sees it: the caller, their book and the request's content."""
 
     caller: Caller
     book: Book
     path: Mapping[str, str]
     query: Mapping[str, str]
     body: Json | Malformed
-    past: float | None = None  # a monotonic time: show the state as it was then
+    past: float | None = None  # a monotonic time: the operation shows the state as it was then
 
 
 @dataclass(slots=True)
 class Answer:
-    """A 2xx: the whole body as it goes on the wire, or bytes that have no envelope."""
+    """A 2xx: the body as JSON, or bytes without an envelope."""
 
     body: dict[str, Json] | bytes
     status: int = 200
-    target: str | None = None  # the id of the thing that was created or changed
+    target: str | None = None  # the id of the resource that was created or changed
 
 
 class Refusal(Exception):  # noqa: N818 - an answer of the service, not a failure of this program
-    """A definite no of the service, in one of its two error bodies."""
+    """A definite "no" of the service, with one of its two error bodies."""
 
     def __init__(self, status: int, body: dict[str, Any]) -> None:
         super().__init__(status, body)
@@ -82,17 +82,17 @@ def refusal(
 
 
 def not_found(state: State, what: str) -> Refusal:
-    """Make the 404 for a thing that is not in the selected team and data mode."""
+    """Make the 404 for a resource that is not in the selected team and data mode."""
     return refusal(state, 404, "resource_not_found", f"{what} not found")
 
 
 def invalid(state: State, problems: Sequence[str]) -> Refusal:
-    """Make the 400 that names every bad field as ``<field path>: <message>``."""
+    """Make the 400 that names every invalid field as ``<field path>: <message>``."""
     return refusal(state, 400, "validation_failed", "Validation failed", problems)
 
 
 def found(state: State, records: Mapping[str, Record], key: str, what: str) -> Record:
-    """Read the record under *key*, or refuse with 404."""
+    """Return the record under *key*, or refuse with 404."""
     record = records.get(key)
     if record is None:
         raise not_found(state, what)
@@ -100,7 +100,7 @@ def found(state: State, records: Mapping[str, Record], key: str, what: str) -> R
 
 
 def path_id(state: State, call: Call, name: str, pattern: str) -> str:
-    """Read an id of the path, or refuse with 400 where it breaks *pattern*."""
+    """Return an id from the path, or refuse with 400 if it does not match *pattern*."""
     value = call.path[name]
     if not re.fullmatch(pattern, value):
         raise invalid(state, [f"{name}: does not match ^{pattern}$"])

@@ -1,7 +1,7 @@
 """
-Event deliveries as the service makes them: headers, signatures, retries, and faults of order and number.
+Event deliveries of the service: headers, signatures, retries, duplicates and reordering.
 
-Must never sign a resource event, nor send a signed event twice on its own account.
+Resource events are not signed, and signed events are not retried.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
     from invsvc_async.simulator.json_records import Json, Record
     from invsvc_async.simulator.state import Book, State, Version
 
-ATTEMPTS = 16  # of a resource event, in all
+ATTEMPTS = 16  # of a resource event, in total
 LONGEST_BACKOFF = 16  # times the first one
-OVERTAKEN = 0.05  # seconds that a reordered delivery lets others pass
+OVERTAKEN = 0.05  # seconds by which a reordered delivery is delayed
 RETRIED = frozenset({408, 429})  # and every 5xx
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One POST of a delivery; `at` is of the monotonic clock, in seconds."""
+    """One POST of a delivery; `at` is in seconds of the monotonic clock."""
 
     at: float
     status: int | None  # `None`: no answer
@@ -43,7 +43,7 @@ class Attempt:
 
 @dataclass(slots=True)
 class Delivery:
-    """One event on its way to one receiver, and what became of it."""
+    """The delivery of one event to one receiver, with its attempts."""
 
     event: str
     url: str
@@ -54,7 +54,7 @@ class Delivery:
 
     @property
     def statuses(self) -> list[int | None]:
-        """The status of each attempt, `None` where there was no answer."""
+        """The status of each attempt, or `None` if there was no answer."""
         return [attempt.status for attempt in self.attempts]
 
     @property
@@ -64,12 +64,12 @@ class Delivery:
 
 
 def signature(body: bytes, secret: str) -> str:
-    """Sign the raw *body* as ``X-Service-Signature`` has it."""
+    """Return the value of ``X-Service-Signature`` for the raw *body*."""
     return f"sha256={hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()}"
 
 
 class Post:
-    """Sends deliveries, at most one session for all of them."""
+    """Sends deliveries, with one session for all of them."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class Post:
         secret: str | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Delivery:
-        """Put a delivery together: text, headers and, for the two signed events, the signature."""
+        """Build a delivery: text, headers and, for the two signed events, the signature."""
         text = json_text(body).encode()
         sent = {"Content-Type": "application/json"}
         if event in SIGNED:
@@ -112,7 +112,7 @@ class Post:
     def to_webhook(
         self, event: str, book: Book, hook: Record, resource: Mapping[str, Json] | None
     ) -> Delivery:
-        """Put the delivery of *event* to one webhook together, by its version, secret and headers."""
+        """Build the delivery of *event* to one webhook, with its version, secret and headers."""
         version: Version = book.delivery_versions.get(hook["id"], "v1")
         body = body_of(self._state, event, book, version=version, webhook=hook["id"], resource=resource)
         headers = book.delivery_headers.get(hook["id"])
@@ -130,7 +130,7 @@ class Post:
         return [self._start(self.to_webhook(event, book, hook, resource)) for hook in hooks]
 
     def on_effect(self, operation: str, book: Book, answer: Answer) -> None:
-        """Emit what a write of the service brings about."""
+        """Emit the events that a write of the service causes."""
         if operation != "invoices.income_batch" or isinstance(answer.body, bytes):
             return
         batch = answer.body["data"]
@@ -142,12 +142,12 @@ class Post:
         self.emit("invoice_batch.completed", book, {**told, "result": "completed"})
 
     async def settled(self) -> None:
-        """Wait until every delivery under way has ended."""
+        """Wait until all deliveries have ended."""
         while self._under_way:
             await asyncio.wait(self._under_way)
 
     async def stop(self) -> None:
-        """Give up what is under way and close the session."""
+        """Cancel running deliveries and close the session."""
         under_way = list(self._under_way)
         for task in under_way:
             task.cancel()

@@ -1,7 +1,7 @@
 """
-The half of `Simulator` that sends events to receivers.
+The methods of `Simulator` that send events to receivers.
 
-Must never deliver by itself unless the simulator was made with ``deliver=True``.
+Without ``deliver=True``, the simulator sends events only when one of these is called.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 
 class Delivering:
-    """Deliveries on demand, and what they need to know of a webhook beside its record."""
+    """Deliveries on demand, and the settings of webhooks that their records do not show."""
 
     _state: State
     _post: Post
 
     @property
     def deliveries(self) -> list[Delivery]:
-        """Every delivery so far, in the order in which they were first sent."""
+        """All deliveries so far, in the order in which they were first sent."""
         return self._post.sent
 
     async def deliver(
@@ -47,13 +47,13 @@ class Delivering:
         livemode: bool = True,
     ) -> Delivery:
         """
-        Deliver one event to *url* and wait until its last attempt.
+        Deliver one event to *url* and wait for its last attempt.
 
-        A type name gets a body of its family and *version*; a mapping is sent as the body it is.
-        *resource* is the object told of, and *duplicates* how many copies follow the first.
+        *event* is the name of a type, for a body of its family and *version*, or a mapping, which is the body
+        itself.  *resource* is the object of the event.  *duplicates* is how many copies follow the first.
 
         Raises:
-            ValueError: A type that the specification does not have.
+            ValueError: The specification has no such type.
 
         """
         if isinstance(event, str):
@@ -87,11 +87,11 @@ class Delivering:
         await self._post.settled()
 
     def set_delivery_headers(self, webhook_id: str, headers: Mapping[str, str]) -> None:
-        """Set custom headers of a webhook's resource events, which the API cannot."""
+        """Set custom headers of a webhook's resource events.  The API cannot set them."""
         self._book_of(webhook_id).delivery_headers[webhook_id] = dict(headers)
 
     def set_delivery_version(self, webhook_id: str, version: Version) -> None:
-        """Set the payload version of a webhook, which its record does not show; "v1" without this."""
+        """Set the payload version of a webhook.  Its record does not show it; the default is "v1"."""
         self._book_of(webhook_id).delivery_versions[webhook_id] = version
 
     def _book_of(self, webhook_id: str) -> Book:

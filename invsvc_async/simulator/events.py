@@ -1,7 +1,7 @@
 """
 The bodies of event deliveries: three families, 21 types, three payload versions.
 
-Must never send anything: bodies are made here and posted by `deliveries`.
+`deliveries` sends them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from invsvc_async.simulator.state import Book, State, Version
 
 SIGNED = frozenset({"sat.invoice.synced", "invoice_batch.completed"})
-SIX_HOURS = 6 * 3_600_000  # ms; v1.1 shifts an invoice's date back by so much
+SIX_HOURS = 6 * 3_600_000  # ms; v1.1 shifts an invoice's date back by six hours
 
 
 def body_of(
@@ -33,7 +33,7 @@ def body_of(
     test: bool = False,
     connected_team: str | None = None,
 ) -> dict[str, Json]:
-    """Make the body of one delivery; *resource* is told of; for a signed event, it is fields of ``data``."""
+    """Make the body of one delivery about *resource*.  For a signed event, that is fields of ``data``."""
     if event in SIGNED:
         body = _signed(state, event, book, resource or {})
     else:
@@ -46,7 +46,7 @@ def body_of(
 
 
 def made_up(state: State, event: str, book: Book) -> Record:
-    """Make a resource of the event's kind, in the form that the API returns."""
+    """Make a resource of the event's kind, in the form in which the API returns it."""
     kind = event.partition(".")[0]
     if kind == "invoice":
         status = "canceled" if event == "invoice.canceled" else "valid"

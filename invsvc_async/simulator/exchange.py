@@ -1,7 +1,7 @@
 """
-One request on its way through the service: the operation's run, and the answer that its step asks for.
+One request on its way through the service: the operation, and the answer that its step requires.
 
-Must never answer 2xx to a write before its effect, and never does anything that the entry does not tell.
+A write gets a 2xx only after its effect.  The ledger entry records everything that happens.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ CODES = {
 
 @dataclass(slots=True)
 class Exchange:
-    """A request that has arrived whole, with who sent it (or why they may not)."""
+    """A request that has arrived completely, with its caller or the reason for a refusal."""
 
     route: Route
     entry: Entry
@@ -54,7 +54,7 @@ class Exchange:
         past: float | None = None,
         on_effect: Callable[[str, Book, Answer], None] | None = None,
     ) -> Answer | Refusal:
-        """Run the operation, once; a write's effect is in the state and in the entry when this returns."""
+        """Run the operation, once.  On return, a write's effect is in the state and in the entry."""
         if isinstance(self.caller, Refusal):
             return self.caller
         book = state.book(self.caller.team, livemode=self.caller.livemode)
@@ -69,7 +69,7 @@ class Exchange:
         return answer
 
     def true_answer(self, step: Step, outcome: Answer | Refusal) -> web.Response:
-        """Answer what the operation came to."""
+        """Return the answer of the operation."""
         self.entry.answered = outcome.status
         self.entry.refused = isinstance(outcome, Refusal)
         body = outcome.body
@@ -82,7 +82,7 @@ class Exchange:
         return replies.answer(outcome.status, body)
 
     def false_answer(self, step: Step, clock: Clock) -> web.Response:
-        """Answer with what the step says, whether or not the effect happened."""
+        """Return the answer of the step, whether or not the effect happened."""
         self.entry.answered = step.status or 200
         if step.end == "status":
             self.entry.refused = 400 <= step.status < 500 and step.own and step.effect == "none"

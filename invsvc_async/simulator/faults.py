@@ -1,7 +1,7 @@
 """
-What goes wrong, and when: steps written in words, and plans that draw steps at random.
+Faults: steps written in words, and plans that draw steps at random.
 
-Must never act by itself: a step only says what `replies` and the application are to do.
+The application and `replies` execute a step.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ KINDS = (
     "idle-close",
 )
 PHASES = ("before", "after", "late")
-GATEWAY = frozenset({408, 502, 503, 504})  # answered by something in between, in HTML, unless "own" is said
+GATEWAY = frozenset({408, 502, 503, 504})  # answered by a gateway, in HTML, unless the step says "own"
 
-# Ends that carry the service's true answer: with them, a write that is valid always has its effect.
+# Ends with the service's true answer.  With them, a valid write always has its effect.
 TRUTHFUL = frozenset({"pass", "slow", "drip", "bare", "idle-close", "stale", "bad item"})
 READ_ONLY = frozenset({"stale", "bad item"})
 INVOICE_LISTS = frozenset({"invoices.egress", "invoices.payment_complements"})
@@ -46,7 +46,7 @@ INVOICE_LISTS = frozenset({"invoices.egress", "invoices.payment_complements"})
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One arrival's fate: when its effect happens, and how the exchange ends."""
+    """When the effect of one arrival happens, and how the exchange ends."""
 
     words: str
     end: str
@@ -60,7 +60,7 @@ class Step:
 
     @property
     def truthful(self) -> bool:
-        """Whether the answer is what the operation truly came to."""
+        """Whether the answer is that of the operation."""
         return self.end in TRUTHFUL
 
 
@@ -87,10 +87,10 @@ WORDS = (
 @lru_cache(maxsize=1024)
 def parse_step(words: str) -> Step:
     """
-    Read one step, such as ``"apply, then reset"`` or ``"late 0.5, then 500"``.
+    Parse one step, such as ``"apply, then reset"`` or ``"late 0.5, then 500"``.
 
     Raises:
-        ValueError: The words are not understood; the message lists those that are.
+        ValueError: The words are not a step.  The message lists the valid ones.
 
     """
     effect: Literal["none", "now", "late"] = "none"
@@ -123,13 +123,13 @@ def parse_step(words: str) -> Step:
 
 def parse_for(operation: str, words: str, *, write: bool) -> Step:
     """
-    Read a step for *operation*.
+    Parse a step for *operation*.
 
     Raises:
-        ValueError: Not understood, or it makes no sense for a read, or for a write.
+        ValueError: The words are not a step, or not one for this kind of operation.
 
     """
-    if not isinstance(words, str):  # a script may come from JSON
+    if not isinstance(words, str):  # a script may be from JSON
         raise ValueError(f"a step is text, such as 'apply, then reset', not {words!r}")  # noqa: TRY004 - what is promised
     step = parse_step(words)
     if write and step.end in READ_ONLY:
@@ -142,12 +142,12 @@ def parse_for(operation: str, words: str, *, write: bool) -> Step:
 
 
 def digits(seconds: float) -> str:
-    """Write *seconds* as steps and headers have them: all their digits, and never an exponent."""
+    """Format *seconds* for steps and headers: all digits, without an exponent."""
     return f"{Decimal(repr(float(seconds))).normalize():f}"
 
 
 def check_seconds(name: str, value: object, *, or_none: bool = False) -> None:
-    """Refuse what no clock can wait for: text, a negative number, infinity, nan."""
+    """Raise ValueError if *value* is not a finite number of seconds, 0 or more."""
     if not (value is None and or_none) and not _is_number_up_to(value, math.inf):
         raise ValueError(f"{name} must be seconds, 0 or more{', or None' * or_none}, not {value!r}")
 
@@ -167,21 +167,22 @@ def _check_known(name: str, chosen: Iterable[str], known: Iterable[str]) -> None
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Faults:
     """
-    A plan of faults by probability, drawn from the simulator's seed.
+    A plan of random faults, drawn from the simulator's seed.
 
     Args:
-        rate: The part of writes that a fault meets, 0 to 1.
-        reads: The same of reads; `None` is *rate*.
-        kinds: The faults, all as likely; see `KINDS`.
-        phases: When a faulty write has its effect: before (never), after (it had), late; all as likely.
-        late_up_to: A late effect lands up to so many seconds after the fault.
-        hang: Seconds until the service gives a hanging connection up; `None`: when the client does.
-        operations: The operations concerned; `None` is all.
-        duplicate_deliveries: The part of event deliveries that is sent twice.
-        reorder_deliveries: The part of event deliveries that later ones overtake.
+        rate: Probability of a fault in a write, 0 to 1.
+        reads: The same for reads; `None` means *rate*.
+        kinds: The faults, all equally likely; see `KINDS`.
+        phases: When the fault happens: before the effect (which then never happens), after it, or "late" (the
+            effect follows later).  All are equally likely.
+        late_up_to: Maximum delay of a late effect, in seconds.
+        hang: Seconds until the service closes a hanging connection; `None`: when the client does.
+        operations: The operations with faults; `None` means all.
+        duplicate_deliveries: Probability that an event is delivered twice.
+        reorder_deliveries: Probability that later events overtake an event.
 
     Raises:
-        ValueError: A part beyond 0 to 1, seconds that are negative or not finite, or an unknown name.
+        ValueError: A probability outside 0 to 1, seconds that are negative or not finite, or an unknown name.
 
     """
 
@@ -209,16 +210,16 @@ class Faults:
 
     @classmethod
     def none(cls) -> Faults:
-        """Plan no faults at all."""
+        """Return a plan without faults."""
         return cls()
 
     @classmethod
     def parse(cls, text: str) -> Faults:
         """
-        Read a plan from a command line: ``rate=0.2,kinds=500+reset,reads=0.1,late=0.4``, or ``none``.
+        Parse a plan from a command line: ``rate=0.2,kinds=500+reset,reads=0.1,late=0.4``, or ``none``.
 
         Raises:
-            ValueError: An unknown name, or a value that is not what the name takes.
+            ValueError: An unknown name, or an invalid value.
 
         """
         found: dict[str, float | tuple[str, ...]] = {}
@@ -238,7 +239,7 @@ class Faults:
         return cls(**found)  # type: ignore[arg-type] # each value was made for its field above
 
     def draw(self, chance: random.Random, operation: str, *, write: bool) -> Step | None:
-        """Decide what happens to one arrival; `None` is nothing out of the way."""
+        """Draw the step of one arrival; `None` means no fault."""
         rate = self.rate if write or self.reads is None else self.reads
         if not rate or (self.operations is not None and operation not in self.operations):
             return None

@@ -1,7 +1,5 @@
 """
-The two invoice lists, in both list envelopes, with every filter of the specification.
-
-Must never show an invoice of another type, team or data mode.
+The two invoice lists, in both list envelopes and with all filters of the specification.
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def egress(state: State, call: Call) -> Answer:
-    """List invoices of type E; a metadata filter changes the envelope to numbered pages."""
+    """List invoices of type E.  A metadata filter changes the envelope to numbered pages."""
     return _listed(state, call, "E", _egress_filters(state, call))
 
 

@@ -1,7 +1,7 @@
 """
-Records and their JSON text, with numbers kept digit by digit.
+Records and their JSON, with exact numbers.
 
-Must never turn a decimal into a float: money leaves exactly as it was seeded or received.
+Decimals are not converted to floats, so amounts keep all digits.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Json = Any  # what JSON can hold; a recursive alias would have to be narrowed at
 
 
 class Record(dict[str, Json]):
-    """One JSON object of the service; ``record.url`` reads ``record["url"]``. Treat it as frozen."""
+    """One JSON object of the service.  ``record.url`` reads ``record["url"]``.  Do not change it in place."""
 
     __slots__ = ()
 
@@ -29,17 +29,17 @@ class Record(dict[str, Json]):
             raise AttributeError(name) from None
 
     def with_changes(self, changes: dict[str, Json]) -> Record:
-        """Copy the record with *changes* over it, because stored records are shared with the past."""
+        """Return a copy with *changes*.  Stored records must not change: past states share them."""
         return Record({**self, **changes})
 
 
 def is_object(value: Json) -> TypeGuard[dict[str, Json]]:
-    """Tell whether *value* is a JSON object."""
+    """Return whether *value* is a JSON object."""
     return isinstance(value, dict)
 
 
 def is_array(value: Json) -> TypeGuard[Sequence[Json]]:
-    """Tell whether *value* is a JSON array."""
+    """Return whether *value* is a JSON array."""
     return isinstance(value, list | tuple)
 
 
@@ -53,12 +53,12 @@ def _refuse(value: object) -> NoReturn:
     raise TypeError(f"not JSON: {value!r}")
 
 
-# The standard encoder is fast but cannot write a Decimal as a number: objects with one go the slow way.
+# The standard encoder is fast, but cannot write a Decimal as a number.  Values with one take the slow path.
 _encode = json.JSONEncoder(separators=(",", ":"), default=_refuse, allow_nan=False).encode
 
 
 def json_text(value: Json) -> str:
-    """Write *value* as compact JSON in ASCII; a Decimal is written with its own digits."""
+    """Encode *value* as compact JSON in ASCII.  A Decimal becomes a number with the same digits."""
     try:
         return _encode(value)
     except _HoldsDecimal:
@@ -95,10 +95,10 @@ _decode = json.JSONDecoder(parse_float=Decimal, parse_constant=_no_constant).dec
 
 def read_json(text: bytes) -> Json:
     """
-    Read JSON with decimals exact.
+    Decode JSON with exact decimals.
 
     Raises:
-        ValueError: It is not JSON in UTF-8, or is nested too deeply to be read.
+        ValueError: It is not JSON in UTF-8, or is nested too deeply.
 
     """
     try:

@@ -1,7 +1,7 @@
 """
-The record of what truly happened to every write, and of how many requests arrived.
+The record of what really happened to every write, and of how many requests arrived.
 
-Must never be shown to the client under test: it is what a verdict is judged by.
+Tests judge verdicts by it, so the client under test must not see it.
 """
 
 from __future__ import annotations
@@ -19,38 +19,38 @@ if TYPE_CHECKING:
     from invsvc_async.simulator.json_records import Json
 
 
-SENDER = "X-Write-Id"  # a header by which a judge attributes requests; the service itself ignores it
+SENDER = "X-Write-Id"  # a header by which tests attribute requests; the service itself ignores it
 
 
 @dataclass(slots=True, kw_only=True)
 class Entry:
     """
-    One request that reached the service whole, or one act of somebody else.
+    One request that reached the service completely, or one change by somebody else.
 
-    Times are of the monotonic clock, in seconds.  Filled in as things happen: a late effect sets
-    `applied_at` when it lands.
+    Times are in seconds of the monotonic clock.  The fields are updated as things happen: a late effect sets
+    `applied_at` when it happens.
     """
 
     number: int
     operation: str
     path_id: str | None = None  # the last id of the path
-    body: Json = None  # parsed; the raw text where it is not JSON
+    body: Json = None  # parsed, or the raw text if it is not JSON
     query: dict[str, str] | None = None
-    team: str | None = None  # `None` where authentication failed
+    team: str | None = None  # `None` if authentication failed
     livemode: bool | None = None
     received_at: float
     applied_at: float | None = None
-    late: bool = False  # the effect landed after the answer, or is still to land
-    fault: str | None = None  # the step that was played
-    answered: int | None = None  # the status of a whole answer
+    late: bool = False  # the effect happened after the answer, or is pending
+    fault: str | None = None  # the step that was executed
+    answered: int | None = None  # the status of a complete answer
     by: Literal["client", "other"] = "client"
-    target: str | None = None  # the id of the thing that was created or changed
-    refused: bool = False  # answered with a definite 4xx of the service, without an effect
+    target: str | None = None  # the id of the resource that was created or changed
+    refused: bool = False  # the service answered with a definite 4xx, without an effect
     sender: str | None = None  # the header `SENDER` of the request: which write of the client sent it
 
     @property
     def applied(self) -> bool:
-        """Whether the effect has happened by now."""
+        """Whether the effect has happened."""
         return self.applied_at is not None
 
 
@@ -66,11 +66,11 @@ class Ledger:
         self._awaited: list[tuple[str, int, asyncio.Future[None]]] = []
 
     def arrivals(self, operation: str | None = None) -> int:
-        """Count the requests of *operation*, or of all, that arrived whole (head and body)."""
+        """Return how many requests of *operation*, or of all, arrived completely (head and body)."""
         return self._arrived.total() if operation is None else self._arrived[operation]
 
     def effects(self, operation: str | None = None) -> list[Entry]:
-        """List the entries whose effect has happened, those of somebody else included."""
+        """Return the entries whose effect has happened, including those of somebody else."""
         return [
             entry
             for entry in self.entries
@@ -78,7 +78,7 @@ class Ledger:
         ]
 
     def find(self, operation: str, matches: Callable[[Json], bool] = lambda _body: True) -> list[Entry]:
-        """List the writes of *operation* whose parsed body *matches*."""
+        """Return the writes of *operation* whose parsed body *matches*."""
         return [entry for entry in self.entries if entry.operation == operation and matches(entry.body)]
 
     async def arrived(self, operation: str, n: int = 1) -> None:
@@ -98,7 +98,7 @@ class Ledger:
         body: Json,
         sender: str | None = None,
     ) -> Entry:
-        """Note a request that has just been read whole."""
+        """Record a request that has been read completely."""
         entry = Entry(
             number=next(self._numbers),
             operation=operation,
@@ -115,7 +115,7 @@ class Ledger:
         return entry
 
     def by_other(self, operation: str, *, team: str, livemode: bool, target: str, body: Json) -> Entry:
-        """Note that somebody else changed *target*, at once and without a request."""
+        """Record that somebody else changed *target*, immediately and without a request."""
         now = self.steady()
         entry = Entry(
             number=next(self._numbers),

@@ -1,7 +1,7 @@
 """
-Every read of the service but the invoice lists.
+The reads of the service, except the invoice lists.
 
-Must never change the state: a read can be repeated, or shown the past.
+They do not change the state, so a read can be repeated or show a past state.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ UUID4 = r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}"
 
 
 def journey(state: State, call: Call) -> Answer:
-    """Show a journey, a read that the specification does not list; `journey_reads` says which face."""
+    """Show a journey, as `journey_reads` says.  The specification does not list this read."""
     if state.journey_reads == "off":
         raise not_found(state, "Route")
     record = found(state, call.book.journeys.as_of(call.past), call.path["id"], "Journey")
@@ -31,7 +31,7 @@ def journey(state: State, call: Call) -> Answer:
 
 
 def webhooks(state: State, call: Call) -> Answer:
-    """List webhooks, newest first; there is no cursor, so that 100 are all that can be seen."""
+    """List webhooks, newest first.  There is no cursor, so at most 100 can be seen."""
     query = Query(call.query)
     limit, status = query.whole("limit", 10, 100), query.choice("status", "active", "inactive")
     query.check(state)
@@ -52,7 +52,7 @@ def webhook(state: State, call: Call) -> Answer:
 
 
 def health(_state: State, _call: Call) -> Answer:
-    """Answer the probe that needs no credential."""
+    """Answer the health probe, which needs no credential."""
     return Answer({"status": "ok", "module": "webhooks"})
 
 
@@ -63,7 +63,7 @@ def download_status(state: State, call: Call) -> Answer:
 
 
 def download_package(state: State, call: Call) -> Answer:
-    """Give a package's bytes, without an envelope."""
+    """Return the bytes of a package, without an envelope."""
     package = call.book.packages.get(call.path["package_id"])
     if package is None:
         raise not_found(state, "Package")
@@ -71,7 +71,7 @@ def download_package(state: State, call: Call) -> Answer:
 
 
 def retention_files(state: State, call: Call) -> Answer:
-    """Give the files of a stamped retention, both or the one asked for."""
+    """Show both files of a stamped retention, or the requested one."""
     query = Query(call.query)
     wanted = query.choice("file_type", "pdf", "xml")
     query.check(state)
@@ -100,7 +100,7 @@ def payment_link(state: State, call: Call) -> Answer:
 
 
 def reminder_operation(state: State, call: Call) -> Answer:
-    """Show a payment reminder operation; reading it again is how an uncertain result is settled."""
+    """Show a payment reminder operation.  Reading it again settles an uncertain result."""
     payment = path_id(state, call, "paymentId", rf"{NAME}{{1,160}}")
     operation = path_id(state, call, "operationId", UUID4)
     record = call.book.reminders.get((payment, operation))

@@ -1,7 +1,7 @@
 """
-How an exchange ends on the wire: whole answers, broken ones, and none.
+The ends of an exchange on the wire: complete answers, broken ones, and none.
 
-Must never run an operation: by the time an end is played, the effect was or was not applied.
+At this point the operation has run or will not; nothing here changes the state.
 """
 
 from __future__ import annotations
@@ -33,23 +33,23 @@ LINGER_ZERO = struct.pack("ii", 1, 0)  # close() then sends RST instead of FIN
 
 
 def answer(status: int, body: Json | bytes, headers: dict[str, str] | None = None) -> web.Response:
-    """Make a whole answer: JSON, or the bytes of a download."""
+    """Make a complete answer: JSON, or the bytes of a download."""
     if isinstance(body, bytes):
         return web.Response(status=status, body=body, headers=headers or {"Content-Type": "application/zip"})
     return web.Response(status=status, body=json_text(body).encode(), headers={**JSON, **(headers or {})})
 
 
 def gateway_page(status: int) -> web.Response:
-    """Make the HTML page of something in between."""
+    """Make the HTML page of a gateway."""
     page = f"<html><head><title>{status}</title></head><body><h1>{status} Gateway</h1></body></html>"
     return web.Response(status=status, text=page, content_type="text/html")
 
 
 class Broken(web.StreamResponse):
     """
-    An exchange that ends without a whole answer.
+    An exchange that ends without a complete answer.
 
-    aiohttp takes the `ConnectionError` for a client that has gone, and closes the connection without a word.
+    aiohttp takes the `ConnectionError` for a client that has left, and closes the connection silently.
     """
 
     def __init__(self, act: Callable[[web.BaseRequest], Awaitable[None]]) -> None:
@@ -57,7 +57,7 @@ class Broken(web.StreamResponse):
         self._act = act
 
     async def prepare(self, request: web.BaseRequest) -> AbstractStreamWriter | None:
-        """Play the act, then give the connection up."""
+        """Run the act, then close the connection."""
         await self._act(request)
         raise ConnectionAbortedError
 
@@ -73,11 +73,11 @@ async def reset(request: web.BaseRequest) -> None:
 
 
 async def close(_request: web.BaseRequest) -> None:
-    """Send nothing; giving the connection up sends FIN."""
+    """Send nothing.  Closing the connection sends FIN."""
 
 
 async def half_head(request: web.BaseRequest) -> None:
-    """Send a head that stops in a header's name."""
+    """Send a head that ends within a header's name."""
     _write(request, b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Le")
 
 
@@ -95,12 +95,12 @@ def _write(request: web.BaseRequest, text: bytes) -> None:
 
 
 def hang(released: asyncio.Event, seconds: float | None) -> Callable[[web.BaseRequest], Awaitable[None]]:
-    """Send nothing until the client leaves, *seconds* have passed, or the service shuts down."""
+    """Send nothing until the client disconnects, *seconds* have passed, or the service stops."""
 
     async def act(request: web.BaseRequest) -> None:
         loop = asyncio.get_running_loop()
         until = math.inf if seconds is None else loop.time() + seconds
-        # aiohttp.web tells nobody that a client has left; its transport is gone then.
+        # aiohttp.web does not report that a client has disconnected, but its transport is gone.
         while request.transport is not None and loop.time() < until and not released.is_set():
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(released.wait(), min(LOOK_EVERY, until - loop.time()))

@@ -1,7 +1,7 @@
 """
-The table of routes: what the service is asked, and which function answers.
+The table of routes, with the function that answers each.
 
-Must never know about sockets; the application mounts it, a test holds it against the client's table.
+A test compares it with the client's table of operations.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ class Route:
     path: str
     run: Callable[[State, Call], Answer]
     public: bool = False  # needs no credential
-    named_only: bool = False  # the specification names it in passing, without its shapes
+    named_only: bool = False  # the specification mentions it without describing it
 
     @property
     def write(self) -> bool:
-        """Whether it may change anything."""
+        """Whether it may change the state."""
         return self.method != "GET"
 
 

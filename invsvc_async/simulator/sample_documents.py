@@ -1,7 +1,7 @@
 """
-Made-up documents that look like the specification's: invoices, journeys, links, files.
+Made-up documents in the form of the specification: invoices, journeys, links, files.
 
-Must never look like a real person, company or account, and repeats exactly for the same seed.
+They resemble no real person, company or account, and are the same for the same seed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ AWKWARD = (Decimal("1234567890.123456789"), Decimal("0.1"), Decimal("10.00"), De
 
 
 def new_invoice(state: State, book: Book, fields: Mapping[str, Json]) -> Record:
-    """Make an invoice of type E unless *fields* say otherwise; a P has zero totals and no payment codes."""
+    """Make an invoice, of type E by default.  Type P has zero totals and no payment codes."""
     number = len(book.invoices.items) + 1
     kind = fields.get("invoice_type", "E")
     created = (

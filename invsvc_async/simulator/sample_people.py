@@ -1,7 +1,7 @@
 """
 Made-up teams, users and customers.
 
-Must never look like a real person, company or account, and repeats exactly for the same seed.
+They resemble no real person, company or account, and are the same for the same seed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TAX_LETTERS = "ABCDEFGHJKLMNPRSTUVWXYZ"
 
 
 def new_tax_id(state: State) -> str:
-    """Make a tax id in the shape of a Mexican company's."""
+    """Make a tax id in the form of a Mexican company's."""
     letters = "".join(state.random.choices(TAX_LETTERS, k=3))
     day = (
         f"{state.random.randint(0, 29):02d}{state.random.randint(1, 12):02d}{state.random.randint(1, 28):02d}"
@@ -78,7 +78,7 @@ def new_team(
     connect: bool = False,
     master: Mapping[str, Json] | None = None,
 ) -> Record:
-    """Make a team of *master* and its account; *fields* are those of the create operation, or of a team."""
+    """Make a team of *master*'s account; *fields* are those of the create operation, or of a team."""
     team_id = str(fields.get("id") or state.new_id("team_"))
     now = state.clock.now_ms()
     team: dict[str, Json] = {

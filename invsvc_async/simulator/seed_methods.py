@@ -1,7 +1,7 @@
 """
-What a test puts into the simulator before it starts, and what somebody else changes meanwhile.
+The methods of `Simulator` that add records, and that change them as somebody else would.
 
-Must never go through the socket: nothing here counts as an arrival.
+They do not use the socket, so they do not count as arrivals.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ REMINDER = ("pay_1", "22222222-2222-4222-8222-222222222222")  # payment, operati
 
 
 class Seeding:
-    """The half of `Simulator` that puts records where the service finds them; every method acts at once."""
+    """Methods that add or change records in the service's state, immediately."""
 
     team: str
     ledger: Ledger
@@ -31,11 +31,11 @@ class Seeding:
 
     @property
     def teams(self) -> list[str]:
-        """The ids of all teams, the managing one first."""
+        """The ids of all teams, beginning with the managing one."""
         return list(self._state.teams.items)
 
     def book(self, *, team: str | None = None, livemode: bool = True) -> Book:
-        """Open what a team has in one data mode, to look at (`book().webhooks.items`)."""
+        """Return the records of a team in one data mode, to inspect (`book().webhooks.items`)."""
         return self._state.book(team or self.team, livemode=livemode)
 
     def seed_team(
@@ -46,7 +46,7 @@ class Seeding:
         features: Sequence[str] = ("multipleIssuerAccounts", "suppliers"),
         **fields: Json,
     ) -> Record:
-        """Make a team; a *connected* one shares the billing account, *connect* makes it a managing one."""
+        """Make a team.  If *connected*, it shares the billing account; *connect* makes it a managing one."""
         billing = BILLING if connected else self._state.new_id("acct_")
         team = sample_people.new_team(self._state, fields, owner="usr_1", billing=billing, connect=connect)
         self._state.accounts[team.id].features = set(features)
@@ -72,7 +72,7 @@ class Seeding:
         livemode: bool = True,
         **fields: Json,
     ) -> Record:
-        """Make a webhook, as if it had always been there."""
+        """Make a webhook, as if it had always existed."""
         book = self.book(team=team, livemode=livemode)
         told = {} if description is None else {"description": description}
         hook = {"id": self._state.new_id("wh_"), "url": url, "events": list(events), "status": status, **told}
@@ -82,7 +82,7 @@ class Seeding:
         return record
 
     def secret_of(self, webhook_id: str, *, team: str | None = None, livemode: bool = True) -> str:
-        """Tell the secret that only a create shows."""
+        """Return the secret of a webhook, which only a create shows."""
         return self.book(team=team, livemode=livemode).secrets[webhook_id]
 
     def seed_journey(
@@ -93,7 +93,7 @@ class Seeding:
         published: Mapping[str, Json] | None = None,
         **fields: Json,
     ) -> Record:
-        """Make a journey, a draft unless *status* differs; *published* is what differs in its snapshot."""
+        """Make a journey, by default a draft.  *published* has the fields that differ in its snapshot."""
         book = self.book(team=team, livemode=livemode)
         journey = sample_documents.new_journey(self._state, book, fields)
         if journey["status"] != "draft":
@@ -101,18 +101,18 @@ class Seeding:
         return book.journeys.seed(journey)
 
     def seed_invoice(self, *, team: str | None = None, livemode: bool = True, **fields: Json) -> Record:
-        """Make an invoice of type E, or of the `invoice_type` given."""
+        """Make an invoice of type E, or of another `invoice_type`."""
         book = self.book(team=team, livemode=livemode)
         return book.invoices.seed(sample_documents.new_invoice(self._state, book, fields), "uuid")
 
     def seed_invoices(
         self, n: int, *, team: str | None = None, livemode: bool = True, **fields: Json
     ) -> list[Record]:
-        """Make *n* invoices alike but for what differs by nature."""
+        """Make *n* invoices that differ only in ids, folios and the like."""
         return [self.seed_invoice(team=team, livemode=livemode, **fields) for _ in range(n)]
 
     def seed_download(self, *, team: str | None = None, livemode: bool = True, **fields: Json) -> Record:
-        """Make a download request, completed unless *fields* say otherwise, and its packages."""
+        """Make a download request, by default completed, and its packages."""
         book = self.book(team=team, livemode=livemode)
         download = sample_documents.new_download(self._state, fields)
         book.packages.update(
@@ -121,14 +121,14 @@ class Seeding:
         return book.downloads.seed(download, "request_id")
 
     def complete_download(self, request_id: str, *, team: str | None = None, livemode: bool = True) -> Record:
-        """Let the tax authority finish: the request is completed and has a package."""
+        """Complete a download request, with one package."""
         fields = {"request_id": request_id, "status": "completed"}
         return self.seed_download(team=team, livemode=livemode, **fields)
 
     def seed_retention(
         self, retention_id: str | None = None, *, team: str | None = None, livemode: bool = True
     ) -> Record:
-        """Make a stamped retention with a PDF and an XML; gives its id and files."""
+        """Make a stamped retention with a PDF and an XML.  Return its id and files."""
         retention = retention_id or self._state.new_folio().lower()
         files = self.book(team=team, livemode=livemode).retentions[retention] = sample_documents.new_files(
             retention
@@ -149,7 +149,7 @@ class Seeding:
         livemode: bool = True,
         **fields: Json,
     ) -> Record:
-        """Make a reminder operation, or change what it shows; the specification names none of its fields."""
+        """Make or change a reminder operation.  The specification does not list its fields."""
         book = self.book(team=team, livemode=livemode)
         record = Record(
             {"payment_id": payment_id, "operation_id": operation_id, "status": "processing", **fields}
@@ -163,12 +163,12 @@ class Seeding:
         """Make a base of the table-database provider."""
         self._state.bases[team or self.team, base_id] = [Record(table) for table in tables]
 
-    # Somebody else
+    # Changes by somebody else
 
     def change_journey(
         self, journey_id: str, *, team: str | None = None, livemode: bool = True, **fields: Json
     ) -> Record:
-        """Change a journey as somebody else would, `last_updated` with it unless *fields* hold one."""
+        """Change a journey as somebody else would, and its `last_updated` unless *fields* has one."""
         book = self.book(team=team, livemode=livemode)
         self._by_other("journeys.update", book, journey_id, fields)
         changes = {"last_updated": self._state.clock.now_ms(), **fields}
@@ -208,7 +208,7 @@ class Seeding:
             self.seed_download(request_id="request_1", livemode=livemode)
             self.seed_retention(RETENTION, livemode=livemode)
             book = self.book(livemode=livemode)
-            # No field of it is specified, so it shows only what it is asked for by.
+            # The specification lists no fields, so it has only the ids by which it is read.
             book.reminders[REMINDER] = Record(zip(("payment_id", "operation_id"), REMINDER, strict=True))
             book.sheets.seed(
                 Record(sample_documents.new_connection(self._state, book), key="connection"), "key"

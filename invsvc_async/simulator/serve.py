@@ -1,7 +1,7 @@
 """
-Serve the simulator to other processes until a signal ends it.
+The simulator as a server for other processes.
 
-Must never print anything but one line of JSON, so that a program can read where to connect.
+Its only output is one line of JSON, from which a program can read where to connect.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ STOP = (signal.SIGINT, signal.SIGTERM)
 
 
 async def serve(service: Simulator, *, announce: Callable[[str], None] = print) -> None:
-    """Run *service* until SIGINT or SIGTERM; `announce` gets a line of JSON with its address and keys."""
+    """Run *service* until SIGINT or SIGTERM.  `announce` is called with its address and keys as JSON."""
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in STOP:
@@ -37,7 +37,7 @@ async def serve(service: Simulator, *, announce: Callable[[str], None] = print) 
 
 
 def about(service: Simulator) -> dict[str, str | list[str]]:
-    """Tell what a client needs: base URL, credentials, teams."""
+    """Return what a client needs: base URL, credentials, teams."""
     return {
         "base_url": service.base_url,
         "api_key": service.api_key,
@@ -49,7 +49,7 @@ def about(service: Simulator) -> dict[str, str | list[str]]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Read the command line and serve."""
+    """Parse the command line and serve."""
     parser = argparse.ArgumentParser(
         prog="python -m invsvc_async.simulator", description="Serve the simulator."
     )

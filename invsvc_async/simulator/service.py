@@ -1,7 +1,7 @@
 """
 The simulator: the service of the specification in memory, on a real socket of this machine.
 
-Must never listen anywhere but on the loopback unless told, and imports nothing of the client.
+By default it listens only on the loopback interface.  It imports nothing of the client.
 """
 
 from __future__ import annotations
@@ -42,30 +42,30 @@ NAMES: Mapping[str, str] = MappingProxyType(
     }
 )
 MAX_BODY = 32 * 1024 * 1024  # bytes of a request
-PATIENCE = 0.2  # seconds that exchanges under way get at the end
+PATIENCE = 0.2  # seconds that running exchanges get at the end
 
 
 class Simulator(Seeding, Delivering):
     """
-    The service, for as long as the ``async with`` lasts.
+    The service; it runs for the duration of ``async with``.
 
     Args:
-        seed: Makes records, ids and faults repeat (faults as far as the order of arrival does).
-        faults: A plan by probability; `script` decides single arrivals. May be replaced at any time.
-        journey_reads: What ``GET /journeys/{id}`` shows of a journey that is no draft; "off" makes it a 404.
+        seed: Seed of records, ids and faults (faults also depend on the order of arrival).
+        faults: A plan of random faults; `script` decides single arrivals. May be replaced at any time.
+        journey_reads: What ``GET /journeys/{id}`` shows of a journey not a draft; "off" makes it a 404.
         names: Other names for the query parameters that the specification does not name, by those of `NAMES`.
-        latency: Seconds of work on each request.
-        at_once: How many requests are worked on at once; the rest queue. `None` is no limit.
+        latency: Processing time of each request, in seconds.
+        at_once: How many requests are processed at once; the rest queue. `None` means no limit.
         host: Address to listen on.
         port: Port to listen on; 0 takes a free one.
         deliver: Deliver events of its own writes (``POST /invoices/income/batch``) to subscribed webhooks.
-        delivery_backoff: Seconds before the second attempt of a delivery; doubled up to 16 times as much.
-        delivery_timeout: Seconds of one attempt of a delivery.
-        admin: Serve ``/_simulator/`` (ledger, arrivals, script, faults) to whoever can connect.
-        clock: Its clock; the default one is the machine's. Waits are those of the event loop.
+        delivery_backoff: Seconds before the second attempt of a delivery; doubled up to 16 times that.
+        delivery_timeout: Timeout of one attempt of a delivery, in seconds.
+        admin: Serve ``/_simulator/`` (ledger, arrivals, script, faults), without authentication.
+        clock: Its clock, by default the machine's. Waits use the event loop.
 
     Raises:
-        ValueError: A setting that no service could run with.
+        ValueError: A setting is not valid.
 
     """
 
@@ -149,7 +149,7 @@ class Simulator(Seeding, Delivering):
 
     @property
     def faults(self) -> Faults:
-        """The plan in force; assign another one to start or end an outage."""
+        """The current plan; assign another one to start or end an outage."""
         return self._app.faults
 
     @faults.setter
@@ -158,10 +158,10 @@ class Simulator(Seeding, Delivering):
 
     def script(self, operation: str, *steps: str) -> None:
         """
-        Decide the next arrivals of *operation*, one step each, before the plan has a say.
+        Set the steps of the next arrivals of *operation*, one each.  They take precedence over the plan.
 
         Raises:
-            ValueError: An unknown operation, or a step that is not understood (the message lists the words).
+            ValueError: The operation or a step is unknown (the message lists the valid ones).
 
         """
         self._app.script(operation, *steps)
@@ -170,11 +170,11 @@ class Simulator(Seeding, Delivering):
 
     @property
     def clock(self) -> Clock:
-        """The service's clock; set its `offset` in seconds to make it wrong."""
+        """The service's clock.  Set its `offset`, in seconds, to make it wrong."""
         return self._state.clock
 
     def arrivals(self, operation: str | None = None) -> int:
-        """Count the requests of *operation*, or of all, that reached the service whole."""
+        """Return how many requests of *operation*, or of all, reached the service completely."""
         return self.ledger.arrivals(operation)
 
     async def arrived(self, operation: str, n: int = 1) -> None:
@@ -182,7 +182,7 @@ class Simulator(Seeding, Delivering):
         await self.ledger.arrived(operation, n)
 
     async def settled(self) -> None:
-        """Wait until no effect is still to come: neither a late one nor that of a slow exchange."""
+        """Wait until no effect is pending, neither a late one nor that of a slow exchange."""
         await self._app.settled()
 
     # Credentials
@@ -196,7 +196,7 @@ class Simulator(Seeding, Delivering):
         modules: frozenset[str] = MODULES,
         in_token: bool = True,
     ) -> str:
-        """Make an API key; `in_token=False` leaves the team out of it, which the service refuses."""
+        """Make an API key.  `in_token=False` leaves the team out of it, which the service refuses."""
         selected = (team or self.team) if in_token else None
         return self._keyring.issue(Credential("key", selected, livemode, "usr_1", role, modules))
 
@@ -207,13 +207,13 @@ class Simulator(Seeding, Delivering):
     def issue_person_token(
         self, *, user: str = "usr_1", team: str | None = None, role: Role = "admin"
     ) -> str:
-        """Make a person's token; its data mode is the person's stored preference."""
+        """Make a person's token.  Its data mode is the person's stored preference."""
         return self._keyring.issue(Credential("person", team or self.team, True, user, role))
 
     def revoke(self, token: str) -> None:
-        """Make *token* a revoked one."""
+        """Revoke *token*."""
         self._keyring.issued[token].standing = "revoked"
 
     def expire(self, token: str) -> None:
-        """Make *token* an expired one."""
+        """Expire *token*."""
         self._keyring.issued[token].standing = "expired"

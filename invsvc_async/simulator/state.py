@@ -1,8 +1,7 @@
 """
-What the service knows: teams, users and, for each team and data mode, its books.
+The state of the service: teams, users and, for each team and data mode, a book.
 
-Must never mix two teams or the two data modes, and never changes a stored record in place: a
-changed copy takes its place, so that the past stays readable.
+Stored records are not changed in place but replaced by changed copies, so that past states stay readable.
 """
 
 from __future__ import annotations
@@ -21,18 +20,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 Version = Literal["v1", "v1.1", "v2"]
-PAST_KEPT = 60.0  # seconds of changes that a stale read can be shown
+PAST_KEPT = 60.0  # seconds for which past states are kept for stale reads
 
 
 def seeded(seed: int, part: str) -> random.Random:
-    """Give *part* of a simulator its own repeatable stream, so that parts do not disturb each other."""
+    """Return a random generator for one *part* of a simulator, independent of the others."""
     return random.Random(f"{seed}/{part}")  # noqa: S311 - made-up records and faults, not secrets
 
 
 @dataclass(slots=True)
 class Clock:
     """
-    The service's clock: the machine's, moved by `offset` seconds (either way, at any time).
+    The service's clock: the machine's plus `offset` seconds, which may change at any time.
 
     `wall` and `steady` return the machine's time of day and its monotonic time, in seconds.
     """
@@ -42,12 +41,12 @@ class Clock:
     steady: Callable[[], float] = time.monotonic
 
     def now_ms(self) -> int:
-        """Return the service's time in epoch milliseconds, as every ``timestamp`` has it."""
+        """Return the service's time in epoch milliseconds, as in ``timestamp``."""
         return int((self.wall() + self.offset) * 1000)
 
 
 class Shelf:
-    """Records of one kind by id. Remembers what it showed during the last `PAST_KEPT` seconds."""
+    """Records of one kind by id, with their states during the last `PAST_KEPT` seconds."""
 
     __slots__ = ("_steady", "_undo", "items")
 
@@ -57,23 +56,23 @@ class Shelf:
         self._undo: deque[tuple[float, str, Record | None]] = deque()
 
     def seed(self, record: Record, key: str = "id") -> Record:
-        """Put *record* as if it had always been there."""
+        """Store *record* as if it had always existed."""
         self.items[record[key]] = record
         return record
 
     def put(self, key: str, record: Record) -> Record:
-        """Store *record* now, in the place of the one before."""
+        """Store *record* now, in place of the previous one."""
         self._remember(key)
         self.items[key] = record
         return record
 
     def remove(self, key: str) -> None:
-        """Take the record away now."""
+        """Remove the record now."""
         self._remember(key)
         del self.items[key]
 
     def as_of(self, past: float | None) -> Mapping[str, Record]:
-        """Show the records as they were at the monotonic time *past*; `None` means now."""
+        """Return the records as they were at the monotonic time *past*; `None` means now."""
         if past is None:
             return self.items
         shown = dict(self.items)
@@ -117,7 +116,7 @@ class Book:
 
 @dataclass(slots=True)
 class Account:
-    """What a team's plan allows; the `Team` resource does not show it."""
+    """What a team's plan includes.  The `Team` resource does not show it."""
 
     billing: str
     connect: bool = False
@@ -126,7 +125,7 @@ class Account:
 
 
 class State:
-    """All that the service holds, in memory."""
+    """The whole state of the service, in memory."""
 
     def __init__(
         self, *, seed: int, names: Mapping[str, str], journey_reads: str, clock: Clock | None = None
@@ -143,7 +142,7 @@ class State:
         self._books: dict[tuple[str, bool], Book] = {}
 
     def book(self, team: str, *, livemode: bool) -> Book:
-        """Open the book of *team* in one data mode; it is made on first use."""
+        """Return the book of *team* in one data mode, made at first use."""
         key = (team, livemode)
         book = self._books.get(key)
         if book is None:
@@ -156,11 +155,11 @@ class State:
 
     @property
     def books(self) -> list[Book]:
-        """Every book that has been opened."""
+        """All books that have been used."""
         return list(self._books.values())
 
     def new_id(self, prefix: str) -> str:
-        """Make an id that no other record has."""
+        """Make a unique id."""
         return f"{prefix}{self.random.getrandbits(96):024x}"
 
     def new_folio(self) -> str:
@@ -168,7 +167,7 @@ class State:
         return str(uuid.UUID(int=self.random.getrandbits(128), version=4)).upper()
 
     def preference(self, user: str, team: str) -> Record:
-        """Read what *user* has stored for *team*, starting from live mode."""
+        """Return the preferences of *user* for *team*, by default live mode."""
         fresh: dict[str, Json] = {
             "team_id": team,
             "testmode": False,

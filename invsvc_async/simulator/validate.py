@@ -1,7 +1,7 @@
 """
-Checks of bodies and queries, each as a small table.
+Checks of bodies and queries.
 
-Must never stop at the first problem: every bad field is named, as ``<field path>: <message>``.
+They report all invalid fields, as ``<field path>: <message>``.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def boolean(value: Json, path: str) -> Iterator[str]:
 
 
 def free_object(value: Json, path: str) -> Iterator[str]:
-    """Expect an object, whatever it holds."""
+    """Expect an object with any content."""
     if not isinstance(value, dict):
         yield f"{path}: must be an object"
 
@@ -100,7 +100,7 @@ def one_of(*allowed: str) -> Check:
 
 
 def nullable(inner: Check) -> Check:
-    """Accept null beside what *inner* accepts."""
+    """Accept null and everything that *inner* accepts."""
 
     def check(value: Json, path: str) -> Iterator[str]:
         if value is not None:
@@ -123,7 +123,7 @@ def array(inner: Check) -> Check:
 
 
 def shape(fields: Mapping[str, Check], *, required: tuple[str, ...] = (), closed: bool = True) -> Check:
-    """Expect an object with these *fields*; *closed* rejects every other key."""
+    """Expect an object with these *fields*.  If *closed*, other keys are rejected."""
 
     def check(value: Json, path: str) -> Iterator[str]:
         if not is_object(value):
@@ -184,7 +184,7 @@ WEBHOOK_UPDATE = shape(WEBHOOK_FIELDS, closed=False)
 
 _ADDRESS = ("country", "street", "zip", "city", "state", "exterior", "municipality", "neighborhood")
 _BRAND = ("alias", "primary_color", "secondary_color")
-RESERVED = ("team", "livemode", "owner")  # set by the authentication layer, whatever the body says
+RESERVED = ("team", "livemode", "owner")  # set by the authentication layer, regardless of the body
 
 
 def _anything(_value: Json, _path: str) -> Iterator[str]:
@@ -208,14 +208,14 @@ MAPPING = shape({"fields": free_object}, required=("fields",), closed=False)
 PREFERENCES = shape(
     {"testmode": boolean, "search_collection": text(), "invoices_order_by": text()}, closed=False
 )
-# Not specified beyond its name: only what the lists show of an invoice is held to its type.
+# The specification has only the name of this operation.  The fields that lists of invoices show are checked.
 _ISSUED = {"idempotency_key": nullable(text()), "metadata": free_object}
 INCOME_BATCH = shape({**_ISSUED, "invoices": array(shape(_ISSUED, closed=False))}, closed=False)
 
 
 def checked(state: State, body: Json | Malformed, check: Check) -> dict[str, Json]:
     """
-    Give the request's body back once *check* finds nothing wrong with it.
+    Return the request's body if *check* finds no problem.
 
     Raises:
         Refusal: 400, ``invalid_request_body`` or ``validation_failed`` with every problem.
@@ -232,14 +232,14 @@ def checked(state: State, body: Json | Malformed, check: Check) -> dict[str, Jso
 
 
 class Query:
-    """Reads query parameters, collecting every problem; unknown parameters are ignored."""
+    """Reads query parameters and collects all problems.  Unknown parameters are ignored."""
 
     def __init__(self, values: Mapping[str, str]) -> None:
         self._values = values
         self.problems: list[str] = []
 
     def text(self, name: str) -> str | None:
-        """Read a parameter as it is; `None` where it was not sent."""
+        """Read a parameter as text; `None` if it was not sent."""
         return self._values.get(name)
 
     def choice(self, name: str, *allowed: str) -> str | None:
@@ -278,13 +278,13 @@ class Query:
             return None
 
     def check(self, state: State) -> None:
-        """Refuse with 400 if any parameter was bad."""
+        """Refuse with 400 if any parameter was invalid."""
         if self.problems:
             raise invalid(state, self.problems)
 
 
 def epoch_ms(value: str) -> int:
-    """Read one of the three formats; below 10^11 a number counts as seconds (which is the year 5138)."""
+    """Convert one of the three formats.  Numbers below 10^11 are seconds (that is until the year 5138)."""
     if re.fullmatch(r"-?[0-9]{1,16}", value):
         count = int(value)
         return count if abs(count) >= 10**11 else count * 1000

@@ -1,7 +1,7 @@
 """
-Every write of the service: check, refuse, or apply and answer.
+The writes of the service.
 
-Must never apply a part of a write: each either raises its refusal first or changes the state once.
+Each one either raises a refusal before it changes anything, or is applied completely.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def update_journey(state: State, call: Call) -> Answer:
-    """Change the draft fields of a journey; a null leaves alone what a journey never shows as null."""
+    """Change the draft fields of a journey.  A null for a field that is never null is ignored."""
     require_role(state, call.caller, "admin")
     body = checked(state, call.body, validate.JOURNEY_UPDATE)
     shelf, journey_id = call.book.journeys, call.path["id"]
@@ -34,7 +34,7 @@ def update_journey(state: State, call: Call) -> Answer:
 
 
 def create_webhook(state: State, call: Call) -> Answer:
-    """Make a webhook; this answer is the only one that shows its secret."""
+    """Make a webhook.  Only this answer shows its secret."""
     body = checked(state, call.body, validate.WEBHOOK_CREATE)
     hook_id = state.new_id("wh_")
     fields = {name: body[name] for name in validate.WEBHOOK_FIELDS if name in body}
@@ -54,7 +54,7 @@ def create_webhook(state: State, call: Call) -> Answer:
 
 
 def update_webhook(state: State, call: Call) -> Answer:
-    """Change any of a webhook's fields; the specification leaves the answer open, this one shows it."""
+    """Change fields of a webhook.  The specification leaves the answer open; this one shows the webhook."""
     body = checked(state, call.body, validate.WEBHOOK_UPDATE)
     hook_id = call.path["id"]
     hook = found(state, call.book.webhooks.items, hook_id, "Webhook")
@@ -64,7 +64,7 @@ def update_webhook(state: State, call: Call) -> Answer:
 
 
 def delete_webhook(state: State, call: Call) -> Answer:
-    """Remove a webhook; the answer has neither payload nor timestamp."""
+    """Remove a webhook.  The answer has neither payload nor timestamp."""
     hook_id = call.path["id"]
     found(state, call.book.webhooks.items, hook_id, "Webhook")
     call.book.webhooks.remove(hook_id)
@@ -86,7 +86,7 @@ def create_team(state: State, call: Call) -> Answer:
 
 
 def update_preferences(state: State, call: Call) -> Answer:
-    """Store a person's preferences for a team; `testmode` decides what their later calls see."""
+    """Store a person's preferences for a team.  `testmode` sets the data mode of their later calls."""
     team = path_id(state, call, "teamId", rf"{NAME}{{1,256}}")
     require_person(state, call.caller, team)
     body = checked(state, call.body, validate.PREFERENCES)
@@ -116,7 +116,7 @@ def save_mapping(state: State, call: Call) -> Answer:
 
 
 def income_batch(state: State, call: Call) -> Answer:
-    """Issue invoices, as far as lists need it: the specification names this operation without its shapes."""
+    """Issue invoices, with the fields that lists need.  The specification has only the operation's name."""
     body = checked(state, call.body, validate.INCOME_BATCH)
     invoices: list[Record] = []
     for fields in body.get("invoices", [body]):
