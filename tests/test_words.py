@@ -66,7 +66,7 @@ def test_story_of_every_kind_of_event():
         "journeys.update, intent row-17",
         "     +0.000 s  not sent: no route to the host",
         "     +1.000 s  not sent: no byte left",
-        "     +2.000 s  sent, no answer after 0.500 s",
+        "     +2.000 s  sent, answer lost after 0.500 s",
         "     +4.000 s  resumed by a new process: only sends stored in the intent count",
         "     +5.000 s  read failed: no route to the host",
         "     +6.000 s  read the state: HTTP 200: 1 items",

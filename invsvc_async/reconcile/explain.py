@@ -56,7 +56,7 @@ def _told_attempt(attempt: Attempt) -> str:
     if attempt.end is End.NOT_SENT:
         return f"not sent: {attempt.error.message if attempt.error else 'no byte left'}"
     if attempt.end is End.LOST:
-        return f"sent, no answer after {took}{f': {attempt.error.message}' if attempt.error else ''}"
+        return f"sent, answer lost after {took}{f': {attempt.error.message}' if attempt.error else ''}"
     code = f" {attempt.error.code}" if attempt.error and attempt.error.code else ""
     unread = (
         "" if attempt.readable or (attempt.error and attempt.error.code) else ", not the service's envelope"
