@@ -32,7 +32,7 @@ Hook: TypeAlias = Callable[[Any, Any], Any]
 _EXACT = Context(prec=40, Emax=40, Emin=-40, traps=[Inexact, InvalidOperation, Overflow])
 
 _WORDS: Mapping[type[object], str] = {
-    dict: "an object", list: "an array", str: "a text", int: "a whole number", Decimal: "a number",
+    dict: "an object", list: "an array", str: "a string", int: "a whole number", Decimal: "a number",
     bool: "a boolean", type(None): "null", Raw: "a value that cannot be decoded",
 }  # fmt: skip
 
@@ -68,7 +68,7 @@ def _expected(what: str, got: object) -> MisfitError:
 
 def _text(value: object, _: object) -> str:
     if type(value) is not str:
-        raise _expected("a text", value)
+        raise _expected("a string", value)
     return value
 
 

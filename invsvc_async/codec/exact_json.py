@@ -162,7 +162,7 @@ def _check(plain: Any, at: str) -> None:
     if kind is dict or isinstance(plain, Mapping):  # the abstract class is slow to check
         for name, value in cast("Mapping[object, Any]", plain).items():
             if not isinstance(name, str):
-                raise InvalidRequestError(f"{at}: the key {name!r} is not a text")
+                raise InvalidRequestError(f"{at}: the key {name!r} is not a string")
             _check(value, f"{at}.{name}")
     elif isinstance(plain, (list, tuple)):
         for index, value in enumerate(cast("Sequence[Any]", plain)):

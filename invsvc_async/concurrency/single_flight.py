@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 __all__ = ["SingleFlight"]
 
 
-class _Listing:
+class _Fetch:
     def __init__(self, task: asyncio.Task[Any]) -> None:  # Any: whatever is fetched
         self.task = task
         self.waiting = 0
@@ -27,25 +27,25 @@ class SingleFlight:
     """
 
     def __init__(self) -> None:
-        self._next: dict[Hashable, _Listing] = {}
+        self._next: dict[Hashable, _Fetch] = {}
         self._under_way: dict[Hashable, asyncio.Lock] = {}
 
     async def share(
         self, what: Hashable, fetch: Callable[[], Awaitable[Any]]
     ) -> Any:  # Any: what *fetch* gives
         """Return the result of a *fetch* that begins after this call; callers that wait share it."""
-        listing = self._next.get(what)
-        if listing is None:
-            listing = self._next[what] = _Listing(asyncio.create_task(self._run(what, fetch)))
-        listing.waiting += 1
+        flight = self._next.get(what)
+        if flight is None:
+            flight = self._next[what] = _Fetch(asyncio.create_task(self._run(what, fetch)))
+        flight.waiting += 1
         try:
-            return await asyncio.shield(listing.task)
+            return await asyncio.shield(flight.task)
         finally:
-            listing.waiting -= 1
-            if not listing.waiting and not listing.task.done():
-                if self._next.get(what) is listing:
+            flight.waiting -= 1
+            if not flight.waiting and not flight.task.done():
+                if self._next.get(what) is flight:
                     del self._next[what]
-                listing.task.cancel()
+                flight.task.cancel()
 
     async def _run(self, what: Hashable, fetch: Callable[[], Awaitable[Any]]) -> Any:
         lock = self._under_way.setdefault(what, asyncio.Lock())
