@@ -1,4 +1,4 @@
-"""What each type of field takes, by both ways, and what is a problem of that field alone."""
+"""Decoding of each type of field, fast and lenient."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def both(cls: Any, text: str) -> Any:
-    """Decode *text* from bytes and from plain data, which must agree, and give the model."""
+    """Decode *text* from bytes and from plain data, check that they agree, and return the model."""
     decoded = codec.decode(cls, text.encode())
     assert codec.structure(cls, salvage(text.encode())) == decoded
     return decoded
 
 
 def field(cls: Any, name: str, wire_name: str, text: str) -> Any:
-    """Read one field that came as *text*, and see that it goes back with the same digits."""
+    """Decode one field from *text*, and check that it is encoded with the same digits."""
     model = both(cls, f'{{"{wire_name}": {text}}}')
     back = envelope.dumps(codec.unstructure(model)).decode()
     assert back.lower() == f'{{"{wire_name}":{text}}}'.lower()
@@ -49,7 +49,7 @@ def field(cls: Any, name: str, wire_name: str, text: str) -> Any:
     "text", ["0", "12", "-3", "12.50", "0.00", "1234567890.123456789", "1e-7", "1E+2", "-0.0"]
 )
 def test_decimal_keeps_the_digits_of_the_wire(text):
-    """Amounts are decimals with every digit, whole numbers too."""
+    """Amounts are decimals with all digits, even if they are whole."""
     value = field(Invoice, "total", "total", text)
 
     assert type(value) is Decimal
@@ -58,7 +58,7 @@ def test_decimal_keeps_the_digits_of_the_wire(text):
 
 @pytest.mark.parametrize("text", ["0", "7", "-7", "3.0", "3.0E+2", "123456789012345678901234567890"])
 def test_int_takes_whole_numbers(text):
-    """A whole number is an int, however it is spelt."""
+    """A whole number is an int in every notation."""
     value = field(Invoice, "folio_number", "folio_number", text)
 
     assert type(value) is int
@@ -69,7 +69,7 @@ def test_int_takes_whole_numbers(text):
     "text", ["0", "-20.25", "0.1", "3E+3", "1.50", "1.0", "0.1000000000000000055511", "9007199254740993"]
 )
 def test_float_goes_back_as_it_came(text):
-    """A place on the canvas is a float; digits that a float cannot hold are kept aside."""
+    """A coordinate is a float; digits that a float cannot represent are kept separately."""
     value = field(Position, "x", "x", text)
 
     assert type(value) is float
@@ -89,7 +89,7 @@ def test_float_goes_back_as_it_came(text):
     ],
 )
 def test_time_is_exact_and_aware(text, time):
-    """Epoch milliseconds become the aware UTC time, to the microsecond, without a float's error."""
+    """Epoch milliseconds become an aware UTC time, exact to the microsecond."""
     value = field(Webhook, "created_at", "created_at", text)
 
     assert value == time
@@ -97,7 +97,7 @@ def test_time_is_exact_and_aware(text, time):
 
 
 def test_time_of_every_millisecond_of_a_second_is_exact():
-    """No millisecond is a microsecond off, early or late in the range."""
+    """No millisecond is a microsecond off, at either end of the range."""
     for start in (1746057600000, 4102444799000, 253402300799000, 1000):
         texts = [f'{{"created_at": {start + ms}}}'.encode() for ms in range(1000)]
         hooks = codec.decode_items(Webhook, texts)
@@ -122,7 +122,7 @@ def test_time_of_every_millisecond_of_a_second_is_exact():
     ],
 )  # fmt: skip
 def test_field_that_breaks_its_type_is_a_problem_of_that_field(cls, name, text):
-    """It is listed with its address and raw value, raises when read, goes back as it came; no other field suffers."""
+    """A misfit is listed with address and raw value, raises when read, and is encoded as received."""
     model = both(cls, f'{{"{name}": {text}, "other": 1.10}}')
 
     (problem,) = model.problems
@@ -133,18 +133,18 @@ def test_field_that_breaks_its_type_is_a_problem_of_that_field(cls, name, text):
 
 
 def test_huge_exponent_is_a_decimal_and_no_more():
-    """An amount may be absurd, which is not for us to judge; nothing expands it."""
+    """Absurd amounts are accepted and not expanded."""
     assert field(Invoice, "total", "total", "1E+999999999") == Decimal("1e999999999")
 
 
 @pytest.mark.parametrize("status", ["valid", "canceled"])
 def test_known_state_is_a_member(status):
-    """A state that the specification names is the enum's member, and equals its text."""
+    """A known state is an enum member, and equals its text."""
     assert field(Invoice, "status", "status", f'"{status}"') is InvoiceStatus(status)
 
 
 def test_unknown_state_stays_its_text():
-    """A state of the future is kept as the plain string."""
+    """An unknown state is kept as a plain string."""
     assert type(field(Invoice, "status", "status", '"frozen"')) is str
 
 
@@ -169,7 +169,7 @@ def test_unknown_state_stays_its_text():
 )
 @pytest.mark.parametrize("name", ["total", "uuid", "folio_number", "metadata", "payments", "cancellation"])
 def test_part_that_no_parser_takes_costs_its_field(name, broken):
-    """What cannot be decoded at all is a problem of its field, quickly, and goes back byte for byte."""
+    """A value that cannot be decoded is a problem of its field only, found quickly, and encoded as received."""
     start = time.process_time()
     model = codec.decode(Invoice, b'{"series": "A", "%s": %s}' % (name.encode(), broken))
 
@@ -180,7 +180,7 @@ def test_part_that_no_parser_takes_costs_its_field(name, broken):
 
 
 def test_unknown_part_that_no_parser_takes_is_kept_as_bytes():
-    """An unknown field that cannot be decoded costs nothing, and is kept raw."""
+    """An unknown field that cannot be decoded is kept raw and is not a problem."""
     found = codec.decode(Invoice, b'{"series": "A", "new": "\xff"}')
 
     assert found.problems == ()
@@ -188,7 +188,7 @@ def test_unknown_part_that_no_parser_takes_is_kept_as_bytes():
 
 
 def test_key_that_is_not_utf8_costs_its_item():
-    """An item whose names cannot be read is one problem."""
+    """An item whose names cannot be decoded has one problem."""
     item, sound = codec.decode_items(Invoice, [b'{"\xff": 1}', b'{"series": "A"}'])
 
     assert [problem.address for problem in item.problems] == ["$"]
@@ -196,7 +196,7 @@ def test_key_that_is_not_utf8_costs_its_item():
 
 
 def test_deep_nesting_of_free_form_ends_in_a_problem():
-    """Too deep for the parser is a problem of the field at the outside, never a RecursionError."""
+    """Too deep nesting is a problem of the outermost field, not a RecursionError."""
     deep = b'{"series": "A", "metadata": {"a": %s}}' % (b"[" * 100_000 + b"]" * 100_000)
 
     with pytest.raises(UnreadableResponseError):
@@ -204,7 +204,7 @@ def test_deep_nesting_of_free_form_ends_in_a_problem():
 
 
 def test_equal_names_give_the_last():
-    """Of members with the same name the last counts, by both ways."""
+    """Of members with equal names the last counts, fast and lenient."""
     assert both(Webhook, '{"id": "a", "id": "b"}').id == "b"
     assert both(Webhook, '{"id": 1, "id": "b"}').id == "b"
     assert both(Webhook, '{"id": "a", "new": 1, "new": 2}').extra == {"new": 2}
@@ -212,13 +212,13 @@ def test_equal_names_give_the_last():
 
 @pytest.mark.parametrize("text", ["null", "[]", "7", '"x"', "", "{", "<html>"])
 def test_payload_that_is_no_object_is_unreadable(text):
-    """A model is made of an object; anything else is no answer."""
+    """Only an object can be decoded to a model."""
     with pytest.raises(UnreadableResponseError, match="Webhook"):
         codec.decode(Webhook, text.encode())
 
 
 def test_item_that_is_no_object_keeps_its_place():
-    """In a list it becomes a model whose every field has that problem, and goes back as it came."""
+    """In a list, an item that is not an object becomes a model with that problem, encoded as received."""
     hooks = codec.decode_items(Webhook, Raw(b'[{"id": "a"}, null, 7, {"id": "b"}]'))
 
     assert [hook.id for hook in (hooks[0], hooks[3])] == ["a", "b"]
@@ -230,13 +230,13 @@ def test_item_that_is_no_object_keeps_its_place():
 
 @pytest.mark.parametrize("text", ["{}", "null", "7"])
 def test_array_that_is_none_is_unreadable(text):
-    """A list is made of an array."""
+    """Only an array can be decoded to a list."""
     with pytest.raises(UnreadableResponseError, match="Webhook"):
         codec.decode_items(Webhook, Raw(text.encode()))
 
 
 def test_member_of_an_object_is_its_json():
-    """A payload within the payload is found by name, or the answer is unreadable."""
+    """A payload within the payload is found by name; otherwise the answer is unreadable."""
     assert bytes(codec.member(b'{"connection": {"a": 1}}', "connection")) == b'{"a": 1}'
     for other in (b'{"data": 1}', b"[]", b"x"):
         with pytest.raises(UnreadableResponseError, match="connection"):
@@ -244,7 +244,7 @@ def test_member_of_an_object_is_its_json():
 
 
 def test_meta_is_carried():
-    """What the answer said beside its payload is on the model."""
+    """The model's meta has the rest of the answer."""
     meta = Meta(message="ok")
 
     assert codec.decode(Webhook, b"{}", meta=meta).meta is meta
@@ -267,7 +267,7 @@ PLAIN = envelope.loads(WHOLE)
     ],
 )
 def test_items_of_every_kind_in_one_list_are_each_read_whole(items):
-    """Whichever way an item takes, the next is read as if it came alone."""
+    """After an item of any kind, the next one is decoded as if it were alone."""
     found = codec.decode_items(DownloadRequest, [envelope.dumps(item) for item in items])
 
     assert codec.unstructure(found) == items
@@ -276,7 +276,7 @@ def test_items_of_every_kind_in_one_list_are_each_read_whole(items):
 
 
 def test_item_with_nothing_unknown_keeps_nothing_of_the_page():
-    """A whole item holds on to no bytes; one with unknown fields lets its copy go once they were read."""
+    """A model without unknown fields keeps no bytes; one with some releases its copy once they are read."""
     whole, more = codec.decode_items(DownloadRequest, [WHOLE, envelope.dumps({**PLAIN, "new": 1})])
 
     assert whole._rest is None
@@ -286,7 +286,7 @@ def test_item_with_nothing_unknown_keeps_nothing_of_the_page():
 
 
 def test_time_without_a_zone_has_no_form_on_the_wire():
-    """A naive time is refused in words; one of another zone goes as its milliseconds."""
+    """A naive time is rejected; one in another zone is encoded as its milliseconds."""
     with pytest.raises(InvalidRequestError, match="datetime"):
         codec.unstructure(Webhook(created_at=datetime(2025, 5, 1)))  # noqa: DTZ001
     aware = datetime(2025, 5, 1, 2, tzinfo=timezone(timedelta(hours=2)))
@@ -295,13 +295,13 @@ def test_time_without_a_zone_has_no_form_on_the_wire():
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), object(), b"bytes", {1, 2}])
 def test_value_without_a_form_on_the_wire_is_refused(value):
-    """What JSON cannot say is refused in words."""
+    """Values that JSON cannot represent are rejected."""
     with pytest.raises(InvalidRequestError, match="cannot be converted"):
         codec.unstructure({"a": [value]})
 
 
 def test_changed_value_goes_back_instead_of_the_old_spelling():
-    """The spelling that came belongs to the value that came."""
+    """The original notation is used only with the original value."""
     invoice = both(Invoice, '{"folio_number": 3.0}')
     object.__setattr__(invoice, "folio_number", 4)
 
@@ -310,7 +310,7 @@ def test_changed_value_goes_back_instead_of_the_old_spelling():
 
 
 def test_decimal_context_of_the_caller_changes_nothing():
-    """A thread with a coarse context, and no traps, reads and writes the same digits."""
+    """Decoding and encoding do not depend on the thread's decimal context."""
     with localcontext(Context(prec=3, traps=[])):
         invoice = both(Invoice, '{"total": 1234.5678, "folio_number": 12345.0, "date": 1746057600123.456}')
         back = codec.unstructure(invoice)
@@ -325,13 +325,13 @@ def test_decimal_context_of_the_caller_changes_nothing():
 
 
 def test_floats_of_a_caller_are_taken_as_their_shortest_text():
-    """Plain data need not come from our parser: a float stands for the number that it prints as."""
+    """Plain data may contain floats; they stand for the number that they print as."""
     assert codec.structure(Invoice, {"total": 0.1}).total == Decimal("0.1")
     assert codec.structure(Invoice, {"total": float("nan")}).problems[0].address == "$.total"
 
 
 def test_sound_items_need_no_careful_way(monkeypatch):
-    """A page of sound items, unknown fields and all, never imports the careful way."""
+    """A page of valid items, even with unknown fields, does not import the lenient decoder."""
     monkeypatch.setitem(__import__("sys").modules, "invsvc_async.codec.decode_lenient", None)
 
     assert codec.decode_items(Webhook, [b'{"id": "a"}', b'{"id": "b", "new": 1}'])[1].extra == {"new": 1}
@@ -340,7 +340,7 @@ def test_sound_items_need_no_careful_way(monkeypatch):
 
 
 def test_element_with_a_bad_byte_costs_that_element():
-    """What no parser takes within one element leaves the others whole."""
+    """An element that the parser rejects does not affect the others."""
     invoice = codec.decode(Invoice, b'{"items": [{"id": "a"}, {"id": "\xff", "description": "b"}]}')
 
     assert [problem.address for problem in invoice.problems] == ["$.items[1].id"]

@@ -1,4 +1,4 @@
-"""Answers in, envelopes and errors out."""
+"""Reading of answers as envelopes and errors."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def success(content: bytes, shape: Shape = Shape.STANDARD, **headers: str) -> wi
 
 
 def error(content: bytes, status: int = 400, **headers: str) -> errors.ServiceError:
-    """Read *content* as an error answer; ``_`` in a header's name stands for ``-``."""
+    """Read *content* as an error answer; ``_`` in a header's name means ``-``."""
     sent = CIMultiDict({name.replace("_", "-"): value for name, value in headers.items()})
     return wire.read_error(content, status=status, headers=CIMultiDictProxy(sent), operation="webhooks.get")
 
 
 def test_standard_envelope_gives_its_parts():
-    """Payload, message and the service's time, with exact numbers."""
+    """The envelope has payload, message and the service's time, with exact numbers."""
     found = success(
         b'{"success": true, "data": {"a": 1.10}, "message": "ok", "timestamp": 1746057600123, "new": 1.0}'
     )
@@ -51,7 +51,7 @@ def test_standard_envelope_gives_its_parts():
 
 
 def test_list_envelope_gives_its_pagination():
-    """Cursor and numbers stand beside the items, each of which keeps its own bytes."""
+    """Cursor and page numbers are attributes; each item keeps its own bytes."""
     found = success(
         b'{"success":true,"data":[{"a":1},2],"next":"c","has_more":true,"total_results":7,"page":2,"per_page":3}',
         Shape.LIST,
@@ -78,7 +78,7 @@ def test_list_envelope_gives_its_pagination():
 )  # fmt: skip
 @pytest.mark.parametrize("shape", [Shape.STANDARD, Shape.OPEN, Shape.LIST])
 def test_timestamp_that_is_no_time_is_none(timestamp, stamp, shape):
-    """A time that cannot be read, or that no calendar has, costs no answer, and nobody reckons with it."""
+    """A time that is invalid or outside the calendar is ignored."""
     found = success(b'{"success": true, "data": [], "timestamp": %s}' % timestamp, shape)
 
     assert found.stamp == stamp
@@ -100,12 +100,12 @@ def test_missing_parts_are_none():
 
 @pytest.mark.parametrize("data", [b"{}", b"[]", b"null", b"7"])
 def test_payload_of_any_type_is_a_payload(data):
-    """Whether it fits the operation is for the converter to say."""
+    """Any payload is accepted; the decoder checks whether it fits the operation."""
     assert success(b'{"success": true, "data": %s}' % data).data == wire.loads(data)
 
 
 def test_open_answer_needs_no_payload():
-    """Any object whose success is true will do; a payload is taken where there is one."""
+    """Any object whose success is true is accepted, with or without a payload."""
     assert (
         success(b'{"success": true, "message": "Webhook deleted"}', Shape.OPEN).message == "Webhook deleted"
     )
@@ -115,7 +115,7 @@ def test_open_answer_needs_no_payload():
 
 
 def test_bare_answer_is_the_payload():
-    """Where there is no envelope, the object is the payload."""
+    """Without an envelope, the whole object is the payload."""
     assert success(b'{"status": "ok", "module": "webhooks"}', Shape.BARE).data["status"] == "ok"
 
 
@@ -125,7 +125,7 @@ def test_bare_answer_is_the_payload():
     "body", [b'{"message":"m","details":%s}', b'{"success":false,"error":{"details":%s}}']
 )
 def test_details_that_are_nested(body, depth, around):
-    """They are given while they can be shown and pickled; deeper, the error says where they are."""
+    """Details are kept while they are shallow enough to show and pickle; otherwise the error says where they are."""
     details = around[0] * depth + b"1" + around[1] * depth
     found = error(body % details, 401)
 
@@ -141,7 +141,7 @@ def test_details_that_are_nested(body, depth, around):
     ids=repr,
 )  # fmt: skip
 def test_answer_that_is_no_envelope_is_unreadable(content, shape):
-    """Empty, HTML, cut, another type, too deep: one error, in words, with the body."""
+    """Empty, HTML, truncated, another type, too deep: each raises the same error, with the body."""
     with pytest.raises(UnreadableResponseError, match=r"webhooks\.get: the answer \(HTTP 200\)") as caught:
         success(content, shape)
 
@@ -169,23 +169,23 @@ def test_answer_that_is_no_envelope_is_unreadable(content, shape):
     ],
 )
 def test_envelope_that_is_not_of_the_shape_is_unreadable(content, shape):
-    """No success, no payload where one is due, a cursor that is no text, bad UTF-8: not an answer to trust."""
+    """No success, no required payload, a cursor that is not text, invalid UTF-8: unreadable."""
     with pytest.raises(UnreadableResponseError):
         success(content, shape)
 
 
 def test_bad_byte_in_one_item_of_a_list_is_left_to_that_item():
-    """It costs no other item."""
+    """Invalid UTF-8 in one item does not affect the others."""
     assert len(success(b'{"success": true, "data": [{"a": "\xff"}, {}]}', Shape.LIST).raw) == 2
 
 
 def test_equal_names_give_the_last():
-    """Of members with the same name the last counts."""
+    """Of members with equal names the last counts."""
     assert success(b'{"success": false, "success": true, "data": 1, "data": 2}').data == 2
 
 
 def test_unreadable_answer_names_its_content_type():
-    """The words say what came."""
+    """The message describes what was received."""
     with pytest.raises(UnreadableResponseError, match="6 bytes, text/html"):
         wire.read_success(
             b"<html>", status=200, headers={"Content-Type": "text/html"}, shape=Shape.LIST, operation="x"
@@ -193,7 +193,7 @@ def test_unreadable_answer_names_its_content_type():
 
 
 def test_standard_error_envelope_is_the_services_own():
-    """Code, message, details and time are taken from it; the class follows from the status."""
+    """Code, message, details and time are read; the status determines the class."""
     found = error(
         b'{"success": false, "error": {"code": "validation_failed", "message": "m", "details": ["a: b", "c: d"]},'
         b' "timestamp": 1746057600123}'
@@ -207,7 +207,7 @@ def test_standard_error_envelope_is_the_services_own():
 
 
 def test_refusal_that_is_no_matter_of_tokens():
-    """A 401 in the standard envelope does not send its reader after another token."""
+    """A 401 in the standard envelope is not a reason to refresh the token."""
     envelope = {"success": False, "error": {"code": "unauthorized", "message": "m"}, "timestamp": 1}
 
     assert "the team's plan has the feature" in str(error(json.dumps(envelope).encode(), 401))
@@ -215,7 +215,7 @@ def test_refusal_that_is_no_matter_of_tokens():
 
 
 def test_authentication_layers_body_gives_the_same_class():
-    """Its error is the code, its details text or an object; it is not the service's own envelope."""
+    """Its error is the code, its details are text or an object; it is not the service's own envelope."""
     found = error(
         b'{"message": "Access token has expired.", "error": "token_expired", "details": {"a": 1}}', 401
     )
@@ -239,7 +239,7 @@ def test_authentication_layers_body_gives_the_same_class():
     ids=lambda content: repr(content[:50]),
 )  # fmt: skip
 def test_error_body_that_is_not_the_services_own_is_told_apart(content):
-    """A proxy's page and anything else still give the error of the status, and are no evidence of the service."""
+    """A proxy's page still raises the error of the status, but is not evidence of the service."""
     found = error(content, 502)
 
     assert type(found) is errors.ServerError
@@ -264,12 +264,12 @@ def test_error_body_that_is_not_the_services_own_is_told_apart(content):
     ],
 )
 def test_retry_after_is_seconds_or_a_date(headers, seconds):
-    """A date counts from the answer's own Date, so that no local clock comes in; nonsense is nothing."""
+    """A date is compared with the answer's own Date, not a local clock; invalid values are ignored."""
     assert error(b"{}", 429, **headers).retry_after == seconds
 
 
 def test_request_id_is_carried():
-    """Where a header gives one, it is in the envelope."""
+    """The request id of a header is in the envelope."""
     assert wire.read_success(
         b'{"success": true, "data": 1}', status=200, headers=CIMultiDict({"x-request-id": "r"}), shape=Shape.STANDARD,
         operation="x",
@@ -286,7 +286,7 @@ def test_request_id_is_carried():
     shape=st.sampled_from(list(Shape)),
 )
 def test_any_bytes_end_in_an_envelope_or_an_error_of_ours(content, shape):
-    """Whatever arrives, nothing but an InvsvcError is raised, and reading an error raises nothing."""
+    """Any bytes raise nothing but InvsvcError, and reading an error raises nothing."""
     assert isinstance(error(content, 500), errors.ServerError)
     try:
         found = success(content, shape)
@@ -296,7 +296,7 @@ def test_any_bytes_end_in_an_envelope_or_an_error_of_ours(content, shape):
 
 
 def test_dumps_writes_numbers_with_their_digits():
-    """A decimal goes out as a number, digit by digit; text in UTF-8."""
+    """A decimal is encoded as a number with the same digits; text is UTF-8."""
     plain = {"a": Decimal("1.10"), "b": [1, True, None, "é", 2.5], "c": Decimal("1E+999999999")}
 
     assert wire.dumps(plain) == '{"a":1.10,"b":[1,true,null,"é",2.5],"c":1E+999999999}'.encode()
@@ -322,7 +322,7 @@ for _ in range(100_000):
     ids=["time", "nan", "infinity", "bytes", "key", "set", "surrogate", "deep"],
 )
 def test_dumps_refuses_what_json_has_no_form_for(value, where):
-    """It names the place, and nothing is made up."""
+    """The error names the address of a value that JSON cannot represent."""
     with pytest.raises(errors.InvalidRequestError, match=where):
         wire.dumps({"a": [value]})
 
@@ -336,7 +336,7 @@ def test_dumps_refuses_what_json_has_no_form_for(value, where):
     ],
 )
 def test_secret_in_an_answer_that_cannot_be_read_is_not_kept(body):
-    """An error's raw body shows everything but a webhook's secret."""
+    """The raw body of an error shows everything except a webhook's secret."""
     with pytest.raises(UnreadableResponseError) as caught:
         wire.read_success(body, status=201, headers={}, shape=Shape.STANDARD, operation="webhooks.create")
     assert b"whsec_" not in caught.value.raw
@@ -345,7 +345,7 @@ def test_secret_in_an_answer_that_cannot_be_read_is_not_kept(body):
 
 
 def test_words_of_the_service_in_an_error():
-    """An error is one line, which moves no cursor and has an end; its attributes hold what came."""
+    """The text of an error is one line of limited length without control characters; its attributes are complete."""
     message = "no\n\x1b[2Jsecond line " + "x" * 5000
     body = json.dumps({"success": False, "error": {"code": "bad", "message": message}}).encode()
     error = wire.read_error(body, status=400, headers={}, operation="webhooks.create")

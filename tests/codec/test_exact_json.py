@@ -1,4 +1,4 @@
-"""Texts that a service has cut in the middle of an emoji: half of a surrogate pair, as an escape."""
+"""Texts that a service truncated within an emoji: an escaped half of a surrogate pair."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ HALVES = {
 
 @pytest.mark.parametrize("text", HALVES)
 def test_halves_that_are_replaced(text):
-    """Half of a pair becomes U+FFFD, and nothing else is touched."""
+    """Half of a pair becomes U+FFFD; the rest is unchanged."""
     content, whole = HALVES[text]
 
     assert without_halves(content) == whole
@@ -38,7 +38,7 @@ def test_halves_that_are_replaced(text):
 
 @given(st.text(st.characters(categories=["Cs"]) | st.sampled_from('\\u"d8\U0001f600'), max_size=20))
 def test_halves_within_any_text(text):
-    """Each half becomes U+FFFD, whatever stands around it."""
+    """Each half becomes U+FFFD, whatever surrounds it."""
     wanted = "".join(
         "\ufffd" if 0xD800 <= ord(each) < 0xE000 else each for each in json.loads(json.dumps(text))
     )
@@ -47,7 +47,7 @@ def test_halves_within_any_text(text):
 
 
 def test_list_with_a_text_that_was_cut():
-    """A text that was cut costs neither its item nor its page."""
+    """A truncated text makes neither its item nor its page unreadable."""
     content = rb'{"success":true,"data":[{"uuid":"A","series":"\ud83d"},{"uuid":"B"}]}'
     envelope = wire.read_success(content, status=200, headers={}, shape=Shape.LIST, operation="x")
 
@@ -55,7 +55,7 @@ def test_list_with_a_text_that_was_cut():
 
 
 def test_error_with_a_text_that_was_cut():
-    """An error envelope whose message was cut is still the service's own."""
+    """An error envelope with a truncated message is still the service's own."""
     content = rb'{"success":false,"error":{"code":"conflict","message":"no \ud83d"},"timestamp":1}'
     error = wire.read_error(content, status=409, headers={}, operation="x")
 
@@ -68,7 +68,7 @@ def test_error_with_a_text_that_was_cut():
 
 
 def test_answer_that_is_cut_besides():
-    """What cannot be read without the halves either is unreadable, its bytes as received."""
+    """An answer that is unreadable even without the halves keeps its original bytes."""
     content = rb'{"success":true,"data":{"id":"\ud83d"'
     with pytest.raises(UnreadableResponseError) as raised:
         wire.read_success(content, status=200, headers={}, shape=Shape.STANDARD, operation="x")
@@ -81,7 +81,7 @@ def test_answer_that_is_cut_besides():
 )
 @pytest.mark.parametrize("size", [4_000_000, 60_000_000])
 def test_halves_of_a_hostile_body(escape, size):
-    """Nothing but escapes, as many as fit, are done with in a moment: what is too long is given back as it is."""
+    """The search is fast even for a body of escapes; longer bodies are returned unchanged."""
     content = b'"' + escape * (size // len(escape)) + rb"\ud83d"
     began = time.process_time()
     whole = without_halves(content)

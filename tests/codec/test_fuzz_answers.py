@@ -1,4 +1,4 @@
-"""Answers of any bytes: read, or refused in our own words."""
+"""Answers of random bytes: they are read, or raise our errors."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ headers = st.dictionaries(
 @fuzzed
 @given(content=spoilt(STANDARD) | spoilt(LISTED), headers=headers)
 def test_success_of_any_bytes(shape, content, headers):
-    """An envelope is read, or it is an UnreadableResponseError; so is each of its parts."""
+    """An envelope is read, or raises UnreadableResponseError; so does each of its parts."""
     with suppress(InvsvcError):
         envelope = wire.read_success(content, status=200, headers=headers, shape=shape, operation="x")
         repr(envelope)
@@ -56,7 +56,7 @@ def test_success_of_any_bytes(shape, content, headers):
 @fuzzed
 @given(content=spoilt(ERROR) | spoilt(RAW_ERROR), headers=headers, status=st.integers(300, 999))
 def test_error_of_any_bytes(content, headers, status):
-    """An error body of any kind gives a ServiceError that prints and pickles, and nothing is raised."""
+    """Any error body gives a ServiceError that can be printed and pickled."""
     error = wire.read_error(content, status=status, headers=headers, operation="x")
     again = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own
 
@@ -66,7 +66,7 @@ def test_error_of_any_bytes(content, headers, status):
 
 
 def test_name_beside_a_list_that_is_no_utf8():
-    """It does not keep the list from being read; only what stands beside it cannot be."""
+    """It does not affect the list; only the member itself is unreadable."""
     content = b'{"success":true,"data":[{"id":"a"}],"\x80":1}'
     envelope = wire.read_success(content, status=200, headers={}, shape=Shape.LIST, operation="x")
 
@@ -79,7 +79,7 @@ def test_name_beside_a_list_that_is_no_utf8():
 @fuzzed
 @given(seen=st.data())
 def test_model_of_any_bytes(name, seen):
-    """A damaged resource is a model that gives all of it back, or it is unreadable."""
+    """A damaged resource becomes a model that is encoded as received, or is unreadable."""
     content = seen.draw(spoilt(wire.loads(SAMPLES[name].encode())))
     try:
         model = codec.decode(getattr(models, name), content)

@@ -1,4 +1,4 @@
-"""Answers, values and files that are not what they should be: what is kept, and what is said."""
+"""Answers, values and files that are not as they should be."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ EMPTY = envelope.Envelope(raw=None, content=b'{"success":true}')
 
 @pytest.mark.parametrize(("read", "what"), [(one, "no Webhook"), (many, "no list of Webhook")])
 def test_answer_without_a_payload(read, what):
-    """It is refused with the whole body beside it."""
+    """It is rejected, with the whole body attached."""
     with pytest.raises(UnreadableResponseError, match=what) as refused:
         read(Webhook, EMPTY)
     assert refused.value.raw == EMPTY.content
 
 
 def test_enum_of_the_callers_own_in_a_value():
-    """It goes out as its value."""
+    """It is encoded as its value."""
 
     class Colour(StrEnum):
         RED = "red"
@@ -41,7 +41,7 @@ def test_enum_of_the_callers_own_in_a_value():
 
 
 def test_value_that_is_broken_below_the_depth_that_is_searched():
-    """Its members are saved down to that depth; what is deeper stays bytes."""
+    """Members are decoded down to that depth; deeper ones stay bytes."""
     broken = b'{"a":1,"b":{"c":"\xff","d":2}}'
     saved = salvage(broken)
     assert (saved["a"], saved["b"]["d"]) == (1, 2)
@@ -54,7 +54,7 @@ def test_value_that_is_broken_below_the_depth_that_is_searched():
     [(Decimal("7.0"), 7), (Decimal("7.5"), None), (Decimal("1e99"), None), (7.0, 7), ("7", None)],
 )
 def test_count_in_an_odd_form(value, whole):
-    """A number that is whole is one, however it is written; nothing else becomes one."""
+    """A whole number is recognised in every notation; nothing else is converted."""
     assert envelope._whole(value) == whole
 
 
@@ -102,7 +102,7 @@ def test_number_that_no_column_holds():
 
 
 def test_journey_whose_node_has_a_number_for_a_name():
-    """It is named with what it is."""
+    """The error names its type."""
     client = Client("http://127.0.0.1:1/v2", ApiKey("abc"))
     node = {"id": 5, "type": "t", "position": {"x": 0, "y": 0}, "data": {}}
     with pytest.raises(InvalidRequestError, match=r"nodes\[0\].id: is .*, not text"):

@@ -1,4 +1,4 @@
-"""For every model: both ways give the same objects, nothing is lost, and nothing but our errors is raised."""
+"""Properties of all models: both decoders agree, nothing is lost, and only our errors are raised."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def fitting(hint: Any) -> st.SearchStrategy[Any]:
 
 
 def objects(cls: type[Model]) -> st.SearchStrategy[dict[str, Any]]:
-    """Draw wire objects: mostly whole and sound, some with gaps, broken, null or unknown members."""
+    """Draw wire objects: mostly complete and valid, some with absent, broken, null or unknown members."""
     fields = fields_of(cls)
     sound = {
         field.wire: fitting(field.type) | (st.none() if field.nullable else st.nothing()) for field in fields
@@ -71,12 +71,12 @@ def objects(cls: type[Model]) -> st.SearchStrategy[dict[str, Any]]:
 
 
 def merged(parts: tuple[dict[str, Any], ...]) -> dict[str, Any]:
-    """Lay one object over the other."""
+    """Merge one object into the other."""
     return {name: value for part in parts for name, value in part.items()}
 
 
 def spelt(value: object) -> object:
-    """Write numbers as text, so that what is equal but spelt otherwise differs."""
+    """Convert numbers to text, so that equal numbers in different notations differ."""
     if isinstance(value, dict):
         return {name: spelt(item) for name, item in value.items()}
     if isinstance(value, list):
@@ -93,7 +93,7 @@ def told(problems: tuple[FieldError, ...]) -> list[tuple[str, str, object]]:
 @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
 @given(drawn=st.data())
 def test_both_ways_agree_and_lose_nothing(cls, drawn):
-    """From bytes or from plain data: equal objects, the same problems, and the wire form back to the last digit."""
+    """Bytes and plain data give equal objects, the same problems, and the exact wire form."""
     items = drawn.draw(st.lists(objects(cls), min_size=1, max_size=3))
     content = [envelope.dumps(item) for item in items]
 
@@ -115,7 +115,7 @@ def test_both_ways_agree_and_lose_nothing(cls, drawn):
     | plain.map(envelope.dumps).flatmap(lambda it: st.binary(max_size=2).map(lambda b: it[:-1] + b))
 )
 def test_any_bytes_end_in_a_model_or_an_error_of_ours(content):
-    """Whatever the bytes are, nothing but an InvsvcError leaves the converter."""
+    """Any bytes raise nothing but InvsvcError."""
     salvage(content)
     for read in (envelope.loads, lambda it: codec.decode(models.Webhook, it)):
         with suppress(InvsvcError):
@@ -125,7 +125,7 @@ def test_any_bytes_end_in_a_model_or_an_error_of_ours(content):
 @settings(max_examples=100, deadline=None)
 @given(value=plain, cls=st.sampled_from(MODELS))
 def test_any_plain_value_gives_a_model(value, cls):
-    """Structuring plain data never raises, and gives back what it took."""
+    """Structuring plain data does not raise, and unstructuring returns the input."""
     model = codec.structure(cls, value)
 
     assert spelt(codec.unstructure(model)) == spelt(value)

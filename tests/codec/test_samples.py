@@ -1,4 +1,4 @@
-"""Recorded samples of every resource: read whole, and given back to the last digit."""
+"""Recorded samples of every resource, decoded and encoded without loss."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def read(name: str) -> Any:
 
 
 def known(cls: type[Model]) -> set[str]:
-    """Give the names of the fields of *cls*."""
+    """Return the names of the fields of *cls*."""
     return set(wire_names(cls))
 
 
 def spelt(plain: object) -> object:
-    """Write every number of *plain* as its text, so that 1.10 and 1.1 differ."""
+    """Convert every number of *plain* to text, so that 1.10 and 1.1 differ."""
     if isinstance(plain, dict):
         return {name: spelt(value) for name, value in plain.items()}
     if isinstance(plain, list):
@@ -36,7 +36,7 @@ def spelt(plain: object) -> object:
 
 @pytest.mark.parametrize("name", SAMPLES)
 def test_sample_has_no_problem_and_nothing_unknown(name):
-    """Each sample fits its model: every field of it is one of the model's, in its type."""
+    """Each member of a sample is a field of its model, with the right type."""
     found = read(name)
 
     assert found.problems == ()
@@ -45,7 +45,7 @@ def test_sample_has_no_problem_and_nothing_unknown(name):
 
 @pytest.mark.parametrize("name", SAMPLES)
 def test_sample_goes_back_digit_by_digit(name):
-    """What came is what goes back, absent fields, nulls and the spelling of numbers included."""
+    """A sample is encoded as received, including absent fields, nulls and the notation of numbers."""
     plain = envelope.loads(SAMPLES[name].encode())
 
     assert spelt(codec.unstructure(read(name))) == spelt(plain)
@@ -60,7 +60,7 @@ def test_sample_by_the_careful_way_is_the_same(name):
 
 @pytest.mark.parametrize("name", [name for name in SAMPLES if name not in {"ReminderOperation", "Journey"}])
 def test_model_field_is_in_the_sample(name):
-    """The samples leave no field out, but those that the specification calls optional."""
+    """The samples contain all fields except those that the specification calls optional."""
     found = read(name)
     absent = {field for field in known(type(found)) if stored_value(found, field) is models.UNSET}
 
@@ -68,7 +68,7 @@ def test_model_field_is_in_the_sample(name):
 
 
 def test_invoice_reads_in_its_types():
-    """Amounts are decimals with the wire's digits, times aware, known states enum members."""
+    """Amounts are decimals with the wire's digits, times are aware, known states are enum members."""
     invoice = read("Invoice")
 
     assert str(invoice.total) == "1234567890.123456789"
@@ -84,7 +84,7 @@ def test_invoice_reads_in_its_types():
 
 
 def test_journey_reads_its_graph_in_floats():
-    """Camel-case names are snake-case here; places on the canvas are floats."""
+    """Camel-case names become snake-case; coordinates are floats."""
     journey = read("Journey")
 
     assert journey.trigger_type == "invoice.overdue"
@@ -105,7 +105,7 @@ def test_team_integrations_are_models_by_name():
 
 
 def test_webhook_event_of_the_future_stays_its_text():
-    """An unknown event name is kept as it came; a known one is a member."""
+    """An unknown event name is kept as received; a known one is a member."""
     events = read("Webhook").events
 
     assert events == ("invoice.created", "tomorrow.invented")
@@ -113,14 +113,14 @@ def test_webhook_event_of_the_future_stays_its_text():
 
 
 def test_reminder_operation_is_kept_raw():
-    """Its shape is not specified, so all of it is in ``content``."""
+    """Its shape is not specified, so ``content`` has all of it."""
     assert read("ReminderOperation").content["receipt"] == {"at": 1746057600123}
     assert read("ReminderOperation").content["cost"] == Decimal("0.10")
 
 
 @pytest.mark.parametrize("name", SAMPLES)
 def test_sample_field_that_is_null_where_it_may_not_be_is_a_problem(name):
-    """Null stands only where the specification allows it; elsewhere it costs that field."""
+    """Null is accepted only where the specification allows it; elsewhere it is a problem of the field."""
     cls = getattr(models, name)
     plain = dict.fromkeys(wire_names(cls).values())
     nullable = {field.name for field in attrs.fields(cls) if "None" in str(field.type) or field.type == "Any"}

@@ -23,7 +23,7 @@ BROKEN = codec.structure(
 
 
 def test_import_of_the_package_makes_no_class():
-    """Importing the models imports no room of them, and still lists their names: classes are made at first use."""
+    """Importing the package of models imports none of its modules, but dir() lists all names."""
     code = "import sys, invsvc_async.models; print('Webhook' in dir(invsvc_async.models), [name for name in sys.modules if 'invsvc_async.models.' in name])"
 
     said = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout  # noqa: S603 - our own interpreter
@@ -32,7 +32,7 @@ def test_import_of_the_package_makes_no_class():
 
 
 def test_every_public_name_is_there():
-    """Each name of ``__all__`` can be had; any other is an AttributeError."""
+    """Each name of ``__all__`` can be imported; any other raises AttributeError."""
     assert {type(getattr(models, name)).__name__ for name in models.__all__}
     with pytest.raises(AttributeError, match="Invoices"):
         _ = models.Invoices
@@ -40,12 +40,12 @@ def test_every_public_name_is_there():
 
 @pytest.mark.parametrize("name", ["description", "secret"])
 def test_optional_field_that_is_absent_reads_as_none(name):
-    """Where the specification calls a field optional, its absence is None."""
+    """A field that the specification calls optional reads as None if it is absent."""
     assert getattr(HOOK, name) is None
 
 
 def test_required_field_that_is_absent_raises_when_read():
-    """Reading it tells its address; it is no problem of the item."""
+    """Reading a required field that is absent raises with its address; it is not a problem of the item."""
     with pytest.raises(FieldError, match=r"\$\.created_at: absent") as caught:
         _ = HOOK.created_at
 
@@ -56,7 +56,7 @@ def test_required_field_that_is_absent_raises_when_read():
 
 
 def test_name_that_is_no_field_is_a_plain_attribute_error():
-    """A misspelt name says so, and is no FieldError."""
+    """A misspelt attribute raises AttributeError that names it, not FieldError."""
     with pytest.raises(AttributeError, match="creatd_at") as caught:
         _ = HOOK.creatd_at
 
@@ -64,7 +64,7 @@ def test_name_that_is_no_field_is_a_plain_attribute_error():
 
 
 def test_broken_field_raises_when_read_and_costs_no_other():
-    """A field that broke its type raises with its address and raw value; the rest of the item reads."""
+    """Reading a field of the wrong type raises with its address and raw value; other fields can be read."""
     with pytest.raises(FieldError) as caught:
         _ = BROKEN.total
 
@@ -74,7 +74,7 @@ def test_broken_field_raises_when_read_and_costs_no_other():
 
 
 def test_broken_field_that_is_read_often():
-    """Each read raises an error of its own: one that is raised again keeps every frame it went through."""
+    """Each read raises a new error, because an error that is raised again keeps all earlier frames."""
     caught = []
     for _ in range(2):
         with pytest.raises(FieldError) as each:
@@ -86,7 +86,7 @@ def test_broken_field_that_is_read_often():
 
 
 def test_problems_within_are_listed_with_their_whole_address():
-    """A parent lists the problems of what it holds; each of those lists its own, from its own root."""
+    """A model lists the problems of the models in it, with addresses from its own root."""
     assert [problem.address for problem in BROKEN.problems] == ["$.total", "$.client.address.city"]
     assert [problem.address for problem in BROKEN.client.address.problems] == ["$.city"]
 
@@ -101,7 +101,7 @@ def test_problems_of_elements_and_members_are_addressed():
 
 
 def test_element_that_is_no_object_says_so_at_every_field():
-    """An element that is null keeps its place, and reading any of its fields raises."""
+    """A null element keeps its place; reading any of its fields raises."""
     (item,) = codec.structure(Invoice, {"items": [None]}).items
 
     with pytest.raises(FieldError, match="expected an object, got null"):
@@ -109,7 +109,7 @@ def test_element_that_is_no_object_says_so_at_every_field():
 
 
 def test_equal_models_have_equal_hashes():
-    """Values with the same fields are one in a set, wherever they come from."""
+    """Equal values are one element of a set, whether decoded or built."""
     same = codec.decode(Webhook, b'{"id": "wh_1", "url": "https://me.example/in"}')
 
     assert same == HOOK
@@ -129,12 +129,12 @@ def test_equal_models_have_equal_hashes():
     ],
 )
 def test_models_that_differ_are_not_equal(one, other):
-    """A field, an unknown field, or what came in place of a broken one tells two models apart."""
+    """Models differ if a field, an unknown field, or the value received for a broken field differs."""
     assert one != other
 
 
 def test_absent_and_null_are_equal_where_both_read_as_none():
-    """An optional field that was left out equals one that came as null; they go back as they came."""
+    """An absent optional field equals a null one; both are encoded as received."""
     null = codec.structure(Webhook, {"id": "wh_1", "url": "https://me.example/in", "description": None})
 
     assert null == HOOK
@@ -144,7 +144,7 @@ def test_absent_and_null_are_equal_where_both_read_as_none():
 
 
 def test_meta_is_outside_equality_and_repr():
-    """What the answer said beside does not make a value another."""
+    """Models with different ``meta`` are equal."""
     with_meta = codec.with_meta(codec.structure(Webhook, codec.unstructure(HOOK)), Meta(message="said"))
 
     assert with_meta == HOOK
@@ -154,13 +154,13 @@ def test_meta_is_outside_equality_and_repr():
 
 
 def test_model_with_free_form_fields_is_not_hashable():
-    """An object of free form is a plain dict, so that a model that holds one cannot be hashed."""
+    """A free-form object is a plain dict, so a model that contains one cannot be hashed."""
     with pytest.raises(TypeError, match="unhashable"):
         hash(Customer(metadata={}))
 
 
 def test_secret_is_never_shown():
-    """A webhook's secret can be read, and is not in its repr, nor is one that broke its type."""
+    """A webhook's secret can be read but is not in its repr, even if it has the wrong type."""
     hook = Webhook(id="wh_1", secret="whsec_hidden")
     broken = codec.structure(Webhook, {"id": "wh_1", "secret": ["whsec_hidden"]})
 
@@ -171,7 +171,7 @@ def test_secret_is_never_shown():
 
 @pytest.mark.parametrize("name", ["id", "meta", "extra", "_rest"])
 def test_model_refuses_assignment(name):
-    """A model is frozen, one that was decoded as well as one that was built."""
+    """Models are frozen, whether decoded or built."""
     decoded = codec.decode(Webhook, b'{"id": "wh_1", "new": 1}')
 
     for hook in (HOOK, decoded):
@@ -194,7 +194,7 @@ UNKNOWN_WITHIN = (
 )  # fmt: skip
 @pytest.mark.parametrize("copied", [lambda it: pickle.loads(pickle.dumps(it)), copy.copy, copy.deepcopy])  # noqa: S301
 def test_copy_equals_its_original(model, copied):
-    """Pickled or copied, a model keeps its fields, gaps, problems, unknown fields and meta."""
+    """Pickling and copying keep fields, absent fields, problems, unknown fields and meta."""
     made = copied(model)
 
     assert made == model
@@ -205,7 +205,7 @@ def test_copy_equals_its_original(model, copied):
 
 
 def test_evolved_model_keeps_gaps_problems_and_unknown_fields():
-    """attrs.evolve changes what it is told, and carries over absent and broken fields as they are."""
+    """attrs.evolve changes the given fields, and copies absent and broken ones as they are."""
     before = codec.structure(Invoice, {"total": "12.5", "series": "A", "new": 1})
 
     after = attrs.evolve(before, series="B")
@@ -216,18 +216,18 @@ def test_evolved_model_keeps_gaps_problems_and_unknown_fields():
 
 
 def test_evolved_model_that_was_no_object_starts_anew():
-    """What came in place of an object is let go once a field is given."""
+    """A problem of the whole item is dropped once a field is set."""
     assert codec.unstructure(attrs.evolve(codec.structure(Webhook, None), id="wh_2")) == {"id": "wh_2"}
 
 
 @pytest.mark.skipif(sys.version_info < (3, 13), reason="copy.replace is new in 3.13")
 def test_replaced_model_keeps_gaps():
-    """copy.replace does as attrs.evolve does."""
+    """copy.replace behaves like attrs.evolve."""
     assert copy.replace(HOOK, id="wh_2") == Webhook(id="wh_2", url=HOOK.url)
 
 
 def test_unknown_fields_are_kept_where_they_stood():
-    """Each object has its own unknown fields, with exact numbers, in a mapping that cannot be changed."""
+    """Each object has its own unknown fields, with exact numbers, in a read-only mapping."""
     invoice = codec.decode(Invoice, UNKNOWN_WITHIN)
 
     assert invoice.extra == {"old": None}
@@ -246,7 +246,7 @@ def test_unset_is_falsy_and_says_what_it_is():
 
 
 def test_page_is_a_sequence_that_lists_its_problems():
-    """A page has a length, iterates, and tells problems by their address in the answer."""
+    """A page has a length and an iterator, and lists problems by their address in the answer."""
     page = Page(items=(HOOK, BROKEN), next="c", has_more=True)
 
     assert (len(page), list(page), page[0], page[-1:]) == (2, [HOOK, BROKEN], HOOK, (BROKEN,))
@@ -257,7 +257,7 @@ def test_page_is_a_sequence_that_lists_its_problems():
 
 
 def test_webhook_list_is_a_sequence():
-    """It is read like a tuple, and says whether more may be missing."""
+    """It behaves like a tuple, and shows whether more may be missing."""
     found = models.WebhookList(items=(HOOK,), is_full=True)
 
     assert (len(found), list(found), found[0], HOOK in found) == (1, [HOOK], HOOK, True)
@@ -267,13 +267,13 @@ def test_webhook_list_is_a_sequence():
     ("encoded", "content"), [("PHhtbC8+", b"<xml/>"), ("PHht\nbC8+\n", b"<xml/>"), ("", b"")]
 )
 def test_retention_file_gives_its_bytes(encoded, content):
-    """The text is taken for base64, in one line or several."""
+    """The text is decoded as base64, on one line or several."""
     assert RetentionFile(encoded=encoded).content == content
 
 
 @pytest.mark.parametrize("encoded", ["<xml/>", "PHhtbC8", "é", "PHht*bC8+"])
 def test_retention_file_that_is_not_base64_keeps_its_text(encoded):
-    """What does not decode raises, and can be read as it came."""
+    """Text that is not base64 raises, and can still be read as received."""
     file = RetentionFile(encoded=encoded)
 
     with pytest.raises(FileEncodingError, match=r"\.encoded"):

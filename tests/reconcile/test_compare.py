@@ -1,4 +1,4 @@
-"""Wire data compared as the service means it."""
+"""Comparison of wire data with the semantics of the service."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from invsvc_async.reconcile.compare import normal_url, same, same_graph, same_ho
     ],
 )  # fmt: skip
 def test_same(one, other):
-    """Numbers by value, objects without order, lists in theirs."""
+    """Numbers are compared by value, objects without order, lists with order."""
     assert same(one, other)
     assert same(other, one)
 
@@ -32,7 +32,7 @@ def test_same(one, other):
     ],
 )  # fmt: skip
 def test_not_same(one, other):
-    """A truth value is no number, null is nothing else, and every digit counts."""
+    """A boolean is not a number, null equals only null, and every digit counts."""
     assert not same(one, other)
     assert not same(other, one)
 
@@ -73,13 +73,13 @@ def test_graph_with_its_nulls_left_out():
     ],
 )
 def test_graphs_that_differ(other):
-    """Null is absence only where the specification has null."""
+    """Null equals absent only where the specification allows null."""
     assert not same_graph(GRAPH, other)
     assert not same_graph(other, GRAPH)
 
 
 def test_free_form_config_is_compared_as_it_is():
-    """Inside a node's config, a null is a value."""
+    """Inside a node's config, null is a value."""
     with_null = changed(GRAPH, "nodes", data={"config": {"a": None}})
     assert same_graph(with_null, changed(GRAPH, "nodes", data={"config": {"a": None}}))
     assert not same_graph(with_null, changed(GRAPH, "nodes", data={"config": {}}))
@@ -103,7 +103,7 @@ def test_free_form_config_is_compared_as_it_is():
     ],
 )
 def test_normal_url(spelt, normal):
-    """Two spellings of one address become one; what cannot be read stays as it is."""
+    """Two forms of one URL become equal; a URL that cannot be parsed is unchanged."""
     assert normal_url(spelt) == normal
     assert normal_url(normal) == normal
 
@@ -123,7 +123,7 @@ HOOK = {"url": "https://me.example", "events": ["a", "b"], "description": None, 
     ],
 )
 def test_same_hook(changes):
-    """Events are a set, no description is an empty one, and other fields do not matter."""
+    """Events are a set, an absent description is an empty one, and other fields are ignored."""
     assert same_hook(HOOK, {**HOOK, **changes})
 
 
@@ -132,13 +132,13 @@ def test_same_hook(changes):
     [{"url": "https://other.example"}, {"url": 5}, {"events": ["a"]}, {"events": None}, {"events": "ab"}, {"description": "x"}, {"status": "inactive"}, {"status": None}],
 )  # fmt: skip
 def test_other_hook(changes):
-    """Any of the four fields tells two webhooks apart."""
+    """Webhooks differ if any of the four fields differs."""
     assert not same_hook(HOOK, {**HOOK, **changes})
     assert not same_hook({**HOOK, **changes}, HOOK)
 
 
 def test_hook_fields_of_other_types_are_compared_plainly():
-    """A field that is not of its type is equal to itself alone."""
+    """A field of the wrong type equals only itself."""
     assert same_hook_field("url", 5, 5)
     assert same_hook_field("events", None, None)
     assert not same_hook_field("events", ["a"], None)

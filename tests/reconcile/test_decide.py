@@ -378,7 +378,7 @@ GOES_ON = {
 
 @pytest.mark.parametrize(("of", "history", "expected"), GOES_ON.values(), ids=GOES_ON)
 def test_next_step(of, history, expected):
-    """The history is not over: this is done next."""
+    """The decision is to continue, in this way."""
     decision = next_of(of, *history)
     if isinstance(expected, type):
         assert isinstance(decision, expected), decision
@@ -460,7 +460,7 @@ TAKEN_UP = {
 
 @pytest.mark.parametrize(("of", "history", "expected"), TAKEN_UP.values(), ids=TAKEN_UP)
 def test_taken_up_again(of, history, expected):
-    """What another process left is judged by server times, or by waiting everything out."""
+    """What another process left is judged by server times, or by waiting out the full windows."""
     decision = next_of(of, *history)
     if isinstance(expected, Verdict):
         assert isinstance(decision, Done), decision
@@ -488,14 +488,14 @@ VALUES = {
 
 @pytest.mark.parametrize(("of", "history", "value"), VALUES.values(), ids=VALUES)
 def test_value_of_what_is_applied(of, history, value):
-    """The caller is given what the service answered, or what the read showed."""
+    """The value is the service's answer, or what the read showed."""
     decision = next_of(of, *history)
     assert isinstance(decision, Done), decision
     assert (decision.verdict, decision.value) == (Verdict.APPLIED, value)
 
 
 def test_duplicates_by_tag_are_told():
-    """Of several webhooks with our tag the first is ours, the others are told."""
+    """Of several webhooks with our tag the first is ours; the others are duplicates."""
     tagged = [hook(id=name, description=TAG) for name in ("wh_1", "wh_2", "wh_3")]
     decision = next_of(TAGGED, lost(), read(0.1, tagged))
     assert decision.value == tagged[0]
@@ -533,7 +533,7 @@ def test_time_placed_against_the_first_send(latest, milliseconds, answered_at, p
 
 @pytest.mark.parametrize(("at", "placed"), [(1.26, "after"), (1.27, "unsure")])
 def test_time_placed_without_a_stamp(at, placed):
-    """Without the answer's own time, the end of the read bounds it, by the clock bounds."""
+    """Without a time in the answer, the end of the read bounds it, by the clock bounds."""
     reading = read(1.0, JOURNEY, stamp=None)
     known = Known(BY_NAME["journeys.update"], DRAFT, (lost(), reading))
     assert known.when(stamp(at), reading) == placed
@@ -552,12 +552,12 @@ def test_time_placed_without_a_stamp(at, placed):
     ],
 )  # fmt: skip
 def test_next_write_of_the_line(of, history, free_at):
-    """It waits for the windows, two slacks, and the widest bounds by which either may be judged."""
+    """It is free after the windows, two slacks, and the widest bounds that a judge may use."""
     assert Known(BY_NAME[of.operation], of, tuple(history)).free_at == pytest.approx(free_at)
 
 
 def test_absence_after_a_restart_at_the_last_moment_that_it_counts():
-    """It decays from the earliest time of the first send, by the latest that the read can have been at."""
+    """It decays from the earliest time of the first send to the latest time of the read."""
     reading = read(100.1, [])
     known = Known(BY_NAME["webhooks.create"], ABANDONED, (Resumed(at=100.0), reading))
     age = reading.ended + known.bounds.high - ABANDONED.sent[0].earliest
@@ -567,7 +567,7 @@ def test_absence_after_a_restart_at_the_last_moment_that_it_counts():
 
 
 def test_duplicates_of_an_audited_create_are_told():
-    """Two exact webhooks for two sends: applied, the second one told."""
+    """Two exact webhooks for two sends: applied, with the second as a duplicate."""
     history = [lost(), read(AFTER, []), ok(16), read(16.1, [hook(16.0, id="wh_2"), hook(15.5, id="wh_1")])]
     decision = next_of(CREATE, *history)
     assert decision.value["id"] == "wh_1"
@@ -575,13 +575,13 @@ def test_duplicates_of_an_audited_create_are_told():
 
 
 def test_failed_audit_leaves_duplicates_unknown():
-    """None says that nobody looked."""
+    """None means that nobody looked."""
     decision = next_of(CREATE, lost(), read(AFTER, []), ok(16), failed(16.1))
     assert decision.evidence.duplicates is None
 
 
 def test_failed_audit_of_a_create_that_was_shown():
-    """The earlier read gives the value, and its duplicates are not taken for all."""
+    """The earlier read gives the value, but its duplicates may not be all."""
     history = [lost(), read(AFTER, []), lost(16), read(16.1, [hook(16.0)]), failed(31.1)]
     decision = next_of(CREATE, *history)
     assert (decision.verdict, decision.value) == (Verdict.APPLIED, hook(16.0))
@@ -589,20 +589,20 @@ def test_failed_audit_of_a_create_that_was_shown():
 
 
 def test_candidates_are_in_the_evidence():
-    """What could be ours is handed to the caller."""
+    """The caller gets the webhooks that may be ours."""
     near = hook(events=["payment.created"])
     assert next_of(CREATE, lost(), read(AFTER, [near])).evidence.candidates == (near,)
 
 
 def test_clocks_that_exclude_each_other_are_unknown():
-    """After the service's clock stepped, a webhook's time tells nothing: not even that it came before."""
+    """After a step of the service's clock, a webhook's time proves nothing, not even that it is older."""
     stepped = read(AFTER, [hook(-1.0)], stamp=stamp(AFTER + 3600))
     decision = next_of(CREATE, lost(), stepped)
     assert (decision.verdict, len(decision.evidence.candidates)) == (Verdict.UNKNOWN, 1)
 
 
 def test_words_of_every_decision():
-    """What operators read of each row above stands in a file beside this one, for a person to look over."""
+    """The texts of all rows above are in a file beside this one, for review."""
     rows = {f"verdict: {name}": row[:2] for name, row in VERDICTS.items()}
     rows |= {f"next: {name}": row[:2] for name, row in GOES_ON.items()}
     rows |= {f"taken up: {name}": row[:2] for name, row in TAKEN_UP.items()}

@@ -1,4 +1,4 @@
-"""What is said at once is what ``decide`` says."""
+"""The short cut agrees with ``decide``."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def intent_of(operation, **details):
 @pytest.mark.parametrize("timeouts", [Timeouts(), Timeouts(attempt=20.0, call=3.0)])
 @pytest.mark.parametrize("forgotten_until", [None, 5, NEVER_LISTED])
 def test_first_send_of_any_write(operation, baseline, bounds, policy, timeouts, forgotten_until):
-    """Where a send is said at once, decide says the same one."""
+    """If the short cut returns a send, decide returns the same one."""
     said = sent_at_once(
         operation,
         timeouts,
@@ -55,7 +55,7 @@ def test_first_send_of_any_write(operation, baseline, bounds, policy, timeouts, 
 
 @pytest.mark.parametrize("operation", WRITES, ids=lambda operation: operation.name)
 def test_first_send_with_all_that_is_needed(operation):
-    """With a baseline and the service's clock known, it is said at once."""
+    """With a baseline and the service's clock known, the short cut returns a send."""
     first = sent_at_once(operation, Timeouts(), has_baseline=True, knows_clock=True, never_listed=False)
     assert first == Send(attempt_timeout=30.0)
 
@@ -72,7 +72,7 @@ BEFORE = Reading(started=0.0, ended=0.5, status=200, own_envelope=True, seen={"i
 
 @pytest.mark.parametrize("operation", WRITES, ids=lambda operation: operation.name)
 def test_answer_to_a_first_send(operation):
-    """Where a verdict is said at once, decide says the same, whatever the attempt and what went before."""
+    """If the short cut returns a verdict, decide returns the same, for any attempt and history."""
     intent = intent_of(operation, baseline={"id": "x"}, bounds=Bounds(low=1.0, high=1.5))
     for attempt in ATTEMPTS:
         for history in ((attempt,), (BEFORE, attempt), (attempt, attempt), (attempt, Tick(3.0))):
@@ -81,7 +81,7 @@ def test_answer_to_a_first_send(operation):
 
 
 def test_yes_to_a_first_send():
-    """It is said at once that the write is applied."""
+    """The short cut returns APPLIED."""
     said = answered_at_once((ATTEMPT,))
     assert isinstance(said, Done)
     assert said.verdict is Verdict.APPLIED

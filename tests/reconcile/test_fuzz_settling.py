@@ -1,4 +1,4 @@
-"""What is read back while a write is settled, and stories that are replayed: of any kind."""
+"""Random reads while a write is settled, and random stories that are replayed."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ SHOWN = {"webhooks.create": [HOOK, HOOK], "journeys.update": JOURNEY}
 @fuzzed
 @given(seen=st.data())
 def test_decision_on_anything_that_is_read(seen):
-    """A state that is not what the specification says never raises, and never makes a write be sent."""
+    """A state that violates the specification does not raise, and does not cause a send."""
     intent = seen.draw(intents())
     shown = SHOWN.get(intent.operation, HOOK)
     state = seen.draw(changed(shown) | plain)
@@ -64,7 +64,7 @@ def test_decision_on_anything_that_is_read(seen):
 
 
 def _shows_absence(intent: Intent, state: Any) -> bool:
-    """Tell whether *state* can mean that the write did not happen."""
+    """Return whether *state* can mean that the write did not happen."""
     if intent.operation == "webhooks.create":
         return isinstance(state, list) and all(isinstance(each, dict) for each in state)
     return isinstance(state, dict)
@@ -73,7 +73,7 @@ def _shows_absence(intent: Intent, state: Any) -> bool:
 @fuzzed
 @given(seen=st.data())
 def test_story_of_any_bytes(seen):
-    """A damaged story is an InvalidRequestError, or it is replayed."""
+    """A damaged story raises InvalidRequestError, or is replayed."""
     intent = attrs.evolve(seen.draw(intents()), reader=None)
     lost = Attempt(started=1.0, ended=1.1, end=End.LOST, timeout=30.0)
     text = explain.to_json(intent, (lost,), "unknown", "a reason")
@@ -86,7 +86,7 @@ def test_story_of_any_bytes(seen):
 
 @pytest.mark.parametrize("name", [[], {}, 1, None], ids=repr)
 def test_list_of_webhooks_whose_id_is_no_text(name):
-    """Such a webhook may be anybody's: with one more that fits, two effects are not told apart from one."""
+    """Such a webhook may be anybody's: with another match, two effects cannot be distinguished from one."""
     seen = [{**HOOK, "id": name}, {**HOOK, "id": name}]
     intent = Intent(key="k", operation="webhooks.create", **WRITES["webhooks.create"], scope=SCOPE)
     lost = Attempt(started=1.0, ended=1.1, end=End.LOST, timeout=30.0)

@@ -1,4 +1,4 @@
-"""Intents and stories as JSON: what goes in comes out, and damage is named."""
+"""Intents and stories as JSON: they survive unchanged, and damage is reported."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ HISTORY = (
 
 
 def test_intent_survives_json():
-    """Every part of an intent comes back equal."""
+    """All parts of an intent are equal after a round trip."""
     assert Intent.from_json(INTENT.to_json()) == INTENT
 
 
@@ -84,7 +84,7 @@ def test_own_journey_reader_survives_by_name():
 
 
 def test_story_survives_json_and_replays():
-    """A story's events come back of the same types, so that deciding anew says the same at every step."""
+    """A story's events keep their types, so that replaying gives the same decisions."""
     history = HISTORY[:3]
     text = explain.to_json(INTENT, history, "unknown", "because")
     intent, back, verdict = explain.from_json(text)
@@ -96,14 +96,14 @@ def test_story_survives_json_and_replays():
 
 
 def test_every_event_survives_json():
-    """Failed reads, claims, the caller's own findings and restarts included."""
+    """Failed reads, claims, findings of user-supplied readers and restarts are included."""
     _, back, _ = explain.from_json(explain.to_json(INTENT, HISTORY, "unknown", "because"))
     assert back == HISTORY
     assert [type(event) for event in back] == [type(event) for event in HISTORY]
 
 
 def test_replay_stops_at_the_verdict():
-    """What was noted after a verdict is not asked about."""
+    """Events after a verdict are not replayed."""
     answered = (
         Attempt(started=0.0, ended=0.1, end=End.ANSWERED, status=200, readable=True, own_envelope=True),
     )
@@ -113,7 +113,7 @@ def test_replay_stops_at_the_verdict():
 
 
 def test_secret_in_a_reading_is_left_out_of_the_story():
-    """A service that shows secrets again does not put them into our files."""
+    """If the service shows a secret again, it is not stored."""
     seen = [{"id": "wh_1", "secret": "whsec_hush"}]
     history = (Reading(started=0.0, ended=0.1, status=200, own_envelope=True, seen=seen, raw_count=1),)
     assert "whsec_hush" not in explain.to_json(INTENT, history, "unknown", "because")
@@ -152,7 +152,7 @@ DAMAGED = {
 
 @pytest.mark.parametrize(("text", "words"), DAMAGED.values(), ids=DAMAGED)
 def test_damaged_intent_is_refused_in_words(text, words):
-    """Damaged, truncated, foreign and future texts are InvalidRequestError and say what is wrong."""
+    """Damaged, truncated, foreign and future texts raise InvalidRequestError with the reason."""
     with pytest.raises(InvalidRequestError, match=words):
         Intent.from_json(text)
 
@@ -167,13 +167,13 @@ def test_damaged_intent_is_refused_in_words(text, words):
     ],
 )
 def test_damaged_story_is_refused_in_words(plain):
-    """A text that is no story is InvalidRequestError."""
+    """A text that is not a story raises InvalidRequestError."""
     with pytest.raises(InvalidRequestError, match="not a story"):
         explain.from_json(json.dumps({"schema": 1, "intent": json.loads(INTENT.to_json()), **plain}))
 
 
 def test_intent_that_is_pickled_with_a_reader_of_ones_own():
-    """A closure has no other form: its name stands for it, as in JSON."""
+    """A closure cannot be pickled, so its name is, as in JSON."""
 
     async def reader(_client, _intent):
         return Absent()

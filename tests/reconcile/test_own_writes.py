@@ -1,4 +1,4 @@
-"""What a client keeps of its own writes and reads: bounded, and never something false."""
+"""The memory of a client's own writes: bounded, and never wrong."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def own():
 
 
 def test_thing_that_nothing_showed(own):
-    """Nothing is known of it."""
+    """Nothing is known about it."""
     assert own.last(THING) is None
     own.forget(THING)
     assert own.last(THING) is None
@@ -41,7 +41,7 @@ def test_read_after_a_read(own):
 
 @pytest.mark.parametrize(("started", "ended"), [(1.5, 2.5), (0.5, 3.0), (1.2, 1.8), (0.0, 0.5)])
 def test_read_that_overlaps_with_what_is_kept(own, started, ended):
-    """It is left out: nothing tells which of the two is the later state."""
+    """It is ignored, because it is unknown which state is the later one."""
     own.learn(THING, state("one"), 1.0, 2.0)
     own.learn(THING, state("two"), started, ended)
 
@@ -49,7 +49,7 @@ def test_read_that_overlaps_with_what_is_kept(own, started, ended):
 
 
 def test_answer_to_a_write_that_overlaps_with_a_read(own):
-    """The write has the line of its thing, so its answer is the later state."""
+    """The write has the lock of its resource, so its answer is the later state."""
     own.learn(THING, state("read"), 1.0, 2.0)
     own.learn(THING, state("written"), 1.5, 2.5, written=True)
     own.learn(THING, state("read before it landed"), 1.9, 2.4)
@@ -58,7 +58,7 @@ def test_answer_to_a_write_that_overlaps_with_a_read(own):
 
 
 def test_states_of_several_things(own):
-    """Each is kept by itself, and one that is gone is an empty state."""
+    """States are stored separately; a resource that is gone has an empty state."""
     own.learn(THING, state("one"), 1.0, 2.0)
     own.learn(("team", "/webhooks/wh_1"), {}, 1.0, 2.0)
     own.learn((None, "/journeys/j1"), state("of no team"), 1.0, 2.0)
@@ -70,7 +70,7 @@ def test_states_of_several_things(own):
 
 
 def test_states_that_are_too_long(own, monkeypatch):
-    """The oldest go until the rest has room; what was kept again is not the oldest."""
+    """The oldest are dropped until the rest fits; storing a state again makes it new."""
     monkeypatch.setattr(own_writes, "MOST_BYTES", 100_000)
     for number in range(3):
         own.learn(number, state(str(number)), number, number + 0.5, weight=30_000)
@@ -82,7 +82,7 @@ def test_states_that_are_too_long(own, monkeypatch):
 
 
 def test_states_that_are_too_many(own, monkeypatch):
-    """The oldest go, however short they are."""
+    """The oldest are dropped, however short they are."""
     monkeypatch.setattr(own_writes, "MOST_BYTES", 3 * 1024)
     for number in range(5):
         own.learn(number, state(str(number)), number, number + 0.5)
@@ -116,7 +116,7 @@ def test_weight_of_what_is_forgotten(own, monkeypatch):
     ],
 )
 def test_version_of_a_state(shown, version):
-    """It is when the state was last changed, in ms, if it shows that."""
+    """It is the time of the last change, in ms, if the state shows it."""
     assert version_of(shown) == version
 
 
@@ -133,7 +133,7 @@ def test_version_of_a_model():
 
 
 def test_ids_that_answers_gave(own):
-    """They are kept with their times, and those created before a moment can be left out."""
+    """Ids are stored with their times; those created before a given time can be excluded."""
     own.created(URL, "wh_1", 1000)
     own.created(URL, "wh_2", 3000)
     own.created(URL, "wh_3", None)
@@ -153,7 +153,7 @@ def test_url_that_nothing_was_created_of(own):
 
 
 def test_ids_of_one_url_that_are_too_many(own, monkeypatch):
-    """The older half goes, and up to when is told: a webhook created until then may be one of them."""
+    """The older half is dropped, and its latest time kept: a webhook created until then may be one of them."""
     monkeypatch.setattr(own_writes, "IDS_OF_A_URL", 4)
     for number in range(1, 6):
         own.created(URL, f"wh_{number}", number * 1000)
@@ -164,7 +164,7 @@ def test_ids_of_one_url_that_are_too_many(own, monkeypatch):
 
 
 def test_forgotten_ids_out_of_order(own, monkeypatch):
-    """The latest of the forgotten times counts, and it never goes back."""
+    """The latest of the forgotten times counts, and it never decreases."""
     monkeypatch.setattr(own_writes, "IDS_OF_A_URL", 2)
     for webhook_id, at in (("wh_1", 9000), ("wh_2", 1000), ("wh_3", 2000), ("wh_4", 3000), ("wh_5", 4000)):
         own.created(URL, webhook_id, at)
@@ -182,7 +182,7 @@ def test_forgotten_id_without_a_time(own, monkeypatch):
 
 
 def test_urls_that_are_too_many(own, monkeypatch):
-    """The one that was used longest ago goes; of URLs that are not kept, something may have been forgotten."""
+    """The least recently used URL is dropped; for URLs not stored, something may have been forgotten."""
     monkeypatch.setattr(own_writes, "MOST_URLS", 2)
     own.created("a", "wh_1", 5000)
     own.created("b", "wh_2", 1000)
@@ -212,7 +212,7 @@ def test_url_that_comes_back(own, monkeypatch):
 
 
 def test_last_list(own):
-    """It is that of the team, and its ids are found by URL, however that is written."""
+    """The list is stored by team, and its ids are found by URL in any form."""
     own.listed("team", [{"id": "wh_1", "url": "https://old.example/in"}])
     own.listed("team", [{"id": "wh_2", "url": "HTTPS://A.example:443/in"}, {"id": 5, "url": URL}, "damaged"])
     own.listed(None, [{"id": "wh_3", "url": URL}])

@@ -1,4 +1,4 @@
-"""What is stored of a write, and when."""
+"""The intent of a write as it is stored at each moment."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LOST = Attempt(started=1.0, ended=2.0, end=End.LOST, timeout=7.0)
 
 
 def test_before_the_first_send():
-    """The read before it gives baseline and bounds; the send about to begin is counted in, without an end."""
+    """The read before the send gives baseline and bounds; the send itself is included, without an end."""
     known = stored(Known(UPDATE, INTENT, (READ,)), send=Send(attempt_timeout=9.0), at=0.75)
     assert known.baseline == HOOK
     assert known.bounds == Bounds(low=999.5, high=pytest.approx(1000.001))
@@ -35,7 +35,7 @@ def test_before_the_first_send():
 @pytest.mark.parametrize("bounds", [None, Bounds(low=1000.0, high=1000.5)])
 @pytest.mark.parametrize("strangers", [(), ("wh_2", "wh_3")])
 def test_first_send_of_what_has_no_baseline(bounds, strangers):
-    """It is told without looking at what was learnt, and as if that had been looked at."""
+    """The quick path, without looking at the history, gives the same as the full one."""
     intent = attrs.evolve(INTENT, bounds=bounds, strangers=strangers, sent=(Sent(attempt_timeout=1.0),))
     shown = attrs.evolve(intent, baseline=HOOK)
     told, general = (
@@ -47,7 +47,7 @@ def test_first_send_of_what_has_no_baseline(bounds, strangers):
 
 
 def test_intent_that_is_revised_leaves_the_one_before():
-    """The intent that was stored before is another, unchanged, and of the same parts."""
+    """The earlier intent is unchanged, and shares its parts with the new one."""
     before = attrs.asdict(INTENT)
     revised = stored(Known(UPDATE, INTENT, (READ,)), send=Send(attempt_timeout=9.0), at=0.75)
     assert attrs.asdict(INTENT) == before
@@ -57,7 +57,7 @@ def test_intent_that_is_revised_leaves_the_one_before():
 
 
 def test_without_bounds_no_time_is_claimed():
-    """Where the service's clock is not known, neither is the time of the send."""
+    """If the service's clock is not known, neither is the time of the send."""
     known = stored(Known(UPDATE, INTENT, ()), send=Send(attempt_timeout=9.0), at=0.75)
     assert known.sent == (Sent(attempt_timeout=9.0),)
     assert stored(Known(UPDATE, INTENT, (LOST,))).sent == (
@@ -94,7 +94,7 @@ def attempt(**changes):
     ],
 )
 def test_end_of_a_send(ended, kind):
-    """The end is stored as what follows from it, with the server times between which it was."""
+    """An end is stored as its consequence, with bounds of its server time."""
     (sent,) = stored(Known(UPDATE, INTENT, (READ, ended))).sent
     assert sent.end == SentEnd(kind=kind, latest=pytest.approx(1002.001), earliest=pytest.approx(1001.5))
     assert sent.attempt_timeout == 7.0
@@ -103,7 +103,7 @@ def test_end_of_a_send(ended, kind):
 
 
 def test_taken_up_again():
-    """Earlier sends stay as they are; bounds of the process before do not count, nor does a later read as baseline."""
+    """Earlier sends are unchanged; bounds of the earlier process do not count, nor does a later read as baseline."""
     before = Sent(earliest=5.0, latest=6.0, attempt_timeout=3.0)
     intent = attrs.evolve(
         INTENT, baseline={"id": "wh_1", "description": "older"}, bounds=Bounds(low=0, high=1), sent=(before,)
@@ -116,7 +116,7 @@ def test_taken_up_again():
 
 
 def test_webhooks_that_the_proof_showed_are_stored():
-    """What a list of our URL showed right before a send is never taken for ours, by nobody."""
+    """A webhook of our URL that was listed before a send is never attributed to it, by any process."""
     creates = BY_NAME["webhooks.create"]
     body = {"url": "https://me.example", "events": []}
     intent = attrs.evolve(INTENT, operation="webhooks.create", body=body, strangers=("wh_0",))
@@ -137,7 +137,7 @@ def test_webhooks_that_the_proof_showed_are_stored():
 
 @pytest.mark.parametrize("baseline", [{"status": "published"}, {"status": "draft"}])
 def test_state_of_a_journey_is_stored_as_it_was_known(baseline):
-    """A published journey is stored, too: whoever settles it decides whether it can be compared."""
+    """A published journey is stored too; the process that settles decides whether it can be compared."""
     journeys = BY_NAME["journeys.update"]
     intent = attrs.evolve(INTENT, operation="journeys.update", body={"name": "x"}, baseline=baseline)
     known = Known(journeys, intent, ())
@@ -146,7 +146,7 @@ def test_state_of_a_journey_is_stored_as_it_was_known(baseline):
 
 
 def test_webhook_that_was_gone_is_stored_as_gone():
-    """An empty state is not the same as none."""
+    """An empty state differs from none."""
     gone = attrs.evolve(READ, status=404, seen=None)
     assert stored(Known(UPDATE, INTENT, (gone,)), send=Send(attempt_timeout=9.0), at=0.75).baseline == {}
     of_a_gateway = attrs.evolve(gone, own_envelope=False)
@@ -167,14 +167,14 @@ def test_webhook_that_was_gone_is_stored_as_gone():
     ],
 )
 def test_whether_it_is_the_newest_is_stored(history, newest):
-    """A run of its own holds the line; for one that was taken up, it is as whoever took it up knew."""
+    """A running write has the lock; for a resumed one, it is as the resuming process knew."""
     for send in (None, Send(attempt_timeout=9.0)):
         assert stored(Known(UPDATE, INTENT, history), send=send, at=0.75).newest is newest
 
 
 @pytest.mark.parametrize("before", [None, True, False])
 def test_newest_of_what_has_not_begun(before):
-    """Before anything has happened it is as it was; a send about to begin makes it the newest."""
+    """Before any event the intent is unchanged; a first send makes it the newest."""
     known = Known(UPDATE, attrs.evolve(INTENT, newest=before), ())
     assert stored(known).newest is before
     assert stored(known, send=Send(attempt_timeout=9.0), at=0.75).newest is True
