@@ -1,4 +1,4 @@
-"""Arguments against the rows: what passes, in which form, and how the rest is named."""
+"""Checks of arguments against the table, and their wire form."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ UUID4 = "0b9e6b0a-3f52-4d0e-9a6f-6f0d7b8f5a11"
 
 
 def checked(operation: Operation, *, names: ParameterNames | None = None, **given: Any) -> Checked:
-    """Check *given*, with everything else left out."""
+    """Check *given*, with all other arguments left out."""
     extras = {name: given.pop(name) for name in ("extra_query", "extra_body", "team") if name in given}
     arguments = {parameter.name: UNSET for parameter in operation.parameters} | given
     return check(operation, arguments, names=names or ParameterNames(), **extras)
 
 
 def problems(operation: Operation, **given: Any) -> tuple[str, ...]:
-    """List what is wrong with *given*."""
+    """Return the problems of *given*."""
     with pytest.raises(InvalidRequestError) as caught:
         checked(operation, **given)
     assert caught.value.operation == operation.name
@@ -45,7 +45,7 @@ GRAPH = {
 
 
 def broken_graph(path: str, value: object) -> dict[str, Any]:
-    """Make a sound graph with *value* at *path*, or nothing there."""
+    """Make a valid graph with *value* at *path*, or without that member."""
     graph: dict[str, Any] = {
         "nodes": [{**GRAPH["nodes"][0], "position": {"x": 0, "y": 1}, "data": {}}],
         "edges": [dict(GRAPH["edges"][0])],
@@ -75,7 +75,7 @@ def broken_graph(path: str, value: object) -> dict[str, Any]:
     ],
 )
 def test_id_that_fits_its_pattern(operation: Operation, given: dict[str, Any]) -> None:
-    """An id goes into the path as it is."""
+    """An id becomes a segment of the path."""
     path = checked(operation, **given).path
 
     assert set(path.values()) == {value for value in given.values() if isinstance(value, str)}
@@ -122,19 +122,19 @@ def test_id_that_fits_its_pattern(operation: Operation, given: dict[str, Any]) -
     ],
 )
 def test_id_that_breaks_its_pattern(operation: Operation, given: dict[str, Any], name: str) -> None:
-    """An id that could not be one, or could leave its segment, is a problem of its name."""
+    """An invalid id, or one that could leave its segment, is a problem."""
     (problem,) = problems(operation, **given)
 
     assert problem.startswith(f"{name}: ")
 
 
 def test_object_in_place_of_its_id() -> None:
-    """An object gives its id."""
+    """An object is accepted instead of its id."""
     assert checked(operations.WEBHOOKS_DELETE, webhook=Webhook(id="wh_7")).path == {"id": "wh_7"}
 
 
 def test_problems_are_named_all_at_once() -> None:
-    """Every bad field is in one error, which is a ValueError and says that nothing was sent."""
+    """All invalid arguments are in one error, which is a ValueError and says that nothing was sent."""
     with pytest.raises(ValueError, match="Nothing was sent") as caught:
         checked(
             operations.WEBHOOKS_CREATE, url="ftp://x", events=["invoice.paid"], status="on", description=7
@@ -146,7 +146,7 @@ def test_problems_are_named_all_at_once() -> None:
 
 
 def test_fields_left_out_and_null() -> None:
-    """UNSET leaves a field out; null is sent where the specification has it, and refused elsewhere."""
+    """UNSET leaves a field out; null is sent if the specification allows it, and rejected otherwise."""
     body = checked(operations.JOURNEYS_UPDATE, journey="j", description=None, trigger_type=None).body
 
     assert body == {"description": None, "triggerType": None}
@@ -177,7 +177,7 @@ def test_journey_field_beyond_its_bounds(given: dict[str, Any], name: str) -> No
 
 
 def test_journey_name_at_its_bounds() -> None:
-    """1 and 150 characters, and 1000 of description, are within."""
+    """1 and 150 characters, and 1000 of description, are accepted."""
     for name in ("n", "n" * 150):
         assert checked(operations.JOURNEYS_UPDATE, journey="j", name=name).body == {"name": name}
     text = "d" * 1000
@@ -185,7 +185,7 @@ def test_journey_name_at_its_bounds() -> None:
 
 
 def test_graph_is_copied() -> None:
-    """What the caller does to a graph afterwards does not change what is sent."""
+    """Changing the graph later does not change what is sent."""
     graph = broken_graph("viewport.zoom", Decimal("1.50"))
     body = checked(operations.JOURNEYS_UPDATE, journey="j", graph=graph).body
     graph["nodes"].clear()
@@ -222,7 +222,7 @@ def test_graph_is_copied() -> None:
     ],
 )
 def test_graph_with_a_flaw(path: str, value: object) -> None:
-    """No extra key, gap, empty name or wrong type passes at any level, and its address is told."""
+    """Extra keys, missing keys, empty names and wrong types are rejected at each level, with their address."""
     (problem,) = problems(operations.JOURNEYS_UPDATE, journey="j", graph=broken_graph(path, value))
 
     address = "graph." + path.replace(".0", "[0]")
@@ -241,7 +241,7 @@ def test_graph_with_a_flaw(path: str, value: object) -> None:
     ],
 )
 def test_time_as_ms(value: Any, ms: int) -> None:
-    """Aware times, dates (midnight UTC) and ms go out as whole ms."""
+    """Aware times, dates (midnight UTC) and ms are sent as whole ms."""
     assert checked(operations.INVOICES_EGRESS, created_after=value).query == {"created_after": str(ms)}
 
 
@@ -250,14 +250,14 @@ def test_time_as_ms(value: Any, ms: int) -> None:
     [datetime(2026, 5, 1), "2026-05-01", 1.5, True, -1, None],  # noqa: DTZ001 - naive on purpose
 )
 def test_time_without_meaning(value: Any) -> None:
-    """A naive datetime, text, a fraction, a boolean or a time before the epoch is refused."""
+    """A naive datetime, text, a fraction, a boolean and a time before the epoch are rejected."""
     (problem,) = problems(operations.INVOICES_EGRESS, created_after=value)
 
     assert problem.startswith("created_after: ")
 
 
 def test_range_turned_around() -> None:
-    """A range in which nothing can lie is a problem; one of a single instant is none."""
+    """An empty time range is a problem; a range of one instant is not."""
     late, early = date(2026, 5, 2), date(2026, 5, 1)
 
     assert problems(operations.INVOICES_EGRESS, created_after=late, created_before=early)
@@ -290,14 +290,14 @@ def test_range_turned_around() -> None:
     ],
 )
 def test_filter_out_of_bounds(given: dict[str, Any]) -> None:
-    """Page size, order, status and filters are checked; an empty or null filter would let all pass."""
+    """Page size, order, status and filters are checked; an empty or null filter would match everything."""
     (problem,) = problems(operations.INVOICES_EGRESS, **given)
 
     assert problem.split(":")[0].split(".")[0] in given
 
 
 def test_filters_on_the_wire() -> None:
-    """Filters go out as text under their names; metadata under its prefix."""
+    """Filters are sent as text under their names, metadata under its prefix."""
     query = checked(
         operations.INVOICES_EGRESS,
         names=ParameterNames(client_id="customer", limit="per_page"),
@@ -322,7 +322,7 @@ def test_filters_on_the_wire() -> None:
 
 
 def test_name_switched_off() -> None:
-    """A filter whose assumed name is None is an error in words, not a list of everything."""
+    """A filter whose assumed name is None is an error, instead of an unfiltered list."""
     (problem,) = problems(operations.INVOICES_EGRESS, names=ParameterNames(client_id=None), client_id="c")
 
     assert problem == "client_id: is switched off: ParameterNames.client_id is None"
@@ -334,7 +334,7 @@ def test_name_switched_off() -> None:
      "http://x:99999", "http://a b", "http://x\n", 7, "https://[::1"],
 )  # fmt: skip
 def test_url_that_is_none(url: Any) -> None:
-    """Only an absolute http or https URL with a host passes."""
+    """Only an absolute http or https URL with a host is accepted."""
     assert problems(operations.WEBHOOKS_CREATE, url=url, events=["invoice.created"])
 
 
@@ -353,7 +353,7 @@ def test_events_that_are_none(events: Any) -> None:
 
 
 def test_events_of_every_name() -> None:
-    """All 21 names pass, in the caller's order; a set is sorted."""
+    """All 21 names are accepted, in the given order; a set is sorted."""
     assert len(operations.EVENT_TYPES) == 21
     url = "https://x.example"
     body = checked(operations.WEBHOOKS_CREATE, url=url, events=operations.EVENT_TYPES[::-1]).body
@@ -386,14 +386,14 @@ def test_events_of_every_name() -> None:
     ],
 )
 def test_body_that_is_no_json(given: dict[str, Any], address: str) -> None:
-    """What JSON has no form for, or the specification reserves, is named by its address."""
+    """Values that JSON cannot represent, and reserved keys, are reported with their address."""
     (problem,) = problems(operations.TEAMS_CREATE, **given)
 
     assert problem.startswith(f"{address}: ")
 
 
 def test_body_without_end() -> None:
-    """A body that contains itself ends in words."""
+    """A body that contains itself is rejected."""
     endless: dict[str, Any] = {}
     endless["again"] = endless
 
@@ -403,7 +403,7 @@ def test_body_without_end() -> None:
 
 
 def test_numbers_stay_exact() -> None:
-    """Numbers go out with their own digits."""
+    """Numbers are sent with their own digits."""
     body = checked(
         operations.TEAMS_CREATE, credit_limit=Decimal("1234567890.123456789"), metadata={"n": 10**30}
     ).body
@@ -413,7 +413,7 @@ def test_numbers_stay_exact() -> None:
 
 
 def test_extra_body_beside_arguments() -> None:
-    """What the specification does not show goes out as given."""
+    """Body keys that the specification does not list are sent unchanged."""
     body = checked(operations.SHEETS_SAVE_MAPPING, fields={"a": "B"}, extra_body={"target": "payment"}).body
 
     assert body == {"fields": {"a": "B"}, "target": "payment"}
@@ -421,19 +421,19 @@ def test_extra_body_beside_arguments() -> None:
 
 @pytest.mark.parametrize("extra", [{"team": "t"}, {"limit": 5}, {"scope": "mode"}, {"a": [1]}, {"": "x"}])
 def test_extra_query_that_collides(extra: dict[str, Any]) -> None:
-    """A parameter that has an argument, and a value that is no text, are refused."""
+    """A parameter that is an argument, and a value that is not text, are rejected."""
     assert problems(operations.TEAMS_DBTABLE_WEBHOOKS, team_id="t", extra_query=extra)
 
 
 def test_extra_query_as_given() -> None:
-    """What the specification does not show goes out as text."""
+    """Query parameters that the specification does not list are sent as text."""
     query = checked(operations.TEAMS_DBTABLE_WEBHOOKS, team_id="t", extra_query={"offset": 3, "q": "é"}).query
 
     assert query == {"offset": "3", "q": "é"}
 
 
 def test_parameters_of_a_list() -> None:
-    """Only names that a list takes are its parameters."""
+    """Only names that a list accepts are its parameters."""
     names = ParameterNames()
 
     assert are_parameters({"status": "valid", "metadata.a": "b"}, operations.INVOICES_EGRESS, names)
@@ -442,7 +442,7 @@ def test_parameters_of_a_list() -> None:
 
 
 def test_parameters_that_are_no_object_are_named():
-    """What is no mapping of parameters is refused in words, as every bad argument is."""
+    """Anything but a mapping of parameters is rejected, like every invalid argument."""
     client = Client("https://host.example/v2", ApiKey("k"))
     with pytest.raises(InvalidRequestError, match="params: is a number, not an object"):
         client.write("POST", "/payments", params=5)

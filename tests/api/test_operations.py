@@ -1,4 +1,4 @@
-"""The table of operations: whole, and in itself consistent."""
+"""The table of operations is complete and consistent."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ rows = pytest.mark.parametrize("row", TABLE, ids=lambda row: row.name)
 
 
 def test_table_holds_the_specification() -> None:
-    """The specification's 19 operations are there, the journey read, and three roads to the rest."""
+    """It has the specification's 19 operations, the read of journeys, and three for other requests."""
     unlisted = {row.name for row in TABLE if not row.listed}
 
     assert len(TABLE) - len(unlisted) == 19
@@ -26,7 +26,7 @@ def test_table_holds_the_specification() -> None:
 
 @rows
 def test_row_names_a_model_that_exists(row: Operation) -> None:
-    """A result is a class of the models, but for what has none."""
+    """A result is a class of the models, except for those without one."""
     if row.name.startswith("client."):
         assert row.result in {"Envelope", "bytes", "object"}
     else:
@@ -35,7 +35,7 @@ def test_row_names_a_model_that_exists(row: Operation) -> None:
 
 @rows
 def test_row_fills_its_path(row: Operation) -> None:
-    """The path parameters are those in the path's braces, in their order."""
+    """The path parameters are those in the path's braces, in the same order."""
     wires = [each.wire for each in row.parameters if each.where == "path"]
 
     assert wires == re.findall(r"{(\w+)}", row.path)
@@ -43,7 +43,7 @@ def test_row_fills_its_path(row: Operation) -> None:
 
 @rows
 def test_row_settles_by_a_read_of_the_table(row: Operation) -> None:
-    """A write with a finder names a read that is there; every write says in words how it settles."""
+    """A write with a finder names an existing read; every write has a text on how it is settled."""
     assert (row.reader is None) == (row.finder is None)
     assert row.reader is None or BY_NAME[row.reader].kind is Kind.READ
     assert (row.kind is Kind.WRITE) == bool(row.settled)
@@ -52,7 +52,7 @@ def test_row_settles_by_a_read_of_the_table(row: Operation) -> None:
 
 @rows
 def test_row_with_an_assumed_name_can_find_it(row: Operation) -> None:
-    """A parameter has a name on the wire, or the setting that assumes one."""
+    """A parameter has a name on the wire, or a setting with an assumed one."""
     settings = attrs.fields_dict(ParameterNames)
 
     for parameter in row.parameters:
@@ -69,13 +69,13 @@ def test_lists_alone_have_the_list_envelope() -> None:
 
 
 def test_health_takes_neither_credential_nor_team() -> None:
-    """The probe is unauthenticated, and alone without the Connect parameter."""
+    """The probe needs no credential, and is the only one without the Connect parameter."""
     assert [row.name for row in TABLE if not row.connect] == ["webhooks.health"]
     assert BY_NAME["webhooks.health"].credentials == ()
 
 
 def test_forms_are_all_in_use() -> None:
-    """No form is without a parameter."""
+    """Every form is used by a parameter."""
     used = {parameter.form for row in TABLE for parameter in row.parameters}
 
     assert used == set(Form)

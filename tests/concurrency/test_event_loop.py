@@ -1,4 +1,4 @@
-"""Which loop the command line runs on."""
+"""The event loop of the command line."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ async def kind():
 
 @pytest.mark.skipif(sys.platform == "win32", reason="uvloop is not for Windows")
 def test_loop_where_uvloop_is_installed():
-    """Uvloop's is taken, without being asked for."""
+    """The uvloop loop is used by default."""
     assert until_done(kind()) == "uvloop"
 
 
 def test_loop_without_uvloop(monkeypatch):
-    """Python's own is taken where uvloop is not installed."""
+    """Python's own loop is used if uvloop is not installed."""
     monkeypatch.setitem(sys.modules, "uvloop", None)
 
     assert until_done(kind()) == "asyncio"
 
 
 def test_garbage_is_looked_for_rarely():
-    """While it runs, and as before once it has ended, well or not."""
+    """The thresholds apply while the command runs, and are restored afterwards, also after an error."""
     before = gc.get_threshold()
 
     async def look(failure=None):
@@ -64,7 +64,7 @@ def test_garbage_is_looked_for_rarely():
 
 
 def test_interruption():
-    """Ctrl-C cancels the command, which can tidy up before the process ends by it."""
+    """Ctrl-C cancels the command, which can clean up before the process ends by the signal."""
     child = subprocess.Popen(  # noqa: S603
         [sys.executable, "-c", WAITING], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )

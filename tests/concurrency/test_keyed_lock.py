@@ -1,4 +1,4 @@
-"""Locks by key, and lists that are shared: who waits and for how long, who is forgotten, and what is ended."""
+"""Locks by key, and shared fetches: order, closing, cancellation, memory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ async def never(_seconds):
 
 
 async def settle_down():
-    """Let every task go as far as it can."""
+    """Let all tasks run until they wait."""
     for _ in range(5):
         await asyncio.sleep(0)
 
@@ -27,7 +27,7 @@ def waiting(lock, key, clock, *, owner=None, pause=never):
 
 
 async def test_free_lock():
-    """It is taken at once, is not given twice, and nothing of it is left after its release."""
+    """A free lock is acquired at once and only once; nothing remains after its release."""
     lock, clock = KeyedLock(), VirtualClock()
 
     assert lock.enter("a")
@@ -39,7 +39,7 @@ async def test_free_lock():
 
 
 async def test_waiters_are_served_in_order():
-    """Each release lets in the one that has waited longest, and nobody passes those who wait."""
+    """Each release wakes the one that has waited longest; nobody overtakes the queue."""
     lock, clock, served = KeyedLock(), VirtualClock(), []
     lock.enter("a")
 
@@ -61,7 +61,7 @@ async def test_waiters_are_served_in_order():
 
 
 async def test_waiter_that_is_cancelled_while_it_waits():
-    """It is taken out of the queue, and the next one is let in."""
+    """A cancelled waiter leaves the queue, and the next one gets the lock."""
     lock, clock = KeyedLock(), VirtualClock()
     lock.enter("a")
     gone, stays = waiting(lock, "a", clock), waiting(lock, "a", clock)
@@ -78,7 +78,7 @@ async def test_waiter_that_is_cancelled_while_it_waits():
 
 
 async def test_waiter_that_is_cancelled_as_the_lock_is_handed_over():
-    """The lock goes on to the next one."""
+    """The lock is passed to the next one."""
     lock, clock = KeyedLock(), VirtualClock()
     lock.enter("a")
     gone, stays = waiting(lock, "a", clock), waiting(lock, "a", clock)
@@ -107,7 +107,7 @@ async def test_last_waiter_that_is_cancelled_as_the_lock_is_handed_over():
 
 
 async def test_closed_lock():
-    """It is closed to the next one until its time has passed, though it was released."""
+    """It stays closed to the next one until its time has passed, even after its release."""
     lock, clock, paused = KeyedLock(), VirtualClock(), []
 
     async def pause(seconds):
@@ -128,7 +128,7 @@ async def test_closed_lock():
 
 
 async def test_closed_lock_and_its_owner():
-    """Whoever closed it is not held up by that, but by what others closed."""
+    """The one that closed it ignores its own closing, but not that of others."""
     lock, clock, paused = KeyedLock(), VirtualClock(), []
 
     async def pause(seconds):
@@ -146,7 +146,7 @@ async def test_closed_lock_and_its_owner():
 
 
 async def test_lock_that_is_closed_again():
-    """The later of two times counts, whichever was given first, and a time that has passed does not."""
+    """The later of two times counts, in any order; a time in the past does not."""
     lock, clock = KeyedLock(), VirtualClock()
     begun = clock.now()
     lock.close("a", "first", begun + 4, clock)
@@ -162,7 +162,7 @@ async def test_lock_that_is_closed_again():
 
 
 async def test_lock_that_is_closed_while_somebody_waits():
-    """The one that is let in waits until it opens, and is woken when the client is closed."""
+    """The next one waits until it opens, and is woken if the client is closed."""
     lock, clock, paused = KeyedLock(), VirtualClock(), []
 
     async def interrupted(seconds):
@@ -180,7 +180,7 @@ async def test_lock_that_is_closed_while_somebody_waits():
 
 
 async def test_lock_that_is_closed_for_longer_during_a_pause():
-    """The one that is let in waits for the rest, too."""
+    """The next one waits for the rest of the time, too."""
     lock, clock, paused = KeyedLock(), VirtualClock(), []
 
     async def pause(seconds):
@@ -197,7 +197,7 @@ async def test_lock_that_is_closed_for_longer_during_a_pause():
 
 
 async def test_waiter_that_is_cancelled_while_the_lock_is_closed():
-    """It releases the lock to the next one, which waits for the rest of the time."""
+    """It passes the lock to the next one, which waits for the rest of the time."""
     lock, clock, paused = KeyedLock(), VirtualClock(), []
     forever = asyncio.Event()
 
@@ -223,7 +223,7 @@ async def test_waiter_that_is_cancelled_while_the_lock_is_closed():
 
 
 async def test_locks_that_nobody_needs_are_forgotten(monkeypatch):
-    """Those whose time has passed do not pile up; those that are held, closed or waited for stay."""
+    """Expired keys are removed; those that are held, closed or awaited stay."""
     monkeypatch.setattr(keyed_lock, "_SWEEP", 10)
     lock, clock = KeyedLock(), VirtualClock()
     for number in range(9):
@@ -243,7 +243,7 @@ async def test_locks_that_nobody_needs_are_forgotten(monkeypatch):
 
 
 async def test_list_whose_only_asker_leaves_before_it_is_begun():
-    """It is not fetched any more, and the next who asks begins one of their own."""
+    """Its fetch is cancelled, and the next caller starts a new one."""
     listings, begun, release = SingleFlight(), [], asyncio.Event()
 
     async def fetch():
@@ -267,7 +267,7 @@ async def test_list_whose_only_asker_leaves_before_it_is_begun():
 
 
 async def test_list_that_is_left_while_under_way():
-    """Its fetch is ended with its last asker."""
+    """Its fetch is cancelled with its last caller."""
     listings, ended = SingleFlight(), asyncio.Event()
 
     async def fetch():

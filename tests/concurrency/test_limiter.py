@@ -1,4 +1,4 @@
-"""Places are handed out in turn, a share is kept for reads that settle, and none is ever lost."""
+"""The limit on requests in flight: order, the reserve of settling reads, cancellation, adaptation."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ pytestmark = pytest.mark.one_python
 
 
 async def turn(limiter, lane="call"):
-    """Take a place, as the transport does."""
+    """Start a request, as the transport does."""
     if not limiter.enter(lane):
         await limiter.wait(lane)
 
 
 async def settled():
-    """Let whoever can go on go on."""
+    """Let all tasks run until they wait."""
     for _ in range(3):
         await asyncio.sleep(0)
 
@@ -35,7 +35,7 @@ async def settled():
     ("total", "for_calls"), [(1, 1), (2, 1), (3, 2), (10, 9), (19, 18), (20, 18), (100, 90), (1000, 900)]
 )
 def test_share_of_calls(total, for_calls):
-    """Calls get all but a tenth, at least one place each; settling reads all."""
+    """Calls may use all but a tenth of the limit, at least one; settling reads may use all."""
     limiter = Limiter(total)
 
     assert sum(limiter.enter("call") for _ in range(total + 1)) == for_calls
@@ -44,7 +44,7 @@ def test_share_of_calls(total, for_calls):
 
 
 def test_settling_reads_alone():
-    """They may have every place, and then calls have none."""
+    """Settling reads may use the whole limit, and then calls get nothing."""
     limiter = Limiter(5)
 
     assert sum(limiter.enter("settle") for _ in range(9)) == 5
@@ -52,7 +52,7 @@ def test_settling_reads_alone():
 
 
 async def test_turns_in_order_of_arrival():
-    """Whoever waits longest is next, over both lanes, and nobody overtakes the queue of a lane."""
+    """The one that has waited longest is next, over both lanes."""
     limiter, order = Limiter(2), []
 
     async def caller(name, lane):
@@ -94,7 +94,7 @@ async def test_call_that_waits_does_not_hold_up_settling():
 
 
 async def test_settling_read_that_waits_while_calls_are_full():
-    """It gets the place that another settling read gives back, though no call could have it."""
+    """A settling read gets the slot of another one, which no call could have."""
     limiter = Limiter(3)
     for lane in ("call", "call", "settle"):
         await turn(limiter, lane)
@@ -108,7 +108,7 @@ async def test_settling_read_that_waits_while_calls_are_full():
 
 
 async def test_waiter_that_is_cancelled():
-    """It takes no place, and the next one does not miss its turn."""
+    """A cancelled waiter gets no slot, and the next one keeps its position."""
     limiter = Limiter(2)
     await turn(limiter)
     first, second = (asyncio.create_task(turn(limiter)) for _ in range(2))
@@ -124,7 +124,7 @@ async def test_waiter_that_is_cancelled():
 
 
 async def test_many_waiters_that_are_cancelled():
-    """They leave nothing behind, though no place comes back meanwhile."""
+    """Cancelled waiters leave nothing behind, even if no request ends meanwhile."""
     limiter = Limiter(2)
     await turn(limiter)
     tasks = [asyncio.create_task(turn(limiter, lane)) for lane in ("call", "settle") * 100]
@@ -137,7 +137,7 @@ async def test_many_waiters_that_are_cancelled():
 
 
 async def test_waiter_that_is_cancelled_with_its_turn():
-    """A place handed over in the moment of cancelling goes on to the next."""
+    """A slot that was handed over at the moment of the cancellation is passed on."""
     limiter = Limiter(2)
     await turn(limiter)
     first, second = (asyncio.create_task(turn(limiter)) for _ in range(2))
@@ -151,7 +151,7 @@ async def test_waiter_that_is_cancelled_with_its_turn():
 
 
 async def test_resizing():
-    """More places wake those who wait; fewer are kept to as places come back."""
+    """A higher limit wakes waiters; a lower one applies as requests end."""
     limiter = Limiter(2)
     tasks = [asyncio.create_task(turn(limiter)) for _ in range(20)]
     await settled()
@@ -171,7 +171,7 @@ async def test_resizing():
 
 
 async def test_any_order_of_events():
-    """Over thousands of random turns, cancellations and changes of size no place is lost or invented."""
+    """Over thousands of random requests, cancellations and resizes, no slot is lost or gained."""
     dice, limiter, running = random.Random(7), Limiter(5), set()  # noqa: S311 - not for secrets
 
     async def caller(lane):
@@ -203,12 +203,12 @@ async def test_any_order_of_events():
 
 
 def spread(share):
-    """Give times that scatter by *share* of their mean, and are never negative."""
+    """Return random times that vary by *share* of their mean and are never negative."""
     return (lambda dice: dice.lognormvariate(-(share**2) / 2, share)) if share else (lambda _: 1.0)
 
 
 def wild(dice):
-    """Four fifths of the time are exponential."""
+    """Return times of which four fifths are exponential."""
     return 0.2 + dice.expovariate(1.25)
 
 
@@ -232,13 +232,13 @@ class Service:
         self._idle_since, self._pause = 0.0, self._dice.expovariate(pauses) if pauses else float("inf")
 
     def resize(self, places):
-        """Work on *places* at once from now on."""
+        """Process *places* requests at once from now on."""
         free = sorted(self._free)
         self._free = free[-places:] + [self.now] * (places - len(free))
         self.places = places
 
     def run(self, since, until):
-        """Let time pass until *until*; return the mean in flight from *since* on, and the share of the best rate."""
+        """Run until *until*; return the mean in flight since *since*, and the share of the best rate."""
         area = answered = 0
         began = max(since, self.now)
         while self.now < until:
@@ -265,7 +265,7 @@ class Service:
         heapq.heappush(self._ending, (ended, self.now, False))
 
     def _seen(self, ended):
-        """Tell when the client takes in what ended then."""
+        """Return when the client receives what ended then."""
         at = max(ended, self._idle_since)
         while at >= self._pause:
             at = max(at, self._pause + self._dice.uniform(0.01, 0.06))
@@ -275,7 +275,7 @@ class Service:
 
 
 def near(places, in_flight, *, by=0.25):
-    """Whether so many in flight are within *by*; one place cannot be told without sometimes trying two."""
+    """Return whether so many in flight are within *by*; a limit of one sometimes tries two."""
     return abs(in_flight - places) <= max(by * places, 0.75)
 
 
@@ -283,7 +283,7 @@ def near(places, in_flight, *, by=0.25):
 @pytest.mark.parametrize("seconds", [0.005, 0.05, 0.5])
 @pytest.mark.parametrize("places", [1, 5, 20, 80, 200])
 def test_knee_of_a_service(places, seconds, share):
-    """After 400 times its latency about as many are in flight as it works on at once, and it is kept busy."""
+    """After 400 latencies, about as many requests are in flight as the service processes at once."""
     settled_at = max(400 * seconds, 2.0)
     service = Service(places, seconds=seconds, shape=spread(share))
 
@@ -295,7 +295,7 @@ def test_knee_of_a_service(places, seconds, share):
 
 @pytest.mark.parametrize("places", [1, 5, 20, 80])
 def test_knee_that_begins_with_more(places):
-    """Where the first size is beyond the knee already, it goes down."""
+    """If the first size is above the capacity already, it is reduced."""
     in_flight, rate = Service(places, shape=spread(0.1), first=4).run(20, 25)
 
     assert near(places, in_flight)
@@ -304,7 +304,7 @@ def test_knee_that_begins_with_more(places):
 
 @pytest.mark.parametrize("places", [5, 20, 80])
 def test_knee_of_a_service_of_wild_latency(places):
-    """Noise does not make it collapse, nor run away."""
+    """Random latencies do not make it collapse or grow without bound."""
     for seed in range(3):
         in_flight, rate = Service(places, seed=seed).run(20, 40)
 
@@ -314,7 +314,7 @@ def test_knee_of_a_service_of_wild_latency(places):
 
 @pytest.mark.parametrize("places", [5, 20, 80])
 def test_knee_in_a_busy_client(places):
-    """Its own slowness, and pauses of 10 to 60 ms twice a second, are not taken for the service's."""
+    """The client's own slowness, and pauses of 10 to 60 ms twice a second, are not attributed to the service."""
     in_flight, rate = Service(places, shape=spread(0.1), cost=0.0003, pauses=2).run(20, 40)
 
     assert near(places, in_flight)
@@ -322,7 +322,7 @@ def test_knee_in_a_busy_client(places):
 
 
 def test_knee_of_a_service_with_few_callers():
-    """Where fewer are in flight than it allows, it settles on what there was."""
+    """If fewer are in flight than allowed, it settles on what there was."""
     in_flight, rate = Service(150, shape=spread(0.1), callers=200).run(20, 25)
 
     assert near(150, in_flight)
@@ -330,7 +330,7 @@ def test_knee_of_a_service_with_few_callers():
 
 
 def test_knee_of_a_service_that_shrinks_and_recovers():
-    """It follows from 80 places to 20 and back, each within five seconds."""
+    """It follows from a capacity of 80 to 20 and back, each within five seconds."""
     service = Service(80, shape=spread(0.1))
     service.run(0, 15)
     for places in (20, 80):
@@ -343,7 +343,7 @@ def test_knee_of_a_service_that_shrinks_and_recovers():
 
 @pytest.mark.parametrize("places", [1, 2])
 def test_knee_of_a_service_that_grows(places):
-    """From one place or two to twenty: it finds them within ten seconds."""
+    """It finds an increase of the capacity from one or two to twenty within ten seconds."""
     service = Service(places, shape=spread(0.1))
     service.run(0, 10)
     service.resize(20)
@@ -355,7 +355,7 @@ def test_knee_of_a_service_that_grows(places):
 
 
 def test_knee_that_was_given_nothing_in_flight():
-    """A request that was counted alone, after it had left, is no round to compare with."""
+    """A request that was alone in flight is not a round to compare with."""
     knee = steering(4)
     for at in (0.0, 100.0, 200.0):
         round_of(knee, 1.0, at, in_flight=0)
@@ -365,7 +365,7 @@ def test_knee_that_was_given_nothing_in_flight():
 
 @pytest.mark.parametrize("after", [0.1, 0.025])
 def test_knee_of_a_service_that_changes_its_pace(after):
-    """Twice or half the latency is no queue: as many stay in flight."""
+    """Twice or half the latency is not a queue: as many stay in flight."""
     service = Service(20, shape=spread(0.1))
     service.run(0, 10)
     service.seconds = after
@@ -377,7 +377,7 @@ def test_knee_of_a_service_that_changes_its_pace(after):
 
 
 def test_knee_after_an_outage():
-    """Refused for 10 s, it goes down to one; 4 s after it the service is as busy as before."""
+    """After refusals for 10 s it is at one; 4 s later the service is as busy as before."""
     service = Service(80, shape=spread(0.1))
     service.run(0, 10)
     service.refuses_over = 0
@@ -392,7 +392,7 @@ def test_knee_after_an_outage():
 
 
 def test_knee_of_a_service_that_refuses_before_it_queues():
-    """Where 429 begins at half of the places, it stays near that, and one request in fifty is refused at most."""
+    """If 429s begin at half of the capacity, it stays near that, with at most one request in fifty refused."""
     service = Service(80, shape=spread(0.1))
     service.refuses_over = 40
     service.run(0, 5)
@@ -405,7 +405,7 @@ def test_knee_of_a_service_that_refuses_before_it_queues():
 
 
 def round_of(knee, latency, at, *, in_flight=None):
-    """Let *knee* note a round of equally slow answers that begins at *at*; return its size after it."""
+    """Let *knee* note a round of equal latencies that begins at *at*; return its size after it."""
     used = knee.size if in_flight is None else in_flight
     for _ in range(max(knee.size, 20)):
         knee.note(at, at + latency, refused=False, in_flight=used)
@@ -414,12 +414,12 @@ def round_of(knee, latency, at, *, in_flight=None):
 
 
 def rounds_of(knee, *latencies, at=0.0):
-    """Let *knee* note rounds one after another, far apart; return its sizes after each."""
+    """Let *knee* note separate rounds; return its size after each."""
     return [round_of(knee, latency, at + 100 * i) for i, latency in enumerate(latencies)]
 
 
 def steering(size=20, *, most=1000):
-    """Make a knee that has found *size*, of a service that answers in 1 s, before time 0."""
+    """Make a limit that has settled on *size*, for a service with 1 s latency, before time 0."""
     knee = AdaptiveLimit(most=most, first=size)
     knee._settle(size)
     round_of(knee, 1.0, -100.0)
@@ -427,7 +427,7 @@ def steering(size=20, *, most=1000):
 
 
 def test_knee_of_a_service_that_keeps_up():
-    """It doubles round by round, up to the most allowed, of which it then tries fewer every eighth round."""
+    """It doubles each round up to the maximum, where every eighth round tries fewer."""
     knee = AdaptiveLimit(most=30)
 
     assert rounds_of(knee, *[0.5] * 6) == [2, 4, 8, 16, 30, 30]
@@ -436,18 +436,18 @@ def test_knee_of_a_service_that_keeps_up():
 
 
 def test_knee_of_a_service_that_queues():
-    """From the first size that costs latency it goes to what the service had in hand, by Little's law."""
+    """From the first size that costs latency it goes to the capacity according to Little's law."""
     assert rounds_of(AdaptiveLimit(), 1.0, 1.0, 1.0, 1.0, 1.59) == [2, 4, 8, 16, 10]
     assert rounds_of(AdaptiveLimit(), 1.0, 1.0, 1.0, 1.0, 1.2, 2.4)[-1] == 13
 
 
 def test_knee_that_begins_in_a_queue():
-    """If the very first doubling costs latency, it halves for as long as that brings the latency down."""
+    """If the first doubling costs latency, it halves while that reduces the latency."""
     assert rounds_of(AdaptiveLimit(first=16), 4.0, 8.0, 2.0, 1.0, 1.0) == [32, 8, 4, 2, 5]
 
 
 def test_knee_that_steers():
-    """It swings by a fifth about its estimate, which goes up where that costs no latency and down where it does."""
+    """It alternates about its estimate, which rises while that costs no latency and falls otherwise."""
     knee = steering()
     assert knee.size == 24
     assert rounds_of(knee, 1.0) == [22]
@@ -459,7 +459,7 @@ def test_knee_that_steers():
 
 
 def test_knee_that_steers_the_same_way():
-    """Each step of the same direction is longer than the one before, up to three times."""
+    """Each step in the same direction is longer than the one before, up to three times."""
     knee, steps = steering(10), []
     for at in range(12):
         estimate = knee._estimate
@@ -470,7 +470,7 @@ def test_knee_that_steers_the_same_way():
 
 
 def test_knee_after_latency_that_rose():
-    """It halves while that brings the latency down, and comes back where it did not help."""
+    """It halves while that reduces the latency, and returns if it did not help."""
     assert rounds_of(steering(), 3.0, 3.0, 1.5, 1.0) == [18, 9, 4, 7]
 
     knee = steering()
@@ -481,7 +481,7 @@ def test_knee_after_latency_that_rose():
 
 
 def test_knee_after_latency_that_rose_with_few_in_flight():
-    """It halves once: where that changes nothing of what is in flight, more of it would tell nothing."""
+    """It halves once; if that does not change what is in flight, it stops."""
     knee = steering(40)
     for at in range(6):
         round_of(knee, 3.0 if at else 1.0, 100.0 * at, in_flight=10)
@@ -490,7 +490,7 @@ def test_knee_after_latency_that_rose_with_few_in_flight():
 
 
 def test_knee_after_one_slow_round():
-    """A single one may be a pause of this process: it costs a sixth, and nothing is halved."""
+    """A single slow round may be a pause of this process: it costs a sixth, and nothing is halved."""
     knee = steering()
     rounds_of(knee, 3.0, 1.0)
 
@@ -498,7 +498,7 @@ def test_knee_after_one_slow_round():
 
 
 def test_knee_of_a_lone_caller():
-    """One that sends its requests one after another asks for no more places."""
+    """A caller that sends one request at a time does not make it grow."""
     knee = AdaptiveLimit()
     for at in range(40):
         knee.note(at, at + 0.5, refused=False, in_flight=0)
@@ -507,7 +507,7 @@ def test_knee_of_a_lone_caller():
 
 
 def test_knee_without_demand():
-    """Callers that want less than it allows do not make it grow."""
+    """Callers that use less than the limit do not make it grow."""
     service = Service(80, callers=10)
     service.run(20, 20)
 
@@ -515,7 +515,7 @@ def test_knee_without_demand():
 
 
 def test_knee_whose_demand_falls():
-    """What was learnt stays: fewer in flight, however quick, say nothing of the knee."""
+    """The estimate stays: fewer in flight, however fast, show nothing about the capacity."""
     knee = steering()
     for at in range(9):
         round_of(knee, 1.0, 10.0 * at, in_flight=3 + at % 2)
@@ -524,7 +524,7 @@ def test_knee_whose_demand_falls():
 
 
 def test_round_of_a_knee():
-    """It takes 20 answers and, once it steers, 0.2 s; it ends with a request that began after the first ended."""
+    """A round takes 20 answers and, near the capacity, 0.2 s; it ends with a request that began after the first."""
     knee = AdaptiveLimit()
     for started in range(20):
         knee.note(started, started + 0.5, refused=False, in_flight=1)
@@ -544,7 +544,7 @@ def test_round_of_a_knee():
 
 
 def test_knee_whose_demand_hardly_changes():
-    """Two rounds with nearly as many in flight tell nothing, however their latencies differ."""
+    """Two rounds with nearly as many in flight are not compared, however their latencies differ."""
     knee = steering()
     for at, latency in enumerate((1.0, 1.2, 1.0, 1.2)):
         round_of(knee, latency, 100.0 * at, in_flight=20 + at % 2)
@@ -553,7 +553,7 @@ def test_knee_whose_demand_hardly_changes():
 
 
 def test_knee_and_requests_of_another_size():
-    """After a change, those that began within half a latency tell nothing."""
+    """After a change of size, requests that began within half a latency are ignored."""
     knee = AdaptiveLimit()
     assert round_of(knee, 0.5, 0.0) == 2  # at 1.1
     for started, answers in ((1.34, 0), (1.36, 1)):
@@ -562,7 +562,7 @@ def test_knee_and_requests_of_another_size():
 
 
 def test_knee_when_it_is_refused():
-    """A 429 or a timeout halves it, once for all that were in flight, and never below one."""
+    """A 429 or a timeout halves it, once for all requests in flight, and not below one."""
     knee, sizes = AdaptiveLimit(first=40), []
     for started in (0.0, 0.0, 0.1, 2.0, 4.0, 6.0, 8.0, 10.0, 12.0, 14.0):
         knee.note(started, started + 0.5, refused=True, in_flight=40)
@@ -572,7 +572,7 @@ def test_knee_when_it_is_refused():
 
 
 def test_knee_that_is_refused_again():
-    """After one refusal it goes on from half; after two with nothing learnt between, it seeks anew."""
+    """After one refusal it continues from half; after two with nothing learnt between, it seeks again."""
     knee = steering()
     knee.note(10.0, 10.1, refused=True, in_flight=20)
     assert (knee.size, knee._seeks) == (12, 0)
@@ -602,7 +602,7 @@ def sent(status=200, *, end=End.ANSWERED, timed_out=False):
     ],
 )
 async def test_what_a_batch_learns_from(exchange, answers, size):
-    """Answers tell, a 429 and a timeout after sending halve; errors of the service and its ways tell nothing."""
+    """Answers count, 429s and timeouts after sending halve; errors of the service and of the network do not."""
     slots = Slots(100, None, lambda: None)
     slots.learn(exchange, None)
 
@@ -612,7 +612,7 @@ async def test_what_a_batch_learns_from(exchange, answers, size):
 
 @pytest.mark.parametrize("places", [1, 2, 9, 17, 18, 26, 27, 80, 100, 1000])
 def test_places_of_calls_after_resizing(places):
-    """Calls get exactly what they were given, beside the reserve."""
+    """Calls get exactly the given limit, in addition to the reserve."""
     limiter = Limiter(2)
     limiter.resize_calls(places)
 

@@ -1,4 +1,4 @@
-"""The bucket that retries empty."""
+"""The token bucket for retries."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from invsvc_async.concurrency.retry_quota import RetryQuota
 
 
 def test_quota_until_it_is_empty() -> None:
-    """Retries are granted while the bucket holds their cost."""
+    """Retries are granted while the bucket has their cost."""
     quota = RetryQuota()
 
     assert [quota.take(2, of=5) for _ in range(3)] == [True, True, False]
@@ -14,7 +14,7 @@ def test_quota_until_it_is_empty() -> None:
 
 
 def test_quota_never_overflows() -> None:
-    """Successes fill the bucket, and no more than that."""
+    """Successes refill the bucket, up to its size."""
     quota = RetryQuota()
     quota.take(1, of=2)
     for _ in range(100):
@@ -24,7 +24,7 @@ def test_quota_never_overflows() -> None:
 
 
 def test_quota_of_a_view_without_one() -> None:
-    """A view whose bucket holds nothing takes nothing from the shared one."""
+    """A view with an empty bucket takes nothing from the shared one."""
     quota = RetryQuota()
 
     assert not quota.take(1, of=0)

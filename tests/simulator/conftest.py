@@ -1,4 +1,4 @@
-"""A plain HTTP client against the simulator; nothing of the package's own client is used here."""
+"""A plain HTTP client for the simulator; the package's own client is not used here."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HOOK = {"url": "https://me.example/in", "events": ["invoice.created"]}
 
 
 class Answered(NamedTuple):
-    """A whole answer: status, parsed body (or bytes), headers."""
+    """A complete answer: status, parsed body (or bytes), headers."""
 
     status: int
     body: Any
@@ -43,13 +43,13 @@ class Caller:
 
 @pytest.fixture
 async def service():
-    """Give a simulator without faults."""
+    """Return a simulator without faults."""
     async with Simulator() as running:
         yield running
 
 
 def plain_session(**options: Any) -> aiohttp.ClientSession:
-    """Make a session that sends each request once: aiohttp repeats a lost GET, PUT or DELETE by itself."""
+    """Return a session that sends each request once: aiohttp retries a lost GET, PUT or DELETE by itself."""
     session = aiohttp.ClientSession(**options)
     session._retry_connection = False
     return session
@@ -57,6 +57,6 @@ def plain_session(**options: Any) -> aiohttp.ClientSession:
 
 @pytest.fixture
 async def call(service):
-    """Give the plain client."""
+    """Return the plain client."""
     async with plain_session() as session:
         yield Caller(session, service)

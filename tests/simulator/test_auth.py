@@ -1,4 +1,4 @@
-"""Who may do what, and in which of the two error bodies a no comes."""
+"""Authentication and authorization, and the two bodies of their errors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.one_python
 
 
 async def refused(call, **more):
-    """Call a read and give status and body."""
+    """Call a read and return status and body."""
     answered = await call("GET", "/webhooks", **more)
     return answered.status, answered.body
 
@@ -38,7 +38,7 @@ async def test_key_looks_like_a_jwt(service):
 
 
 async def test_live_and_test_data_are_isolated(service, call):
-    """What a live key makes, a test key of the same team does not see."""
+    """A test key does not see what a live key of the same team creates."""
     hook = (await call("POST", "/webhooks", json=HOOK)).body["data"]
     assert (await call("GET", f"/webhooks/{hook['id']}")).status == 200
     assert (await call("GET", f"/webhooks/{hook['id']}", token=service.test_key)).status == 404
@@ -89,7 +89,7 @@ async def test_oauth_token_that_is_unknown(call):
 
 
 async def test_connect(service, call):
-    """A managing team's key acts on a team of its billing account, whose data are its own."""
+    """A managing team's key acts on a team of its billing account, which has its own data."""
     made = (await call("POST", "/webhooks", json=HOOK, params={"team": "team_2"})).body["data"]
     assert (await call("GET", f"/webhooks/{made['id']}")).status == 404
     assert (await call("GET", f"/webhooks/{made['id']}", params={"team": "team_2"})).status == 200

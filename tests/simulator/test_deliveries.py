@@ -1,4 +1,4 @@
-"""Event deliveries: bodies of each family, headers, signatures, retries, and faults of order and number."""
+"""Event deliveries: bodies of each family, headers, signatures, retries, duplicates and reordering."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SIGNED = ["sat.invoice.synced", "invoice_batch.completed"]
 
 
 class Receiver:
-    """Notes what arrives and answers the statuses it is given, then 200; `None` is no answer in time."""
+    """Records what arrives and answers with the given statuses, then 200; `None` is no answer in time."""
 
     def __init__(self) -> None:
         self.bodies: list = []
@@ -34,7 +34,7 @@ class Receiver:
         self.url = ""
 
     async def take(self, request: web.Request) -> web.Response:
-        """Take one delivery."""
+        """Record one delivery."""
         self.raw.append(await request.read())
         self.bodies.append(read_json(self.raw[-1]))
         self.headers.append(request.headers)
@@ -46,7 +46,7 @@ class Receiver:
 
 @pytest.fixture
 async def receiver():
-    """Give a receiver on a real socket."""
+    """Return a receiver on a real socket."""
     taken = Receiver()
     app = web.Application()
     app.router.add_post("/in", taken.take)
@@ -60,7 +60,7 @@ async def receiver():
 
 @pytest.mark.parametrize("event", EVENTS)
 async def test_each_type_in_its_family(service, receiver, event):
-    """Signed families have an own body; all others the body of the version asked for."""
+    """Signed families have their own body; all others that of the requested version."""
     for version in ("v1", "v1.1", "v2"):
         delivery = await service.deliver(event, url=receiver.url, version=version, secret="s")
         assert (delivery.delivered, delivery.statuses) == (True, [200])
@@ -83,14 +83,14 @@ async def test_each_type_in_its_family(service, receiver, event):
 
 
 def test_signature_of_a_public_example():
-    """The signature is HMAC-SHA256 over the raw bytes, as another provider's published example has it."""
+    """The signature is HMAC-SHA256 over the raw bytes, as in the published example of another provider."""
     expected = "757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17"
     assert signature(b"Hello, World!", "It's a Secret to Everybody") == f"sha256={expected}"
     assert hmac.new(b"k", b"b", hashlib.sha256).hexdigest() in signature(b"b", "k")
 
 
 async def test_forms_of_one_invoice(service, receiver):
-    """v2 shows the API's form; v1 the internal one in camelCase; v1.1 adds a customer and shifts the date."""
+    """v2 has the form of the API; v1 an internal one in camelCase; v1.1 adds a customer and shifts the date."""
     invoice = service.seed_invoice(metadata={"order_id": 17}, total=Decimal("0.10"))
     for version in ("v2", "v1", "v1.1"):
         await service.deliver("invoice.created", url=receiver.url, version=version, resource=invoice)
@@ -106,7 +106,7 @@ async def test_forms_of_one_invoice(service, receiver):
 
 
 async def test_connect_fields(service, receiver):
-    """A delivery to a master team names the connected team, and its metadata as strings where it has any."""
+    """A delivery to a master team names the connected team, with its metadata as strings if it has any."""
     plain, rich = service.seed_team(), service.seed_team(metadata={"branch": 4})
     for team in (plain, rich):
         await service.deliver("invoice.created", url=receiver.url, version="v1", connected_team=team.id)
@@ -118,7 +118,7 @@ async def test_connect_fields(service, receiver):
 
 
 async def test_dashboard_test_event(service, receiver):
-    """A test event says so in body and header, and carries no custom headers."""
+    """A test event is marked in body and header, and has no custom headers."""
     headers = {"X-Shared": "secret"}
     await service.deliver("payment.created", url=receiver.url, version="v1", headers=headers, test=True)
     await service.deliver("payment.created", url=receiver.url, version="v1", headers=headers)
@@ -131,14 +131,14 @@ async def test_dashboard_test_event(service, receiver):
 
 
 async def test_webhook_from_before_signing(service, receiver):
-    """Without a secret a signed family goes out without a signature."""
+    """Without a secret, a signed family is sent without a signature."""
     await service.deliver("sat.invoice.synced", url=receiver.url, headers={"X-Shared": "x"})
     assert receiver.headers[0]["X-Service-Event"] == "sat.invoice.synced"
     assert not {"X-Service-Signature", "X-Shared"} & receiver.headers[0].keys()
 
 
 async def test_retries_of_a_resource_event(service, receiver):
-    """408, 429, 5xx are tried again with the same bytes, until a 2xx."""
+    """408, 429 and 5xx are retried with the same bytes, until a 2xx."""
     receiver.statuses = [408, 429, 500, 503, 204]
     delivery = await service.deliver("invoice.created", url=receiver.url)
     assert delivery.statuses == [408, 429, 500, 503, 204]
@@ -146,7 +146,7 @@ async def test_retries_of_a_resource_event(service, receiver):
 
 
 async def test_retries_that_are_used_up(receiver):
-    """There are 16 attempts in all, ever further apart."""
+    """There are 16 attempts, with growing pauses."""
     async with Simulator(delivery_backoff=0.0005) as service:
         receiver.statuses = [500] * 99
         delivery = await service.deliver("invoice.created", url=receiver.url)
@@ -154,7 +154,7 @@ async def test_retries_that_are_used_up(receiver):
 
 
 async def test_answers_that_are_final(service, receiver):
-    """Any other 4xx, and a redirect, end a delivery; a signed event has one attempt whatever comes."""
+    """Any other 4xx, and a redirect, end a delivery; a signed event has only one attempt."""
     receiver.statuses = [400, 302, 500]
     assert (await service.deliver("invoice.created", url=receiver.url)).statuses == [400]
     assert (await service.deliver("invoice.created", url=receiver.url)).statuses == [302]
@@ -162,7 +162,7 @@ async def test_answers_that_are_final(service, receiver):
 
 
 async def test_receiver_that_is_slow_or_away(receiver):
-    """A timeout and a refused connection count as attempts without a status, and are tried again."""
+    """A timeout and a refused connection are attempts without a status, and are retried."""
     async with Simulator(delivery_timeout=0.1, delivery_backoff=0.0001) as service:
         receiver.statuses = [None]
         assert (await service.deliver("invoice.created", url=receiver.url)).statuses == [None, 200]
@@ -172,7 +172,7 @@ async def test_receiver_that_is_slow_or_away(receiver):
 
 
 async def test_shutdown_in_the_middle_of_a_delivery(receiver):
-    """Shutting down gives up what is still being tried."""
+    """Stopping cancels running deliveries."""
     async with Simulator(delivery_backoff=60) as service:
         receiver.statuses = [500]
         service.seed_webhook(url=receiver.url, events=["invoice.created"])
@@ -185,21 +185,21 @@ async def test_shutdown_in_the_middle_of_a_delivery(receiver):
 
 
 async def test_duplicates_on_demand(service, receiver):
-    """A duplicate is the same body again, id included."""
+    """A duplicate has the same body, including the id."""
     await service.deliver("invoice.created", url=receiver.url, duplicates=2)
     assert len(receiver.raw) == 3
     assert len({body["id"] for body in receiver.bodies}) == 1
 
 
 async def test_body_of_ones_own(service, receiver):
-    """A mapping is sent as it is, by the rules of the family that it names."""
+    """A mapping is sent unchanged, by the rules of the family that it names."""
     await service.deliver({"event": "sat.invoice.synced", "id": "evt_x"}, url=receiver.url, secret="s")
     assert receiver.bodies == [{"event": "sat.invoice.synced", "id": "evt_x"}]
     assert receiver.headers[0]["X-Service-Signature"] == signature(receiver.raw[0], "s")
 
 
 async def test_unknown_event(service, receiver):
-    """A type that the specification does not have is refused in words."""
+    """A type that the specification does not have is rejected."""
     with pytest.raises(
         ValueError, match=r"unknown event 'invoice\.exploded'; expected one of payment\.created"
     ):
@@ -226,7 +226,7 @@ async def test_event_to_its_subscribers(service, receiver):
 
 
 async def test_automatic_deliveries(receiver):
-    """An income batch brings an event for each invoice and a signed one for the batch."""
+    """An income batch causes an event for each invoice and a signed one for the batch."""
     async with Simulator(deliver=True) as service, plain_session() as session:
         call = Caller(session, service)
         hook = service.seed_webhook(url=receiver.url, events=["invoice.created", "invoice_batch.completed"])
@@ -245,7 +245,7 @@ async def test_automatic_deliveries(receiver):
 
 
 async def test_no_deliveries_unless_asked_for(service, call, receiver):
-    """By default a write delivers nothing."""
+    """By default a write causes no deliveries."""
     service.seed_webhook(url=receiver.url, events=["invoice.created"])
     await call("POST", "/invoices/income/batch", json={"invoices": [HOOK]})
     await service.delivered()
@@ -253,7 +253,7 @@ async def test_no_deliveries_unless_asked_for(service, call, receiver):
 
 
 async def test_delivery_faults(receiver):
-    """A plan sends events twice, and lets later ones overtake."""
+    """A plan can duplicate events, and let later ones overtake."""
     plan = Faults(duplicate_deliveries=0.5, reorder_deliveries=0.5)
     async with Simulator(faults=plan) as service:
         hook = service.seed_webhook(url=receiver.url, events=["customer.updated"])

@@ -1,4 +1,4 @@
-"""Each fault on a real socket, before, after and later than the effect, with the ledger's word on it."""
+"""Each fault on a real socket, before, after and later than the effect, compared with the ledger."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ SEEN = {
 
 
 async def seen(call, method, path, **more):
-    """Send one request and tell what came back, in the terms of `SEEN`."""
+    """Send one request and return what was received, in the terms of `SEEN`."""
     url = call.service.base_url + path
     headers = {"Authorization": f"Bearer {call.service.api_key}"}
     try:
@@ -59,7 +59,7 @@ async def seen(call, method, path, **more):
 
 
 def matches(found, wanted):
-    """Compare, with subclasses of an expected exception allowed."""
+    """Compare; subclasses of an expected exception are accepted."""
     if isinstance(wanted, tuple):
         return found == wanted
     return isinstance(found, type) and issubclass(found, wanted)
@@ -67,7 +67,7 @@ def matches(found, wanted):
 
 @pytest.mark.parametrize("end", SEEN)
 async def test_write_before_and_after_the_effect(service, call, end):
-    """Every end comes without an effect when alone, and with one after "apply, then"."""
+    """Every end comes without an effect by default, and with one after "apply, then"."""
     service.script("webhooks.create", end, f"apply, then {end}")
     for applied in (False, True):
         assert matches(await seen(call, "POST", "/webhooks", json=HOOK), SEEN[end])
@@ -83,7 +83,7 @@ async def test_write_before_and_after_the_effect(service, call, end):
 
 @pytest.mark.parametrize("end", ["500", "reset", "close", "truncate", "hang 0.05", "empty", "504"])
 async def test_write_whose_effect_comes_late(service, call, end):
-    """A late effect is not there when the answer is, and lands in its time."""
+    """A late effect happens after the answer, at its time."""
     hook = service.seed_webhook()
     service.script("webhooks.delete", f"late 0.15, then {end}")
     started = time.monotonic()
@@ -98,7 +98,7 @@ async def test_write_whose_effect_comes_late(service, call, end):
 
 
 async def test_late_effect_that_the_service_refuses(service, call):
-    """A late effect on a thing that is gone by then never happens."""
+    """A late effect on a resource that is gone by then never happens."""
     hook = service.seed_webhook()
     service.script("webhooks.delete", "late 0.05, then 500")
     await seen(call, "DELETE", f"/webhooks/{hook.id}")
@@ -111,7 +111,7 @@ async def test_late_effect_that_the_service_refuses(service, call):
 
 @pytest.mark.parametrize("end", SEEN)
 async def test_read_that_fails(service, call, end):
-    """Reads end the same ways, and nothing is entered among the writes."""
+    """Reads end in the same ways, and are not entered among the writes."""
     service.script("webhooks.list", end)
     assert matches(await seen(call, "GET", "/webhooks"), SEEN[end])
     assert (await call("GET", "/webhooks")).status == 200
@@ -120,7 +120,7 @@ async def test_read_that_fails(service, call, end):
 
 
 async def test_steps_follow_arrivals(service, call):
-    """Steps meet consecutive arrivals of their operation alone; afterwards all is well."""
+    """Steps apply to consecutive arrivals of their operation only; afterwards there are no faults."""
     service.script("webhooks.create", "pass", "500")
     service.script("webhooks.create", "apply, then 502")
     assert (await call("GET", "/webhooks")).status == 200
@@ -130,7 +130,7 @@ async def test_steps_follow_arrivals(service, call):
 
 
 async def test_rate_limits(service, call):
-    """A 429 has `Retry-After` and the shared code, but for credits, which have neither."""
+    """A 429 has `Retry-After` and the shared code, except for credits, which have neither."""
     service.script("webhooks.list", "429", "429 after 0.2", "429 credits")
     plain, soon, spent = [await call("GET", "/webhooks") for _ in range(3)]
     assert (plain.headers["Retry-After"], plain.body["error"]["code"]) == ("1", "rate_limit_exceeded")
@@ -140,7 +140,7 @@ async def test_rate_limits(service, call):
 
 
 async def test_error_bodies(service, call):
-    """The own envelope, the authentication layer's raw body and an unsuccessful 200 differ as specified."""
+    """The service's envelope, the authentication layer's raw body and an unsuccessful 200 are as specified."""
     service.script("webhooks.list", "500", "401 raw", "success false")
     own, raw, unsuccessful = [(await call("GET", "/webhooks")).body for _ in range(3)]
     assert own.keys() == {"success", "error", "timestamp"}
@@ -150,7 +150,7 @@ async def test_error_bodies(service, call):
 
 
 async def test_slow_and_drip_are_true_answers(service, call):
-    """Slow answers are late but true; a bare one is true without its payload."""
+    """Slow answers are true; a bare one is true without its payload."""
     service.script("webhooks.create", "slow 0.1", "apply, then slow 0.1", "drip", "bare")
     answers = []
     for _ in range(3):
@@ -165,7 +165,7 @@ async def test_slow_and_drip_are_true_answers(service, call):
 
 
 async def test_hang_until_the_client_leaves(service, call):
-    """A hanging answer never comes; the client's leaving ends it, and the service still works."""
+    """A hanging answer ends when the client disconnects, and the service still works."""
     before = len(asyncio.all_tasks())
     service.script("webhooks.create", "apply, then hang")
     with pytest.raises(TimeoutError):
@@ -179,7 +179,7 @@ async def test_hang_until_the_client_leaves(service, call):
 
 
 async def test_hang_until_shutdown(monkeypatch):
-    """Shutting down lets a hanging client go at once, without the patience that others get."""
+    """Stopping ends a hanging exchange at once, without waiting."""
     monkeypatch.setattr(service_module, "PATIENCE", 60)
     async with plain_session() as session, asyncio.timeout(10):
         async with Simulator() as service:
@@ -190,7 +190,7 @@ async def test_hang_until_shutdown(monkeypatch):
 
 
 async def test_client_that_leaves_early(service, call):
-    """What has arrived is carried out, though the client has gone meanwhile."""
+    """A request that has arrived is executed, even if the client has disconnected."""
     service.script("webhooks.create", "slow 0.1")
     sending = asyncio.create_task(call("POST", "/webhooks", json=HOOK))
     await service.arrived("webhooks.create")
@@ -210,7 +210,7 @@ async def test_client_that_leaves_early(service, call):
     ],
 )
 async def test_body_that_never_arrives_whole(service, caplog, rest):
-    """A request whose body is cut off has not arrived, and is nothing to log."""
+    """A request with a truncated body is not an arrival, and is not logged."""
     host, port = service.base_url.split("/")[2].split(":")
     _, writer = await asyncio.open_connection(host, int(port))
     writer.write(b"POST /v2/webhooks HTTP/1.1\r\nHost: x\r\n")
@@ -252,7 +252,7 @@ async def test_stale_read(service, call):
 
 
 async def test_bad_item(service, call):
-    """A page with one bad item holds a total that is no number; the record itself is whole."""
+    """A page with one bad item has a total that is not a number; the record itself is intact."""
     service.script("invoices.egress", "bad item")
     bad = (await call("GET", "/invoices/egress")).body["data"]
     good = (await call("GET", "/invoices/egress")).body["data"]
@@ -279,13 +279,13 @@ async def test_bad_item(service, call):
     ],
 )
 def test_script_that_makes_no_sense(operation, step, reason):
-    """A step is read strictly, and its error says what is understood."""
+    """A step is parsed strictly, and its error lists the valid words."""
     with pytest.raises(ValueError, match=reason):
         Simulator().script(operation, step)
 
 
 async def test_plan_meets_its_rate_and_kinds():
-    """A plan spreads its kinds over the arrivals, and each leaves what it says in the ledger."""
+    """A plan spreads its kinds over the arrivals, and the ledger names each fault."""
     plan = Faults(rate=0.5, kinds=("500", "reset"), phases=("before", "after"))
     async with Simulator(faults=plan) as service, plain_session() as session:
         call = Caller(session, service)
@@ -300,7 +300,7 @@ async def test_plan_meets_its_rate_and_kinds():
 
 
 async def test_plan_repeats_with_the_seed():
-    """The same seed and order of arrivals meet the same faults; another seed does not."""
+    """The same seed and order of arrivals give the same faults; another seed does not."""
 
     async def run(seed):
         plan = Faults(rate=0.5, hang=0.01)
@@ -315,7 +315,7 @@ async def test_plan_repeats_with_the_seed():
 
 
 async def test_plan_that_is_replaced(service, call):
-    """An outage begins and ends when the plan is replaced, and may concern some operations only."""
+    """Replacing the plan starts and ends an outage, which may affect some operations only."""
     service.faults = Faults(rate=1, kinds=("503",), operations=("webhooks.list",))
     assert (await call("GET", "/webhooks")).status == 503
     assert (await call("GET", "/invoices/egress")).status == 200
@@ -324,7 +324,7 @@ async def test_plan_that_is_replaced(service, call):
 
 
 def test_plan_from_text():
-    """A plan is read from a command line's words."""
+    """A plan is parsed from a command line."""
     assert Faults.parse("none") == Faults.none() == Faults()
     plan = Faults.parse(
         "rate=0.2,kinds=500+reset,reads=0.1,late=0.4,phases=late,hang=2,operations=webhooks.create"
@@ -362,7 +362,7 @@ def test_plan_from_text():
     ],
 )
 def test_plan_text_that_makes_no_sense(text, reason):
-    """A plan that cannot be played is refused in words, where it is made."""
+    """An invalid plan is rejected when it is made."""
     with pytest.raises(ValueError, match=reason):
         Faults.parse(text)
 
@@ -381,14 +381,14 @@ def test_plan_text_that_makes_no_sense(text, reason):
     ],
 )
 def test_plan_that_makes_no_sense(settings, reason):
-    """What no text could say is refused as well."""
+    """Values that a text could not express are rejected as well."""
     with pytest.raises(ValueError, match=reason):
         Faults(**settings)
 
 
 @pytest.mark.parametrize("seconds", [0, 2, 0.05, 1e-7, 1e22, 123456.789])
 def test_plan_whose_hang_is_any_number_of_seconds(seconds):
-    """The step drawn says the seconds in digits that the script understands, however small or large."""
+    """The drawn step has the seconds in digits that the parser accepts, however small or large."""
     plan = Faults(rate=1, kinds=("hang",), hang=seconds)
     step = plan.draw(random.Random(1), "webhooks.list", write=False)  # noqa: S311 - a fault, not a secret
     assert (step.end, step.number) == ("hang", seconds)
@@ -398,7 +398,7 @@ def test_plan_whose_hang_is_any_number_of_seconds(seconds):
     ("seconds", "header"), [("2", "2"), ("0.05", "0.05"), ("1234567", "1234567"), ("20000000", "20000000")]
 )
 async def test_retry_after_of_any_length(service, call, seconds, header):
-    """`Retry-After` has the step's own digits."""
+    """`Retry-After` has the step's digits."""
     service.script("webhooks.list", f"429 after {seconds}")
     assert (await call("GET", "/webhooks")).headers["Retry-After"] == header
 
@@ -410,13 +410,13 @@ def test_plan_without_kinds():
 
 
 def test_every_kind_is_a_step():
-    """Each kind of the plan is also a word of the script."""
+    """Each kind of the plan is also a valid step."""
     for kind in KINDS:
         assert parse_step(kind).words == kind
 
 
 async def test_latency_and_places():
-    """With one place, two requests take twice the time of one."""
+    """With one request at once, two requests take twice the time of one."""
     async with Simulator(latency=0.05, at_once=1) as service, plain_session() as session:
         call = Caller(session, service)
         started = time.monotonic()
@@ -425,7 +425,7 @@ async def test_latency_and_places():
 
 
 async def test_ledger_that_is_asked_for_what_has_arrived(service, call):
-    """Whoever waits for an arrival that was there returns at once; one who has left is passed over."""
+    """Waiting for an arrival that has happened returns at once; a cancelled waiter is skipped."""
     left = asyncio.create_task(service.arrived("webhooks.list"))
     await asyncio.sleep(0)
     left.cancel()
@@ -437,14 +437,14 @@ async def test_ledger_that_is_asked_for_what_has_arrived(service, call):
 
 
 async def test_connection_that_is_busy_when_it_should_be_closed(service, call):
-    """The next request on it is not cut off."""
+    """The next request on it is not interrupted."""
     service.script("webhooks.list", "idle-close 0.05", "slow 0.15")
     for _ in range(2):
         assert (await call("GET", "/webhooks")).status == 200
 
 
 async def test_service_that_never_began():
-    """Its end has nothing to end."""
+    """The end of an idle connection has no effect."""
     service = Simulator()
     await service.__aexit__()
     assert service.arrivals() == 0

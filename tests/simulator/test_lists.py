@@ -48,13 +48,13 @@ async def test_cursor_while_invoices_arrive(service, call):
 
 
 async def test_cursor_of_another_list(call):
-    """A cursor that this list did not give is a 400."""
+    """A cursor that is not from this list is a 400."""
     for cursor in ("nonsense", "é", "WyJhIl0="):
         assert (await call("GET", EGRESS, params={"next": cursor})).status == 400
 
 
 async def test_message_of_a_list(call):
-    """Every list envelope has a message, as the specification's has."""
+    """Every list envelope has a message, as in the specification."""
     for path, params in ((EGRESS, {}), (COMPLEMENTS, {}), (EGRESS, {"metadata.order": "A-1"})):
         body = (await call("GET", path, params=params)).body
         assert isinstance(body["message"], str)
@@ -66,14 +66,14 @@ async def test_message_of_a_list(call):
     [({}, "None", 0), ({"k": None}, "None", 0), ({"k": None}, "null", 1), ({"k": True}, "true", 1)],
 )
 async def test_metadata_filter_compares_what_json_shows(service, call, kept, asked, found):
-    """A key that an invoice does not have matches nothing; other values than text match as JSON writes them."""
+    """An absent key matches nothing; values other than text match their JSON form."""
     service.seed_invoices(1, metadata=kept)
     page = (await call("GET", EGRESS, params={"metadata.k": asked})).body
     assert page["total_results"] == found
 
 
 async def test_metadata_filter_gives_numbered_pages(service, call):
-    """With a metadata filter, in either spelling, the envelope has `page` and `per_page` and no cursor."""
+    """With a metadata filter, in either form, the envelope has `page` and `per_page` and no cursor."""
     service.seed_invoices(3, metadata={"tour": 7})
     for name in ("metadata.tour", "metadata_tour"):
         page = (await call("GET", EGRESS, params={name: "7", "limit": "2", "page": "2"})).body
@@ -83,7 +83,7 @@ async def test_metadata_filter_gives_numbered_pages(service, call):
 
 
 async def test_money_on_the_wire(service, call):
-    """Decimals travel with exactly the digits they were seeded with."""
+    """Decimals keep exactly the digits with which they were seeded."""
     service.seed_invoice(series="X", total=Decimal("1234567890.123456789"), exchange_rate=Decimal("1E-7"))
     async with call.session.get(
         f"{service.base_url}{EGRESS}?series=X", headers={"Authorization": f"Bearer {service.api_key}"}
@@ -94,7 +94,7 @@ async def test_money_on_the_wire(service, call):
 
 
 async def test_seeded_invoices_look_like_the_specification(call):
-    """Folios are upper-case UUIDs, tax ids have a tax id's form, and one total has awkward decimals."""
+    """Folios are upper-case UUIDs, tax ids have the right form, and one total has awkward decimals."""
     page = (await call("GET", EGRESS, params={"limit": "100"})).body["data"]
     assert Decimal("1234567890.123456789") in [invoice["total"] for invoice in page]
     for invoice in page:
@@ -114,14 +114,14 @@ async def test_complements(call):
 
 @pytest.mark.parametrize("alias", ["canceled", "cancelled"])
 async def test_status_filter(service, call, alias):
-    """Both spellings filter canceled invoices, which show as `canceled`."""
+    """Both spellings filter canceled invoices, whose status is `canceled`."""
     wanted = service.seed_invoice(status="canceled", series="S")
     service.seed_invoice(status="valid", series="S")
     assert await folios(call, EGRESS, status=alias, series="S") == [wanted.uuid]
 
 
 async def test_exact_filters(service, call):
-    """Series, folio, client and key each match exactly."""
+    """Series, folio, client and key match exactly."""
     invoice = service.seed_invoice(series="Z", folio_number=4711, idempotency_key="key-1")
     service.seed_invoice(series="ZZ", folio_number=47110, idempotency_key="key-10")
     for params in (
@@ -135,7 +135,7 @@ async def test_exact_filters(service, call):
 
 
 async def test_dates_in_each_format(service, call):
-    """Seconds, milliseconds and ISO dates name the same instant, which is included."""
+    """Seconds, milliseconds and ISO dates name the same instant, inclusively."""
     instant = 1_770_000_000_000
     service.seed_invoices(2, series="D", created_at=instant - 1)
     wanted = service.seed_invoice(series="D", created_at=instant)
@@ -153,7 +153,7 @@ async def test_dates_in_each_format(service, call):
 
 
 async def test_order(service, call):
-    """Order by name of the client or by time, in either direction."""
+    """Order by the client's name or by time, in either direction."""
     for letter in "bca":
         service.seed_invoice(series="O", client={**service.seed_invoice().client, "name": letter})
     page = (await call("GET", EGRESS, params={"series": "O", "order_by": "name", "order": "asc"})).body[
@@ -177,7 +177,7 @@ async def test_order(service, call):
     ],
 )
 async def test_bad_list_parameter(call, params):
-    """A parameter outside its bounds is a 400 that names it; others are ignored."""
+    """A parameter outside its range is a 400 that names it; unknown ones are ignored."""
     answered = await call("GET", EGRESS, params={**params, "unheard_of": "1"})
     assert answered.status == 400
     assert answered.body["error"]["code"] == "validation_failed"
@@ -185,14 +185,14 @@ async def test_bad_list_parameter(call, params):
 
 
 async def test_webhook_list_bounds(call):
-    """A webhook list takes 1 to 100."""
+    """A webhook list accepts a limit of 1 to 100."""
     assert (await call("GET", "/webhooks", params={"limit": "100"})).status == 200
     assert (await call("GET", "/webhooks", params={"limit": "101"})).status == 400
     assert (await call("GET", "/webhooks", params={"status": "on"})).status == 400
 
 
 async def test_other_parameter_names():
-    """A deployment with other names honours those, and ignores the usual ones."""
+    """A deployment with other names accepts those, and ignores the usual ones."""
     async with (
         Simulator(names={"limit": "pageSize", "cursor": "after"}) as service,
         plain_session() as session,
@@ -205,6 +205,6 @@ async def test_other_parameter_names():
 
 
 def test_unknown_parameter_name():
-    """A name that the simulator does not know is an error in words."""
+    """A name that the simulator does not know is an error."""
     with pytest.raises(ValueError, match="names: size is not among"):
         Simulator(names={"size": "s"})

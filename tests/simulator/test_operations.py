@@ -1,4 +1,4 @@
-"""Every operation, answered as the specification says."""
+"""Every operation, answered as the specification describes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.one_python
 
 
 async def test_route_table_and_its_answers(service, call):
-    """Each of the 20 routes of the table answers itself, never the 404 for unknown routes."""
+    """Each of the 20 routes is answered by its operation, not by the 404 for unknown routes."""
     ids = {"operationId": "0b0e7f9a-6f0b-4c5e-8a39-1d1a2b3c4d5e", "linkId": "plink_9"}
     for operation, method, path in routes():
         filled = re.sub(r"\{(\w+)\}", lambda name: ids.get(name[1], "x"), path)
@@ -59,7 +59,7 @@ FOR_PERSONS = {"teams.dbtable_webhooks", "teams.dbtable_tables", "users.update_p
 
 @pytest.mark.parametrize("token", ["api_key", "test_key"])
 async def test_every_operation_of_a_fresh_service(service, call, token):
-    """Each operation of the table answers 2xx, in both data modes, to what its user can find out."""
+    """Each operation answers 2xx, in both data modes, with ids that its user can find."""
     method_of = {operation: method for operation, method, _ in routes()}
     assert FINDABLE.keys() == method_of.keys()
     key, listed = getattr(service, token), None
@@ -74,14 +74,14 @@ async def test_every_operation_of_a_fresh_service(service, call, token):
 
 
 def test_ids_that_the_how_to_page_names():
-    """What a fresh service holds is told to its users, id by id."""
+    """A new service shows all its records to its users, by id."""
     page = (Path(__file__).parents[2] / "docs/how-to/test-your-code.md").read_text(encoding="utf-8")
     named = ("jrn_1", "request_1", "base_1", "usr_1", "plink_1", "pay_1", "team_1", RETENTION, REMINDER)
     assert [each for each in named if f"`{each}`" not in page] == []
 
 
 async def test_reminder_operation_of_a_fresh_service(call):
-    """It shows the ids that it was asked for by and nothing else, for the specification names no field of it."""
+    """It has only the ids by which it is read, because the specification lists no fields."""
     shown = (await call("GET", FINDABLE["payments.reminder_operation"][0])).body["data"]
     assert shown == {"payment_id": "pay_1", "operation_id": REMINDER}
 
@@ -125,7 +125,7 @@ async def test_journey_update_of_an_archived_one(service, call):
     ("reads", "status", "name"), [("draft", 200, "B"), ("published", 200, "A"), ("off", 404, None)]
 )
 async def test_journey_read_by_setting(reads, status, name):
-    """The unlisted read shows the draft fields, the published snapshot, or is not there."""
+    """The unlisted read shows the draft fields or the published snapshot, or is absent."""
     async with Simulator(journey_reads=reads) as service, plain_session() as session:
         call = Caller(session, service)
         service.seed_journey(id="jrn_p", status="published", name="A")
@@ -136,7 +136,7 @@ async def test_journey_read_by_setting(reads, status, name):
 
 
 async def test_journey_published_by_somebody_else():
-    """Publishing takes a snapshot, which later updates of the draft fields leave alone."""
+    """Publishing takes a snapshot, which later updates of the draft fields do not change."""
     async with Simulator(journey_reads="published") as service, plain_session() as session:
         call = Caller(session, service)
         service.change_journey("jrn_1", status="published", name="A")
@@ -145,7 +145,7 @@ async def test_journey_published_by_somebody_else():
 
 
 async def test_webhook_lifecycle(service, call):
-    """Create shows the secret once; get, list and update never do; delete has neither payload nor time."""
+    """Create shows the secret once; get, list and update do not; delete has neither payload nor time."""
     created = await call("POST", "/webhooks", json={**HOOK, "description": "one"})
     hook = created.body["data"]
     secret = hook.pop("secret")
@@ -185,12 +185,12 @@ async def test_webhook_list_order_and_filter(service, call):
 
 
 async def test_health_without_credential(call):
-    """The probe answers its fixed strings to anyone."""
+    """The probe answers its fixed strings to everybody."""
     assert (await call("GET", "/webhooks/health", token=None)).body == {"status": "ok", "module": "webhooks"}
 
 
 async def test_team_create(service, call):
-    """A created team has every field of a Team, and the onboarding address only when asked for."""
+    """A new team has every field of a Team, and the onboarding URL only if requested."""
     sent = {
         "legal_name": "Sucursal Uno",
         "address": {"city": "León"},
@@ -213,7 +213,7 @@ async def test_team_create(service, call):
 
 
 async def test_team_create_with_the_members_of_the_master_team(service, call):
-    """`add_master_team_members` copies each of them with the role, and the creator but once."""
+    """`add_master_team_members` copies each member with the role, and the creator only once."""
     members = [
         {"id": id_, "email": f"{id_}@example.com", "role": role}
         for id_, role in (("usr_1", "admin"), ("usr_2", "viewer"))
@@ -242,7 +242,7 @@ async def test_team_create_with_the_members_of_the_master_team(service, call):
     [(("suppliers",), 403, "insufficient_permissions"), (("multipleIssuerAccounts",), 401, "unauthorized")],
 )
 async def test_team_create_without_the_plan_feature(service, call, features, status, code):
-    """Each missing feature has its own refusal, both in the standard envelope."""
+    """Each missing feature has its own refusal, in the standard envelope."""
     service.set_features(service.team, *features)
     answered = await call("POST", "/teams", json={})
     assert (answered.status, answered.body["error"]["code"]) == (status, code)
@@ -250,14 +250,14 @@ async def test_team_create_without_the_plan_feature(service, call, features, sta
 
 
 async def test_user(service, call):
-    """A user of the team is shown; one of another team is not."""
+    """A user of the team is shown; a user of another team is not."""
     assert (await call("GET", "/users/usr_1")).body["data"]["teams"] == ["team_1", "team_2"]
     stranger = service.seed_user(teams=["team_3"])
     assert (await call("GET", f"/users/{stranger.id}")).status == 404
 
 
 async def test_preferences_flip_the_mode_of_a_person(service, call):
-    """`testmode` decides which data the person's later calls see."""
+    """`testmode` sets the data mode of the person's later calls."""
     hook = service.seed_webhook(livemode=False)
     token = service.person_token
     assert (await call("GET", "/webhooks", token=token)).body["data"] == []
@@ -267,7 +267,7 @@ async def test_preferences_flip_the_mode_of_a_person(service, call):
 
 
 async def test_payment_link(service, call):
-    """A link keeps its decimals; its id must match the pattern; the module's authority is needed."""
+    """A link keeps its decimals; its id must match the pattern; the payment module is required."""
     link = (await call("GET", "/payments/links/plink_1")).body["data"]
     assert str(link["amount"]) == "199.90"
     assert (await call("GET", "/payments/links/link_1")).status == 400
@@ -277,7 +277,7 @@ async def test_payment_link(service, call):
 
 
 async def test_reminder_operation(service, call):
-    """The same UUID is read again and shows what has been stored since; other UUID forms are refused."""
+    """The same UUID can be read again and shows later changes; other UUID forms are refused."""
     uuid4 = "0b0e7f9a-6f0b-4c5e-8a39-1d1a2b3c4d5e"
     path = f"/payments/pay_1/reminder-operations/{uuid4}"
     assert (await call("GET", path)).status == 404
@@ -290,7 +290,7 @@ async def test_reminder_operation(service, call):
 
 
 async def test_sheet_mapping(service, call):
-    """Saving a mapping pauses the connection; a viewer may not."""
+    """Saving a mapping pauses the connection; a viewer may not do it."""
     answered = await call("PUT", "/sheets/mapping", json={"fields": {"amount": "B"}})
     connection = answered.body["data"]["connection"]
     assert connection["mapping"] == {"target": "payment", "fields": {"amount": "B"}}
@@ -301,7 +301,7 @@ async def test_sheet_mapping(service, call):
 
 
 async def test_retention_files(service, call):
-    """Both files come unless one is asked for, their content in base64."""
+    """Both files are returned unless one is requested; their content is base64."""
     retention = service.seed_retention()
     files = (await call("GET", f"/retentions/{retention.id}/files")).body["data"]
     assert [file["type"] for file in files] == ["application/pdf", "application/xml"]
@@ -312,7 +312,7 @@ async def test_retention_files(service, call):
 
 
 async def test_download_and_its_package(service, call):
-    """A request is completed by the tax authority; its package comes as bytes without an envelope."""
+    """The tax authority completes a request; its package is returned as bytes without an envelope."""
     waiting = service.seed_download(status="processing", packages=[])
     path = f"/invoices/download/status/{waiting.request_id}"
     assert (await call("GET", path)).body["data"]["status"] == "processing"
@@ -327,7 +327,7 @@ async def test_download_and_its_package(service, call):
 
 
 async def test_dbtable_listings(service, call):
-    """A person who is a member sees mappings and tables; keys, and other teams' members, do not."""
+    """A member sees mappings and tables with a person's token; keys and other teams' members do not."""
     token, path = service.person_token, "/teams/team_1/integrations/dbtable"
     listing = (await call("GET", f"{path}/webhooks", token=token, params={"scope": "shared"})).body["data"]
     assert (listing["scope"], listing["has_more"], listing["data"][0]["id"]) == ("shared", False, "map_1")
@@ -340,7 +340,7 @@ async def test_dbtable_listings(service, call):
 
 
 async def test_dbtable_pages(service, call):
-    """`next_cursor` leads to the following mappings, filtered by state."""
+    """`next_cursor` leads to the next mappings, filtered by state."""
     book = service.book()
     book.mappings[:] = [
         type(book.mappings[0])(id=f"map_{n}", state="active" if n else "expired") for n in range(4)
@@ -355,7 +355,7 @@ async def test_dbtable_pages(service, call):
 
 
 async def test_income_batch_and_its_invoice(service, call):
-    """An invoice issued with an idempotency key is found by that key in the egress list."""
+    """An invoice issued with an idempotency key is found by it in the egress list."""
     sent = {"invoices": [{"idempotency_key": "row-17"}, {"idempotency_key": "row-18"}]}
     assert (await call("POST", "/invoices/income/batch", json=sent)).status == 201
     found = (await call("GET", "/invoices/egress", params={"idempotency_key": "row-17"})).body["data"]

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.one_python
 
 
 def test_json_round_trip_with_decimals():
-    """Every digit survives reading and writing, in whatever nesting."""
+    """Every digit survives decoding and encoding, at any depth."""
     text = r'{"a":[1.10,{"b":1E-7},[],{}],"c":"\u00e9\"","d":null,"e":123456789012345678901.5,"g":-0.0}'
     assert json_text(read_json(text.encode())) == text
     assert json_text({"plain": ["x", 1, None]}) == '{"plain":["x",1,null]}'
@@ -27,13 +27,13 @@ def test_json_round_trip_with_decimals():
 
 
 def test_json_of_what_is_no_json():
-    """Something else than JSON is a programming error, not text."""
+    """A value that is not JSON is a programming error."""
     with pytest.raises(TypeError, match="not JSON"):
         json_text({"a": object()})
 
 
 def test_record_attributes():
-    """A field reads as an attribute; one that is not there is an AttributeError."""
+    """A field can be read as an attribute; an absent one raises AttributeError."""
     record = Record(id="wh_1")
     assert record.id == record["id"] == "wh_1"
     with pytest.raises(AttributeError, match="url"):
@@ -41,7 +41,7 @@ def test_record_attributes():
 
 
 def test_shelf_shows_its_past():
-    """The past holds what was stored then, and seeds have always been there."""
+    """Past states have what was stored then; seeded records have always existed."""
     shelf = Shelf()
     shelf.seed(Record(id="a", n=1))
     before = time.monotonic()
@@ -56,7 +56,7 @@ def test_shelf_shows_its_past():
 
 
 def test_shelf_forgets_the_distant_past(monkeypatch):
-    """What is older than the past that is kept costs no memory."""
+    """States older than the limit are dropped."""
     monkeypatch.setattr(state, "PAST_KEPT", 0.0)
     shelf = Shelf()
     for number in range(100):
@@ -69,7 +69,7 @@ def test_shelf_forgets_the_distant_past(monkeypatch):
 
 @pytest.mark.parametrize("offset", [3600.0, -3600.0])
 async def test_clock_shift(service, call, offset):
-    """The service's clock shows in envelopes, `created_at` and `last_updated`, both ways."""
+    """The service's clock determines envelopes, `created_at` and `last_updated`, in both directions."""
     service.clock.offset = offset
     answered = (await call("POST", "/webhooks", json=HOOK)).body
     updated = (await call("PUT", "/journeys/jrn_1", json={"name": "x"})).body
@@ -79,7 +79,7 @@ async def test_clock_shift(service, call, offset):
 
 
 async def test_injected_clock():
-    """Envelopes, records, the ledger and the past of shelves all follow the clock that is given."""
+    """Envelopes, records, the ledger and the past of shelves all use the given clock."""
     ticks = itertools.count(1)
     clock = state.Clock(offset=2.0, wall=lambda: 1000.0, steady=lambda: float(next(ticks)))
     async with Simulator(clock=clock) as service, plain_session() as session:
@@ -97,7 +97,7 @@ async def test_injected_clock():
 
 
 async def test_sender_in_the_ledger(service, call):
-    """The ledger attributes a request to the write that its header names; without one, to nobody."""
+    """The ledger attributes a request to the write in its header; without one, to nobody."""
     await call("POST", "/webhooks", json=HOOK)
     address, token = f"{service.base_url}/webhooks", {"Authorization": f"Bearer {service.api_key}"}
     async with plain_session() as session:
@@ -109,7 +109,7 @@ async def test_sender_in_the_ledger(service, call):
 
 
 async def test_somebody_else(service, call):
-    """Others' changes are seen by reads, entered as theirs, and count as no arrival."""
+    """Changes by others are visible in reads, recorded as theirs, and not counted as arrivals."""
     hook = service.seed_webhook()
     service.change_journey("jrn_1", name="Theirs")
     service.change_journey("jrn_1", name="Theirs, undated", last_updated=None)
@@ -131,6 +131,6 @@ async def test_somebody_else(service, call):
 
 
 async def test_records_repeat_with_the_seed(service):
-    """The same seed makes the same folios."""
+    """The same seed gives the same folios."""
     assert list(Simulator(seed=7).book().invoices.items) == list(service.book().invoices.items)
     assert list(Simulator(seed=8).book().invoices.items) != list(service.book().invoices.items)

@@ -1,4 +1,4 @@
-"""The simulator's routes against the client's table: written apart, they must agree."""
+"""The simulator's routes and the client's table, written separately, agree."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ pytestmark = pytest.mark.one_python
 
 
 def test_routes_are_those_of_the_table():
-    """Every operation with a path is served by the same name, method and path, and nothing else is."""
+    """Every operation with a path has a route with the same name, method and path, and there are no others."""
     table = {(row.name, row.method, row.path) for row in operations.TABLE if row.path}
     assert set(routes()) == table

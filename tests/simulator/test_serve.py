@@ -1,4 +1,4 @@
-"""The simulator for other processes: the command line, and the door for judges."""
+"""The simulator for other processes: the command line and the admin API."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.one_python
 
 
 async def test_command_line_until_a_signal():
-    """One line of JSON tells where to connect; SIGTERM ends it with 0."""
+    """One line of JSON has the address; SIGTERM ends the process with 0."""
     options = ("--seed", "3", "--faults", "rate=1,kinds=503", "--admin")
     program = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "invsvc_async.simulator", *options, stdout=asyncio.subprocess.PIPE
@@ -35,7 +35,7 @@ async def test_command_line_until_a_signal():
 
 
 async def test_serving_from_a_program():
-    """`serve` announces where to connect, and ends at SIGINT with its connections closed."""
+    """`serve` announces its address, and ends at SIGINT with its connections closed."""
     lines: asyncio.Queue[str] = asyncio.Queue()
     running = asyncio.create_task(serve(Simulator(), announce=lines.put_nowait))
     about = json.loads(await lines.get())
@@ -59,7 +59,7 @@ async def test_serving_from_a_program():
     ],
 )
 def test_command_line_that_makes_no_sense(capsys, arguments, said):
-    """What the service could not run with is a usage error in words."""
+    """An invalid setting is a usage error."""
     with pytest.raises(SystemExit, match="2"):
         main(arguments)
     assert said in capsys.readouterr().err
@@ -78,13 +78,13 @@ def test_command_line_that_makes_no_sense(capsys, arguments, said):
     ],
 )
 def test_service_that_cannot_be(settings, reason):
-    """A setting that no service could run with is refused in words, before there is one."""
+    """An invalid setting is rejected before the service starts."""
     with pytest.raises(ValueError, match=reason):
         Simulator(**settings)
 
 
 async def test_admin_door():
-    """A judge elsewhere scripts faults, waits for late effects, and reads the ledger."""
+    """A test in another process scripts faults, waits for late effects, and reads the ledger."""
     async with Simulator(admin=True) as service, plain_session() as session:
         door = service.base_url.removesuffix("/v2") + "/_simulator"
         step = {"operation": "webhooks.create", "steps": ["late 0.05, then 500"]}
@@ -111,7 +111,7 @@ async def test_admin_door():
     ],
 )
 async def test_admin_door_and_bad_requests(path, body):
-    """What is not understood is a 400 that says why."""
+    """An invalid request is a 400 with the reason."""
     async with Simulator(admin=True) as service, plain_session() as session:
         door = service.base_url.removesuffix("/v2") + "/_simulator"
         async with session.post(f"{door}/{path}", data=body) as response:
@@ -120,7 +120,7 @@ async def test_admin_door_and_bad_requests(path, body):
 
 
 async def test_admin_door_sets_faults():
-    """The plan in force can be replaced from outside."""
+    """The plan can be replaced from outside."""
     async with Simulator(admin=True) as service, plain_session() as session:
         door = service.base_url.removesuffix("/v2") + "/_simulator"
         async with session.post(f"{door}/faults", data="rate=1,kinds=500") as response:
@@ -129,6 +129,6 @@ async def test_admin_door_sets_faults():
 
 
 async def test_admin_door_is_closed_by_default(service, call):
-    """Unless asked for, the door is a path like any unknown one."""
+    """By default, the admin API does not exist."""
     async with call.session.get(service.base_url.removesuffix("/v2") + "/_simulator/ledger") as response:
         assert response.status == 404

@@ -1,4 +1,4 @@
-"""Bodies that the service refuses: 400 in the standard envelope, every bad field named, nothing changed."""
+"""Bodies that the service refuses: 400 in the standard envelope, all invalid fields named, nothing changed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ EDGE = {"id": "e", "source": "a", "target": "a"}
 
 
 def graph(node=None, edge=None, **more):
-    """Make a valid graph, then spoil it."""
+    """Make a valid graph, then break it."""
     return {"graph": {"nodes": [{**NODE, **(node or {})}], "edges": [{**EDGE, **(edge or {})}], **more}}
 
 
@@ -43,7 +43,7 @@ def graph(node=None, edge=None, **more):
     ],
 )
 async def test_journey_body(service, call, body, fields):
-    """Each break of the journey's rules, at any level of the graph, is named by its path."""
+    """Each violation of the journey's rules, at any level of the graph, is named by its path."""
     answered = await call("PUT", "/journeys/jrn_1", json=body)
     assert (answered.status, answered.body["error"]["code"]) == (400, "validation_failed")
     assert sorted(line.partition(": ")[0] for line in answered.body["error"]["details"]) == sorted(fields)
@@ -61,7 +61,7 @@ async def test_journey_body(service, call, body, fields):
     ],
 )
 async def test_journey_body_that_is_allowed(call, body):
-    """Every property is optional, and null where the specification has null."""
+    """Every property is optional, and nullable where the specification allows null."""
     assert (await call("PUT", "/journeys/jrn_1", json=body)).status == 200
 
 
@@ -110,7 +110,7 @@ async def test_mapping_and_preferences_bodies(service, call):
 
 @pytest.mark.parametrize("body", [{"invoices": [{"metadata": 5}]}, {"idempotency_key": 5}])
 async def test_income_batch_body(service, call, body):
-    """An invoice that the lists could not show is refused: none is issued."""
+    """An invoice that lists could not show is refused, and none is issued."""
     assert (await call("POST", "/invoices/income/batch", json=body)).status == 400
     assert service.ledger.effects() == []
 
@@ -129,14 +129,14 @@ async def test_income_batch_body(service, call, body):
     ],
 )
 async def test_body_that_is_no_json_object(service, call, body):
-    """What is not a JSON object is refused as `invalid_request_body`, however broken it is."""
+    """Anything but a JSON object is refused as `invalid_request_body`."""
     answered = await call("PUT", "/journeys/jrn_1", body=body)
     assert (answered.status, answered.body["error"]["code"]) == (400, "invalid_request_body")
     assert service.ledger.effects() == []
 
 
 async def test_body_that_is_not_json_in_words(service, call):
-    """The refusal tells where the text stops being JSON, and the ledger keeps the text."""
+    """The refusal says where the text stops being JSON, and the ledger has the text."""
     answered = await call("PUT", "/journeys/jrn_1", body=b'{"name": oops')
     assert answered.body["error"]["message"] == "The body is not valid JSON"
     assert "char 9" in answered.body["error"]["details"]
