@@ -46,7 +46,7 @@ MAKERS = (  # of what has no __init__ that could be watched
     (ClientOptions, "_record"),  # an Exchange
     (Resource, "_request"),
     ("invsvc_async.codec.envelope", "read_success"),  # an Envelope
-    ("invsvc_async.reconcile.stored_intent", "_but"),  # an Intent
+    ("invsvc_async.reconcile.stored_intent", "_copy"),  # an Intent
 )
 PAGES = ("docs", "examples")  # what their blocks print is their readers' own
 

@@ -123,7 +123,9 @@ def _reads(siblings: Iterable[Sibling], truth: Truth) -> dict[str, float]:
         if heard.verdict is Verdict.APPLIED and outcome.evidence.basis != "answered" and effects:
             since = (effects[0].applied_at or 0.0) + heard.ahead
             readings = [each for each in outcome.history if isinstance(each, Reading)]
-            name = sibling.operation + (" (already so)" if "may have matched before" in outcome.message else "")
+            name = sibling.operation + (
+                " (already so)" if "may have matched before" in outcome.message else ""
+            )
             counts.setdefault(name, []).append(
                 sum(each.started >= since and each.status in (200, 404) for each in readings)
             )
