@@ -192,9 +192,15 @@ def _may_give_up(setup: SetUp, run: Run) -> bool:
 
 
 def _judge_age(setup: SetUp, run: Run) -> None:
-    """Hold an absence that something is concluded from against its age, where a thing may have come and gone."""
+    """
+    Hold an absence that something is concluded from against its age, where a thing may have come and gone.
+
+    A webhook that is gone does not come back, so its absence does not age.
+    """
     decays = isinstance(setup.model, Listing) or setup.model.operation_of(run.number) == "webhooks.update"
-    if run.doubt and decays and run.first is not None:
+    last = run.history[-1]
+    gone = isinstance(last, Reading) and last.status == 404
+    if run.doubt and decays and not gone and run.first is not None:
         recent = run.now <= run.first + setup.policy.absence_within + EPSILON
         hold(TRUTH, recent, "an absence that is too old")
 
