@@ -22,6 +22,7 @@ from invsvc_async.settings import ParameterNames, ReadRetries, ReconcilePolicy, 
 from invsvc_async.transport.credentials import Credential, credential_from
 from invsvc_async.transport.session import ClientOptions, ClientState
 from invsvc_async.transport.transport import BUILT_ON, MAX_RESPONSE_BYTES, Transport
+from invsvc_async.transport.write_register import WriteRegister
 
 if TYPE_CHECKING:
     import ssl as tls
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
     from invsvc_async.transport.session import AttemptReport, DecisionReport
     from invsvc_async.writes.write import Write
 
-__all__ = ["Client", "Reader"]
+__all__ = ["Client", "Reader", "options_of"]
 
 # What finds out about a write that has no read of its own.  Any: a finding; for journeys, a Journey too
 Reader: TypeAlias = "Callable[[Client, Intent], Awaitable[Any]]"
@@ -139,10 +140,10 @@ class Client:
             client_of=self.of,
             headers=_headers(headers, user_agent),
             quota=RetryQuota(),
+            writes=WriteRegister(is_of_one_mode=credential.kind != "person_token", journal=_journal(journal)),
             on_attempt=on_attempt,
             on_decision=on_decision,
             on_unsettled=on_unsettled,
-            journal=_journal(journal),
         )
         self._view = _checked(
             ClientOptions(
@@ -154,7 +155,7 @@ class Client:
     def of(cls, view: ClientOptions) -> Self:
         """Make a client of an existing view; it shares everything with the one that the view is of."""
         client = cls.__new__(cls)
-        client._view = view  # noqa: SLF001 - its own class
+        client._view = view
         return client
 
     @classmethod
@@ -369,7 +370,7 @@ class Client:
         The intents of this client whose fate is open (cancelled in flight, unknown), oldest first; 10,000 at
         most.
         """
-        return tuple(self._view.session.left_open.unsettled.values())
+        return tuple(self._view.session.writes.left_open.unsettled.values())
 
     async def settle(
         self, intent: Intent, *, reader: Reader | None = None, same_mode: bool = False
@@ -419,7 +420,7 @@ class Client:
             JournalError: The journal is held by another process, damaged, or of a newer version.
 
         """
-        journal = self._view.session.journal
+        journal = self._view.session.writes.journal
         if journal is None:
             raise ConfigurationError(
                 "there is nothing to recover from: make the client with journal='outbox.db'"
@@ -432,8 +433,8 @@ class Client:
     # --- life
 
     async def __aenter__(self) -> Self:
-        if self._view.session.journal is not None:
-            await self._view.session.journal.open()
+        if self._view.session.writes.journal is not None:
+            await self._view.session.writes.journal.open()
         return self
 
     async def __aexit__(
@@ -447,6 +448,11 @@ class Client:
         stay.
         """
         await self._view.session.aclose()
+
+
+def options_of(client: Client) -> ClientOptions:
+    """Return the options of *client*, which other modules of this package work with."""
+    return client._view
 
 
 def _checked_url(text: object, *, allow_insecure_http: bool) -> str:

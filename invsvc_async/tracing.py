@@ -10,18 +10,18 @@ from __future__ import annotations
 
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
-from functools import wraps
+from functools import partial
 from time import time_ns
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import urlsplit
-from weakref import WeakKeyDictionary
+from weakref import WeakSet
 
 import attrs
 
 from invsvc_async._errors import ConfigurationError, ServiceError
 from invsvc_async._version import __version__
 from invsvc_async.api.operations import BY_NAME
-from invsvc_async.resources.unlisted import ByteStream
+from invsvc_async.client import options_of
 
 try:
     from opentelemetry import metrics, trace
@@ -49,7 +49,6 @@ __all__ = ["instrument"]
 
 R = TypeVar("R")
 
-_OPENED: Final = ByteStream._opened  # noqa: SLF001 - a room of the same house
 _UNSETTLED: Final = "unsettled"  # verdict of a write cancelled in flight
 # seconds, from OpenTelemetry's semantic conventions
 _BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)
@@ -75,8 +74,8 @@ def instrument(
 
     Spec: Endpoints.
     """
-    session = client._view.session  # noqa: SLF001 - a room of the same house
-    if session in _TRACERS:
+    session = options_of(client).session
+    if session in _TRACED:
         raise ConfigurationError(
             "instrument: this client is already traced. Call it once; views are included."
         )
@@ -95,8 +94,8 @@ def instrument(
     session.on_decision = _both(tracing.on_decision, session.on_decision)
     session.on_unsettled = _both(tracing.on_unsettled, session.on_unsettled)
     session.on_call = tracing.on_call
-    _TRACERS[session] = tracing
-    setattr(ByteStream, "_opened", _traced_stream(_OPENED))  # noqa: B010 - mypy rejects assigning to a method
+    session.on_stream = partial(tracing.stream, clock=session.clock)
+    _TRACED.add(session)
 
 
 @attrs.define(eq=False)
@@ -201,18 +200,7 @@ class _Tracing:
             self.seconds.record(clock.now() - begun, {**facts, **self.server})
 
 
-_TRACERS: WeakKeyDictionary[ClientState, _Tracing] = WeakKeyDictionary()
-
-
-def _traced_stream(opened: Callable[[ByteStream], Opening]) -> Callable[[ByteStream], Opening]:
-    @wraps(opened)
-    def traced(stream: ByteStream) -> Opening:
-        session, request = stream._view.session, stream._request  # noqa: SLF001 - a room of the same house
-        tracing = _TRACERS.get(session)
-        opening = opened(stream)
-        return opening if tracing is None else tracing.stream(request, opening, session.clock)
-
-    return traced
+_TRACED: WeakSet[ClientState] = WeakSet()
 
 
 @contextmanager

@@ -9,7 +9,7 @@ import pytest
 from invsvc_async import ApiKey, Client
 from invsvc_async.errors import ConfigurationError, InvalidRequestError
 from invsvc_async.testing import VirtualClock
-from invsvc_async.transport import session
+from invsvc_async.transport import write_register
 
 BASE = "http://127.0.0.1:1/v2"
 HOOK = {"url": "https://me.example/in", "events": ["invoice.created"]}
@@ -65,9 +65,9 @@ async def test_write_that_was_closed():
 
 async def test_claims_that_are_forgotten(monkeypatch):
     """The oldest goes first once there are too many; a guess gives way to what is certain, and to no guess."""
-    monkeypatch.setattr(session, "CLAIMS_KEPT", 2)
+    monkeypatch.setattr(write_register, "CLAIMS_KEPT", 2)
     async with Client(BASE, ApiKey("abc")) as client:
-        kept = client._view.session
+        kept = client._view.session.writes
         for number in range(3):
             kept.claim(f"wh_{number}", f"k{number}", is_certain=False)
         kept.claim("wh_2", "another", is_certain=False)
@@ -79,10 +79,10 @@ async def test_claims_that_are_forgotten(monkeypatch):
 
 async def test_unsettled_writes_that_are_too_many(monkeypatch, caplog):
     """The oldest is no longer kept, which is logged with its key; nothing else of it is kept either."""
-    monkeypatch.setattr(session, "UNSETTLED_KEPT", 1)
+    monkeypatch.setattr(write_register, "UNSETTLED_KEPT", 1)
     async with Client(BASE, ApiKey("abc")) as client:
-        writes = [client.webhooks.create(**HOOK).keyed(f"row-{number}") for number in range(2)]
-        left_open = client._view.session.left_open
+        writes = [client.webhooks.delete("wh_1").keyed(f"row-{number}") for number in range(2)]
+        left_open = client._view.session.writes.left_open
         for write in writes:
             client._view.session.leave_unsettled(write.intent, "the line")
             write.close()
@@ -91,7 +91,7 @@ async def test_unsettled_writes_that_are_too_many(monkeypatch, caplog):
         assert [intent.newest for intent in client.unsettled] == [False]
         left_open.take(client.unsettled[0].identity)
         assert not left_open
-    assert "intent row-0 is no longer kept here" in caplog.text
+    assert "intent row-0 is no longer in" in caplog.text
 
 
 async def test_pause_when_the_client_is_closed():

@@ -14,6 +14,7 @@ from invsvc_async.batch.journals.sqlite import SqliteBatch
 from invsvc_async.batch.result import Result
 from invsvc_async.batch.run import Run
 from invsvc_async.batch.siblings import take_claims
+from invsvc_async.client import options_of
 from invsvc_async.reconcile.history import Verdict
 from invsvc_async.settings import check_count
 
@@ -126,7 +127,7 @@ class Batch:
         try:
             await self._check_place()
             claims = reversed(list(await self.entries.claims(_CLAIMS)))
-            take_claims(self.client._view.session, claims)  # noqa: SLF001 - one package
+            take_claims(options_of(self.client).session.writes, claims)
         except BaseException:
             await self.entries.aclose()
             raise
@@ -248,7 +249,7 @@ class Batch:
 
     async def _check_place(self) -> None:
         """Refuse a client of another place: there, what the journal knows as done is not."""
-        session = self.client._view.session  # noqa: SLF001 - one package
+        session = options_of(self.client).session
         base_url = await self.entries.fact("base_url", session.base_url)
         if base_url != session.base_url:
             raise InvalidRequestError(

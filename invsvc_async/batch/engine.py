@@ -13,21 +13,22 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from invsvc_async._errors import ConfigurationError
-from invsvc_async.batch.intake import view_for
+from invsvc_async.batch.intake import options_for
 from invsvc_async.batch.pacing import Slots
 from invsvc_async.journal.entry import LostChunkError
 from invsvc_async.reconcile.history import Verdict
-from invsvc_async.writes.driver import Driver, Start, taken_up
-from invsvc_async.writes.new_intent import before, line_of, request_of, with_before
+from invsvc_async.writes.driver import Driver, new_run
+from invsvc_async.writes.new_intent import spec_of_intent
 from invsvc_async.writes.recovery import check_scope
-from invsvc_async.writes.results import result_of
+from invsvc_async.writes.start import taken_up
 
 if TYPE_CHECKING:
     from invsvc_async.batch.item import Item
     from invsvc_async.batch.result import Result
     from invsvc_async.reconcile.intent import Intent
-    from invsvc_async.transport.session import ClientOptions, ClientState, Request
-    from invsvc_async.writes.write import Write
+    from invsvc_async.transport.session import ClientOptions, ClientState
+    from invsvc_async.writes.spec import WriteSpec
+    from invsvc_async.writes.start import Start
 
 __all__ = ["Engine"]
 
@@ -100,11 +101,11 @@ class Engine:
         self._make_ready(item)
         self._fill()
 
-    def meet(self, key: str, write: Write[Any]) -> None:  # Any: of any operation
-        """Take the readers of *write*, which the input holds, for the item of *key* that waits for them."""
+    def meet(self, key: str, spec: WriteSpec) -> None:
+        """Take the readers of *spec*, which the input contains, for the item of *key* that waits for them."""
         item = self._waiting.pop(key, None)
         if item is not None:
-            item.take_readers(write)
+            item.take_readers(spec)
             self._end_waiting(item)
 
     def _end_waiting(self, item: Item) -> None:
@@ -236,7 +237,10 @@ class Engine:
 
     def _is_held_up(self, item: Item) -> bool:
         """Return whether another write to the same thing may still land; the run of *item* waits for that."""
-        return item.thing is not None and self._view.session.lines.opens_at(item.thing) > self._clock.now()
+        return (
+            item.thing is not None
+            and self._view.session.writes.lines.opens_at(item.thing) > self._clock.now()
+        )
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
@@ -251,15 +255,14 @@ class Engine:
 
     async def _run(self, item: Item) -> None:
         try:
-            write = item.write
-            driver = self._taken_up(item) if write is None else write._new_driver()  # noqa: SLF001 - one package
+            driver = self._taken_up(item) if item.spec is None else new_run(item.spec)
             await driver.drive()
             outcome = driver.outcome()
             if item.storing is None:  # the client knew what became of it: the user has settled it
                 await item.settled(outcome)
             wait = 0.0
             if item.thing is not None:
-                wait = self._view.session.lines.opens_at(item.thing) - self._clock.now()
+                wait = self._view.session.writes.lines.opens_at(item.thing) - self._clock.now()
             if outcome.verdict is Verdict.UNKNOWN:
                 wait = max(wait, (outcome.evidence.window_until or 0.0) - self._clock.now())
             assert item.storing is not None
@@ -275,7 +278,7 @@ class Engine:
         except Exception as error:  # noqa: BLE001 - whatever it is, who waits is told
             self._fail_item(item, error)
         finally:
-            item.write = None  # it refers to its item: freed at once, not by a collection of garbage
+            item.spec = None  # it refers to its item: freed at once, not by a collection of garbage
             item.leave()
 
     def _stored(self, item: Item, wait: float, storing: asyncio.Future[None]) -> None:
@@ -294,7 +297,7 @@ class Engine:
 
     def _fail_item(self, item: Item, error: BaseException) -> None:
         if isinstance(error, LostChunkError):  # another worker does it now, and settles it
-            self._view.session.left_open.take_key(item.key)
+            self._view.session.writes.left_open.take_key(item.key)
             self._let_go(item)
         else:
             self.fail(error)
@@ -314,19 +317,14 @@ class Engine:
     def _taken_up(self, item: Item) -> Driver[Any]:  # Any: of any operation
         assert item.intent is not None
         check_scope(self._anywhere, item.intent, same_mode=self._same_mode, in_doubt=item.in_doubt)
-        intent = item.intent
-        request, view = request_of(intent), view_for(item, self._anywhere)
-        result = result_of(request.operation)
-        line = line_of(request, intent.scope.team, intent.tag)
+        intent, begin = item.intent, None
         if item.in_doubt or item.is_overtaken:  # settle first what may have been sent
             since = self._clock.now() if item.sender_gone else None
-            begin: Any = partial(_taken_up, view.session, since)
-        else:  # begin anew with what provably was not
+            begin = partial(_taken_up, self._view.session, since)
+        else:  # send anew what provably was not sent
             intent = attrs.evolve(intent, sent=())
-            begin = partial(_begin_anew, view, request, line)
-        return Driver(
-            view, request, intent, result, line=line, begin=begin, reader=item.reader, takes_up=item.in_doubt
-        )
+        spec = spec_of_intent(options_for(item, self._anywhere), intent, item.reader)
+        return Driver(spec, intent, begin=begin, takes_up=item.in_doubt)
 
     def _next_in_line(self, thing: str | None, wait: float) -> None:
         """Let the next write of *thing* begin; after one that may still land, once its window is over."""
@@ -346,12 +344,7 @@ class Engine:
 
 def _taken_up(session: ClientState, gone_since: float | None, intent: Intent) -> Start:
     """Take a write up where an earlier run left it; of one that was overtaken, this client may not know."""
-    latest = session.left_open.get(intent.identity)
+    latest = session.writes.left_open.get(intent.identity)
     if latest is not None and intent.newest is False:
-        session.left_open.unsettled[intent.identity] = attrs.evolve(latest, newest=False)
+        session.writes.left_open.unsettled[intent.identity] = attrs.evolve(latest, newest=False)
     return taken_up(session, intent, journaled=True, gone_since=gone_since)
-
-
-def _begin_anew(view: ClientOptions, request: Request, line: str | None, intent: Intent) -> Start:
-    """Begin a write that an earlier run took in and did not send."""
-    return Start(with_before(intent, before(view, request, line, intent.policy), intent.baseline))

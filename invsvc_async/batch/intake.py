@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import attrs
 import msgspec
+from msgspec.structs import replace
 
 from invsvc_async._errors import InvalidRequestError
 from invsvc_async.batch.identity import content_of, key_of, thing_of
-from invsvc_async.batch.item import Item, ItemView
+from invsvc_async.batch.item import Item, ItemOptions
 from invsvc_async.journal.entry import State
 from invsvc_async.writes.new_intent import new_tag
-from invsvc_async.writes.write import Write
+from invsvc_async.writes.write import Write, take_over
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from invsvc_async.journal.entry import Mark
     from invsvc_async.settings import ReconcilePolicy
     from invsvc_async.transport.session import ClientOptions, ClientState
+    from invsvc_async.writes.spec import WriteSpec
 
 __all__ = ["Intake", "Writes", "chunks"]
 
@@ -95,17 +97,16 @@ async def _async_chunks(writes: AsyncIterable[Write[Any]], at_once: int) -> Asyn
     finally:
         pumping.cancel()
         while not queue.empty():
-            _hand_on(queue.get_nowait())
+            _close(queue.get_nowait())
 
 
 class _Asked(msgspec.Struct, eq=False):
-    """One write of the input, its key being looked for."""
+    """One write of the input, while its key is looked up in the journal."""
 
-    write: Write[Any]
+    spec: WriteSpec
     content: bytes
-    team: str | None
     key: str
-    occurrence: int = 0  # 0: the key is the caller's
+    occurrence: int = 0  # 0: the key is user-supplied
 
 
 class Intake:
@@ -126,12 +127,12 @@ class Intake:
         *,
         tag: bool,
         on_secret: Callable[..., Any] | None,
-        on_met: Callable[[str, Write[Any]], None],
+        on_met: Callable[[str, WriteSpec], None],
     ) -> None:
         self._entries, self._store, self._session = entries, store, session
         self._held, self._run = held, run
         self._tag, self._on_secret, self._on_met = tag, on_secret, on_met
-        self._own = session.own if session.is_bound_to_a_mode else None
+        self._own = session.writes.own
         self._repeats: OrderedDict[bytes, int] = OrderedDict()
         self._policies: dict[int, tuple[ReconcilePolicy, ReconcilePolicy]] = {}
         self.skipped: int = 0  # done by an earlier run
@@ -146,7 +147,7 @@ class Intake:
 
         """
         for write in writes:
-            _hand_on(write)
+            _close(write)
         fresh: list[Item] = []
         asked = [self._asked(write) for write in writes]
         taken: set[str] = set()
@@ -168,24 +169,19 @@ class Intake:
             asked = [self._next(each) for each in later]
         return fresh
 
-    def _asked(self, write: Write[Any]) -> _Asked:
-        self._check(write)
-        request = write._request  # noqa: SLF001 - one package
-        team = write._view.team_of(request)  # noqa: SLF001 - one package
-        content = content_of(request, team, write._tag)  # noqa: SLF001 - one package
-        key = write._key  # noqa: SLF001 - one package
-        if key is not None:
-            return _Asked(write, content, team, key)
-        occurrence = self._repeats.get(content, 0) + 1
-        return _Asked(write, content, team, key_of(content, occurrence), occurrence)
-
-    def _check(self, write: object) -> None:
+    def _asked(self, write: object) -> _Asked:
         if not isinstance(write, Write):
-            raise InvalidRequestError(f"a batch takes writes, and was given a {type(write).__name__}")
-        if write._driver is not None or write._resumes is not None:  # noqa: SLF001 - one package
-            raise InvalidRequestError("a batch takes writes that have not begun: await this one by itself")
-        if write._view.session is not self._session:  # noqa: SLF001 - one package
-            raise InvalidRequestError("this write was made by another client than the batch's")
+            raise InvalidRequestError(f"writes: contains a {type(write).__name__}, which is not a write")
+        spec = take_over(write)
+        if spec.options.session is not self._session:
+            raise InvalidRequestError(
+                f"{spec.operation.name}: this write was made by another client than the batch's"
+            )
+        content = content_of(spec.request, spec.team, spec.tag)
+        if spec.key is not None:
+            return _Asked(spec, content, spec.key)
+        occurrence = self._repeats.get(content, 0) + 1
+        return _Asked(spec, content, key_of(content, occurrence), occurrence)
 
     def _is_fed(self, key: str) -> bool:
         item = self._held.get(key)
@@ -220,27 +216,24 @@ class Intake:
         if item is None and mark is not None and mark.state is State.DONE:
             self.skipped += 1
         else:
-            self._on_met(asked.key, asked.write)
+            self._on_met(asked.key, asked.spec)
         return None
 
     def _item(self, asked: _Asked) -> Item:
-        write, request = asked.write, asked.write._request  # noqa: SLF001 - one package
-        if self._tag and write._tag is None and request.operation.finder == "created_webhook":  # noqa: SLF001 - one package
-            write._tag = new_tag()  # noqa: SLF001 - one package
+        spec, tag = asked.spec, asked.spec.tag
+        if self._tag and tag is None and spec.creates_webhook:
+            tag = new_tag()
         item = Item(
             key=asked.key,
             content=asked.content,
             run=self._run,
-            thing=thing_of(request, asked.team, write._tag),  # noqa: SLF001 - one package
+            thing=thing_of(spec.request, spec.team, tag),
             entries=self._store,
             on_secret=self._on_secret,
-            write=write,
             own=self._own,
         )
-        write._view = view_for(item, write._view)  # noqa: SLF001 - one package
-        write._key, write._policy = asked.key, self._waiting(write._policy)  # noqa: SLF001 - one package
-        write._intent, write._spent = None, True  # noqa: SLF001 - one package
-        write._gone = "it was handed to a batch"  # noqa: SLF001 - one package
+        options, policy = options_for(item, spec.options), self._waiting(spec.policy)
+        item.spec = replace(spec, options=options, key=asked.key, tag=tag, policy=policy)
         return item
 
     def _waiting(self, policy: ReconcilePolicy) -> ReconcilePolicy:
@@ -253,15 +246,15 @@ class Intake:
         return known[1]
 
 
-def _hand_on(write: object) -> None:
-    """Mark *write* as handed to a batch: it is run here, or not at all."""
+def _close(write: object) -> None:
+    """Close *write*: it is run by this batch, or not at all."""
     if isinstance(write, Write):
         write.close()
 
 
-def view_for(item: Item, view: ClientOptions) -> ItemView:
-    """Give the view under which *item* is written."""
-    return ItemView(
+def options_for(item: Item, view: ClientOptions) -> ItemOptions:
+    """Return the options under which *item* is sent."""
+    return ItemOptions(
         session=view.session,
         timeouts=view.timeouts,
         reads=view.reads,

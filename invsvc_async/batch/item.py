@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from invsvc_async.settings import AnyReader
     from invsvc_async.transport.session import Request
     from invsvc_async.transport.transport import Exchange
-    from invsvc_async.writes.write import Write
+    from invsvc_async.writes.spec import WriteSpec
 
-__all__ = ["Item", "ItemView"]
+__all__ = ["Item", "ItemOptions"]
 
 
 def _claim_of(outcome: Outcome[Any], webhook_id: str | None) -> str | None:  # Any: of any operation
@@ -84,8 +84,9 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
     run: int
     thing: str | None
     entries: Store
+    own: OwnWrites  # what the client's answers showed
     on_secret: Callable[[str, Any], Awaitable[None] | None] | None = None  # Any: a Webhook
-    write: Write[Any] | None = None  # Any: of any operation
+    spec: WriteSpec | None = None
     intent: Intent | None = None
     fed: bool = True  # the input of this run held it
     stored: bool = False
@@ -99,7 +100,6 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
     lease: Lease | None = None  # how long the right to send it lasts, where others may take it over
     on_end: Callable[[], None] | None = None
     answer: bytes = b""  # the last one to it
-    own: OwnWrites | None = None  # the client's register, if all its answers are of one data mode
 
     @property
     def is_overtaken(self) -> bool:
@@ -121,18 +121,17 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
             intent.reader is not None or intent.policy.journey_reader == JOURNEY_READER
         )
 
-    def take_readers(self, write: Write[Any]) -> None:  # Any: of any operation
-        """Take the readers of *write*, which is this one, come again with the input."""
-        own, policy = write._reader, write._policy  # noqa: SLF001 - one package
-        self.reader = own or self.reader
-        if self.names_reader and self.intent is not None and callable(policy.journey_reader):
-            changed = attrs.evolve(self.intent.policy, journey_reader=policy.journey_reader)
+    def take_readers(self, spec: WriteSpec) -> None:
+        """Take the readers of *spec*, which is this write in the input of this run."""
+        self.reader = spec.reader or self.reader
+        if self.names_reader and self.intent is not None and callable(spec.policy.journey_reader):
+            changed = attrs.evolve(self.intent.policy, journey_reader=spec.policy.journey_reader)
             self.intent = attrs.evolve(self.intent, policy=changed)
 
     @property
     def creates_webhook(self) -> bool:
-        """Whether its answer holds a secret."""
-        return self.write is not None and self.write._request.operation.name == "webhooks.create"  # noqa: SLF001 - one package
+        """Whether its answer contains a secret."""
+        return self.spec is not None and self.spec.creates_webhook
 
     # --- the place it holds while it sends
 
@@ -235,7 +234,7 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
 
 
 @attrs.define(kw_only=True, eq=False, repr=False)
-class ItemView(ClientOptions):
+class ItemOptions(ClientOptions):
     """A view whose writes are one item's: each send takes a place, and how it went is learnt from."""
 
     item: Item

@@ -22,10 +22,12 @@ from invsvc_async.batch.identity import thing_of
 from invsvc_async.batch.intake import Intake, chunks
 from invsvc_async.batch.item import Item
 from invsvc_async.batch.result import Progress
-from invsvc_async.batch.siblings import can_overtake, learn
+from invsvc_async.batch.siblings import learn
+from invsvc_async.client import options_of
 from invsvc_async.journal.packed_intent import Packed, unpack
 from invsvc_async.reconcile.facts import Known
 from invsvc_async.reconcile.history import Resumed, Verdict
+from invsvc_async.transport.write_register import can_overtake
 from invsvc_async.writes.new_intent import request_of
 from invsvc_async.writes.state_reads import StateReader
 
@@ -129,7 +131,7 @@ class Run:
     def _start(self) -> Engine:
         batch = self._batch
         engine = self._engine = Engine(
-            batch.client._view,  # noqa: SLF001 - one package
+            options_of(batch.client),
             concurrency=batch.concurrency,
             rate=batch.rate,
             same_mode=batch.same_mode,
@@ -154,7 +156,7 @@ class Run:
             self._ticking = asyncio.get_running_loop().call_later(_TICK, self._tick)
 
     def _report(self) -> None:
-        session = self._batch.client._view.session  # noqa: SLF001 - one package
+        session = options_of(self._batch.client).session
         session.tell(self._batch.on_progress, self.progress())
 
     # --- feeding
@@ -173,7 +175,7 @@ class Run:
             run = await entries.next_run()
             wrote_before = await entries.has_last_writes()
             await self._feed_left(engine, entries)
-            session = batch.client._view.session  # noqa: SLF001 - one package
+            session = options_of(batch.client).session
             self._intake = Intake(
                 entries, entries, session, engine.held, run, tag=batch.tag, on_secret=batch.on_secret,
                 on_met=engine.meet,
@@ -217,7 +219,7 @@ class Run:
 
         How long ago a write was sent is known by the service's clock alone, so one read is spent to learn it.
         """
-        view = self._batch.client._view  # noqa: SLF001 - one package
+        view = options_of(self._batch.client)
         session, reading = view.session, self._clock_reading
         if reading is not None and reading.ended < session.clock.now() - _CLOCKS_AGREE:
             reading = None
@@ -235,7 +237,7 @@ class Run:
             resumed = Resumed(at=session.clock.now(), journaled=True, sender_gone=True)
             known = Known(operation, intent, (resumed,) if reading is None else (resumed, reading))
             if known.free_at > resumed.at:
-                session.lines.close(line, intent.identity, known.free_at, session.clock)
+                session.writes.lines.close(line, intent.identity, known.free_at, session.clock)
 
     async def _taken_up(
         self, entries: list[Entry], items: list[Item], in_flight: Mapping[str, int]
@@ -256,7 +258,7 @@ class Run:
         """Learn what the writes that are done left of the things of *items*; return which was the last."""
         things = {item.thing for item in items if item.thing is not None}
         rows = await self._batch.entries.last_writes(sorted(things)) if things else []
-        learn(self._batch.client._view.session, rows)  # noqa: SLF001 - one package
+        learn(options_of(self._batch.client).session.writes, rows)
         return {row.thing: row.seq for row in rows}
 
     def _intent(self, entry: Entry) -> Intent:
@@ -268,7 +270,7 @@ class Run:
     def _item(self, entry: Entry, store: Store) -> Item:
         """Take up an entry that is not done."""
         batch, intent = self._batch, self._intent(entry)
-        session = batch.client._view.session  # noqa: SLF001 - one package
+        session = options_of(batch.client).session
         return Item(
             key=entry.key,
             content=entry.content,
@@ -279,7 +281,7 @@ class Run:
             intent=intent,
             fed=False,
             stored=True,
-            own=session.own if session.is_bound_to_a_mode else None,
+            own=session.writes.own,
         )
 
     def _look_for_secrets(self, item: Item) -> None:

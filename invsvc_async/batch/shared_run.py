@@ -23,9 +23,11 @@ from invsvc_async.batch.intake import Intake, chunks
 from invsvc_async.batch.journals.chunk_fencing import ChunkStore, token_of
 from invsvc_async.batch.run import Run, note_in_flight
 from invsvc_async.batch.siblings import take_claims
+from invsvc_async.client import options_of
 from invsvc_async.journal.entry import Entry, LostChunkError, State
 from invsvc_async.journal.packed_intent import pack
 from invsvc_async.storage.postgres_pool import PATIENCE
+from invsvc_async.writes.new_intent import intent_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, Iterable
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from invsvc_async.batch.journals.chunk_queue import Handed
     from invsvc_async.batch.journals.postgres import PostgresBatch
     from invsvc_async.batch.result import Result
+    from invsvc_async.writes.spec import WriteSpec
     from invsvc_async.writes.write import Write
 
 __all__ = ["SharedRun"]
@@ -73,13 +76,13 @@ class SharedRun(Run):
         super().__init__(batch, writes)
         self._entries = cast("PostgresBatch", batch.entries)
         self._lasting = lasting
-        self._clock = batch.client._view.session.clock  # noqa: SLF001 - one package
+        self._clock = options_of(batch.client).session.clock
         self._name = uuid4().hex
         self._numbers = count(1)
         self._work: dict[str, _Work] = {}  # by token
         self._given = asyncio.Event()  # the input is handed out, or a chunk more of it
         self._giving = True
-        self._with_readers: OrderedDict[str, Write[Any]] = OrderedDict()  # Any: of any operation
+        self._with_readers: OrderedDict[str, WriteSpec] = OrderedDict()
         self._beating: asyncio.Task[None] | None = None
         self._leaving: asyncio.Task[None] | None = None
 
@@ -136,7 +139,7 @@ class SharedRun(Run):
         batch, entries = self._batch, self._entries
         run = await entries.next_run()
         held: dict[str, Item] = {}
-        session = batch.client._view.session  # noqa: SLF001 - one package
+        session = options_of(batch.client).session
         # The items made here only become entries; they are run as what is handed back.
         nowhere = ChunkStore(entries, 0, "", 0.0, self._clock)
         intake = self._intake = Intake(
@@ -153,22 +156,21 @@ class SharedRun(Run):
                     await asyncio.sleep(_POLL)
 
     def _entry(self, item: Item) -> Entry:
-        assert item.write is not None
+        assert item.spec is not None
         self._look_for_secrets(item)
-        self._keep_readers(item.key, item.write)
-        intent = item.write.intent
-        item.write = None  # they refer to each other: freed at once, not by a collection of garbage
+        self._keep_readers(item.key, item.spec)
+        intent = intent_of(item.spec)
+        item.spec = None  # they refer to each other: freed at once, not by a collection of garbage
         packed = pack(intent, self._entries.commons)
         return Entry(
             key=item.key, content=item.content, state=State.TO_DO, run=item.run,
             operation=intent.operation, common=packed.common, intent=packed.text,
         )  # fmt: skip
 
-    def _keep_readers(self, key: str, write: Write[Any]) -> None:  # Any: of any operation
-        """Keep a write with a reader of the caller's own for when it is handed to this very worker."""
-        policy = write._policy  # noqa: SLF001 - one package
-        if write._reader is not None or callable(policy.journey_reader):  # noqa: SLF001 - one package
-            self._with_readers[key] = write
+    def _keep_readers(self, key: str, spec: WriteSpec) -> None:
+        """Keep a write with a user-supplied reader, in case it is handed to this worker."""
+        if spec.reader is not None or callable(spec.policy.journey_reader):
+            self._with_readers[key] = spec
             if len(self._with_readers) > _KEPT:
                 self._with_readers.popitem(last=False)
 
@@ -225,8 +227,8 @@ class SharedRun(Run):
         """Add what is open of a chunk to what is under way."""
         for item in await self._open_items(work):
             item.lease, item.sender_gone = work.store, work.sender_gone
-            if item.names_reader and (write := self._with_readers.pop(item.key, None)) is not None:
-                item.take_readers(write)
+            if item.names_reader and (spec := self._with_readers.pop(item.key, None)) is not None:
+                item.take_readers(spec)
             item.on_end = partial(self._ended, work)
             await engine.room()
             work.open += 1
@@ -243,8 +245,8 @@ class SharedRun(Run):
         things = sorted({item.thing for item in items if item.thing is not None})
         if things:
             await self._close_lines(await self._entries.unknown_of(things))
-            session = self._batch.client._view.session  # noqa: SLF001 - one package
-            take_claims(session, await self._entries.claims_of(things))
+            writes = options_of(self._batch.client).session.writes
+            take_claims(writes, await self._entries.claims_of(things))
         in_flight: dict[str, int] = {}
         note_in_flight(in_flight, entries, items)
         return await self._taken_up(entries, items, in_flight)

@@ -21,6 +21,7 @@ from invsvc_async.models.common import UNSET, Model, stored_value, wire_names
 from invsvc_async.reconcile.compare import HOOK_FIELDS
 from invsvc_async.reconcile.history import Verdict
 from invsvc_async.reconcile.own_writes import version_of
+from invsvc_async.transport.write_register import can_overtake
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -28,9 +29,9 @@ if TYPE_CHECKING:
     from invsvc_async.codec.exact_json import Wire
     from invsvc_async.reconcile.outcome import Outcome
     from invsvc_async.reconcile.own_writes import LastState, OwnWrites
-    from invsvc_async.transport.session import ClientState
+    from invsvc_async.transport.write_register import WriteRegister
 
-__all__ = ["NO_EFFECT", "LastWrite", "Left", "can_overtake", "learn", "left_by", "take_claims"]
+__all__ = ["NO_EFFECT", "LastWrite", "Left", "learn", "left_by", "take_claims"]
 
 NO_EFFECT = (Verdict.NOT_APPLIED, Verdict.REFUSED)  # a write that ended so has overtaken nothing
 MOST_GRAPH = 4096  # bytes: a larger graph is left out of a stored state
@@ -72,28 +73,22 @@ class LastWrite(Left, frozen=True, kw_only=True):
     seq: int
 
 
-def can_overtake(operation: str) -> bool:
-    """Return whether writes of *operation* to one thing replace each other: creates of one URL do not."""
-    return BY_NAME[operation].finder != "created_webhook"
-
-
 def left_by(
     thing: str | None,
     outcome: Outcome[Any],  # Any: of any operation
-    own: OwnWrites | None,
+    own: OwnWrites,
     answer: bytes = b"",
 ) -> Left | None:
     """
     Return what the write with *outcome* left of its thing; ``None`` if it did nothing.
 
-    *own* is the register of the client, or ``None`` if its answers may be of several data modes; *answer* is
-    the body of the last answer to the write.
+    *own* is what the client's answers showed. *answer* is the body of the last answer to the write.
     """
     if thing is None or outcome.verdict in NO_EFFECT or not can_overtake(outcome.started_as.operation):
         return None
     finder = BY_NAME[outcome.started_as.operation].finder
     team = outcome.started_as.scope.team
-    last = None if own is None or finder is None else own.last((team, thing))
+    last = None if finder is None else own.last((team, thing))
     # A webhook shows no time of its last change, so a state from before a write in doubt proves nothing.
     if last is None or (outcome.verdict is Verdict.UNKNOWN and finder != "journey"):
         return Left(thing)
@@ -133,29 +128,29 @@ def _webhook(last: LastState) -> dict[str, Wire] | None:
     return {name: state[name] for name in _WEBHOOK if name in state}
 
 
-def learn(session: ClientState, rows: Iterable[LastWrite]) -> None:
+def learn(writes: WriteRegister, rows: Iterable[LastWrite]) -> None:
     """
-    Give the client what a journal holds of things.
+    Pass what a journal stores of things on to the client.
 
-    It replaces nothing that the client has seen later itself.  The state of a webhook, which shows no time of
-    its last change, counts only for some minutes: after that, a read before the write says more.
+    It replaces nothing that the client has seen later itself. The state of a webhook, which shows no time of
+    its last change, counts only for ten minutes. After that, a read before the write says more.
 
     Raises:
         JournalError: A state cannot be read.
 
     """
-    if not session.is_bound_to_a_mode:
-        return
     for row in rows:
         if row.state is None:
             continue
-        thing, known = (row.team, row.thing), session.own.last((row.team, row.thing))
+        known = writes.last_state(row.team, row.thing)
         if known is not None and not _is_later(row.stamp, known.stamp):
             continue
         state, weight = _state_of(row), len(row.state)
         lasts = not state or version_of(state) is not None  # what was deleted stays so
         if lasts or _is_recent(row.stamp):
-            session.own.learn(thing, state, -inf, -inf, stamp=row.stamp, weight=weight, written=True)
+            writes.learn_state(
+                row.team, row.thing, state, -inf, -inf, stamp=row.stamp, weight=weight, written=True
+            )
 
 
 def _is_later(stamp: int | None, known: int | None) -> bool:
@@ -178,8 +173,8 @@ def _state_of(row: LastWrite) -> Wire:
     return state
 
 
-def take_claims(session: ClientState, claims: Iterable[tuple[str, str]]) -> None:
-    """Note which webhooks are those of untagged creates, and how certain that is."""
+def take_claims(writes: WriteRegister, claims: Iterable[tuple[str, str]]) -> None:
+    """Note which webhooks the untagged creates made, and how certain that is."""
     for webhook_id, key in claims:
         is_certain = webhook_id.startswith(ANSWERED)
-        session.claim(webhook_id.removeprefix(ANSWERED), key, is_certain=is_certain)
+        writes.claim(webhook_id.removeprefix(ANSWERED), key, is_certain=is_certain)

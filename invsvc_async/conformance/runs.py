@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import attrs
 
 from invsvc_async.batch.jsonl import as_write
-from invsvc_async.client import Client
+from invsvc_async.client import Client, options_of
 from invsvc_async.conformance.judge import Asked, Judgement, Report, judge, sender_of
 from invsvc_async.conformance.naive_client import NaiveClient
 from invsvc_async.reconcile.history import Verdict
@@ -135,7 +135,7 @@ class _AttributedOptions(ClientOptions):
 
 def _with_sender(client: Client) -> Client:
     """Return a view of *client* whose requests name their write."""
-    plain = client._view  # noqa: SLF001 - of the same package
+    plain = options_of(client)
     return Client.of(
         _AttributedOptions(
             session=plain.session,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from invsvc_async.api.operations import WEBHOOKS_HEALTH
+from invsvc_async.client import options_of
 from invsvc_async.doctor.parameter_names import IMPORTS, Named, find_names
 from invsvc_async.doctor.probe import Answer, Prober, ReadList
 from invsvc_async.transport.session import Request
@@ -75,7 +76,7 @@ async def examine(
 
     Spec: Endpoints; Authentication.
     """
-    prober = Prober(client._view)  # noqa: SLF001 - a room of the same house
+    prober = Prober(options_of(client))
     health = await prober.read(Request(operation=WEBHOOKS_HEALTH))
     findings = [_reached(health)]
     if health.status is None:

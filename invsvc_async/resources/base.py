@@ -14,6 +14,8 @@ from invsvc_async.reads import retry
 from invsvc_async.reads.pages import Pages
 from invsvc_async.reads.resume_token import Position
 from invsvc_async.transport.session import Request
+from invsvc_async.writes.new_intent import line_of, new_tag
+from invsvc_async.writes.spec import WriteSpec
 from invsvc_async.writes.write import Write
 
 if TYPE_CHECKING:
@@ -73,16 +75,23 @@ class Resource:
     async def _read(self, model: type[T], request: Request, *, deadline: float | None = None) -> T:
         return codec.one(model, await retry.read(self._view, request, deadline=deadline))
 
-    async def _read_state(self, model: type[T], request: Request, line: str) -> T:
-        """Read one thing, and keep its state for the writes that follow in its *line*."""
+    async def _read_state(self, model: type[T], request: Request) -> T:
+        """Read one thing, and keep its state for the writes that follow."""
         view, session = self._view, self._view.session
         begun = session.clock.now()
         envelope = await retry.read(view, request)
         state = codec.one(model, envelope)
-        if session.is_bound_to_a_mode:
-            weight = len(envelope.raw) if isinstance(envelope.raw, Raw) else 0
-            thing = view.team_of(request), line
-            session.own.learn(thing, state, begun, session.clock.now(), stamp=envelope.stamp, weight=weight)
+        line = line_of(request, None, None)
+        if line is not None:
+            session.writes.learn_state(
+                view.team_of(request),
+                line,
+                state,
+                begun,
+                session.clock.now(),
+                stamp=envelope.stamp,
+                weight=len(envelope.raw) if isinstance(envelope.raw, Raw) else 0,
+            )
         return state
 
     async def _read_many(self, model: type[T], request: Request) -> tuple[tuple[T, ...], Meta]:
@@ -116,10 +125,18 @@ class Resource:
         tag: bool | str = False,
         on_lost_secret: Literal["raise", "keep"] = "raise",  # noqa: S107 - a policy, no password
     ) -> Write[Any]:  # Any: the row names the model, the resource's method types it
-        """Make a write; an object (no id) as *baseline* hands over its last known state."""
+        """Make a write. An object (not an id) as *baseline* is its last known state."""
         known = None if isinstance(baseline, str) else baseline
         if isinstance(known, Model) and not is_decoded(known):
-            known = codec.unstructure(known)  # now: it may hold what has no form on the wire
-        return Write(
-            self._view, request, baseline=known, tag=tag or None, reader=reader, on_lost_secret=on_lost_secret
+            known = codec.unstructure(known)  # now: it may contain values that have no wire form
+        if tag is True:
+            tag = new_tag()
+        spec = WriteSpec(
+            options=self._view,
+            request=request,
+            policy=self._view.reconcile,
+            tag=tag or None,
+            baseline=known,
+            reader=reader,
         )
+        return Write(spec, on_lost_secret=on_lost_secret)

@@ -87,4 +87,4 @@ class Journeys(Resource):
 
         """
         request = self._request(operations.JOURNEYS_GET, {"journey_id": journey_id}, team=team)
-        return await self._read_state(models.Journey, request, f"/journeys/{journey_id}")
+        return await self._read_state(models.Journey, request)

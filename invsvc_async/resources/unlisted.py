@@ -22,6 +22,7 @@ from invsvc_async.transport.session import ClientOptions, Request, error_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+    from contextlib import AbstractAsyncContextManager
     from types import TracebackType
 
     from invsvc_async.api.operations import Operation
@@ -150,9 +151,13 @@ class ByteStream:
         async with self._opened() as body:
             return await body.read()
 
+    def _opened(self) -> AbstractAsyncContextManager[Download]:
+        on_stream, sent = self._view.session.on_stream, self._sent()
+        return sent if on_stream is None else on_stream(self._request, sent)
+
     @asynccontextmanager
-    async def _opened(self) -> AsyncGenerator[Download, None]:
-        """Send it (twice, if the first showed a stale token) and hand out a successful answer."""
+    async def _sent(self) -> AsyncGenerator[Download, None]:
+        """Send the request, twice if the token was stale, and yield a successful answer."""
         view, name = self._view, self._request.operation.name
         for may_renew in (True, False):
             deadline = asyncio.get_running_loop().time() + view.timeouts.attempt

@@ -50,10 +50,8 @@ class Webhooks(Resource):
         """
         request = self._request(operations.WEBHOOKS_LIST, {"limit": limit, "status": status}, team=team)
         items, meta = await self._read_many(models.Webhook, request)
-        session = self._view.session
-        if session.is_bound_to_a_mode:
-            shown = [{"id": getattr(each, "id", None), "url": getattr(each, "url", None)} for each in items]
-            session.own.listed(self._view.team_of(request), shown)
+        shown = [{"id": getattr(each, "id", None), "url": getattr(each, "url", None)} for each in items]
+        self._view.session.writes.learn_list(self._view.team_of(request), shown)
         asked = _DEFAULT_LIMIT if isinstance(limit, Unset) else limit
         return models.WebhookList(items=items, is_full=len(items) >= asked, meta=meta)
 
@@ -70,7 +68,7 @@ class Webhooks(Resource):
 
         """
         request = self._request(operations.WEBHOOKS_GET, {"webhook_id": webhook_id}, team=team)
-        return await self._read_state(models.Webhook, request, f"/webhooks/{webhook_id}")
+        return await self._read_state(models.Webhook, request)
 
     def create(
         self,

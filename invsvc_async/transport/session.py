@@ -10,7 +10,6 @@ import asyncio
 import logging
 import random
 import re
-from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from urllib.parse import quote, urlencode
 
@@ -29,15 +28,13 @@ from invsvc_async._errors import (
 )
 from invsvc_async.api.operations import Kind
 from invsvc_async.codec import envelope as wire
-from invsvc_async.concurrency.keyed_lock import KeyedLock
-from invsvc_async.concurrency.single_flight import SingleFlight
 from invsvc_async.reconcile.enums import End
-from invsvc_async.reconcile.own_writes import OwnWrites
 from invsvc_async.reconcile.server_clock import ServerClock
 from invsvc_async.transport.transport import CODINGS, Exchange, Transport
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
+    from contextlib import AbstractAsyncContextManager
     from typing import Protocol
 
     from invsvc_async.api.operations import Operation
@@ -47,10 +44,11 @@ if TYPE_CHECKING:
     from invsvc_async.concurrency.limiter import Lane
     from invsvc_async.concurrency.retry_quota import RetryQuota
     from invsvc_async.reconcile.intent import Intent
-    from invsvc_async.reconcile.outcome import Outcome
     from invsvc_async.settings import ParameterNames, ReadRetries, ReconcilePolicy, Timeouts
     from invsvc_async.transport.credentials import Credential
     from invsvc_async.transport.journal import Journal
+    from invsvc_async.transport.response_body import Download
+    from invsvc_async.transport.write_register import WriteRegister
 
 __all__ = ["AttemptReport", "ClientOptions", "ClientState", "DecisionReport", "Request", "error_of"]
 
@@ -58,9 +56,6 @@ log: logging.Logger = logging.getLogger("invsvc_async")
 
 T = TypeVar("T")
 
-UNSETTLED_KEPT = 10_000
-CLAIMS_KEPT = 50_000
-ENDED_KEPT = 1000
 HEADERS_KEPT = 16
 _SHORTEST_TOKEN = 10  # characters: what is shorter is a test's stand-in, and could be part of any word
 _ANY = "surrogateescape"  # as aiohttp reads headers
@@ -117,94 +112,22 @@ if TYPE_CHECKING:
         """What is put around each call: a read with its retries, a write until its verdict."""
 
         def __call__(self, request: Request, running: Awaitable[T], /) -> Awaitable[T]:
-            """Give what ends as *running* does, which is awaited once, in the task of the caller."""
+            """Return what ends as *running* does. It is awaited once, in the caller's task."""
             ...
 
+    class AroundStream(Protocol):
+        """A hook around each download."""
 
-@attrs.define(eq=False)
-class LeftOpen:
-    """
-    The writes whose fate is open, by identity and by line: those of this client, and those that a process
-    before it left in the journal.
-    """
-
-    unsettled: OrderedDict[str, Intent] = attrs.field(factory=OrderedDict)  # of this client
-    leftovers: dict[str, Intent] | None = None  # of the process before; ``None``: not yet looked for
-    looking: asyncio.Lock = attrs.field(factory=asyncio.Lock)
-    _by_line: dict[str, set[str]] = attrs.field(factory=dict)
-    _lines: dict[str, str] = attrs.field(factory=dict)
-    _in_journal: set[str] = attrs.field(factory=set)
-
-    def __bool__(self) -> bool:
-        return bool(self.unsettled or self._lines)
-
-    def add(self, intent: Intent, line: str | None, *, in_journal: bool) -> None:
-        """Keep *intent*; the oldest one goes if there are too many."""
-        self.unsettled[intent.identity] = intent
-        self.unsettled.move_to_end(intent.identity)
-        self._place(intent.identity, line, in_journal=in_journal)
-        if len(self.unsettled) > UNSETTLED_KEPT:
-            identity, oldest = next(iter(self.unsettled.items()))
-            self.take(identity)
-            words = "more than %d unsettled writes: intent %s is no longer kept here"
-            log.error(words, UNSETTLED_KEPT, oldest.key)
-
-    def add_leftover(self, intent: Intent, line: str | None) -> None:
-        """Keep *intent* of a process before this one."""
-        if self.leftovers is None:
-            self.leftovers = {}
-        self.leftovers[intent.identity] = intent
-        self._place(intent.identity, line, in_journal=True)
-
-    def _place(self, identity: str, line: str | None, *, in_journal: bool) -> None:
-        if line is not None:
-            self._lines[identity] = line
-            self._by_line.setdefault(line, set()).add(identity)
-        if in_journal:
-            self._in_journal.add(identity)
-
-    def get(self, identity: str) -> Intent | None:
-        """Return the newest revision of an intent that is open."""
-        return self.unsettled.get(identity) or (self.leftovers or {}).get(identity)
-
-    def take_key(self, key: str) -> None:
-        """Forget the intents of *key*: somebody else finds out about them now."""
-        for identity in [identity for identity, each in self.unsettled.items() if each.key == key]:
-            self.take(identity)
-
-    def take(self, identity: str) -> None:
-        """Forget an intent: its fate is known."""
-        self.unsettled.pop(identity, None)
-        if self.leftovers:
-            self.leftovers.pop(identity, None)
-        self._in_journal.discard(identity)
-        line = self._lines.pop(identity, None)
-        if line is not None:
-            self._by_line[line].discard(identity)
-            if not self._by_line[line]:
-                del self._by_line[line]
-
-    def overtake(self, line: str | None, newest: str) -> list[Intent]:
-        """
-        Note that *newest* is the newest write of *line*; return the revisions that the journal must keep of
-        those before it.
-        """
-        if line is None or line not in self._by_line or line.startswith("url "):
-            return []  # equal creates are things of their own: none is newer than another
-        revised: list[Intent] = []
-        for identity in self._by_line[line] - {newest}:
-            for kept in (self.unsettled, self.leftovers or {}):
-                intent = kept.get(identity)
-                if intent is not None and intent.newest is not False:
-                    kept[identity] = attrs.evolve(intent, newest=False)
-                    if identity in self._in_journal:
-                        revised.append(kept[identity])
-        return revised
+        def __call__(
+            self, request: Request, opening: AbstractAsyncContextManager[Download], /
+        ) -> AbstractAsyncContextManager[Download]:
+            """Return what opens as *opening* does."""
+            ...
 
 
 @attrs.define(kw_only=True, eq=False, repr=False)
 class ClientState:
-    """What all views of one client share: connections, credential, clocks, claims, open intents."""
+    """What all views of one client share: connections, credential, clocks, hooks, writes."""
 
     transport: Transport
     clock: Clock
@@ -213,20 +136,14 @@ class ClientState:
     client_of: Callable[[ClientOptions], Any]  # Any: a Client, which is above this folder
     headers: dict[str, str]
     quota: RetryQuota
+    writes: WriteRegister
     on_attempt: Callable[[AttemptReport], None] | None = None
     on_decision: Callable[[DecisionReport], None] | None = None
     on_unsettled: Callable[[Intent], None] | None = None
     on_call: Around | None = None
+    on_stream: AroundStream | None = None
     random: Callable[[], float] = random.random
-    journal: Journal | None = None
     server_clock: ServerClock = attrs.field(factory=ServerClock)
-    # By webhook id: the identity of the write that made it, and whether an answer said so, or only a match.
-    claims: OrderedDict[str, tuple[str, bool]] = attrs.field(factory=OrderedDict)
-    own: OwnWrites = attrs.field(factory=OwnWrites)
-    lines: KeyedLock = attrs.field(factory=KeyedLock)
-    left_open: LeftOpen = attrs.field(factory=LeftOpen)
-    ended: OrderedDict[str, Outcome[Any]] = attrs.field(factory=OrderedDict)  # once in doubt, by identity
-    listings: SingleFlight = attrs.field(factory=SingleFlight)
     livemode: bool | None = None  # as answers showed it
     warned: set[str] = attrs.field(factory=set)
     prepared: dict[tuple[str | None, bool, bool], CIMultiDictProxy[str]] = attrs.field(factory=dict)
@@ -268,37 +185,13 @@ class ClientState:
         for sleeping in self.pauses:
             sleeping.cancel()
         await self.transport.aclose()
-        if self.journal is not None:
-            await self.journal.aclose()
-
-    @property
-    def is_bound_to_a_mode(self) -> bool:
-        """Whether all answers are of one data mode; a person's may change from one call to the next."""
-        return self.credential.kind != "person_token"
-
-    def claim(self, webhook_id: str, identity: str, *, is_certain: bool) -> None:
-        """
-        Note that the webhook is the one that this write made, so that no other write takes it for its own.
-
-        It is certain if an answer said so, and a guess if the webhook was found by a match.
-        """
-        if is_certain or webhook_id not in self.claims:
-            self.claims[webhook_id] = identity, is_certain
-        if len(self.claims) > CLAIMS_KEPT:
-            self.claims.popitem(last=False)
+        if self.writes.journal is not None:
+            await self.writes.journal.aclose()
 
     def leave_unsettled(self, intent: Intent, line: str | None, *, in_journal: bool = False) -> None:
         """Keep an intent whose fate is open, and call the user's hook."""
-        self.left_open.add(intent, line, in_journal=in_journal)
+        self.writes.left_open.add(intent, line, in_journal=in_journal)
         self.tell(self.on_unsettled, intent)
-
-    def keep_ended(self, outcome: Outcome[Any]) -> None:
-        """Keep what became of a write once in doubt, for whoever settles or resumes its intent again."""
-        identity = outcome.started_as.identity
-        self.ended[identity] = outcome
-        self.ended.move_to_end(identity)
-        if len(self.ended) > ENDED_KEPT:
-            self.ended.popitem(last=False)
 
     def around(self, request: Request, running: Awaitable[T]) -> Awaitable[T]:
         """Put the hook, if there is one, around a call that is about to run."""
@@ -314,7 +207,7 @@ class ClientState:
 
     def saw(self, livemode: object) -> None:
         """Note the data mode that an answer showed; a person's may change at any time, so none is noted."""
-        if isinstance(livemode, bool) and self.credential.kind != "person_token":
+        if isinstance(livemode, bool) and self.writes.is_of_one_mode:
             self.livemode = livemode
 
     def warn_once(self, topic: str, message: str) -> None:

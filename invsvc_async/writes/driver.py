@@ -6,12 +6,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import attrs
+from msgspec.structs import replace
 
 from invsvc_async._errors import InvsvcError, ServiceError, TransportError, UnreadableResponseError
-from invsvc_async.api.operations import BY_NAME
 from invsvc_async.models.common import Model, once
 from invsvc_async.models.webhooks import Webhook
 from invsvc_async.reconcile.decide import decide
@@ -24,7 +25,6 @@ from invsvc_async.reconcile.history import (
     Done,
     End,
     Read,
-    Resumed,
     Send,
     Tick,
     Verdict,
@@ -34,7 +34,9 @@ from invsvc_async.reconcile.outcome import Outcome
 from invsvc_async.reconcile.own_writes import milliseconds
 from invsvc_async.reconcile.stored_intent import stored
 from invsvc_async.transport.session import DecisionReport, stamp_of
-from invsvc_async.writes.new_intent import line_of, request_of
+from invsvc_async.writes.new_intent import intent_of, line_of, tagged_body
+from invsvc_async.writes.results import result_of
+from invsvc_async.writes.start import close_lines_of_leftovers, new_start, taken_up
 from invsvc_async.writes.state_reads import StateReader, facts_of
 
 if TYPE_CHECKING:
@@ -43,13 +45,15 @@ if TYPE_CHECKING:
     from invsvc_async.api.operations import Operation
     from invsvc_async.reconcile.history import Decision, Event, History, Reading
     from invsvc_async.reconcile.intent import Intent
-    from invsvc_async.settings import AnyReader
     from invsvc_async.transport.journal import Journal
     from invsvc_async.transport.session import ClientOptions, ClientState, Request
     from invsvc_async.transport.transport import Exchange
+    from invsvc_async.transport.write_register import WriteRegister
     from invsvc_async.writes.results import Result
+    from invsvc_async.writes.spec import WriteSpec
+    from invsvc_async.writes.start import Start
 
-__all__ = ["Driver", "Start", "close_lines_of_leftovers", "taken_up"]
+__all__ = ["Driver", "new_run"]
 
 T = TypeVar("T")
 _APPLIED, _UNKNOWN = Verdict.APPLIED, Verdict.UNKNOWN  # as in session: cheaper than through the class
@@ -57,108 +61,49 @@ _APPLIED, _UNKNOWN = Verdict.APPLIED, Verdict.UNKNOWN  # as in session: cheaper 
 log: logging.Logger = logging.getLogger("invsvc_async.writes")
 
 
-class Start(NamedTuple):
-    """How a run begins, once it has the line of its thing."""
-
-    intent: Intent | Callable[[], Intent]  # or what makes it: few writes need it
-    history: History = ()
-    first: Send | None = None  # what ``decide`` would say at the start, if that is known
-
-
-def taken_up(
-    session: ClientState,
-    intent: Intent,
-    *,
-    journaled: bool = False,
-    gone_since: float | None = None,
-    reads_only: bool = False,
-) -> Start:
-    """
-    Return how *intent* is taken up where another run left it.
-
-    *journaled*: it comes from a journal that stored every send; *gone_since*: local time from which
-    on whoever sent it was known to be dead; *reads_only*: it must not be sent.
-    """
-    newest, overtaken = intent.newest if journaled else None, intent.newest is False
-    latest, ended = session.left_open.get(intent.identity), session.ended.get(intent.identity)
-    if latest is not None and len(latest.sent) >= len(intent.sent):  # this client left it open itself
-        intent, newest = attrs.evolve(latest, policy=intent.policy), latest.newest
-    elif ended is not None and len(ended.intent.sent) >= len(intent.sent):  # or came to an end with it
-        intent = attrs.evolve(ended.intent, policy=intent.policy)
-    line = line_of(request_of(intent), intent.scope.team, intent.tag)
-    user = None if line is None or newest is not None else session.lines.last_user(line)
-    if user is not None:
-        newest = user == intent.identity  # else a write of this client came after it
-    if overtaken or intent.newest is False:
-        newest = False
-    resumed = Resumed(
-        at=session.clock.now(),
-        journaled=journaled,
-        sender_gone=gone_since is not None,
-        since=gone_since,
-        newest=newest,
-        reads_only=reads_only,
-    )
-    return Start(intent, (resumed,))
-
-
-async def close_lines_of_leftovers(session: ClientState, journal: Journal) -> None:
-    """Close the lines of what a process before this one left open in *journal*, while it may still land."""
-    left_open = session.left_open
-    async with left_open.looking:
-        if left_open.leftovers is not None:
-            return
-        async for intent in journal.open_intents():
-            line = line_of(request_of(intent), intent.scope.team, intent.tag)
-            left_open.add_leftover(intent, line)
-            if line is not None:
-                resumed = Resumed(at=session.clock.now(), journaled=True, sender_gone=True)
-                known = Known(BY_NAME[intent.operation], intent, (resumed,))
-                session.lines.close(line, intent.identity, known.free_at, session.clock)
-        if left_open.leftovers is None:
-            left_open.leftovers = {}
-
-
 class Driver(Generic[T]):
     """
-    One run of one write, from its first send (or from where another process left it) to its outcome.
+    One run of one write, from its first send (or from where another run left it) to its outcome.
 
-    *begin* is called once the run has the *line* of its thing, with *intent*, which is what the write was
-    before that: only then is known what the write before it has left.
+    *begin* is called with *intent* once the run has the lock of its line, because only then it is known what
+    the write before it left. By default it is a first run. *request* is the one of *spec* unless given;
+    *takes_up* is whether another run may have sent it.
     """
 
     def __init__(
         self,
-        view: ClientOptions,
-        request: Request,
-        intent: Intent | Callable[[], Intent],
-        result: Result[T],
+        spec: WriteSpec,
+        intent: Intent | Callable[..., Intent],
         *,
-        line: str | None,
-        begin: Callable[[Any], Start],  # Any: an intent, or what makes it
-        reader: AnyReader | None = None,
+        request: Request | None = None,
+        begin: Callable[[Any], Start] | None = None,  # Any: an intent, or what makes it
         takes_up: bool = False,
     ) -> None:
-        self.view = view
-        self.session: ClientState = view.session
-        self.journal: Journal | None = view.journal or view.session.journal
-        self.request = request
-        self.operation: Operation = request.operation
-        self.line = line
+        options = spec.options
+        session = options.session
+        self.spec = spec
+        self.view: ClientOptions = options
+        self.session: ClientState = session
+        self.writes: WriteRegister = session.writes
+        self.journal: Journal | None = options.journal or session.writes.journal
+        self.request: Request = request or spec.request
+        self.operation: Operation = spec.request.operation
+        line = line_of(spec.request, spec.team, spec.tag)
+        self.line: str | None = f"key {spec.key}" if line is None and takes_up else line
         self._intent = intent
-        self._begin: Callable[[Any], Start] | None = begin  # Any: as above
-        self._takes_up = takes_up  # what another run has left: its intent is kept, whatever happens
-        self.result = result
-        self.reader = reader
+        self._begin = begin
+        self._begun = False
+        self._takes_up = takes_up  # its intent is kept, whatever happens
+        self.result: Result[T] = result_of(spec.request.operation)
         self.history: History = ()
         self._gathered: Known | None = None
         self.first: Send | None = None
         self.error: InvsvcError | None = None  # of the last attempt that failed
         self.value: T | None = None  # of a readable answer
         self.done: Done | None = None
-        self.found: T | None = None  # the value, where the verdict has one
+        self.found: T | None = None  # the value, if the verdict has one
         self._outcome: Outcome[T] | None = None
-        self._leaving: tuple[Send, float] | None = None  # what is on the wire at this moment, and since when
+        self._leaving: tuple[Send, float] | None = None  # what is being sent now, and since when
 
     @property
     def intent(self) -> Intent:
@@ -179,13 +124,13 @@ class Driver(Generic[T]):
         return self.session.around(self.request, self._drive())
 
     async def _drive(self) -> None:
-        session, line = self.session, self.line
-        if session.journal is not None and session.left_open.leftovers is None:
-            await close_lines_of_leftovers(session, session.journal)
-        if line is not None and not session.lines.enter(line):  # somebody else is in it, or has closed it
+        session, writes, line = self.session, self.writes, self.line
+        if writes.journal is not None and writes.left_open.leftovers is None:
+            await close_lines_of_leftovers(session, writes.journal)
+        if line is not None and not writes.lines.enter(line):  # another write has it, or has closed it
             owner = self.intent.identity if self._takes_up or self.history else None
             try:
-                await session.lines.wait(line, owner, session.clock, session.pause)
+                await writes.lines.wait(line, owner, session.clock, session.pause)
             except BaseException:
                 if self._takes_up:
                     session.leave_unsettled(self.intent, line)
@@ -200,16 +145,17 @@ class Driver(Generic[T]):
         finally:
             if line is not None:
                 if self.done is not ANSWERED and self._was_in_doubt():
-                    session.lines.close(line, self.intent.identity, self._known().free_at, session.clock)
-                session.lines.leave(line, session.clock)
+                    writes.lines.close(line, self.intent.identity, self._known().free_at, session.clock)
+                writes.lines.leave(line, session.clock)
 
     def _start(self) -> None:
         """Begin, or go on after a cancelled await, with what is known now."""
-        begin, self._begin = self._begin, None
-        if begin is not None:
-            start = begin(self._intent)
+        if not self._begun:
+            self._begun = True
+            begin = self._begin
+            start = new_start(self.spec, self.line, self._intent) if begin is None else begin(self._intent)
         else:
-            latest = self.session.left_open.get(self.intent.identity) if self.history else None
+            latest = self.writes.left_open.get(self.intent.identity) if self.history else None
             if latest is None or latest.newest is not False:
                 if self.history:
                     self._add(Tick(self.session.clock.now()))
@@ -221,7 +167,7 @@ class Driver(Generic[T]):
 
     def _take_what_is_known(self) -> None:
         """Take the verdict that an earlier run of the same intent in this client came to."""
-        ended = self.session.ended.get(self.intent.identity)
+        ended = self.writes.ended.get(self.intent.identity)
         if ended is not None and ended.verdict in (Verdict.APPLIED, Verdict.REFUSED, Verdict.SUPERSEDED):
             self.done = Done(verdict=ended.verdict, reason=ended.message, evidence=ended.evidence)
             self.found, self.error, self._outcome = ended.value, ended.error, ended
@@ -275,11 +221,11 @@ class Driver(Generic[T]):
             self._add(Attempt(started=started, ended=clock.now(), end=End.NOT_SENT, error=facts_of(error)))
             return
         if self.line is not None:
-            self.session.lines.use(self.line, self.intent.identity if self._takes_up else "", started)
-        if self.session.left_open:
-            for overtaken in self.session.left_open.overtake(self.line, self.intent.identity):
-                assert self.session.journal is not None
-                self.session.journal.shelved(overtaken, sent=True)
+            self.writes.lines.use(self.line, self.intent.identity if self._takes_up else "", started)
+        if self.writes.left_open:
+            for overtaken in self.writes.left_open.overtake(self.line, self.intent.identity):
+                assert self.writes.journal is not None
+                self.writes.journal.shelved(overtaken, sent=True)
         if self.journal is not None:
             mode = self.session.livemode
             await self.journal.sending(stored(self._known(), livemode=mode, send=send, at=started))
@@ -333,29 +279,25 @@ class Driver(Generic[T]):
 
     def _learn(self, exchange: Exchange, stamp: int | None) -> None:
         """Keep what the answer established for the writes that follow."""
-        finder, session = self.operation.finder, self.session
-        if self.line is None or not session.is_bound_to_a_mode:
+        finder, line, writes = self.operation.finder, self.line, self.writes
+        if line is None:
             return
         if finder == "created_webhook":
-            if self.line.startswith("url "):
+            if not is_unique(self.spec.tag):
                 webhook_id, at = getattr(self.value, "id", ""), getattr(self.value, "created_at", None)
-                session.own.created(
-                    self.line.removeprefix("url "), webhook_id, None if at is None else milliseconds(at)
-                )
+                writes.learn_created(line, webhook_id, None if at is None else milliseconds(at))
             return
-        thing = self.view.team_of(self.request), self.line
+        team = self.spec.team
         state: object = {} if finder == "deleted_webhook" else self.value
         if finder is None or state is None or _is_partial(state):  # the answer need not show the thing
-            session.own.forget(thing)
+            writes.forget_state(team, line)
         else:
-            weight = len(exchange.answer)
-            session.own.learn(
-                thing, state, exchange.started, exchange.ended, stamp=stamp, weight=weight, written=True
-            )
+            weight, started, ended = len(exchange.answer), exchange.started, exchange.ended
+            writes.learn_state(team, line, state, started, ended, stamp=stamp, weight=weight, written=True)
 
     async def _look(self, name: str) -> Reading:
         known = self._known()
-        looks = StateReader(self.view, self.intent, self.current_intent, own=self.reader)
+        looks = StateReader(self.view, self.intent, self.current_intent, own=self.spec.reader)
         reading = await looks.look(name, lane="settle" if known.in_doubt else "call")
         if no_such_read(known, reading):
             self.session.warn_once(
@@ -383,24 +325,24 @@ class Driver(Generic[T]):
             await self.journal.settled(self._outcome)
         if done.verdict is _UNKNOWN:
             self._leave_open(self.current_intent())
-        elif self.session.left_open:
-            self.session.left_open.take(self.intent.identity)
+        elif self.writes.left_open:
+            self.writes.left_open.take(self.intent.identity)
         self.found, self.done = found, done
         if done is not ANSWERED:
             self._keep_as_last_user()
             if self._takes_up or self._was_in_doubt():
-                self.session.keep_ended(self.outcome())
+                self.writes.keep_ended(self.outcome())
 
     def _keep_as_last_user(self) -> None:
         """Note, while the line is held, that no other write has used it since this one was sent."""
-        if self.line is not None and self.session.lines.last_user(self.line) in ("", self.intent.identity):
-            self.session.lines.use(self.line, self.intent.identity, self.session.clock.now())
+        if self.line is not None and self.writes.lines.last_user(self.line) in ("", self.intent.identity):
+            self.writes.lines.use(self.line, self.intent.identity, self.session.clock.now())
 
     def _leave_open(self, intent: Intent) -> None:
         """Keep an intent whose fate is open, and nothing of what its thing was like before."""
         if self.line is not None and self.operation.finder == "updated_webhook":
-            self.session.own.forget((self.view.team_of(self.request), self.line))
-        in_journal = self.journal is not None and self.journal is self.session.journal
+            self.writes.forget_state(self.spec.team, self.line)
+        in_journal = self.journal is not None and self.journal is self.writes.journal
         self.session.leave_unsettled(intent, self.line, in_journal=in_journal)
 
     def _others_told(self, done: Done) -> Done:
@@ -459,10 +401,10 @@ class Driver(Generic[T]):
         found = [done.value, *(done.evidence.duplicates or ())]
         answered = getattr(self.value, "id", None)
         if isinstance(answered, str):
-            self.session.claim(answered, self.intent.identity, is_certain=True)
+            self.writes.claim(answered, self.intent.identity, is_certain=True)
         for each in found:
             if isinstance(each, dict) and isinstance(each.get("id"), str):
-                self.session.claim(each["id"], self.intent.identity, is_certain=False)
+                self.writes.claim(each["id"], self.intent.identity, is_certain=False)
 
     def _shelve(self) -> None:
         """Keep the intent, if and only if a byte of it may have left."""
@@ -487,6 +429,14 @@ class Driver(Generic[T]):
             operation=self.operation.name, key=self.intent.key, decision=kind, reason=reason, verdict=verdict
         )
         self.session.tell(self.session.on_decision, report)
+
+
+def new_run(spec: WriteSpec, intent: Intent | None = None) -> Driver[Any]:  # Any: the operation says
+    """Return the first run of a write. *intent* is the one that its user has read, if any."""
+    request = spec.request
+    if spec.tag is not None:
+        request = replace(request, body=tagged_body(request, spec.tag))
+    return Driver(spec, intent or partial(intent_of, spec), request=request)
 
 
 def _unread(operation: Operation, exchange: Exchange, error: Exception) -> TransportError:

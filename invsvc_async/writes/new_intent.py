@@ -1,8 +1,4 @@
-"""
-The intent of a write, made from its request and from what the client knew before the first send.
-
-Intents contain no secret and no token.
-"""
+"""Intents of new writes, and the lines in which writes wait for each other."""
 
 from __future__ import annotations
 
@@ -20,12 +16,13 @@ from invsvc_async.reconcile.findings import is_unique
 from invsvc_async.reconcile.intent import NEVER_LISTED, Intent, Scope
 from invsvc_async.reconcile.own_writes import milliseconds, version_of
 from invsvc_async.transport.session import Request
+from invsvc_async.writes.spec import WriteSpec
 
 if TYPE_CHECKING:
     from invsvc_async.codec.exact_json import Wire
     from invsvc_async.reconcile.history import Bounds
     from invsvc_async.reconcile.own_writes import LastState, Listed, UrlIds
-    from invsvc_async.settings import AnyReader, ReconcilePolicy
+    from invsvc_async.settings import AnyReader
     from invsvc_async.transport.session import ClientOptions
 
 __all__ = [
@@ -35,24 +32,24 @@ __all__ = [
     "line_of",
     "new_tag",
     "request_of",
+    "spec_of_intent",
     "tagged_body",
     "with_before",
 ]
 
 
 def new_tag() -> str:
-    """Make a tag that no other write bears, in the form by which tags are known."""
+    """Return a new tag. Its form is fixed, so that tags of other writes are recognised."""
     return f"[iv-{b32encode(token_bytes(10)).decode().lower()}]"
 
 
 def line_of(request: Request, team: str | None, tag: str | None) -> str | None:
     """
-    Name the line of a write: those of one line run one at a time; ``None`` if nothing else can be mistaken
-    for it.
+    Return the line of a write, or ``None`` if no other write can be mistaken for it.
 
-    Changes of one thing are in one line, and so are all creates of a webhook that may look alike in a list:
-    those of one URL, whatever their team, description and text of a tag.  A create with a unique tag is in
-    the line of its tag.
+    The writes of one line run one at a time. Changes of one thing are in one line. So are all creates of
+    webhooks that may look alike in a list: those of one URL, whatever their team and description. A create
+    with a unique tag has a line of its own.
     """
     operation = request.operation
     if operation.finder == "created_webhook":
@@ -67,7 +64,7 @@ def line_of(request: Request, team: str | None, tag: str | None) -> str | None:
 
 
 def request_of(intent: Intent) -> Request:
-    """Make the request that *intent* was, or would be."""
+    """Return the request of *intent*."""
     operation = BY_NAME[intent.operation]
     unlisted = not operation.listed
     return Request(
@@ -82,6 +79,19 @@ def request_of(intent: Intent) -> Request:
     )
 
 
+def spec_of_intent(options: ClientOptions, intent: Intent, reader: AnyReader | None = None) -> WriteSpec:
+    """Return what *intent* asks for. The body has its tag already."""
+    return WriteSpec(
+        options=options,
+        request=request_of(intent),
+        policy=intent.policy,
+        key=intent.key,
+        tag=intent.tag,
+        baseline=intent.baseline,
+        reader=reader,
+    )
+
+
 class Before(NamedTuple):
     """What a client knows right before the first send of a write."""
 
@@ -90,28 +100,27 @@ class Before(NamedTuple):
     last: LastState | None = None
     ids: UrlIds | None = None
     listed: Listed | None = None
-    never_listed: bool = False  # it is a create that could be taken for another, and no list has been seen
+    never_listed: bool = False  # an untagged create, and no list of webhooks was seen
 
 
-def before(view: ClientOptions, request: Request, line: str | None, policy: ReconcilePolicy) -> Before:
-    """Return what the client knows now of the thing that *request*, in *line*, is about."""
-    session = view.session
+def before(spec: WriteSpec, line: str | None) -> Before:
+    """Return what the client knows now of the thing in *line*, which is the line of *spec*."""
+    session, finder = spec.options.session, spec.request.operation.finder
     now = session.clock.now()
-    bounds = session.server_clock.bounds(now, policy.clock_slack)
-    finder = request.operation.finder
-    if line is None or finder is None or line.startswith("tag "):
+    bounds = session.server_clock.bounds(now, spec.policy.clock_slack)
+    if line is None or finder is None:
         return Before(now, bounds)
-    creates = finder == "created_webhook"
-    if not session.is_bound_to_a_mode:
-        return Before(now, bounds, never_listed=creates)
-    if not creates:
-        return Before(now, bounds, session.own.last((view.team_of(request), line)))
-    listed = session.own.last_list(view.team_of(request))
-    return Before(now, bounds, None, session.own.ids(line.removeprefix("url ")), listed, listed is None)
+    if finder != "created_webhook":
+        return Before(now, bounds, session.writes.last_state(spec.team, line))
+    if is_unique(spec.tag):
+        return Before(now, bounds)
+    own = session.writes.own
+    listed = own.last_list(spec.team)
+    return Before(now, bounds, None, own.ids(line), listed, listed is None)
 
 
 def with_before(intent: Intent, known: Before, passed: Model | Wire = None) -> Intent:
-    """Return *intent* with what was known before its first send; *passed* is the caller's own last state."""
+    """Return *intent* with what was known before its first send. *passed* is the baseline of the user."""
     state = passed
     if known.last is not None and (passed is None or _is_fresher(known.last, passed)):
         state = known.last.state
@@ -136,7 +145,7 @@ def with_before(intent: Intent, known: Before, passed: Model | Wire = None) -> I
 
 
 def _is_fresher(last: LastState, passed: Model | Wire) -> bool:
-    """Return whether *last* is not surely older than the state that the caller *passed*."""
+    """Return whether *last* may be as new as the state that the user *passed*, or newer."""
     ours, theirs = version_of(last.state), version_of(passed)
     if ours is not None and theirs is not None:
         return ours >= theirs
@@ -146,50 +155,40 @@ def _is_fresher(last: LastState, passed: Model | Wire) -> bool:
     return last.stamp >= milliseconds(meta.timestamp)
 
 
-def intent_of(
-    view: ClientOptions,
-    request: Request,
-    policy: ReconcilePolicy,
-    known: Before | None = None,
-    *,
-    key: str | None,
-    tag: str | None,
-    baseline: Model | Wire,
-    reader: AnyReader | None,
-) -> Intent:
-    """Make the intent of a write; each call without a *key* makes another."""
-    session, operation = view.session, request.operation
+def intent_of(spec: WriteSpec, known: Before | None = None) -> Intent:
+    """Make the intent of a write. Each call without a key of the user's makes another."""
+    session, request, key = spec.options.session, spec.request, spec.key
     nonce = None if key is None else token_hex(8)
     key = key or token_hex(8)
     path = dict(request.path)
     if request.raw_path is not None:
-        path = {"method": request.method or operation.method, "path": request.raw_path}
+        path = {"method": request.method or request.operation.method, "path": request.raw_path}
     scope = Scope(
         base_url=session.base_url,
-        team=view.team_of(request),
+        team=spec.team,
         livemode=session.livemode,
         credential=session.credential.fingerprint(key),
     )
     intent = Intent(
         key=key,
         nonce=nonce,
-        operation=operation.name,
+        operation=request.operation.name,
         path=path,
         query=dict(request.query),
-        body=tagged_body(request, tag),
+        body=tagged_body(request, spec.tag),
         has_body=request.has_body,
         scope=scope,
-        tag=tag,
-        baseline=_without_secret(baseline) if known is None else None,
-        policy=policy,
-        timeouts=view.timeouts,
-        reader=None if reader is None else _reader_name(reader),
+        tag=spec.tag,
+        baseline=_without_secret(spec.baseline) if known is None else None,
+        policy=spec.policy,
+        timeouts=spec.options.timeouts,
+        reader=None if spec.reader is None else _reader_name(spec.reader),
     )
-    return intent if known is None else with_before(intent, known, baseline)
+    return intent if known is None else with_before(intent, known, spec.baseline)
 
 
 def tagged_body(request: Request, tag: str | None) -> Wire:
-    """Put the tag, where there is one, at the end of the description."""
+    """Return the body of *request*, with the tag, if there is one, at the end of the description."""
     body = request.body
     if tag is None:
         return body
@@ -198,7 +197,7 @@ def tagged_body(request: Request, tag: str | None) -> Wire:
 
 
 def _without_secret(state: Model | Wire) -> Wire:
-    """Keep a webhook's secret out of what is stored of it."""
+    """Return *state* in its wire form, without the secret of a webhook."""
     if isinstance(state, Model):
         state = unstructure(state)
     if isinstance(state, dict) and "secret" in state:
@@ -207,5 +206,5 @@ def _without_secret(state: Model | Wire) -> Wire:
 
 
 def _reader_name(reader: AnyReader) -> str:
-    """Name a reader of the caller's: what an intent can hold of it."""
+    """Return the name by which an intent refers to a user-supplied reader."""
     return str(getattr(reader, "name", None) or getattr(reader, "__qualname__", type(reader).__qualname__))

@@ -9,10 +9,12 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from invsvc_async._errors import InvalidRequestError
-from invsvc_async.writes.driver import Driver, close_lines_of_leftovers, taken_up
-from invsvc_async.writes.new_intent import line_of, request_of
-from invsvc_async.writes.results import result_of
+from invsvc_async.writes.driver import Driver
+from invsvc_async.writes.new_intent import spec_of_intent
+from invsvc_async.writes.start import close_lines_of_leftovers, taken_up
 from invsvc_async.writes.write import Write
 
 if TYPE_CHECKING:
@@ -34,7 +36,7 @@ async def settled(
 ) -> Outcome[Any]:  # Any: the intent's operation says what the value is
     """Find out by reads alone what became of *intent*."""
     check_scope(view, intent, same_mode=same_mode)
-    driver = _driver(view, intent, reader=reader)
+    driver = _run_of(view, intent, reader=reader)
     outcome = await driver.run()
     if driver.journal is not None:
         asyncio.get_running_loop().call_soon(driver.journal.heard, intent.identity)
@@ -55,7 +57,7 @@ async def recovered(
     places = asyncio.Semaphore(AT_ONCE)
 
     async def one(intent: Intent) -> Outcome[Any]:
-        driver = _driver(view, intent, gone_since=opened)
+        driver = _run_of(view, intent, gone_since=opened)
         driver.journal = None  # what stands there stays until all can be told: a kill before loses no verdict
         async with places:
             return await driver.run()
@@ -81,10 +83,9 @@ async def recovered(
     return found
 
 
-def _driver(
+def _run_of(
     view: ClientOptions, intent: Intent, *, reader: AnyReader | None = None, gone_since: float | None = None
 ) -> Driver[Any]:  # Any: as in settled
-    request = request_of(intent)
     begin = partial(
         taken_up,
         view.session,
@@ -92,22 +93,14 @@ def _driver(
         gone_since=gone_since,
         reads_only=True,
     )
-    return Driver(
-        view,
-        request,
-        intent,
-        result_of(request.operation),
-        line=line_of(request, intent.scope.team, intent.tag) or f"key {intent.key}",
-        begin=begin,
-        reader=reader,
-        takes_up=True,
-    )
+    return Driver(spec_of_intent(view, intent, reader), intent, begin=begin, takes_up=True)
 
 
 def resumed(view: ClientOptions, intent: Intent, *, reader: AnyReader | None, same_mode: bool) -> Write[Any]:
-    """Make the write that settles *intent* first and sends it again only on proof."""
+    """Make the write that settles *intent* first, and sends it again only on proof of absence."""
     check_scope(view, intent, same_mode=same_mode)
-    return Write(view, request_of(intent), reader=reader, resumes=intent)
+    spec = spec_of_intent(view, intent, reader)
+    return Write(msgspec.structs.replace(spec, resumes=intent))
 
 
 def check_scope(view: ClientOptions, intent: Intent, *, same_mode: bool, in_doubt: bool = True) -> None:
@@ -125,7 +118,7 @@ def check_scope(view: ClientOptions, intent: Intent, *, same_mode: bool, in_doub
         raise _refusal(intent, f"it was for {scope.base_url}, and this client is for {session.base_url}")
     if view.team is not None and scope.team != view.team:
         raise _refusal(intent, f"it was for team {scope.team!r}, and this client acts on team {view.team!r}")
-    if same_mode or intent.identity in session.left_open.unsettled:
+    if same_mode or intent.identity in session.writes.left_open.unsettled:
         return
     if scope.livemode is not None and session.livemode is not None and scope.livemode != session.livemode:
         modes = {True: "live", False: "test"}
@@ -149,7 +142,7 @@ def _same_place(view: ClientOptions, intent: Intent) -> bool:
     mine = session.credential.fingerprint(intent.key)
     if mine is not None and mine == scope.credential:
         # A person's mode is a preference that may have changed since.
-        return session.credential.kind != "person_token"
+        return session.writes.is_of_one_mode
     shown = scope.livemode is not None and scope.livemode == session.livemode
     return shown and (scope.team is not None or scope.credential is None)
 

@@ -46,6 +46,7 @@ class StateReader:
     ) -> None:
         self._view = view
         self._session = view.session
+        self._writes = view.session.writes
         self._clock = view.session.clock
         self._intent = intent
         self._now = now
@@ -60,7 +61,7 @@ class StateReader:
         if name == "webhooks.list":
             request = Request(operation=operation, query={"limit": str(LIST_SIZE)}, team=team)
             fetch = partial(self._fetch, request, lane=lane)
-            return self._with_claims(await self._session.listings.share((team, lane), fetch))
+            return self._with_claims(await self._writes.listings.share((team, lane), fetch))
         return await self._fetch(Request(operation=operation, path=self._intent.path, team=team), lane=lane)
 
     async def _fetch(self, request: Request, *, lane: Lane) -> Reading:
@@ -92,10 +93,15 @@ class StateReader:
 
     def _learn(self, request: Request, exchange: Exchange, state: Wire, stamp: int | None) -> None:
         """Keep the state that was read for the writes that follow."""
-        session, line = self._session, line_of(request, None, None)
-        if session.is_bound_to_a_mode and line is not None:
-            thing, weight = (self._view.team_of(request), line), len(exchange.answer)
-            session.own.learn(thing, state, exchange.started, exchange.ended, stamp=stamp, weight=weight)
+        line = line_of(request, None, None)
+        if line is not None:
+            team, weight, started, ended = (
+                self._view.team_of(request),
+                len(exchange.answer),
+                exchange.started,
+                exchange.ended,
+            )
+            self._writes.learn_state(team, line, state, started, ended, stamp=stamp, weight=weight)
 
     def _seen(self, request: Request, exchange: Exchange, envelope: Envelope) -> Reading:
         seen = envelope.data
@@ -103,8 +109,8 @@ class StateReader:
             self._session.saw(seen.get("livemode"))
             if request.path:
                 self._learn(request, exchange, seen, envelope.stamp)
-        elif isinstance(seen, list) and self._session.is_bound_to_a_mode:
-            self._session.own.listed(self._view.team_of(request), seen)
+        elif isinstance(seen, list):
+            self._writes.learn_list(self._view.team_of(request), seen)
         many = len(seen) if isinstance(seen, list) else 0
         return Reading(
             started=exchange.started,
@@ -123,7 +129,7 @@ class StateReader:
 
     def _with_claims(self, reading: Reading) -> Reading:
         """Note which items belong to other intents; the list may be shared with them."""
-        claims, own = self._session.claims, self._intent.identity
+        claims, own = self._writes.claims, self._intent.identity
         certain, guessed = set[str](), set[str]()
         for item in reading.seen or ():
             known_as = item.get("id") if isinstance(item, dict) else None

@@ -1,6 +1,4 @@
-"""
-Be a write that has not been sent yet: a value to await, to key, to hand to a batch; never send on its own.
-"""
+"""Writes as values: to await, to change before they are sent, and to hand to a batch."""
 
 from __future__ import annotations
 
@@ -13,25 +11,24 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import attrs
 from msgspec.structs import replace
 
-from invsvc_async.models.common import UNSET, Model
-from invsvc_async.reconcile.first import sent_at_once
+from invsvc_async.models.common import UNSET
 from invsvc_async.reconcile.history import Verdict
-from invsvc_async.writes.driver import Driver, Start, taken_up
-from invsvc_async.writes.new_intent import before, intent_of, line_of, new_tag, tagged_body, with_before
-from invsvc_async.writes.results import result_of
+from invsvc_async.settings import ReconcilePolicy
+from invsvc_async.writes.driver import Driver, new_run
+from invsvc_async.writes.new_intent import intent_of, new_tag, spec_of_intent
+from invsvc_async.writes.start import taken_up
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
-    from invsvc_async.codec.exact_json import Wire
     from invsvc_async.models.common import Unset
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.reconcile.outcome import Outcome
-    from invsvc_async.settings import AnyReader, ReconcilePolicy
-    from invsvc_async.transport.session import ClientOptions, Request
+    from invsvc_async.settings import AnyReader
+    from invsvc_async.writes.spec import WriteSpec
 
-__all__ = ["Write"]
+__all__ = ["Write", "spec_of", "take_over"]
 
 T_co = TypeVar("T_co", covariant=True)
 _APPLIED = Verdict.APPLIED  # on 3.11, to reach an enum's member through its class takes as long as a call
@@ -49,54 +46,31 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
     """
 
     __slots__ = (
-        "_baseline",
         "_driver",
         "_gone",
         "_intent",
         "_keep_lost",
-        "_key",
-        "_policy",
-        "_reader",
-        "_request",
-        "_resumes",
         "_running",
         "_runs",
+        "_spec",
         "_spent",
-        "_tag",
-        "_view",
         "_waiting",
-    )  # fmt: skip
+    )
 
-    def __init__(
-        self,
-        view: ClientOptions,
-        request: Request,
-        *,
-        baseline: Model | Wire = None,
-        tag: bool | str | None = None,
-        reader: AnyReader | None = None,
-        on_lost_secret: Literal["raise", "keep"] = "raise",  # noqa: S107 - a policy, no password
-        resumes: Intent | None = None,
-    ) -> None:
-        given: object = reader
-        if given is not None and not callable(given):
+    def __init__(self, spec: WriteSpec, *, on_lost_secret: Literal["raise", "keep"] = "raise") -> None:  # noqa: S107 - a policy, no password
+        reader: object = spec.reader
+        if reader is not None and not callable(reader):
             from invsvc_async._errors import InvalidRequestError
 
             raise InvalidRequestError(
-                "reader: is no async callable of the client and the intent", operation=request.operation.name
+                "reader: must be an async callable that takes (client, intent)", operation=spec.operation.name
             )
         self._spent = False  # awaited, closed or handed on
-        self._view = view
-        self._request = request
-        self._baseline = baseline
-        self._reader = reader
+        if spec.tag is None and spec.policy.tag_creates and spec.creates_webhook and spec.resumes is None:
+            spec = replace(spec, tag=new_tag())
+        self._spec = spec
         self._keep_lost = on_lost_secret == "keep"  # noqa: S105 - a policy, no password
-        self._tag = new_tag() if tag is True else tag or None
-        self._resumes = resumes
-        self._policy = resumes.policy if resumes else view.reconcile
-        self._tag_if_asked()
-        self._key: str | None = None
-        self._intent = resumes
+        self._intent = spec.resumes
         self._driver: Driver[T_co] | None = None
         self._gone: str | None = None  # why it is not to be sent any more
         self._runs: dict[asyncio.Task[Any] | None, Coroutine[Any, Any, T_co]] = {}  # as a coroutine, by task
@@ -111,7 +85,7 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
         if self._driver is not None:
             return self._driver.current_intent()
         if self._intent is None:
-            self._intent = self._intents()()
+            self._intent = intent_of(self._spec)
         return self._intent
 
     async def outcome(self) -> Outcome[T_co]:
@@ -184,23 +158,11 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
             ConfigurationError: A setting that cannot work; or the write is under way, closed or spent.
 
         """
-        self._spent = True  # or refused as a whole: nobody is left to await it
-        changes: dict[str, Any] = {  # Any: each is checked by ReconcilePolicy
-            "settle_after_error": settle_after_error,
-            "settle_after_loss": settle_after_loss,
-            "deadline": deadline,
-            "resend": resend,
-            "max_resends": max_resends,
-            "wait_when_limited": wait_when_limited,
-            "clock_slack": clock_slack,
-            "clock_band": clock_band,
-            "absence_within": absence_within,
-            "journey_reader": journey_reader,
-            "journey_reads_show_drafts": journey_reads_show_drafts,
-            "tag_creates": tag_creates,
-        }
-        changed = {name: value for name, value in changes.items() if value is not UNSET}
-        return self._but(policy=attrs.evolve(policy or self._policy, **changed))
+        given = locals()
+        names = [field.name for field in attrs.fields(ReconcilePolicy)]
+        changes = {name: given[name] for name in names if given[name] is not UNSET}
+        self._spent = True  # even if it is refused below: nobody is left to await it
+        return self._but(policy=attrs.evolve(policy or self._spec.policy, **changes))
 
     def keyed(self, key: str) -> Write[T_co]:
         """
@@ -216,7 +178,7 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
 
             self._spent = True  # as in with_policy
             raise InvalidRequestError(
-                "key: 1 to 200 printable characters", operation=self._request.operation.name
+                "key: 1 to 200 printable characters", operation=self._spec.operation.name
             )
         return self._but(key=key)
 
@@ -225,7 +187,7 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
         Give the same write, where it creates a webhook, with a tag at the end of its description; this one is
         spent.
         """
-        if self._request.operation.finder != "created_webhook" or self._tag is not None:
+        if not self._spec.creates_webhook or self._spec.tag is not None:
             return self
         return self._but(tag=new_tag())
 
@@ -266,7 +228,10 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
     def _run_on(self, step: Callable[[Coroutine[Any, Any, T_co]], Any]) -> Any:  # Any: as in send
         """Take a step for the task that asks: each task has a coroutine of its own, as each awaiter has."""
         self._spent = True
-        task = asyncio.current_task() if asyncio._get_running_loop() else None  # noqa: SLF001 - asks, raises not
+        try:
+            task = asyncio.current_task()
+        except RuntimeError:  # no loop is running
+            task = None
         run = self._runs.get(task)
         if run is None:
             run = self._runs[task] = self._value()
@@ -281,12 +246,12 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
             from invsvc_async._errors import ConfigurationError
 
             raise ConfigurationError(
-                f"{self._request.operation.name}: {self._gone}, and is not sent. Make the write anew"
+                f"{self._spec.operation.name}: {self._gone}, and is not sent. Make the write anew"
             )
 
     def __del__(self) -> None:
         if not getattr(self, "_spent", True):
-            name = self._request.operation.name
+            name = self._spec.operation.name
             warnings.warn(
                 f"{name} was never awaited: nothing was sent", RuntimeWarning, stacklevel=2, source=self
             )
@@ -294,102 +259,50 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
     def __repr__(self) -> str:
         done = self._driver.done if self._driver else None
         state = done.verdict if done else "under way" if self._driver else "not sent"
-        return f"<Write {self._request.operation.name}: {state}>"
+        return f"<Write {self._spec.operation.name}: {state}>"
 
     # --- how it is made
 
-    def _but(
-        self, *, policy: ReconcilePolicy | None = None, key: str | None = None, tag: str | None = None
-    ) -> Write[T_co]:
+    def _but(self, **changes: Any) -> Write[T_co]:  # Any: fields of its WriteSpec
         if self._driver is not None:
             from invsvc_async._errors import ConfigurationError
 
             raise ConfigurationError("a write that is under way cannot be changed")
         self._refuse_gone()
-        other: Write[T_co] = Write(
-            self._view,
-            self._request,
-            baseline=self._baseline,
-            tag=tag or self._tag,
-            reader=self._reader,
-            on_lost_secret="keep" if self._keep_lost else "raise",
-            resumes=self._resumes,
-        )
-        other._policy = policy or self._policy
-        other._tag_if_asked()
-        other._key = key or self._key
         self._spent, self._gone = True, "another write was made of it"
-        return other
-
-    def _tag_if_asked(self) -> None:
-        """Tag the create of a webhook if its policy says so."""
-        creates = self._request.operation.finder == "created_webhook" and self._resumes is None
-        if creates and self._tag is None and self._policy.tag_creates:
-            self._tag = new_tag()
+        on_lost_secret: Literal["raise", "keep"] = "keep" if self._keep_lost else "raise"
+        return Write(replace(self._spec, **changes), on_lost_secret=on_lost_secret)
 
     def _new_driver(self) -> Driver[T_co]:
-        """Make its run."""
-        view, request = self._view, self._request
-        result = result_of(request.operation)
-        if self._resumes is not None:
-            intent = attrs.evolve(self._resumes, policy=self._policy)
-            return Driver(
-                view,
-                request,
-                intent,
-                result,
-                line=line_of(request, intent.scope.team, intent.tag) or f"key {intent.key}",
-                begin=partial(taken_up, view.session),
-                reader=self._reader,
-                takes_up=True,
-            )
-        line = line_of(request, view.team_of(request), self._tag)
-        begin = partial(_begin, view, request, line, self._policy, self._baseline)
-        if self._tag is not None:
-            request = replace(request, body=tagged_body(request, self._tag))
-        return Driver(
-            view,
-            request,
-            self._intent or self._intents(),
-            result,
-            line=line,
-            begin=begin,
-            reader=self._reader,
+        spec = self._spec
+        if spec.resumes is None:
+            return new_run(spec, self._intent)
+        intent = attrs.evolve(spec.resumes, policy=spec.policy)
+        taken = spec_of_intent(spec.options, intent, spec.reader)
+        return Driver(taken, intent, begin=partial(taken_up, spec.options.session), takes_up=True)
+
+
+def spec_of(write: Write[Any]) -> WriteSpec:
+    """Return what *write* asks for."""
+    return write._spec
+
+
+def take_over(write: Write[Any]) -> WriteSpec:
+    """
+    Close *write* for all but a batch, and return what the batch is to send.
+
+    Raises:
+        InvalidRequestError: It is under way, or resumes an intent.
+
+    """
+    if write._driver is not None or write._spec.resumes is not None:
+        from invsvc_async._errors import InvalidRequestError
+
+        raise InvalidRequestError(
+            "a batch takes only writes that have not begun",
+            operation=write._spec.operation.name,
+            hint="Await this one instead.",
         )
-
-    def _intents(self) -> Callable[..., Intent]:
-        """
-        Return what makes its intent, and does not refer to this write: it is held by what the write holds.
-        """
-        return partial(
-            intent_of,
-            self._view,
-            self._request,
-            self._policy,
-            key=self._key,
-            tag=self._tag,
-            baseline=self._baseline,
-            reader=self._reader,
-        )
-
-
-def _begin(
-    view: ClientOptions,
-    request: Request,
-    line: str | None,
-    policy: ReconcilePolicy,
-    baseline: Model | Wire,
-    intent: Intent | Callable[..., Intent],
-) -> Start:
-    """Begin the first run of a write, with what its client knows by now."""
-    known = before(view, request, line, policy)
-    first = sent_at_once(
-        request.operation,
-        view.timeouts,
-        has_baseline=baseline is not None or known.last is not None,
-        knows_clock=known.bounds is not None,
-        never_listed=known.never_listed,
-    )
-    if callable(intent):
-        return Start(partial(intent, known), (), first)
-    return Start(with_before(intent, known, baseline), (), first)
+    write.close()
+    write._gone = "it was handed to a batch"
+    return write._spec

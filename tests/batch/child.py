@@ -17,12 +17,12 @@ from functools import partial, wraps
 
 from invsvc_async import ApiKey, Client, ReconcilePolicy, Timeouts
 from invsvc_async.batch import Batch
-from invsvc_async.batch.item import Item, ItemView
+from invsvc_async.batch.item import Item, ItemOptions
 
 TRANSITIONS = {  # name: (class, method, before it or after)
     "before it is stored": (Item, "sending", "before"),
     "stored and not sent": (Item, "sending", "after"),
-    "answered": (ItemView, "_in_a_place", "after"),
+    "answered": (ItemOptions, "_in_a_place", "after"),
     "before it is done": (Item, "settled", "before"),
     "done": (Item, "settled", "after"),
 }

@@ -16,10 +16,13 @@ from invsvc_async import (
     Verdict,
 )
 from invsvc_async.batch import Batch
+from invsvc_async.batch import engine as engine_module
 from invsvc_async.batch.engine import Engine
 from invsvc_async.batch.item import Item
 from invsvc_async.batch.pacing import Slots
 from invsvc_async.journal.entry import LostChunkError, State
+from invsvc_async.reconcile.own_writes import OwnWrites
+from invsvc_async.writes.write import spec_of
 from tests.batch.conftest import HOOK, client_of
 from tests.batch.writing import all_of, creates
 from tests.support.database import database
@@ -33,7 +36,7 @@ async def test_what_is_no_write_is_refused(service, client, tmp_path):
         done = client.webhooks.create(**HOOK)
         await done
         for wrong, words in (
-            (7, "given a int"),
+            (7, "int"),
             (other.webhooks.create(**HOOK), "another client"),
             (done, "not begun"),
         ):
@@ -242,7 +245,7 @@ async def test_what_is_done_is_freed_at_once(service, client, tmp_path, where):
 
     def source():
         for write in creates(client, 50):
-            written.add(write._request)
+            written.add(spec_of(write).request)
             yield write
 
     async with Batch.open(path, client) as batch:
@@ -301,19 +304,17 @@ def test_settings_that_cannot_work(tmp_path, client, settings):
 
 
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="tasks that begin at once are new in 3.12")
-async def test_tasks_that_begin_at_once(service, client, tmp_path):
+async def test_tasks_that_begin_at_once(service, client, tmp_path, monkeypatch):
     """A loop that runs each task as it is made changes nothing, be it over before it is known."""
     asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)
 
     class Lost:
-        def _new_driver(self):
-            return self
-
         async def drive(self):
             raise LostChunkError("another worker has it")
 
+    monkeypatch.setattr(engine_module, "new_run", lambda spec: spec)
     engine = Engine(client._view, concurrency=1, rate=None, same_mode=False)
-    engine.add(Item(key="a", content=b"", run=1, thing=None, entries=None, write=Lost()))
+    engine.add(Item(key="a", content=b"", run=1, thing=None, entries=None, own=OwnWrites(), spec=Lost()))
     engine.finish()
     async with asyncio.timeout(5):
         assert await engine.next_result() is None

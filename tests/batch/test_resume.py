@@ -164,7 +164,7 @@ async def test_claims_survive_restarts(service, tmp_path):
     async with client_of(service) as client, Batch.open(path, client, tag=False) as batch:
         [made] = await all_of(batch, [client.webhooks.create(**HOOK).keyed("a")])
     async with client_of(service) as client, Batch.open(path, client, tag=False):
-        assert client._view.session.claims[made.thing] == ("a", True)
+        assert client._view.session.writes.claims[made.thing] == ("a", True)
 
 
 async def test_second_owner_is_refused(service, client, tmp_path):

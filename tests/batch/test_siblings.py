@@ -394,7 +394,7 @@ async def test_state_without_a_mode_of_its_own(service, journal):
         [first] = await all_of(batch, describes(client, hook.id, "k1"))
         assert first.verdict is Verdict.APPLIED
         assert await state_of(batch, f"/webhooks/{hook.id}") is None
-        assert client._view.session.own.last((None, f"/webhooks/{hook.id}")) is None
+        assert client._view.session.writes.last_state(None, f"/webhooks/{hook.id}") is None
 
 
 async def test_states_are_pruned(service, journal):
@@ -443,7 +443,7 @@ async def test_claims_say_how_they_are_known(service, journal, stored, is_certai
         assert claims == [(f"={made.thing}", "a")]
         await change_claim(batch, stored.format(made.thing))
     async with opened(service, journal) as (client, batch):
-        assert client._view.session.claims[made.thing] == ("a", is_certain)
+        assert client._view.session.writes.claims[made.thing] == ("a", is_certain)
 
 
 async def change_claim(batch, claim):
@@ -470,9 +470,9 @@ async def test_claims_of_other_workers(service, client):
     async with client_of(service) as other, Batch.open(journal, client, tag=False) as mine:
         async with Batch.open(journal, other, tag=False) as theirs:
             [made] = await all_of(theirs, [other.webhooks.create(**HOOK).keyed("a")])
-        assert made.thing not in client._view.session.claims
+        assert made.thing not in client._view.session.writes.claims
         await all_of(mine, [client.webhooks.create(**HOOK).keyed("b")])
-        assert client._view.session.claims[made.thing] == ("a", True)
+        assert client._view.session.writes.claims[made.thing] == ("a", True)
 
 
 # --- lines
@@ -553,7 +553,7 @@ async def test_updates_of_journeys_with_faults_between(service, tmp_path):
 
 def test_item_as_a_journal():
     """A driver may say that a verdict was heard; what an earlier process left is not asked of one item."""
-    item = Item(key="a", content=b"", run=1, thing=None, entries=None)
+    item = Item(key="a", content=b"", run=1, thing=None, entries=None, own=OwnWrites())
     item.heard("a")
     for asked in (item.unheard, item.open_intents):
         with pytest.raises(NotImplementedError):

@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from invsvc_async.api.operations import BY_NAME
-from invsvc_async.concurrency.keyed_lock import KeyedLock
 from invsvc_async.reconcile.facts import kind_of
 from invsvc_async.reconcile.findings import is_unique
 from invsvc_async.reconcile.history import Attempt, Reading, Resumed
 from invsvc_async.reconcile.server_clock import ServerClock
-from invsvc_async.transport.session import LeftOpen
-from invsvc_async.writes.driver import taken_up
-from invsvc_async.writes.new_intent import request_of
+from invsvc_async.transport.write_register import LeftOpen, WriteRegister
+from invsvc_async.writes.new_intent import spec_of_intent
+from invsvc_async.writes.start import taken_up
 from tests.exhaustive.setup import NEVER, NOBODY, START
 from tests.exhaustive.world import stamp
 
@@ -94,12 +93,14 @@ def _informed(setup: SetUp, subject: Subject, node: Node, run: Run, at: float) -
     if setup.forgetful:
         own._urls = type(own._urls)((url, ids.shortened(0)) for url, ids in own._urls.items())
     session = SimpleNamespace(
-        clock=SimpleNamespace(now=lambda: at), server_clock=clock, own=own, is_bound_to_a_mode=True
+        clock=SimpleNamespace(now=lambda: at),
+        server_clock=clock,
+        writes=WriteRegister(own=own, is_of_one_mode=True),
     )
     team = run.intent.scope.team
-    view = SimpleNamespace(session=session, team_of=lambda _: team)
+    view: Any = SimpleNamespace(session=session, team_of=lambda _: team)
     fresh = attrs.evolve(run.intent, baseline=None)
-    known = subject.before(view, request_of(fresh), run.line, fresh.policy)
+    known = subject.before(spec_of_intent(view, fresh), run.line)
     if not setup.stamped and setup.bounds is not None and not node.client:
         known = type(known)(known.at, run.intent.bounds, known.last, known.ids, known.listed)
     intent: Intent = subject.with_before(fresh, known, run.intent.baseline if setup.passed else None)
@@ -122,7 +123,7 @@ def _learn(
         _learn_read(own, thing, event)
     elif event.readable and finder == "created_webhook":
         if run.line.startswith("url "):
-            own.created(run.line.removeprefix("url "), event.value["id"], event.value["created_at"])
+            own.created(run.line, event.value["id"], event.value["created_at"])
     elif event.readable:
         state = {} if finder == "deleted_webhook" else event.value
         if state is None:
@@ -197,9 +198,8 @@ def take_up(setup: SetUp, node: Node, run: Run, intent: Intent, crash: Crash, no
     left_open = LeftOpen()
     if crash.client == "same" and run.kept is not None:
         left_open.add(run.kept, run.line, in_journal=False)
-    session: Any = SimpleNamespace(
-        left_open=left_open, ended={}, lines=KeyedLock(), clock=SimpleNamespace(now=lambda: now - shift)
-    )
+    register = WriteRegister(left_open=left_open, is_of_one_mode=True)
+    session: Any = SimpleNamespace(writes=register, clock=SimpleNamespace(now=lambda: now - shift))
     gone_since = (now - shift if run.gone_since is None else run.gone_since) if crash.gone else None
     start = taken_up(
         session, intent, journaled=crash.journaled, gone_since=gone_since, reads_only=crash.mode == "settle"

@@ -312,7 +312,7 @@ async def test_guess_is_no_absence(service, client):
     bare = await cancelled(service, create(client), "webhooks.create", "apply, then hang")
     (entry,) = effects(service, "webhooks.create")
     async with client_of(service) as other:
-        other._view.session.claim(entry.target, "another", is_certain=False)
+        other._view.session.writes.claim(entry.target, "another", is_certain=False)
         outcome = await other.settle(bare)
 
     assert outcome.verdict is Verdict.UNKNOWN

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from invsvc_async.concurrency.keyed_lock import KeyedLock, _Line
-from invsvc_async.transport.session import ClientState, LeftOpen
-from invsvc_async.writes import driver, recovery
+from invsvc_async.transport.write_register import LeftOpen, WriteRegister
+from invsvc_async.writes import driver, recovery, start
 from invsvc_async.writes.driver import Driver
 
 if TYPE_CHECKING:
@@ -59,33 +59,33 @@ def _held_up_by_itself(patch: pytest.MonkeyPatch) -> None:
 
 
 def _guesses_are_certain(patch: pytest.MonkeyPatch) -> None:
-    claim = ClientState.claim
+    claim = WriteRegister.claim
 
-    def certain(self: ClientState, webhook_id: str, identity: str, *, is_certain: bool) -> None:
+    def certain(self: WriteRegister, webhook_id: str, identity: str, *, is_certain: bool) -> None:
         claim(self, webhook_id, identity, is_certain=is_certain or True)
 
-    patch.setattr(ClientState, "claim", certain)
+    patch.setattr(WriteRegister, "claim", certain)
 
 
 def _taken_up_before_the_lock(patch: pytest.MonkeyPatch) -> None:
     make = Driver.__init__
 
-    def early(self: Driver[Any], view: Any, request: Any, intent: Any, result: Any, **others: Any) -> None:
+    def early(self: Driver[Any], spec: Any, intent: Any, **others: Any) -> None:
         if others.get("takes_up"):
-            start = others["begin"](intent)
-            others["begin"] = lambda _intent: start
-        make(self, view, request, intent, result, **others)
+            begun = others["begin"](intent)
+            others["begin"] = lambda _intent: begun
+        make(self, spec, intent, **others)
 
     patch.setattr(Driver, "__init__", early)
 
 
 def _leftovers_close_nothing(patch: pytest.MonkeyPatch) -> None:
-    async def only_kept(session: ClientState, journal: Any) -> None:
+    async def only_kept(session: Any, journal: Any) -> None:
         async for intent in journal.open_intents():
-            line = driver.line_of(driver.request_of(intent), intent.scope.team, intent.tag)
-            session.left_open.add_leftover(intent, line)
-        if session.left_open.leftovers is None:
-            session.left_open.leftovers = {}
+            line = start.line_of(start.request_of(intent), intent.scope.team, intent.tag)
+            session.writes.left_open.add_leftover(intent, line)
+        if session.writes.left_open.leftovers is None:
+            session.writes.left_open.leftovers = {}
 
     patch.setattr(driver, "close_lines_of_leftovers", only_kept)
     patch.setattr(recovery, "close_lines_of_leftovers", only_kept)
@@ -96,7 +96,7 @@ def _not_overtaken(patch: pytest.MonkeyPatch) -> None:
 
 
 def _outcomes_forgotten(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(ClientState, "keep_ended", lambda *_: None)
+    patch.setattr(WriteRegister, "keep_ended", lambda *_: None)
 
 
 MUTANTS = (

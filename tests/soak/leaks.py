@@ -95,7 +95,9 @@ class Traffic:
             await kind()
         except InvsvcError:
             self.failed += 1
-        left_open = self.client._view.session.left_open  # kept by design, which would look like a leak here
+        left_open = (
+            self.client._view.session.writes.left_open
+        )  # kept by design, which would look like a leak here
         if left_open.unsettled:
             key, intent = next(reversed(left_open.unsettled.items()))
             left_open.take(key)

@@ -63,11 +63,12 @@ def command(
 
 
 async def _examined(profile: str | None, team: str | None, journey: str | None) -> tuple[Checkup, str]:
+    from invsvc_async.client import options_of
     from invsvc_async.doctor import examine
 
     async with client_of(profile, team) as client:
         found = await examine(client, journey=journey)
-        return found, client._view.session.base_url  # noqa: SLF001 - a room of the same house
+        return found, options_of(client).session.base_url
 
 
 def _print_checkup(found: Checkup, toml: str) -> None:

@@ -18,6 +18,7 @@ from invsvc_async.batch.journals.postgres import PostgresBatch
 from invsvc_async.journal.sqlite_entries import _APPLICATION, _TABLES, SCHEMA
 from invsvc_async.simulator import Simulator
 from invsvc_async.simulator.state import Clock
+from invsvc_async.writes.write import spec_of
 from tests.batch.conftest import client_of
 from tests.batch.writing import all_of
 from tests.support.database import database
@@ -110,7 +111,7 @@ async def test_journal_of_before(stored, tmp_path):
             Batch.open(journal, client, tag=False, same_mode=True) as batch,
         ):
             assert (await batch.summary()).total == 8
-            assert client._view.session.claims[path_of(whole, "made")] == ("made", False)
+            assert client._view.session.writes.claims[path_of(whole, "made")] == ("made", False)
             assert await batch.retry(verdict=Verdict.REFUSED) == 1
             behind = client.journeys.update(path_of(whole, "c1"), name="c2").keyed("c2")
             first = {result.key: result.verdict for result in await all_of(batch, [behind])}
@@ -154,7 +155,7 @@ async def test_things_are_named_anew(client):
     await made.open()
     for number, (thing, each) in enumerate(before.items()):
         text = "INSERT INTO entries (key, chunk, thing, content, state, run, operation) VALUES ($1, $2, $1, '', 0, 1, $3)"
-        await made.fetch(text, thing, number, each._request.operation.name)
+        await made.fetch(text, thing, number, spec_of(each).operation.name)
         each.close()
     for _ in range(2):  # what has its new name keeps it
         await made.fetch("DROP TABLE states")
@@ -165,7 +166,8 @@ async def test_things_are_named_anew(client):
         rows = {row["key"]: row for row in await made.fetch("SELECT key, thing, chunk FROM entries")}
     await made.aclose()
     for thing, each in before.items():
-        request = each._request
-        assert rows[thing]["thing"] == thing_of(request, request.team, each._tag)
+        spec = spec_of(each)
+        request = spec.request
+        assert rows[thing]["thing"] == thing_of(request, request.team, spec.tag)
     chunks = [rows[thing]["chunk"] for thing in before]
     assert chunks == [0, 1, 2, 3, 4, 5, 5]  # one chunk for one thing

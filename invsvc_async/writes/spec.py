@@ -1,0 +1,50 @@
+"""What one write asks for, as a value."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+if TYPE_CHECKING:
+    from invsvc_async.api.operations import Operation
+    from invsvc_async.codec.exact_json import Wire
+    from invsvc_async.models.common import Model
+    from invsvc_async.reconcile.intent import Intent
+    from invsvc_async.settings import AnyReader, ReconcilePolicy
+    from invsvc_async.transport.session import ClientOptions, Request
+
+__all__ = ["WriteSpec"]
+
+
+class WriteSpec(msgspec.Struct, frozen=True, kw_only=True, eq=False):  # made for every write
+    """
+    What one write asks for, and how it is settled. A run of it is a ``Driver``.
+
+    ``key`` is the user's own. ``baseline`` is the last state of the thing that the user has seen.
+    ``resumes`` is the intent that is settled before anything is sent.
+    """
+
+    options: ClientOptions
+    request: Request
+    policy: ReconcilePolicy
+    key: str | None = None
+    tag: str | None = None
+    baseline: Model | Wire = None
+    reader: AnyReader | None = None
+    resumes: Intent | None = None
+
+    @property
+    def operation(self) -> Operation:
+        """The operation of the request."""
+        return self.request.operation
+
+    @property
+    def team(self) -> str | None:
+        """The team that is named in the request."""
+        return self.options.team_of(self.request)
+
+    @property
+    def creates_webhook(self) -> bool:
+        """Whether it creates a webhook, which is found again in a list."""
+        return self.request.operation.finder == "created_webhook"
