@@ -1,6 +1,4 @@
-"""
-Hold one client's settings and its resources; never build a request.
-"""
+"""The client: its settings, its resources, and what settles writes."""
 
 from __future__ import annotations
 
@@ -52,12 +50,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Client", "Reader", "options_of"]
 
-# What finds out about a write that has no read of its own.  Any: a finding; for journeys, a Journey too
+# Settles a write that the service has no read for.  Any: a finding; for journeys, a Journey too
 Reader: TypeAlias = "Callable[[Client, Intent], Awaitable[Any]]"
 
 LOOPBACK = re.compile(r"localhost|127(\.\d{1,3}){3}|::1")
 _VERSION = re.compile(r"/v\d+$")
-_SETTINGS: dict[str, type] = {  # by the names of a view
+_SETTINGS: dict[str, type] = {  # by the names in ClientOptions
     "timeouts": Timeouts,
     "reads": ReadRetries,
     "reconcile": ReconcilePolicy,
@@ -76,20 +74,24 @@ _OURS_TO_SET = (
 
 class Client:
     """
-    The service, as one application sees it: one credential, one pool of connections, one loop.
+    A client of the service, with one credential, one pool of connections and one event loop.
 
-    Make one for each application and share it: it is safe under thousands of tasks.  ``async with`` it, or
-    call :meth:`aclose`. Times are in seconds.  ``max_concurrency`` bounds the requests in flight;
-    ``"adaptive"`` finds the bound by watching the service.  ``max_response_bytes`` bounds a body as received
-    and as unfolded.  ``headers`` and ``user_agent`` go with each request.  ``session`` is the application's
-    own ``aiohttp.ClientSession``: used, never closed; ``ssl`` and ``trust_env`` (proxies of the environment)
-    are for the client's own.  ``allow_insecure_http`` admits plain HTTP to another machine.  ``journal``
-    names a file that stores each write before its first byte.  The hooks get metadata only: ``on_attempt`` of
-    each request, ``on_decision`` of each decision about a write, ``on_unsettled`` the intent of each write
-    whose fate is open.  ``clock`` is for tests.
+    Make one for each application and share it among all tasks. Use it with ``async with``, or call
+    :meth:`aclose`. Times are in seconds.
+
+    ``max_concurrency`` limits the requests in flight; ``"adaptive"`` finds the limit by watching the service.
+    ``max_response_bytes`` limits a body, both as received and decompressed. ``headers`` and ``user_agent``
+    are sent with each request. ``session`` is a user-supplied ``aiohttp.ClientSession``; the client does not
+    close it. ``ssl`` and ``trust_env`` (proxies from the environment) configure the client's own session.
+    ``allow_insecure_http`` allows plain HTTP to another machine. ``journal`` is a file in which each write is
+    stored before its first byte is sent.
+
+    The hooks get metadata only: ``on_attempt`` is called for each request, ``on_decision`` for each decision
+    about a write, and ``on_unsettled`` with the intent of each write whose outcome is unknown. ``clock`` is
+    for tests.
 
     Raises:
-        ConfigurationError: Something given cannot work, in words.
+        ConfigurationError: A setting cannot work.
 
     Spec: Authentication.
 
@@ -121,7 +123,7 @@ class Client:
     ) -> None:
         if not isinstance(credential, Credential):
             raise ConfigurationError(
-                "the credential must be ApiKey(…), OAuthToken(…), PersonToken(…) or TokenProvider(…)"
+                "credential: must be ApiKey(…), OAuthToken(…), PersonToken(…) or TokenProvider(…)"
             )
         clock = clock or SystemClock()
         transport = Transport(
@@ -153,7 +155,7 @@ class Client:
 
     @classmethod
     def of(cls, view: ClientOptions) -> Self:
-        """Make a client of an existing view; it shares everything with the one that the view is of."""
+        """Make a client with these options. It shares everything else with the client that they came from."""
         client = cls.__new__(cls)
         client._view = view
         return client
@@ -161,24 +163,29 @@ class Client:
     @classmethod
     def from_env(cls, *, profile: str | None = None, **settings: Any) -> Self:  # Any: those of Client
         """
-        Make a client from the environment, and from a profile of ``invsvc.toml``.
+        Make a client from environment variables and a profile in ``invsvc.toml``.
 
-        Reads ``INVSVC_BASE_URL``; one of ``INVSVC_API_KEY``, ``INVSVC_OAUTH_TOKEN`` and
-        ``INVSVC_PERSON_TOKEN``; ``INVSVC_TEAM``; ``INVSVC_PROFILE`` (or *profile*) names a table
-        ``[profiles.NAME]`` of ``invsvc.toml`` in this directory (``INVSVC_CONFIG`` names another file), with
-        ``base_url``, ``team``, ``allow_insecure_http`` and the tables ``names`` and ``reconcile``; without a
-        name, the file's ``default_profile`` is taken.  The environment goes before the file; *settings* go
-        before both.
+        The variables are ``INVSVC_BASE_URL``, ``INVSVC_TEAM``, and one of ``INVSVC_API_KEY``,
+        ``INVSVC_OAUTH_TOKEN`` and ``INVSVC_PERSON_TOKEN``.
+
+        A profile is a table ``[profiles.NAME]`` of ``invsvc.toml`` in the current directory, or of the file
+        that ``INVSVC_CONFIG`` names. Its name is *profile*, ``INVSVC_PROFILE``, or the file's
+        ``default_profile``. It may contain ``base_url``, ``team``, ``allow_insecure_http`` and the tables
+        ``names`` and ``reconcile``.
+
+        The environment overrides the file, and *settings* override both.
 
         Raises:
-            ConfigurationError: Something is missing or contradictory; it says what to set.
+            ConfigurationError: A setting is missing or contradicts another.
 
         """
         from invsvc_async.profiles import FILE, from_environment
 
         found: dict[str, Any] = {**from_environment(os.environ, profile), **settings}  # Any: as above
         if "base_url" not in found:
-            raise ConfigurationError(f"set INVSVC_BASE_URL, or base_url in a profile of {FILE}")
+            raise ConfigurationError(
+                f"base_url: is not set. Set INVSVC_BASE_URL, or base_url in a profile of {FILE}."
+            )
         if found.get("credential") is None:
             found["credential"] = credential_from(
                 api_key=os.environ.get("INVSVC_API_KEY"),
@@ -203,10 +210,10 @@ class Client:
         team: str | None | Unset = UNSET,
     ) -> Self:
         """
-        Give a cheap view on the same pool with other options; closing it closes the pool.
+        Return a client with other options that shares the pool of this one. Closing either closes the pool.
 
         Raises:
-            ConfigurationError: An option is not of its kind.
+            ConfigurationError: An option has the wrong type.
 
         """
         asked = {"timeouts": timeout, "reads": reads, "reconcile": reconcile, "names": names, "team": team}
@@ -217,8 +224,9 @@ class Client:
 
     def for_team(self, team: str) -> Self:
         """
-        Give a view that acts on *team* (Connect): only API keys with that plan feature may; its 403 comes
-        through.
+        Return a client that acts on *team* (Connect).
+
+        It needs an API key whose plan has that feature. Otherwise the service answers 403.
 
         Spec: Authentication, 4.
         """
@@ -235,7 +243,7 @@ class Client:
 
     @cached_property
     def invoices(self) -> Invoices:
-        """Invoice lists and downloads of the tax authority."""
+        """Invoice lists, and downloads from the tax authority."""
         from invsvc_async.resources.invoices import Invoices
 
         return Invoices(self._view)
@@ -277,12 +285,12 @@ class Client:
 
     @cached_property
     def webhooks(self) -> Webhooks:
-        """The addresses that events are delivered to."""
+        """Webhooks: the URLs that events are delivered to."""
         from invsvc_async.resources.webhooks import Webhooks
 
         return Webhooks(self._view)
 
-    # --- what the table does not list
+    # --- operations that the specification does not list
 
     async def request(
         self,
@@ -294,11 +302,10 @@ class Client:
         team: str | None = None,
     ) -> Envelope:
         """
-        Read anything else, retried as reads are, and give the envelope, its ``data`` plain with exact
-        numbers.
+        Read any other path, with the retries of all reads, and return the envelope.
 
-        *method* is GET: what may change something goes through ``write``.  *path* is relative to the base
-        URL.
+        Its ``data`` is plain data with exact numbers. *method* is GET; anything else goes through ``write``.
+        *path* is relative to the base URL.
 
         Raises:
             InvalidRequestError: The method is not GET, or the path leaves the base URL; nothing was sent.
@@ -320,17 +327,17 @@ class Client:
         team: str | None = None,
     ) -> Write[Any]:  # Any: the payload, plain
         """
-        Send any other write under the rules of all writes, and give its payload as plain data.
+        Make any other write, under the rules of all writes. Its value is the payload as plain data.
 
-        *method* is POST, PUT, PATCH or DELETE; *path* is relative to the base URL.
-        When the answer is lost, *reader* (an async callable of the client and the intent that returns a
-        finding) finds out what became of it; without one the verdict is UNKNOWN at once.
+        *method* is POST, PUT, PATCH or DELETE; *path* is relative to the base URL. *reader* settles the write
+        if its answer is lost: an async callable that takes (client, intent) and returns a finding. Without
+        one the verdict is then UNKNOWN at once.
 
         Raises:
             InvalidRequestError: The method reads, or the path leaves the base URL; nothing was sent.
-            ServiceError: The service said no.
+            ServiceError: The service refused it.
             WriteNotAppliedError: It provably did not happen.
-            AmbiguousWriteError: The answer was lost, and nothing that was read tells.
+            AmbiguousWriteError: The answer was lost, and no read shows the outcome.
 
         Spec: Endpoints.
 
@@ -341,11 +348,10 @@ class Client:
         self, path: str, *, params: Mapping[str, Any] | None = None, team: str | None = None
     ) -> ByteStream:
         """
-        Stream bytes that have no envelope, such as a package of the tax authority; iterate over it, or
-        ``await .read()``.
+        Stream bytes that have no envelope, such as a package of the tax authority.
 
-        It is sent once, when it is iterated over; ``Timeouts.attempt`` bounds the wait for the answer, and
-        then for each next part.
+        Iterate over the result, or ``await .read()``. The request is sent then, once. ``Timeouts.attempt``
+        limits the wait for the answer, and the wait for each further part.
 
         Raises:
             InvalidRequestError: The path leaves the base URL; nothing was sent.
@@ -362,13 +368,14 @@ class Client:
 
         return Unlisted(self._view)
 
-    # --- writes whose fate is open
+    # --- writes with an unknown outcome
 
     @property
     def unsettled(self) -> tuple[Intent, ...]:
         """
-        The intents of this client whose fate is open (cancelled in flight, unknown), oldest first; 10,000 at
-        most.
+        The intents of writes whose outcome is unknown, or that were cancelled in flight.
+
+        The oldest is first. At most 10,000 are kept.
         """
         return tuple(self._view.session.writes.left_open.unsettled.values())
 
@@ -376,12 +383,10 @@ class Client:
         self, intent: Intent, *, reader: Reader | None = None, same_mode: bool = False
     ) -> Outcome[Any]:  # Any: the intent's operation says what the value is
         """
-        Find out, later or elsewhere, what became of a write that was sent; it only reads, so twice is
-        harmless.
+        Find out the outcome of a write that was sent earlier, or by another process. It only reads.
 
-        *reader* is the caller's own where the write had one.  ``same_mode=True`` is the caller's word that
-        the intent belongs to this credential's team and data mode, where neither an answer nor the credential
-        itself can show it.
+        *reader* is the one that the write had, if any. ``same_mode=True`` asserts that the intent belongs to
+        this credential's team and data mode, in case neither an answer nor the credential shows it.
 
         Raises:
             InvalidRequestError: The intent belongs to another base URL, team, data mode or credential.
@@ -395,7 +400,9 @@ class Client:
         self, intent: Intent, *, reader: Reader | None = None, same_mode: bool = False
     ) -> Write[Any]:  # Any: the intent's operation says what the value is
         """
-        Settle first, then send again if that proved the write absent; nothing is sent before it is awaited.
+        Return a write that settles *intent* first, and sends it again only on proof of absence.
+
+        Nothing is sent before it is awaited. The arguments are those of :meth:`settle`.
 
         Raises:
             InvalidRequestError: The intent belongs to another base URL, team, data mode or credential.
@@ -409,22 +416,19 @@ class Client:
         self, *, same_mode: bool = False
     ) -> list[Outcome[Any]]:  # Any: each intent's operation says what its value is
         """
-        Settle what a process before this one left in the journal, many at once; it only reads.
+        Settle all intents that an earlier process left in the journal. It only reads.
 
         An intent of another base URL, team, data mode or credential is logged as an error and stays in the
-        journal.  *same_mode* is the caller's word as in :meth:`settle`: say it when the credential is a new
-        one.
+        journal. *same_mode* is as in :meth:`settle`: pass it if the credential is a new one.
 
         Raises:
             ConfigurationError: The client has no journal.
-            JournalError: The journal is held by another process, damaged, or of a newer version.
+            JournalError: Another process uses the journal, or it is damaged or of a newer version.
 
         """
         journal = self._view.session.writes.journal
         if journal is None:
-            raise ConfigurationError(
-                "there is nothing to recover from: make the client with journal='outbox.db'"
-            )
+            raise ConfigurationError("recover: this client has no journal. Make it with journal='outbox.db'.")
         await journal.open()
         from invsvc_async.writes.recovery import recovered
 
@@ -444,8 +448,9 @@ class Client:
 
     async def aclose(self) -> None:
         """
-        Close the connections (never a session of the application's); what is in flight ends, and its intents
-        stay.
+        Close the connections and the journal, but not a user-supplied session.
+
+        Requests in flight end, and the intents of their writes stay in ``unsettled``.
         """
         await self._view.session.aclose()
 
@@ -457,35 +462,35 @@ def options_of(client: Client) -> ClientOptions:
 
 def _checked_url(text: object, *, allow_insecure_http: bool) -> str:
     if not isinstance(text, str):
-        raise ConfigurationError(f"base_url must be a text, not {type(text).__name__}")
+        raise ConfigurationError(f"base_url: must be a string, not {type(text).__name__}")
     try:
         parts = urlsplit(text)
         port, host = parts.port, parts.hostname
     except ValueError as error:
-        raise ConfigurationError(f"base_url is not a URL: {error}") from None
+        raise ConfigurationError(f"base_url: is not a URL ({error})") from None
     path = parts.path.rstrip("/")
     problems = [
         (
             parts.scheme not in ("http", "https") or not host,
-            "must begin with https:// (or http://) and name a host",
+            "must start with https:// (or http://) and name a host",
         ),
-        (bool(parts.username or parts.password), "must carry no credentials: pass ApiKey(…) or the like"),
+        (bool(parts.username or parts.password), "must not contain credentials (pass ApiKey(…) instead)"),
         (
             bool(parts.query or parts.fragment) or "?" in text or "#" in text,
-            "must carry no query or fragment",
+            "must not have a query or fragment",
         ),
         (not _VERSION.search(path), "must end in the version segment, such as https://host.example/v2"),
         (
             parts.scheme == "http" and not LOOPBACK.fullmatch(host or "") and not allow_insecure_http,
-            "is plain http to a host that is not this machine: use https, or say allow_insecure_http=True",
+            "is plain http to another machine (use https, or allow_insecure_http=True)",
         ),
-        (any(ord(char) <= 32 or ord(char) == 127 for char in text), "holds a space or control character"),
+        (any(ord(char) <= 32 or ord(char) == 127 for char in text), "contains a space or control character"),
     ]
-    wrong = [words for found, words in problems if found]
+    wrong = [reason for found, reason in problems if found]
     if wrong:
-        raise ConfigurationError(f"base_url {'; '.join(wrong)}")
-    place = f"[{host}]" if host and ":" in host else host
-    return f"{parts.scheme}://{place}{f':{port}' if port else ''}{path}"
+        raise ConfigurationError(f"base_url: {'; '.join(wrong)}")
+    netloc = f"[{host}]" if host and ":" in host else host
+    return f"{parts.scheme}://{netloc}{f':{port}' if port else ''}{path}"
 
 
 def _checked(view: ClientOptions) -> ClientOptions:
@@ -493,10 +498,10 @@ def _checked(view: ClientOptions) -> ClientOptions:
         given: object = getattr(view, name)
         if not isinstance(given, kind):
             called = "timeout" if kind is Timeouts else name
-            raise ConfigurationError(f"{called} must be {kind.__name__}(…), not {type(given).__name__}")
+            raise ConfigurationError(f"{called}: must be {kind.__name__}(…), not {type(given).__name__}")
     team: object = view.team
     if team is not None and (not isinstance(team, str) or not team or not team.isprintable()):
-        raise ConfigurationError("team must be a team's id, as text")
+        raise ConfigurationError("team: must be the id of a team, as a string")
     return view
 
 
@@ -505,11 +510,13 @@ def _headers(extra: Mapping[str, str] | None, user_agent: str | None) -> dict[st
     headers = {"Accept": "application/json", "User-Agent": ours, **(extra or {})}
     for name, value in headers.items():
         if not isinstance(name, str) or not isinstance(value, str):
-            raise ConfigurationError("headers and user_agent: names and values must be text")
+            raise ConfigurationError("headers and user_agent: names and values must be strings")
         if name.lower() in _OURS_TO_SET:
             raise ConfigurationError(f"headers: {name} is set by the client itself")
         if not value.isprintable():
-            raise ConfigurationError(f"headers: the value of {name} holds a line break or control character")
+            raise ConfigurationError(
+                f"headers: the value of {name} contains a line break or control character"
+            )
     return headers
 
 

@@ -1,6 +1,4 @@
-"""
-One run of a write: do what ``decide`` says, and add what came of it to the history.
-"""
+"""A run of a write: carry out what ``decide`` returns, and add the results to the history."""
 
 from __future__ import annotations
 
@@ -56,7 +54,7 @@ if TYPE_CHECKING:
 __all__ = ["Driver", "new_run"]
 
 T = TypeVar("T")
-_APPLIED, _UNKNOWN = Verdict.APPLIED, Verdict.UNKNOWN  # as in session: cheaper than through the class
+_APPLIED, _UNKNOWN = Verdict.APPLIED, Verdict.UNKNOWN  # cheaper than access through the class
 
 log: logging.Logger = logging.getLogger("invsvc_async.writes")
 
@@ -107,7 +105,7 @@ class Driver(Generic[T]):
 
     @property
     def intent(self) -> Intent:
-        """What is to be written, as it was when this run began."""
+        """What is to be written, as it was when this run started."""
         if callable(self._intent):
             self._intent = self._intent()
         return self._intent
@@ -115,12 +113,12 @@ class Driver(Generic[T]):
     # --- the loop
 
     async def run(self) -> Outcome[T]:
-        """Drive to an outcome."""
+        """Run until there is an outcome, and return it."""
         await self.drive()
         return self.outcome()
 
     def drive(self) -> Awaitable[None]:
-        """Drive to a verdict; cancelled, leave the intent where it can be settled later."""
+        """Run until there is a verdict. If cancelled, leave the intent in ``client.unsettled``."""
         return self.session.around(self.request, self._drive())
 
     async def _drive(self) -> None:
@@ -149,7 +147,7 @@ class Driver(Generic[T]):
                 writes.lines.leave(line, session.clock)
 
     def _start(self) -> None:
-        """Begin, or go on after a cancelled await, with what is known now."""
+        """Start, or go on after a cancelled await, with what is known now."""
         if not self._begun:
             self._begun = True
             begin = self._begin
@@ -163,10 +161,10 @@ class Driver(Generic[T]):
             start = taken_up(self.session, latest)  # a later write was sent meanwhile
         self._intent, self.history, self.first = start.intent, start.history, start.first
         if self.history:
-            self._take_what_is_known()
+            self._use_known_verdict()
 
-    def _take_what_is_known(self) -> None:
-        """Take the verdict that an earlier run of the same intent in this client came to."""
+    def _use_known_verdict(self) -> None:
+        """Use the verdict of an earlier run of the same intent in this client, if there is one."""
         ended = self.writes.ended.get(self.intent.identity)
         if ended is not None and ended.verdict in (Verdict.APPLIED, Verdict.REFUSED, Verdict.SUPERSEDED):
             self.done = Done(verdict=ended.verdict, reason=ended.message, evidence=ended.evidence)
@@ -182,7 +180,7 @@ class Driver(Generic[T]):
             if self.session.closed and not isinstance(decision, Done) and self.history:
                 self._add(Closed(self.session.clock.now()))
                 decision = decide(self.operation, self.intent, self.history)
-            self._tell(decision)
+            self._report(decision)
             match decision:
                 case Done():
                     return decision
@@ -198,14 +196,14 @@ class Driver(Generic[T]):
         self.history = (*self.history, event)
 
     def _known(self) -> Known:
-        """Give what is established by now; gathered once for each history."""
+        """Return what the history establishes. It is built once for each history."""
         known = self._gathered
         if known is None or known.history is not self.history:
             known = self._gathered = Known(self.operation, self.intent, self.history)
         return known
 
     def current_intent(self) -> Intent:
-        """Give the intent as another process would need it now."""
+        """Return the intent with all sends so far, as another process needs it."""
         send, at = self._leaving or (None, 0.0)
         return stored(self._known(), livemode=self.session.livemode, send=send, at=at)
 
@@ -216,7 +214,7 @@ class Driver(Generic[T]):
         deadline = asyncio.get_running_loop().time() + send.attempt_timeout
         try:
             exchange = await self.view.exchange(self.request, deadline=deadline, not_after=send.not_after)
-        except InvsvcError as error:  # a token that could not be had
+        except InvsvcError as error:  # no token
             self.error = error
             self._add(Attempt(started=started, ended=clock.now(), end=End.NOT_SENT, error=facts_of(error)))
             return
@@ -253,7 +251,7 @@ class Driver(Generic[T]):
         try:
             envelope = self.view.opened(self.request, exchange)
             self.value = self.result.of_answer(envelope, self.request)
-            if _tells_mode(type(self.value)):
+            if _shows_mode(type(self.value)):
                 self.session.saw(getattr(self.value, "livemode", None))
             readable, stamp, own = True, envelope.stamp, True
             self._learn(exchange, stamp)
@@ -261,7 +259,7 @@ class Driver(Generic[T]):
             failure, stamp, own, retry_after = error, stamp_of(error), error.own_envelope, error.retry_after
         except TransportError as error:
             failure = error
-        except Exception as error:  # noqa: BLE001 - the request was on the wire: whatever it is, that is kept
+        except Exception as error:  # noqa: BLE001 - the request was sent, and the attempt must be recorded
             failure = _unread(self.operation, exchange, error)
         self.error = failure or self.error
         return Attempt(
@@ -278,7 +276,7 @@ class Driver(Generic[T]):
         )
 
     def _learn(self, exchange: Exchange, stamp: int | None) -> None:
-        """Keep what the answer established for the writes that follow."""
+        """Keep what the answer showed, for the writes that follow."""
         finder, line, writes = self.operation.finder, self.line, self.writes
         if line is None:
             return
@@ -302,8 +300,8 @@ class Driver(Generic[T]):
         if no_such_read(known, reading):
             self.session.warn_once(
                 "journey_reader",
-                f"reading a journey back answered HTTP {reading.status}: updates in doubt stay unknown here. "
-                "Set ReconcilePolicy(journey_reader=…) to a read that this deployment has, or to None",
+                f"journeys.get: the answer was HTTP {reading.status}, so updates in doubt stay UNKNOWN. "
+                "Set ReconcilePolicy(journey_reader=…) to a read that this deployment has, or to None.",
             )
         return reading
 
@@ -317,7 +315,7 @@ class Driver(Generic[T]):
     async def _conclude(self, done: Done) -> None:
         plain = self.value is not None and done.verdict is _APPLIED
         if plain and done.evidence.duplicates:
-            done = self._others_told(done)
+            done = self._with_duplicates(done)
         found = self.value if plain else await self._value_of(done)
         self._claim(done)
         if self.journal is not None:
@@ -334,26 +332,26 @@ class Driver(Generic[T]):
                 self.writes.keep_ended(self.outcome())
 
     def _keep_as_last_user(self) -> None:
-        """Note, while the line is held, that no other write has used it since this one was sent."""
+        """Note, before the lock is released, that this write was the last of its line."""
         if self.line is not None and self.writes.lines.last_user(self.line) in ("", self.intent.identity):
             self.writes.lines.use(self.line, self.intent.identity, self.session.clock.now())
 
     def _leave_open(self, intent: Intent) -> None:
-        """Keep an intent whose fate is open, and nothing of what its thing was like before."""
+        """Keep an intent with an unknown outcome, and forget the earlier state of its thing."""
         if self.line is not None and self.operation.finder == "updated_webhook":
             self.writes.forget_state(self.spec.team, self.line)
         in_journal = self.journal is not None and self.journal is self.writes.journal
         self.session.leave_unsettled(intent, self.line, in_journal=in_journal)
 
-    def _others_told(self, done: Done) -> Done:
-        """Tell as duplicates what was found beside the webhook of the answer, whichever of them is older."""
+    def _with_duplicates(self, done: Done) -> Done:
+        """Return *done* with all webhooks found, except the one of the answer, as duplicates."""
         ours = getattr(self.value, "id", None)
         found = (done.value, *(done.evidence.duplicates or ()))
         others = tuple(each for each in found if not (isinstance(each, dict) and each.get("id") == ours))
         return attrs.evolve(done, evidence=attrs.evolve(done.evidence, duplicates=others))
 
     def outcome(self) -> Outcome[T]:
-        """Tell what became of it, once it is driven to a verdict."""
+        """Return the outcome. There must be a verdict."""
         assert self.done is not None
         if self._outcome is None:
             self._outcome = self._outcome_of(self.done, self.found)
@@ -386,14 +384,14 @@ class Driver(Generic[T]):
         if isinstance(done.value, Model) or (
             done.evidence.basis == "reader" and not isinstance(done.value, dict)
         ):
-            return done.value  # type: ignore[return-value]  # the caller's reader says what it is
+            return done.value  # type: ignore[return-value]  # a user-supplied reader decides what it is
         if done.value is None and self.operation.finder == "updated_webhook":
             state = (await self._look("webhooks.get")).seen  # the answer need not hold the webhook
             return self.result.of_state(state or dict(self.intent.path))
         return None if done.value is None else self.result.of_state(done.value)
 
     def _claim(self, done: Done) -> None:
-        """Note which webhooks are this intent's; a tag of the fixed form says so by itself."""
+        """Note which webhooks this write made. A unique tag shows that by itself."""
         if self.operation.finder != "created_webhook" or done.verdict is not Verdict.APPLIED:
             return
         if is_unique(self.intent.tag):
@@ -407,16 +405,16 @@ class Driver(Generic[T]):
                 self.writes.claim(each["id"], self.intent.identity, is_certain=False)
 
     def _shelve(self) -> None:
-        """Keep the intent, if and only if a byte of it may have left."""
+        """Keep the intent if a byte of it may have been sent."""
         intent, sent = self.current_intent(), bool(self._known().sends)
         if self.journal is not None:
             self.journal.shelved(intent, sent=sent)
         if sent:
             self._leave_open(intent)
 
-    # --- telling
+    # --- reporting
 
-    def _tell(self, decision: Decision) -> None:
+    def _report(self, decision: Decision) -> None:
         noted = len(self.history) > 1
         if not noted and self.session.on_decision is None and not log.isEnabledFor(logging.DEBUG):
             return
@@ -440,10 +438,10 @@ def new_run(spec: WriteSpec, intent: Intent | None = None) -> Driver[Any]:  # An
 
 
 def _unread(operation: Operation, exchange: Exchange, error: Exception) -> TransportError:
-    """Say that reading an answer failed in a way that nobody has thought of."""
-    log.error("%s: reading the answer failed: %s", operation.name, type(error).__name__)
+    """Return the error for an answer that failed to parse in an unexpected way. Log it as a bug."""
+    log.error("%s: parsing the answer failed: %s", operation.name, type(error).__name__)
     return UnreadableResponseError(
-        f"{operation.name}: the answer (HTTP {exchange.status}) broke what reads it: {type(error).__name__}",
+        f"{operation.name}: parsing the answer (HTTP {exchange.status}) failed with {type(error).__name__}",
         operation=operation.name,
         status=exchange.status,
         raw=exchange.answer,
@@ -451,15 +449,15 @@ def _unread(operation: Operation, exchange: Exchange, error: Exception) -> Trans
 
 
 def _is_partial(state: object) -> bool:
-    """Return whether an answer whose form the specification leaves open shows only a part of a webhook."""
+    """Return whether an answer shows only a part of a webhook, which the specification allows."""
     return isinstance(state, Webhook) and (
         getattr(state, "events", None) is None or getattr(state, "status", None) is None
     )
 
 
 @once
-def _tells_mode(kind: type[object]) -> bool:
-    """Tell whether things of *kind* can show a data mode: to ask one that cannot is slow."""
+def _shows_mode(kind: type[object]) -> bool:
+    """Return whether models of *kind* have ``livemode``. Asking a model that lacks it is slow."""
     return hasattr(kind, "livemode")
 
 

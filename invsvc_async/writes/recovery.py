@@ -1,6 +1,4 @@
-"""
-Writes taken up where another process, or a cancellation, left them: settled, resumed or recovered.
-"""
+"""Settling, resuming and recovering writes that another process, or a cancellation, left open."""
 
 from __future__ import annotations
 
@@ -28,7 +26,7 @@ __all__ = ["recovered", "resumed", "settled"]
 
 log: logging.Logger = logging.getLogger("invsvc_async.writes")
 
-AT_ONCE = 1000  # intents of a journal that are settled at the same time: most only wait out a window
+AT_ONCE = 1000  # intents that are settled at the same time: most only wait for a window to end
 
 
 async def settled(
@@ -47,19 +45,19 @@ async def recovered(
     view: ClientOptions, journal: Journal, *, same_mode: bool
 ) -> list[Outcome[Any]]:  # Any: as in settled
     """
-    Settle what the journal holds of a process before this one, and return its verdicts that nobody has heard.
+    Settle the open intents of an earlier process, and return its verdicts, delivered ones excepted.
 
-    That process is dead, because the journal is ours now.
+    That process is dead, because this one has the journal now.
     """
-    told = [outcome async for outcome in journal.unheard()]
-    opened = view.session.clock.now()  # by now, the journal is ours
+    undelivered = [outcome async for outcome in journal.unheard()]
+    opened = view.session.clock.now()  # since then, this process has the journal
     await close_lines_of_leftovers(view.session, journal)
-    places = asyncio.Semaphore(AT_ONCE)
+    limit = asyncio.Semaphore(AT_ONCE)
 
     async def one(intent: Intent) -> Outcome[Any]:
         driver = _run_of(view, intent, gone_since=opened)
-        driver.journal = None  # what stands there stays until all can be told: a kill before loses no verdict
-        async with places:
+        driver.journal = None  # stored below, all at once: a kill before that loses no verdict
+        async with limit:
             return await driver.run()
 
     tasks = []
@@ -69,15 +67,15 @@ async def recovered(
                 try:
                     check_scope(view, intent, same_mode=same_mode)
                 except InvalidRequestError as error:
-                    log.error("left in the journal: %s", error)  # noqa: TRY400 - its words say it all
+                    log.error("left in the journal: %s", error)  # noqa: TRY400 - the message is enough
                 else:
                     tasks.append(group.create_task(one(intent)))
-    except ExceptionGroup as several:  # the first ended the others, whose intents stay in the journal
+    except ExceptionGroup as several:  # the first cancelled the others, whose intents stay in the journal
         first = several.exceptions[0]
         raise first from first.__cause__
     outcomes = [task.result() for task in tasks]
     await asyncio.gather(*map(journal.settled, outcomes))
-    loop, found = asyncio.get_running_loop(), [*told, *outcomes]
+    loop, found = asyncio.get_running_loop(), [*undelivered, *outcomes]
     for outcome in found:
         loop.call_soon(journal.heard, outcome.started_as.identity)
     return found
@@ -105,39 +103,37 @@ def resumed(view: ClientOptions, intent: Intent, *, reader: AnyReader | None, sa
 
 def check_scope(view: ClientOptions, intent: Intent, *, same_mode: bool, in_doubt: bool = True) -> None:
     """
-    Refuse an intent that would be looked for in the wrong place: what is not there would seem not to have
-    happened.  One that is not *in_doubt* is not looked for.
+    Check that *intent* belongs to this client's base URL, team and data mode.
+
+    Elsewhere, a write that was applied would seem absent. *in_doubt* is whether it has to be looked for.
 
     Raises:
-        InvalidRequestError: It belongs to another base URL or team, or may belong to another data mode or
-            credential.
+        InvalidRequestError: It belongs to another base URL or team, or may belong to another data mode.
 
     """
     session, scope = view.session, intent.scope
     if scope.base_url != session.base_url:
-        raise _refusal(intent, f"it was for {scope.base_url}, and this client is for {session.base_url}")
+        raise _refusal(intent, f"belongs to {scope.base_url}, but this client uses {session.base_url}")
     if view.team is not None and scope.team != view.team:
-        raise _refusal(intent, f"it was for team {scope.team!r}, and this client acts on team {view.team!r}")
+        raise _refusal(intent, f"belongs to team {scope.team!r}, but this client acts on team {view.team!r}")
     if same_mode or intent.identity in session.writes.left_open.unsettled:
         return
     if scope.livemode is not None and session.livemode is not None and scope.livemode != session.livemode:
         modes = {True: "live", False: "test"}
         raise _refusal(
             intent,
-            f"it was {modes[scope.livemode]} data, and this client is for {modes[session.livemode]} data",
+            f"belongs to {modes[scope.livemode]} data, but this client uses {modes[session.livemode]} data",
         )
-    if in_doubt and not _same_place(view, intent):
+    if in_doubt and not _same_scope(view, intent):
         raise _refusal(
             intent,
-            "nothing shows that this client has its team and data mode; if it has, say same_mode=True "
-            "(invsvc: --same-mode)",
+            "nothing shows that it belongs to the team and data mode of this client",
+            hint="If it does, pass same_mode=True (invsvc: --same-mode).",
         )
 
 
-def _same_place(view: ClientOptions, intent: Intent) -> bool:
-    """
-    Tell whether the credential is the same one, or answers have shown the same mode of a team that is named.
-    """
+def _same_scope(view: ClientOptions, intent: Intent) -> bool:
+    """Return whether the credential is the same, or answers showed the same mode of a named team."""
     session, scope = view.session, intent.scope
     mine = session.credential.fingerprint(intent.key)
     if mine is not None and mine == scope.credential:
@@ -147,5 +143,5 @@ def _same_place(view: ClientOptions, intent: Intent) -> bool:
     return shown and (scope.team is not None or scope.credential is None)
 
 
-def _refusal(intent: Intent, why: str) -> InvalidRequestError:
-    return InvalidRequestError(f"intent {intent.key}: {why}", operation=intent.operation)
+def _refusal(intent: Intent, why: str, *, hint: str | None = None) -> InvalidRequestError:
+    return InvalidRequestError(f"intent {intent.key}: {why}", operation=intent.operation, hint=hint)

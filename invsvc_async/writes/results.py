@@ -1,7 +1,4 @@
-"""
-Make a write's value from its answer, or from a state that was read; by the operation's row, never by
-guessing.
-"""
+"""The values of writes, made from their answers or from a state that was read."""
 
 from __future__ import annotations
 
@@ -33,16 +30,16 @@ class Result(Protocol[T_co]):
 
     def of_answer(self, envelope: Envelope, request: Request) -> T_co | None:
         """
-        Make the value of a readable answer; ``None`` where the answer does not hold it.
+        Make the value from a readable answer, or return ``None`` if the answer does not contain it.
 
         Raises:
-            UnreadableResponseError: The payload is not what the operation answers.
+            UnreadableResponseError: The payload does not have the form that the operation answers with.
 
         """
         ...
 
     def of_state(self, state: Wire) -> T_co:
-        """Make the value of what a settling read showed."""
+        """Make the value from the state that a read showed."""
         ...
 
 
@@ -58,18 +55,18 @@ class _Modelled(Generic[T]):
 
 
 class _Connection(_Modelled[T]):
-    """The connection stands one level down, in ``data.connection``."""
+    """A connection is one level down, in ``data.connection``."""
 
     def of_answer(self, envelope: Envelope, request: Request) -> T | None:  # noqa: ARG002 - the protocol's
         payload = envelope.data
         connection = payload.get("connection") if isinstance(payload, dict) else None
         if not isinstance(connection, dict):
-            raise UnreadableResponseError("sheets.save_mapping: the answer holds no data.connection")
+            raise UnreadableResponseError("sheets.save_mapping: the answer has no data.connection")
         return codec.structure(self.model, connection, meta=codec.meta_of(envelope))
 
 
 class _Shown(msgspec.Struct):
-    """What a payload must hold to be the webhook that was changed."""
+    """The fields that a payload needs to be the webhook that was changed."""
 
     id: str
     url: msgspec.Raw
@@ -79,7 +76,7 @@ _SHOWN = msgspec.json.Decoder(_Shown).decode
 
 
 class _Open(_Modelled[T]):
-    """An answer whose payload the specification leaves open: it may be the thing, or nothing of use."""
+    """An answer whose payload is not specified: it may be the webhook, or anything else."""
 
     def of_answer(self, envelope: Envelope, request: Request) -> T | None:
         if not isinstance(envelope.raw, msgspec.Raw):
@@ -93,7 +90,7 @@ class _Open(_Modelled[T]):
 
 @attrs.frozen
 class _Deleted:
-    """``{success, message}``: what was deleted is the request's own."""
+    """``{success, message}``: the id is that of the request."""
 
     def of_answer(self, envelope: Envelope, request: Request) -> models.Deleted:
         return codec.structure(
@@ -117,10 +114,10 @@ class _Plain:
         return state
 
 
-# Any, here and below: the table names the model, the resource's method types it.
+# Any, here and below: the operation names the model, and the method of the resource types it.
 def result_of(operation: Operation) -> Result[Any]:
-    """Find how the value of *operation* is made."""
-    # Not by the row itself: its hash is that of all its fields.
+    """Return how the value of *operation* is made."""
+    # Not cached by the operation: its hash covers all its fields, which is slow.
     return _result(operation.name, operation.result, operation.shape)
 
 

@@ -1,6 +1,4 @@
-"""
-Look once at the service's state for a write, by the table's read or the caller's own reader; never judge it.
-"""
+"""Reads of the state that a write is about, by the operation's own read or a user-supplied reader."""
 
 from __future__ import annotations
 
@@ -34,12 +32,12 @@ __all__ = ["StateReader", "facts_of"]
 
 log: logging.Logger = logging.getLogger("invsvc_async.writes")
 
-LIST_SIZE = 100  # the most that one listing of webhooks holds
+LIST_SIZE = 100  # webhooks in one list, at most
 _FINDINGS = (Applied, Holds, Absent, Superseded, CannotTell)
 
 
 class StateReader:
-    """How the state is looked at for *intent*; *now* gives it as it stands, for the caller's *own* reader."""
+    """Reads the state for *intent*. *now* returns its latest revision, for the user-supplied reader *own*."""
 
     def __init__(
         self, view: ClientOptions, intent: Intent, now: Callable[[], Intent], *, own: AnyReader | None
@@ -53,7 +51,7 @@ class StateReader:
         self._own = own
 
     async def look(self, name: str, *, lane: Lane) -> Reading:
-        """Look by the reader called *name*; a look that fails is a Reading too."""
+        """Read with the reader called *name*. A failed read returns a Reading too."""
         reader = self._reader(name)
         if reader is not None:
             return await self._ask(reader)
@@ -65,13 +63,13 @@ class StateReader:
         return await self._fetch(Request(operation=operation, path=self._intent.path, team=team), lane=lane)
 
     async def _fetch(self, request: Request, *, lane: Lane) -> Reading:
-        """Read the state once (twice where a fresh token was needed)."""
+        """Read the state once, or twice if the token was stale."""
         begun = self._clock.now()
         try:
             exchange = await self._exchanged(request, lane)
             if exchange.status == 401 and await self._view.renew_token(exchange, within=READ_TIME):
                 exchange = await self._exchanged(request, lane)
-        except InvsvcError as error:  # a token that could not be had
+        except InvsvcError as error:  # no token
             return Reading(started=begun, ended=self._clock.now(), error=facts_of(error))
         seen_from, ended = exchange.started, exchange.ended
         try:
@@ -128,7 +126,7 @@ class StateReader:
         return await self._view.attempt(request, deadline=deadline, lane=lane)
 
     def _with_claims(self, reading: Reading) -> Reading:
-        """Note which items belong to other intents; the list may be shared with them."""
+        """Return *reading* with the items that belong to other intents. They may share the list."""
         claims, own = self._writes.claims, self._intent.identity
         certain, guessed = set[str](), set[str]()
         for item in reading.seen or ():
@@ -141,7 +139,7 @@ class StateReader:
         return attrs.evolve(reading, claimed_by_others=frozenset(certain), guessed=frozenset(guessed))
 
     def _reader(self, name: str) -> AnyReader | None:
-        """Find the caller's own reader of that name; an intent from elsewhere holds but the name."""
+        """Return the user-supplied reader called *name*. An intent contains only its name."""
         if name == self._intent.reader:
             return self._own or _no_reader
         if name != JOURNEY_READER:
@@ -152,9 +150,7 @@ class StateReader:
         return _no_reader
 
     async def _ask(self, reader: AnyReader) -> Reading:
-        """
-        Let the caller's own reader look; whatever it raises, or gives that is no finding, is a failed read.
-        """
+        """Read with a user-supplied reader. If it raises, or returns no finding, the read has failed."""
         begun = self._clock.now()
         try:
             async with asyncio.timeout(READ_TIME):
@@ -164,26 +160,26 @@ class StateReader:
             if self._intent.operation == "journeys.update":
                 seen, ended = _plain_journey(found), self._clock.now()
                 return Reading(started=begun, ended=ended, status=200, own_envelope=True, seen=seen)
-            why = f"the reader gave a {type(found).__name__}, not a finding"
+            why = f"the reader returned a {type(found).__name__}, not a finding"
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise
-            why = "the reader was cancelled, by itself or what it called"
-        except Exception as error:  # noqa: BLE001 - the caller's code; a failed read is no evidence of anything
+            why = "the reader was cancelled from inside"
+        except Exception as error:  # noqa: BLE001 - user code; a failed read is not evidence
             why = f"the reader failed with {type(error).__name__}: {error}"
         log.warning("%s %s: %s", self._intent.operation, self._intent.key, why)
         return Reading(started=begun, ended=self._clock.now(), error=ErrorFacts(kind="reader", message=why))
 
 
-async def _no_reader(client: object, intent: Intent) -> CannotTell:  # noqa: ARG001 - a reader's form
+async def _no_reader(client: object, intent: Intent) -> CannotTell:  # noqa: ARG001 - the signature of readers
     return CannotTell(
-        f"the intent names a reader of the caller's own ({intent.reader or JOURNEY_READER}); give it here"
+        f"the intent names a user-supplied reader ({intent.reader or JOURNEY_READER}); pass it as reader="
     )
 
 
 def facts_of(error: InvsvcError) -> ErrorFacts:
-    """Tell what a history keeps of *error*: no body."""
+    """Return what a history keeps of *error*, which excludes the body."""
     if isinstance(error, ServiceError):
         return ErrorFacts(
             kind=type(error).__name__,

@@ -31,18 +31,20 @@ if TYPE_CHECKING:
 __all__ = ["Write", "spec_of", "take_over"]
 
 T_co = TypeVar("T_co", covariant=True)
-_APPLIED = Verdict.APPLIED  # on 3.11, to reach an enum's member through its class takes as long as a call
+_APPLIED = Verdict.APPLIED  # on 3.11, access through the class takes as long as a call
 
 
 class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its event loop is the loop's
     """
-    A write that is sent when it is awaited, once, however often that is.
+    A write that is sent when it is first awaited, and only then.
 
-    ``await write`` gives the model, or raises if it did not come about; ``await write.outcome()`` gives the
-    :class:`Outcome` and raises only for cancellation and misuse.  It is a coroutine: ``create_task``,
-    ``TaskGroup``, ``gather`` and ``wait_for`` take it.  A second awaiter shares the first's run; if the first
-    is cancelled, the second goes on from there, finding out first what became of what was sent.  Dropped
-    without being awaited, closed or handed on, it warns.
+    ``await write`` returns the model, or raises if the write was not applied. ``await write.outcome()``
+    returns the :class:`Outcome`, and raises only for cancellation and misuse. A write is a coroutine, so
+    ``create_task``, ``TaskGroup``, ``gather`` and ``wait_for`` accept it.
+
+    Awaiting it again returns the same result. A second awaiter shares the run of the first. If the first is
+    cancelled, the second goes on from there, and first settles what was sent. A write that is dropped
+    without being awaited, closed or handed to a batch warns.
     """
 
     __slots__ = (
@@ -81,7 +83,7 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
 
     @property
     def intent(self) -> Intent:
-        """What is to be written (or, once under way, how far it is), as plain data: no secret, no token."""
+        """What is to be written, and how far it is, as plain data without secrets or tokens."""
         if self._driver is not None:
             return self._driver.current_intent()
         if self._intent is None:
@@ -90,24 +92,24 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
 
     async def outcome(self) -> Outcome[T_co]:
         """
-        Send it, find out what became of it, and tell; never raises for what the service did.
+        Send it, find out what became of it, and return that. Does not raise for errors of the service.
 
         Raises:
-            ConfigurationError: The client cannot be used so (another loop, closed); nothing was sent.
+            ConfigurationError: The client is closed, or belongs to another event loop; nothing was sent.
             JournalError: The intent could not be stored; nothing was sent.
 
         """
         driver = await self._driven()
-        self._tell_heard(driver)
+        self._note_heard(driver)
         return driver.outcome()
 
-    def _tell_heard(self, driver: Driver[T_co]) -> None:
-        """Note in the journal that whoever awaits this has the verdict, once that is so."""
+    def _note_heard(self, driver: Driver[T_co]) -> None:
+        """Note in the journal, in the next round of the loop, that the awaiter has the verdict."""
         if driver.journal is not None:
             asyncio.get_running_loop().call_soon(driver.journal.heard, driver.intent.identity)
 
     async def _driven(self) -> Driver[T_co]:
-        """Run it, once, however many wait for that."""
+        """Run it once, however many tasks await it."""
         self._spent = True
         while (driver := self._driver) is None or driver.done is None:
             if self._running:
@@ -151,11 +153,12 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
         tag_creates: bool | Unset = UNSET,
     ) -> Write[T_co]:
         """
-        Give the same write under another policy, or with single settings changed (seconds); this one is
-        spent.
+        Return the same write under another policy, or with single settings changed (in seconds).
+
+        This one cannot be used any more.
 
         Raises:
-            ConfigurationError: A setting that cannot work; or the write is under way, closed or spent.
+            ConfigurationError: A setting cannot work, or the write is under way, closed or already replaced.
 
         """
         given = locals()
@@ -166,11 +169,10 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
 
     def keyed(self, key: str) -> Write[T_co]:
         """
-        Give the same write under a key of the caller's (1 to 200 printable characters), for batches; this one
-        is spent.
+        Return the same write under a user-supplied key, for batches. This one cannot be used any more.
 
         Raises:
-            InvalidRequestError: The key is empty, longer than that, or not printable.
+            InvalidRequestError: The key does not have 1 to 200 printable characters.
 
         """
         if not isinstance(key, str) or not key or len(key) > 200 or not key.isprintable():
@@ -178,14 +180,15 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
 
             self._spent = True  # as in with_policy
             raise InvalidRequestError(
-                "key: 1 to 200 printable characters", operation=self._spec.operation.name
+                "key: must have 1 to 200 printable characters", operation=self._spec.operation.name
             )
         return self._but(key=key)
 
     def tagged(self) -> Write[T_co]:
         """
-        Give the same write, where it creates a webhook, with a tag at the end of its description; this one is
-        spent.
+        Return the same create of a webhook with a tag at the end of its description.
+
+        A write that is tagged already, or creates no webhook, is returned as it is.
         """
         if not self._spec.creates_webhook or self._spec.tag is not None:
             return self
@@ -198,26 +201,26 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
 
     async def _value(self) -> T_co:
         driver = await self._driven()
-        self._tell_heard(driver)
+        self._note_heard(driver)
         if driver.value is not None and driver.done is not None and driver.done.verdict is _APPLIED:
-            return driver.value  # without an outcome, which nobody may ask for
+            return driver.value  # no outcome is built: it may never be asked for
         outcome = driver.outcome()
         if outcome.secret_lost and self._keep_lost:
-            return outcome.value  # type: ignore[return-value]  # applied and found: there is a value
+            return outcome.value  # type: ignore[return-value]  # applied and found, so there is a value
         return outcome.unwrap()
 
     def send(self, value: Any, /) -> Any:
-        """Run on, as a coroutine does; for event loops."""
+        """Run on to the next suspension, as coroutines do. For event loops."""
         return self._run_on(lambda run: run.send(value))
 
-    def throw(  # type: ignore[override]  # the one-argument form is the only one that is not deprecated
+    def throw(  # type: ignore[override]  # only the one-argument form is not deprecated
         self, typ: BaseException, _val: object = None, _tb: TracebackType | None = None, /
     ) -> Any:
-        """Raise inside, as a coroutine does; for event loops."""
+        """Raise *typ* inside, as coroutines do. For event loops."""
         return self._run_on(lambda run: run.throw(typ))
 
     def close(self) -> None:
-        """Give it up: what was not sent never is; what may have been goes to ``client.unsettled``."""
+        """Stop it. If a byte may have been sent, its intent goes to ``client.unsettled``."""
         self._spent = True
         if self._driver is None:
             self._gone = "it was closed"
@@ -226,7 +229,7 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
         self._runs.clear()
 
     def _run_on(self, step: Callable[[Coroutine[Any, Any, T_co]], Any]) -> Any:  # Any: as in send
-        """Take a step for the task that asks: each task has a coroutine of its own, as each awaiter has."""
+        """Take a step in the current task. Each task that awaits the write has a coroutine of its own."""
         self._spent = True
         try:
             task = asyncio.current_task()
@@ -237,7 +240,7 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
             run = self._runs[task] = self._value()
         try:
             return step(run)
-        except BaseException:  # it has ended: a coroutine raises to say so
+        except BaseException:  # it has ended: coroutines raise to show that
             self._runs.pop(task, None)
             raise
 
@@ -246,7 +249,7 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
             from invsvc_async._errors import ConfigurationError
 
             raise ConfigurationError(
-                f"{self._spec.operation.name}: {self._gone}, and is not sent. Make the write anew"
+                f"{self._spec.operation.name}: this write was not sent, because {self._gone}. Make a new one."
             )
 
     def __del__(self) -> None:
@@ -261,13 +264,15 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
         state = done.verdict if done else "under way" if self._driver else "not sent"
         return f"<Write {self._spec.operation.name}: {state}>"
 
-    # --- how it is made
+    # --- how it is run
 
     def _but(self, **changes: Any) -> Write[T_co]:  # Any: fields of its WriteSpec
         if self._driver is not None:
             from invsvc_async._errors import ConfigurationError
 
-            raise ConfigurationError("a write that is under way cannot be changed")
+            raise ConfigurationError(
+                "write: it is under way and cannot be changed. Change it before awaiting it."
+            )
         self._refuse_gone()
         self._spent, self._gone = True, "another write was made of it"
         on_lost_secret: Literal["raise", "keep"] = "keep" if self._keep_lost else "raise"
@@ -289,7 +294,7 @@ def spec_of(write: Write[Any]) -> WriteSpec:
 
 def take_over(write: Write[Any]) -> WriteSpec:
     """
-    Close *write* for all but a batch, and return what the batch is to send.
+    Close *write*, which a batch sends from here on, and return what it asks for.
 
     Raises:
         InvalidRequestError: It is under way, or resumes an intent.
