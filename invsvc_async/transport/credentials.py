@@ -1,6 +1,4 @@
-"""
-Hold the caller's token and present it; never show it in a repr, a log, an error or a pickle.
-"""
+"""Credentials: what a client authenticates with.  They are not shown in reprs, logs, errors or pickles."""
 
 from __future__ import annotations
 
@@ -20,11 +18,11 @@ KINDS: tuple[CredentialKind, ...] = ("api_key", "oauth_token", "person_token")
 
 
 class Credential:
-    """What proves to the service who calls.  Spec: Authentication."""
+    """What a client authenticates with.  Spec: Authentication."""
 
     kind: CredentialKind
     renewable: ClassVar[bool] = False
-    ready: str | None  # the value of the Authorization header, where no call is needed to have it
+    ready: str | None  # the value of the Authorization header; None: it must be fetched
     __slots__ = ("ready",)
 
     def __init__(self, text: str) -> None:
@@ -34,19 +32,19 @@ class Credential:
         return f"{type(self).__name__}(***)"
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("a credential does not pickle: make it anew where it is needed")
+        raise TypeError("a credential cannot be pickled. Make a new one where it is needed.")
 
     async def header(self) -> str:
-        """Have the value of the Authorization header."""
+        """Return the value of the Authorization header."""
         assert self.ready is not None
         return self.ready
 
     async def renew(self, refused: str | None) -> bool:  # noqa: ARG002 - a fixed token cannot be renewed
-        """Get a fresh token in place of the *refused* header; False where there is none to be had."""
+        """Get a fresh token in place of the *refused* header. Return False if there is none."""
         return False
 
     def fingerprint(self, key: str) -> str | None:
-        """Tell this credential from others, under *key*, and reveal nothing of it."""
+        """Return a digest under *key*, which tells this credential from others but does not reveal it."""
         if self.ready is None:
             return None
         token = self.ready.removeprefix("Bearer ").encode()
@@ -55,25 +53,25 @@ class Credential:
 
 def _checked(text: object, name: str) -> str:
     if not isinstance(text, str) or not text.strip():
-        raise ConfigurationError(f"{name} needs the token's text; it got none")
+        raise ConfigurationError(f"{name}: needs the token as a string that is not empty")
     if text.lower().startswith("bearer "):
-        raise ConfigurationError(f"{name} takes the bare token, without 'Bearer ' in front")
+        raise ConfigurationError(f"{name}: the token starts with 'Bearer '. Pass it without.")
     if not text.isascii() or not text.isprintable() or " " in text:
         raise ConfigurationError(
-            f"{name} holds a space, a line break or a character that no token has: check how it was read"
+            f"{name}: the token contains a space, a line break or another invalid character"
         )
     return text
 
 
 class ApiKey(Credential):
-    """A team's API key, live or test; the only kind that may name another ``team`` (Connect)."""
+    """An API key of a team, live or test. Only this kind may name another ``team`` (Connect)."""
 
     kind: CredentialKind = "api_key"
     __slots__ = ()
 
 
 class OAuthToken(Credential):
-    """An OAuth access token, bound to its own team."""
+    """An OAuth access token, for its own team only."""
 
     kind: CredentialKind = "oauth_token"
     __slots__ = ()
@@ -81,10 +79,10 @@ class OAuthToken(Credential):
 
 class PersonToken(Credential):
     """
-    An identity-provider token of a person, or a personal MCP token.
+    A person's token from the identity provider, or a personal MCP token.
 
-    Live or test is the person's stored preference: ``users.update_preferences(testmode=…)`` flips what later
-    calls see.
+    Live or test mode is the person's stored preference. ``users.update_preferences(testmode=…)`` changes it
+    for all later calls.
     """
 
     kind: CredentialKind = "person_token"
@@ -93,10 +91,10 @@ class PersonToken(Credential):
 
 class TokenProvider(Credential):
     """
-    A token that an async callable fetches, kept until the authentication layer refuses it.
+    A token that an async callable fetches, used until the authentication layer refuses it.
 
-    *source* takes nothing and returns the bare token.  At most one call of it runs at a time, however many
-    requests wait. *kind* tells what it fetches: ``"api_key"``, ``"oauth_token"`` or ``"person_token"``.
+    *source* takes no arguments and returns the token. Only one call of it runs at a time, however many
+    requests wait. *kind* is the kind of token: ``"api_key"``, ``"oauth_token"`` or ``"person_token"``.
     """
 
     renewable = True
@@ -104,23 +102,27 @@ class TokenProvider(Credential):
 
     def __init__(self, source: Callable[[], Awaitable[str]], *, kind: CredentialKind) -> None:
         if kind not in KINDS:
-            raise ConfigurationError(f"TokenProvider kind {kind!r} is none of {', '.join(KINDS)}")
+            raise ConfigurationError(f"TokenProvider: kind must be one of {', '.join(KINDS)}, not {kind!r}")
         if not callable(source):
-            raise ConfigurationError("TokenProvider needs an async callable that returns the bare token")
+            raise ConfigurationError("TokenProvider: source must be an async callable that returns the token")
         self.kind: CredentialKind = kind
         self._source = source
         self.ready = None
-        self._fetching: asyncio.Task[None] | None = None  # no result: asyncio's debug mode shows results
+        self._fetching: asyncio.Task[None] | None = (
+            None  # without a result, because asyncio's debug mode prints results
+        )
 
     async def header(self) -> str:
-        """Have the value of the Authorization header, fetching the first token."""
+        """Return the value of the Authorization header. Fetch the first token if there is none."""
         if self.ready is None:
             await self._fetch()
         return await super().header()
 
     async def renew(self, refused: str | None) -> bool:
         """
-        Fetch a fresh token, unless somebody has since *refused* was sent; False if it is the same one again.
+        Fetch a fresh token, unless there is one since *refused* was sent.
+
+        Return False if the token is still the same.
         """
         if self.ready is None or self.ready == refused:
             await self._fetch()
@@ -134,7 +136,7 @@ class TokenProvider(Credential):
         try:
             await asyncio.shield(fetching)
         except asyncio.CancelledError:
-            if fetching.cancelled():  # by whoever ended the loop: ours was not
+            if fetching.cancelled():  # from elsewhere: this task was not cancelled
                 raise ConfigurationError("TokenProvider: the source was cancelled") from None
             raise
 
@@ -152,17 +154,17 @@ class TokenProvider(Credential):
         self.ready = f"Bearer {token}"
 
     def fingerprint(self, key: str) -> None:
-        """Have none: its tokens change."""
+        """Return ``None``, because its tokens change."""
 
 
 def _look_at(fetching: asyncio.Task[None]) -> None:
-    """Take a failure as seen, for all who waited for it may have been cancelled."""
+    """Mark the exception as retrieved: every waiter may have been cancelled, and asyncio would log it."""
     if not fetching.cancelled():
         fetching.exception()
 
 
 def credential_from(*, api_key: str | None, oauth_token: str | None, person_token: str | None) -> Credential:
-    """Take the one that is set, in words where none or several are."""
+    """Return the credential for the one token that is set."""
     given = [
         kind(text)
         for kind, text in ((ApiKey, api_key), (OAuthToken, oauth_token), (PersonToken, person_token))
@@ -170,7 +172,7 @@ def credential_from(*, api_key: str | None, oauth_token: str | None, person_toke
     ]
     if len(given) != 1:
         raise ConfigurationError(
-            "set exactly one of INVSVC_API_KEY, INVSVC_OAUTH_TOKEN and INVSVC_PERSON_TOKEN; "
-            f"{f'{len(given)} of them are set' if given else 'none is set'}"
+            f"credential: {f'{len(given)} tokens are set' if given else 'no token is set'}. "
+            "Set exactly one of INVSVC_API_KEY, INVSVC_OAUTH_TOKEN and INVSVC_PERSON_TOKEN."
         )
     return given[0]

@@ -1,6 +1,4 @@
-"""
-Record one request and what became of it; never send, or outlive its caller's interest.
-"""
+"""The record of one request and its answer."""
 
 from __future__ import annotations
 
@@ -23,16 +21,16 @@ __all__ = ["Exchange"]
 
 class Exchange(msgspec.Struct, eq=False):  # made for every call
     """
-    One request, and what became of it.
+    One request, and its answer once that has arrived.
 
-    The caller owns it: ``end`` is set even where ``Transport.send`` is cancelled.  ``deadline`` is of the
-    event loop's clock, ``not_after``, ``started`` and ``ended`` of the transport's; all in seconds.
-    Accept-Encoding, where ``headers`` has none, is the transport's; it unfolds gzip and deflate.
+    ``end`` is set even if ``Transport.send`` is cancelled. ``deadline`` is a time of the event loop's clock;
+    ``not_after``, ``started`` and ``ended`` are times of the transport's. All are in seconds. The transport
+    adds Accept-Encoding if ``headers`` lacks it, and decompresses gzip and deflate.
     """
 
     method: str
     url: URL  # whole and encoded, with its query
-    headers: Mapping[str, str]  # they hold the credential
+    headers: Mapping[str, str]  # they contain the credential
     content: bytes | None = None
     write: bool = False
     deadline: float = inf
@@ -40,11 +38,11 @@ class Exchange(msgspec.Struct, eq=False):  # made for every call
     not_after: float | None = None  # when the proof that allows a re-send expires
     lane: Lane = "call"
     end: End | None = None
-    status: int | None = None  # also where only the head arrived: then a hint, not an answer
+    status: int | None = None  # set even if only the head arrived; then it is not an answer
     answer_headers: CIMultiDictProxy[str] | None = None
-    answer: bytes = b""  # that of a create holds the webhook's secret
-    error: Exception | None = None  # in words: no headers, no frames, nothing of the original
-    started: float = nan  # when the first byte may have left, else when `send` began
+    answer: bytes = b""  # that of a create contains the webhook's secret
+    error: Exception | None = None  # only a message: the original refers to headers and frames
+    started: float = nan  # when the first byte may have been sent, or when `send` was called
     ended: float = nan
     timed_out: bool = False
 

@@ -1,6 +1,4 @@
-"""
-The protocol of a journal: a durable place for the intents and verdicts of single writes.
-"""
+"""The protocol of journals, which store the intents and verdicts of single writes."""
 
 from __future__ import annotations
 
@@ -17,59 +15,57 @@ __all__ = ["Journal"]
 
 class Journal(Protocol):
     """
-    A durable place for the intents of single writes, and for their verdicts until the application has them.
+    A durable store of the intents of single writes, and of their verdicts until the application has them.
 
-    Of each write it sees ``sending`` before every send, then ``settled``, then ``heard``; or ``shelved`` if
-    the write was cancelled.
+    For each write, ``sending`` is called before every send, then ``settled``, then ``heard``; or ``shelved``
+    if the write was cancelled.
     """
 
     async def open(self) -> None:
-        """Acquire it; raises JournalError, with the owner's name, if another process has it."""
+        """Open it. Raises JournalError, with the owner's name, if another process has it."""
         ...
 
     async def sending(self, intent: Intent) -> None:
-        """
-        Store *intent*, durably, before the first byte of a send; replaces what is stored of its identity.
-        """
+        """Store *intent* durably before the first byte of a send, in place of earlier revisions."""
         ...
 
     def shelved(self, intent: Intent, *, sent: bool) -> None:
         """
         Note how far a cancelled write got, without waiting and without raising.
 
-        Not *sent* means that provably nothing of it left.  A verdict that is stored already stays.
+        If it is not *sent*, provably no byte of it was sent. A verdict that is stored already stays.
         """
         ...
 
     async def settled(self, outcome: Outcome[object]) -> None:
         """
-        Store the verdict, durably, before the application gets it; a write that is UNKNOWN stays open.
+        Store the verdict durably before the application gets it. A write that is UNKNOWN stays open.
 
-        Returns without an error if it cannot be stored: the application gets the verdict all the same, and
-        the write stays open here.
+        Does not raise if it cannot be stored: the application gets the verdict all the same, and the write
+        stays open here.
         """
         ...
 
     def heard(self, identity: str) -> None:
         """
-        Note that the application has the verdict of *identity*, which may go; neither waits nor raises.
+        Note that the application has the verdict of *identity*, so that it may be deleted.
 
-        Identities that are unknown or open, and calls after the close, change nothing.
+        Neither waits nor raises. Unknown or open identities, and calls after the close, are ignored.
         """
         ...
 
     def open_intents(self) -> AsyncIterator[Intent]:
-        """Iterate over the intents without a verdict that a process before this one stored."""
+        """Iterate over the intents without a verdict that an earlier process stored."""
         ...
 
     def unheard(self) -> AsyncIterator[Outcome[Any]]:  # Any: each intent's operation says what its value is
         """
-        Iterate over the verdicts of a process before this one that no application has had.
+        Iterate over the verdicts of an earlier process that no application has had.
 
-        The outcomes are rebuilt from what was stored: without history, and without a webhook's secret.
+        The outcomes are rebuilt from what was stored, without history and without a webhook's secret.
         """
         ...
 
     async def aclose(self) -> None:
-        """Release it, with everything stored."""
+        """Store everything that is pending, and close it."""
         ...

@@ -1,7 +1,8 @@
 """
-Read an answer's body, whole or as it arrives, under a cap; never take a cut one for whole.
+Reading an answer's body, all at once or as it arrives, up to a size limit.
 
-A failure is told in words: aiohttp's exceptions hold the request's headers, and their frames hold more.
+A truncated body is an error. Errors keep only a message, because aiohttp's exceptions refer to the request's
+headers.
 """
 
 from __future__ import annotations
@@ -25,21 +26,21 @@ if TYPE_CHECKING:
     from invsvc_async._errors import TransportError
     from invsvc_async.transport.send_gate import Gate
 
-__all__ = ["CutError", "Download", "body_at_hand", "failure", "in_words", "inflate", "whole_body"]
+__all__ = ["CutError", "Download", "body_at_hand", "failure", "inflate", "plain_error", "whole_body"]
 
-_MOST_MEMBERS = 10_000  # of a gzip body: 64 MiB in the blocks of bgzip, the smallest in use, have a tenth
+_MOST_MEMBERS = 10_000  # of a gzip body: 64 MiB in blocks of bgzip, the smallest in use, are 1,000
 _STEP = 2**14  # bytes of a further member at once
 
 
 class CutError(OwnError):
-    """No whole body can be had of this answer."""
+    """The body of this answer is not complete."""
 
 
 class Download:
     """
-    An answer whose body is read while it arrives: ``async for part in download``, once.
+    An answer whose body is read while it arrives. Iterate over it once, with ``async for``.
 
-    ``status`` and ``headers`` are here from the start.
+    ``status`` and ``headers`` are known from the start.
     """
 
     def __init__(self, response: aiohttp.ClientResponse, gate: Gate, *, pause: float, cap: int) -> None:
@@ -55,7 +56,7 @@ class Download:
         Return the whole body, of at most the transport's ``max_response_bytes``.
 
         Raises:
-            ResponseLostError: It did not arrive whole, or is longer.
+            ResponseLostError: It did not arrive completely, or is longer.
 
         """
         parts: list[bytes] = []
@@ -80,24 +81,25 @@ class Download:
         try:
             with self._gate.bounded(self._gate.now() + self._pause) as self._gate.scope:
                 return await self._response.content.readany()
-        except Exception as error:  # noqa: BLE001 - whatever it is, the rest is lost
+        except Exception as error:  # noqa: BLE001 - after any error, the rest is lost
             raise self._lost(error) from None
         finally:
             self._gate.scope = None
 
     def _lost(self, error: Exception) -> TransportError:
-        self._gate.exchange.error = in_words(error)
+        self._gate.exchange.error = plain_error(error)
         self._gate.exchange.timed_out = isinstance(error, TimeoutError)
         return failure(self._gate)
 
 
 async def whole_body(response: aiohttp.ClientResponse, *, cap: int) -> bytes:
     """
-    Return the body of *response*, unfolded.
+    Return the body of *response*, decompressed.
 
     Raises:
-        CutError: It is over *cap* bytes (received or unfolded), its end is not marked, or its coding is cut.
-        Exception: Anything of aiohttp's, where it is cut or stalls.
+        CutError: It has more than *cap* bytes (received or decompressed), its end is not marked, or its
+            coding is truncated.
+        Exception: Any exception of aiohttp, if the body is truncated or stalls.
 
     """
     if not _is_framed(response):
@@ -110,12 +112,12 @@ async def whole_body(response: aiohttp.ClientResponse, *, cap: int) -> bytes:
             parts.append(await content.readany())
             left -= len(parts[-1])
         body = b"".join(parts)
-    return _unfolded(response, body, cap)
+    return _decompressed(response, body, cap)
 
 
 def body_at_hand(response: aiohttp.ClientResponse, *, cap: int) -> bytes | None:
     """
-    Return the body, unfolded, if it all came with the head, as short ones do; else ``None``.
+    Return the body, decompressed, if all of it arrived with the head; otherwise ``None``.
 
     Raises:
         CutError: As :func:`whole_body`.
@@ -123,11 +125,13 @@ def body_at_hand(response: aiohttp.ClientResponse, *, cap: int) -> bytes | None:
     """
     content = response.content
     return (
-        _unfolded(response, content.read_nowait(), cap) if content.is_eof() and _is_framed(response) else None
+        _decompressed(response, content.read_nowait(), cap)
+        if content.is_eof() and _is_framed(response)
+        else None
     )
 
 
-def _unfolded(response: aiohttp.ClientResponse, body: bytes, cap: int) -> bytes:
+def _decompressed(response: aiohttp.ClientResponse, body: bytes, cap: int) -> bytes:
     if len(body) > cap:
         raise _too_long(cap)
     coding = response.headers.get(hdrs.CONTENT_ENCODING)
@@ -145,10 +149,10 @@ def _is_framed(response: aiohttp.ClientResponse) -> bool:
 
 def inflate(body: bytes, coding: str, *, cap: int) -> bytes:
     """
-    Return the bytes that *body* stands for; as received where *coding* is none that was asked for.
+    Return *body* decompressed, or as received if *coding* is not one that was requested.
 
     Raises:
-        CutError: It is cut or broken, or more than *cap* bytes long; no more than that is ever unfolded.
+        CutError: It is truncated, broken, or more than *cap* bytes long. No more than that is decompressed.
 
     """
     name = coding.strip().lower()
@@ -156,12 +160,12 @@ def inflate(body: bytes, coding: str, *, cap: int) -> bytes:
         return body
     parts: list[bytes] = []
     left = cap
-    rest, step = memoryview(body), len(body)  # the usual body is one member, taken in one step
+    rest, step = memoryview(body), len(body)  # the usual body is one member, decompressed in one step
     for member in count(1):
         reader = zlib.decompressobj(_window(name, rest))
         while not reader.eof:
             if not rest:
-                raise CutError(f"the answer's {name} coding is cut short")
+                raise CutError(f"the answer's {name} coding is truncated")
             taken, rest = rest[:step], rest[step:]
             try:
                 parts.append(reader.decompress(taken, left + 1))
@@ -173,15 +177,15 @@ def inflate(body: bytes, coding: str, *, cap: int) -> bytes:
         if not (rest or reader.unused_data):
             break
         rest = memoryview(body)[len(body) - len(rest) - len(reader.unused_data) :]
-        step = _STEP  # zlib copies what it was given beyond the member's end: no more than this, each time
+        step = _STEP  # zlib copies its input beyond the end of the member, so give it little at a time
         _check_another(name, member)
     return b"".join(parts)
 
 
 def _check_another(name: str, members: int) -> None:
-    """Refuse a second stream of deflate, which is one; and more members of gzip than any honest body has."""
+    """Raise if deflate has a second stream, or gzip more members than any sound body."""
     if name == "deflate":
-        raise _broken(name, "it goes on behind its end")
+        raise _broken(name, "there is data after its end")
     if members == _MOST_MEMBERS:
         raise _broken(name, f"more than {_MOST_MEMBERS} members")
 
@@ -189,7 +193,7 @@ def _check_another(name: str, members: int) -> None:
 def _window(name: str, body: memoryview) -> int:
     if name != "deflate":
         return 16 + zlib.MAX_WBITS
-    # Some servers leave out the zlib wrapper that "deflate" stands for.
+    # Some servers omit the zlib wrapper that "deflate" requires.
     return zlib.MAX_WBITS if body[0] & 0x0F == zlib.DEFLATED else -zlib.MAX_WBITS
 
 
@@ -202,18 +206,18 @@ def _too_long(cap: int) -> CutError:
 
 
 def _unmarked() -> CutError:
-    return CutError("only the connection's end marks the answer's: it cannot be told from a cut one")
+    return CutError("only the end of the connection marks the end of the answer, so it may be truncated")
 
 
-def in_words(error: Exception) -> Exception:
-    """Say what *error* says in an exception that holds nothing but the words."""
+def plain_error(error: Exception) -> Exception:
+    """Return an exception with the message of *error* and nothing else."""
     if isinstance(error, TimeoutError):
         return TimeoutError(str(error) or "no answer within the time given")
     return ConnectionError(str(error) if isinstance(error, OwnError) else f"{type(error).__name__}: {error}")
 
 
 def failure(gate: Gate) -> TransportError:
-    """Make the exception that a stream raises for what is noted on its exchange."""
+    """Make the exception that a stream raises, from what its exchange records."""
     exchange = gate.exchange
     kind = ResponseLostError if gate.opened else NotSentError
     raised = kind(f"{exchange.method} {exchange.url.path}: {exchange.error}", status=exchange.status)

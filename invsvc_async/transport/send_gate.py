@@ -1,9 +1,11 @@
 """
-Be the one way out of a request, and the one witness of whether it was taken; never open twice.
+The gate of a request: guards the moment its first byte leaves.
 
-aiohttp buffers a write's head until its body is written, so a body that looks before it lets anything pass
-decides over both; one that says it is consumed is never sent again by aiohttp.  A read has no body: a
-middleware does the same just before its head leaves, and costs less.
+It opens at most once, and records whether it did, because an exception's class proves nothing.
+
+aiohttp buffers the head of a write until its body is written. A body that checks before it writes therefore
+decides about both, and aiohttp does not send a consumed body again. A read has no body: a middleware checks
+just before its head is sent, which costs less.
 """
 
 from __future__ import annotations
@@ -35,23 +37,23 @@ _PEER_IS_GONE = getattr(select, "POLLRDHUP", 0)
 
 
 class OwnError(Exception):
-    """Something that went wrong, in words that need no class beside them.  Never leaves the transport."""
+    """An error whose message needs no class name. It does not leave the transport."""
 
 
 class RefusedError(OwnError):
-    """The gate stays shut: not one byte has left."""
+    """The gate stays closed: no byte was sent."""
 
 
 class Gate(aiohttp.Payload):
-    """The way out of *exchange*.  ``opened``: bytes may have left; ``refusal``: why none could."""
+    """The gate of *exchange*. ``opened``: bytes may have been sent. ``refusal``: why none could."""
 
-    # aiohttp copies a payload's headers into the request, save those that are there; Host always is.
+    # aiohttp copies a payload's headers into the request, except those that are set; Host always is.
     _headers = CIMultiDict({hdrs.HOST: ""})
     _consumed = True
     _autoclose = True
 
     def __init__(self, exchange: Exchange, clock: Clock, loop: asyncio.AbstractEventLoop) -> None:
-        # Not the base class's, which builds headers for each request.
+        # Without super().__init__, which builds headers for each request.
         self._value = exchange.content or b""
         self._size = len(self._value)
         self._clock = clock
@@ -60,21 +62,21 @@ class Gate(aiohttp.Payload):
         self.exchange = exchange
         self.opened: bool = False
         self.refusal: str | None = None
-        self.transport: asyncio.Transport | None = None  # what it let the request out to
-        self.until = inf  # when the transport's alarm ends the wait
-        self.scope: Deadline | None = None  # what bounds the wait at this moment
+        self.transport: asyncio.Transport | None = None  # what the request was written to
+        self.until = inf  # when the transport's timer ends the wait
+        self.scope: Deadline | None = None  # what limits the current wait
 
     def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
-        """Give the body as text: aiohttp's base class asks for it."""
+        """Return the body as text, as the base class requires."""
         return bytes(self._value).decode(encoding, errors)
 
     async def write(self, writer: AbstractStreamWriter) -> None:
-        """Let head and body out, as :meth:`write_with_length`."""
+        """Send head and body, as :meth:`write_with_length`."""
         await self.write_with_length(writer, None)
 
     async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:  # noqa: ARG002
         """
-        Let head and body out, if nothing speaks against it at this very moment.
+        Send head and body, unless something prevents it at this moment.
 
         Raises:
             RefusedError: Something does.
@@ -83,21 +85,21 @@ class Gate(aiohttp.Payload):
         self._open(cast("aiohttp.http.StreamWriter", writer).protocol)
         await writer.write(self._value)
 
-    def let_read(
+    def send_read(
         self, request: aiohttp.ClientRequest, send: ClientHandlerType
     ) -> Awaitable[aiohttp.ClientResponse]:
         """
-        Let a request without a body out on the same terms: a middleware, to be the only one.
+        Send a request without a body on the same conditions. This is a middleware, and must be the only one.
 
         Raises:
-            RefusedError: Something speaks against it, or aiohttp has come to repeat it.
+            RefusedError: Something prevents it, or aiohttp tries to repeat the request.
 
         """
         if self._sealed:
             raise RefusedError("the connection dropped before an answer began")
 
         def through_gate(connection: Connection) -> Awaitable[aiohttp.ClientResponse]:
-            del request.send  # it closed a cycle
+            del request.send  # it was part of a reference cycle
             self._open(connection.protocol)
             return request.send(connection)
 
@@ -116,7 +118,7 @@ class Gate(aiohttp.Payload):
     def _objection(self, protocol: Any, now: float) -> str | None:  # Any: as in _open
         exchange = self.exchange
         if self._sealed:
-            return "it had been sent, or given up"
+            return "it was already sent, or given up"
         if exchange.not_after is not None and now > exchange.not_after:
             return "the proof that allowed it had expired"
         if self._loop.time() >= exchange.deadline:
@@ -124,27 +126,27 @@ class Gate(aiohttp.Payload):
         return self._objection_to(protocol)
 
     def _objection_to(self, protocol: Any) -> str | None:  # Any: as in _open
-        if protocol.should_close:  # among others: an answer is there already, to nothing that was asked
+        if protocol.should_close:  # among other reasons: an answer is there before the request
             return "the connection held a stale answer, or was to be closed"
         exchange, transport = self.exchange, protocol.transport
         if transport is None or transport.is_closing():
             return "the connection was closed"
-        # A plain read that meets a closed connection is simply repeated: spare it the system call.
+        # A plain read on a closed connection is simply retried, so it needs no system call.
         if (exchange.write or exchange.lane == "settle") and _peer_was_first(transport):
             return "the server had closed the connection, or spoken first"
         return None
 
     def now(self) -> float:
-        """Tell the time of the loop, of which deadlines are."""
+        """Return the time of the event loop, in which deadlines are given."""
         return self._loop.time()
 
     def bounded(self, deadline: float) -> Deadline:
-        """Bound a wait by *deadline*: :meth:`interrupt` ends it before."""
+        """Limit a wait by *deadline*. :meth:`interrupt` ends it earlier."""
         return Deadline(self._loop, deadline)
 
     def refuse_late(self) -> None:
         """
-        Stop before a connection is taken: on a warm one an expired timeout would still let the request out.
+        Check the deadline before a connection is used: an open one would send the request at once.
 
         Raises:
             TimeoutError: The deadline has passed.
@@ -154,16 +156,16 @@ class Gate(aiohttp.Payload):
             raise TimeoutError
 
     def seal(self) -> None:
-        """Let nothing out from now on: on Python 3.11 the body's writer may not have run yet."""
+        """Close for good. On Python 3.11 the task that writes the body may not have run yet."""
         self._sealed = True
 
     def expire(self) -> None:
-        """End the wait of this moment, if there is one, as a timeout does."""
+        """End the current wait, if there is one, as a timeout does."""
         if self.scope is not None:
             self.scope.expire()
 
     def interrupt(self) -> None:
-        """Seal, and end the wait of this moment as a timeout would; without one, drop the connection."""
+        """Seal the gate, and end the current wait. If there is none, drop the connection."""
         self.seal()
         if self.scope is None:
             self.drop(force=True)
@@ -172,9 +174,9 @@ class Gate(aiohttp.Payload):
 
     def drop(self, *, force: bool = False) -> None:
         """
-        Drop at once a connection that aiohttp closes: no buffered rest of the request may trickle out later.
+        Abort a connection that aiohttp is closing, so that no buffered bytes of the request are sent later.
 
-        Without *force*, one that is not closing is left alone: another request may have it by now.
+        Without *force*, an open connection is left alone, because another request may use it already.
         """
         if self.transport is not None and (force or self.transport.is_closing()):
             self.transport.abort()
@@ -182,9 +184,9 @@ class Gate(aiohttp.Payload):
 
 def _peer_was_first(transport: asyncio.Transport) -> bool:
     """
-    Ask the kernel for what the loop has not seen yet: the peer's FIN or RST, or an answer to nothing.
+    Return whether the peer has sent FIN, RST or data that the loop has not seen yet.
 
-    Inside TLS, bytes may be a session ticket: only the end of the connection counts there.
+    With TLS, data may be a session ticket, so only the end of the connection counts.
     """
     sock = transport.get_extra_info("socket")
     if sock is None or not hasattr(select, "poll"):  # pragma: no cover - Windows has no poll

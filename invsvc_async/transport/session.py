@@ -1,5 +1,5 @@
 """
-Put one request of the client on the wire and read its answer; never repeat one, never judge a write.
+One request of a client: building it, sending it once, and reading its answer.
 
 ``ClientState`` is what all views of a client share. ``ClientOptions`` adds the options of one view.
 """
@@ -57,16 +57,16 @@ log: logging.Logger = logging.getLogger("invsvc_async")
 T = TypeVar("T")
 
 HEADERS_KEPT = 16
-_SHORTEST_TOKEN = 10  # characters: what is shorter is a test's stand-in, and could be part of any word
+_SHORTEST_TOKEN = 10  # characters: shorter ones are test values, and could be part of any word
 _ANY = "surrogateescape"  # as aiohttp reads headers
-# On 3.11, to reach an enum's member through its class takes as long as a call.
+# On 3.11, access to an enum's member through its class takes as long as a call.
 _WRITE, _ANSWERED = Kind.WRITE, End.ANSWERED
-# What quoting leaves as it is, and most ids are made of.
+# Characters that quoting does not change: nearly all ids consist of them.
 _UNRESERVED = re.compile(r"[A-Za-z0-9_-]+").fullmatch
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True, eq=False, weakref=True):  # made for every call
-    """What is asked of the service: an operation with its values, before any header."""
+    """An operation with its values, without headers."""
 
     operation: Operation
     path: Mapping[str, str] = {}  # unquoted
@@ -83,7 +83,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, eq=False, weakref=True)
 
 @attrs.frozen(kw_only=True)
 class AttemptReport:
-    """Tell a hook of one request on the wire; times in seconds, never a body or a credential."""
+    """One request that was sent, as reported to ``on_attempt``. Contains no body and no credential."""
 
     operation: str
     method: str
@@ -96,7 +96,9 @@ class AttemptReport:
 @attrs.frozen(kw_only=True)
 class DecisionReport:
     """
-    Tell a hook of one decision about a write: what is done next and why; ``verdict`` is set on the last one.
+    One decision about a write, as reported to ``on_decision``: what is done next, and why.
+
+    ``verdict`` is set on the last one.
     """
 
     operation: str
@@ -109,7 +111,7 @@ class DecisionReport:
 if TYPE_CHECKING:
 
     class Around(Protocol):
-        """What is put around each call: a read with its retries, a write until its verdict."""
+        """A hook around each call: a read with its retries, or a write until its verdict."""
 
         def __call__(self, request: Request, running: Awaitable[T], /) -> Awaitable[T]:
             """Return what ends as *running* does. It is awaited once, in the caller's task."""
@@ -151,7 +153,7 @@ class ClientState:
     pauses: set[asyncio.Future[None]] = attrs.field(factory=set)
 
     def headers_for(self, authorization: str | None, *, write: bool, has_body: bool) -> CIMultiDictProxy[str]:
-        """Give the headers of a request; they are made once for each token."""
+        """Return the headers of a request. They are built once for each token."""
         key = authorization, write, has_body
         found = self.prepared.get(key)
         if found is None:
@@ -161,13 +163,13 @@ class ClientState:
                 headers[hdrs.AUTHORIZATION] = authorization
             if has_body:
                 headers[hdrs.CONTENT_TYPE] = "application/json"
-            if len(self.prepared) >= HEADERS_KEPT:  # of tokens that have been renewed
+            if len(self.prepared) >= HEADERS_KEPT:  # of tokens that were renewed
                 self.prepared.clear()
             found = self.prepared[key] = CIMultiDictProxy(headers)
         return found
 
     async def pause(self, seconds: float) -> bool:
-        """Let *seconds* pass, or less when the client is closed meanwhile: then ``False``."""
+        """Sleep for *seconds*. Return ``False``, perhaps earlier, if the client is closed."""
         if self.closed:
             return False
         sleeping = asyncio.ensure_future(self.clock.sleep(seconds))
@@ -180,7 +182,7 @@ class ClientState:
         return not self.closed
 
     async def aclose(self) -> None:
-        """Close the connections and end every pause: what is in flight ends, and its intents stay."""
+        """Close connections and journal, and end all pauses. Intents of writes in flight are kept."""
         self.closed = True
         for sleeping in self.pauses:
             sleeping.cancel()
@@ -189,24 +191,24 @@ class ClientState:
             await self.writes.journal.aclose()
 
     def leave_unsettled(self, intent: Intent, line: str | None, *, in_journal: bool = False) -> None:
-        """Keep an intent whose fate is open, and call the user's hook."""
+        """Keep an intent with an unknown outcome, and call the user's hook."""
         self.writes.left_open.add(intent, line, in_journal=in_journal)
         self.tell(self.on_unsettled, intent)
 
     def around(self, request: Request, running: Awaitable[T]) -> Awaitable[T]:
-        """Put the hook, if there is one, around a call that is about to run."""
+        """Wrap a call in the hook, if there is one."""
         return running if self.on_call is None else self.on_call(request, running)
 
     def tell(self, hook: Callable[[T], None] | None, report: T) -> None:
-        """Call a hook of the caller's; its failure is logged and changes nothing."""
+        """Call a user-supplied hook. If it raises, that is logged and nothing else."""
         if hook is not None:
             try:
                 hook(report)
             except Exception:
-                log.exception("a hook of the client failed; the call goes on")
+                log.exception("a hook of the client raised an exception; the call continues")
 
     def saw(self, livemode: object) -> None:
-        """Note the data mode that an answer showed; a person's may change at any time, so none is noted."""
+        """Note the data mode that an answer showed, unless it may change between calls."""
         if isinstance(livemode, bool) and self.writes.is_of_one_mode:
             self.livemode = livemode
 
@@ -226,7 +228,7 @@ _AUTHORITY_WORDS = {
 
 @attrs.define(kw_only=True, eq=False, repr=False)
 class ClientOptions:
-    """A session with the options of one view of the client."""
+    """The options of one view of a client, and what it shares with the other views."""
 
     session: ClientState
     timeouts: Timeouts
@@ -234,41 +236,41 @@ class ClientOptions:
     reconcile: ReconcilePolicy
     names: ParameterNames
     team: str | None = None
-    journal: Journal | None = None  # goes before the session's
+    journal: Journal | None = None  # overrides that of the session
 
     def check_authority(self, operation: Operation) -> None:
         """
-        Refuse what the specification closes to the credential's kind, before anything is sent.
+        Check that the specification allows the operation with this kind of credential.
 
         Raises:
-            ConfigurationError: The credential is of a kind that this operation does not take.
+            ConfigurationError: It does not.
 
         """
         kind = self.session.credential.kind
         if operation.credentials and kind not in operation.credentials:
             wanted = " or ".join(_AUTHORITY_WORDS[each] for each in operation.credentials)
             raise ConfigurationError(
-                f"{operation.name} needs {wanted}; this client holds {_AUTHORITY_WORDS[kind]}. "
-                "Nothing was sent: make a client with such a credential"
+                f"{operation.name}: needs {wanted}, but this client has {_AUTHORITY_WORDS[kind]}. "
+                "Nothing was sent: make a client with such a credential."
             )
 
     def team_of(self, request: Request) -> str | None:
-        """Tell the value of the Connect parameter, where one is sent."""
+        """Return the value of the Connect parameter, or ``None`` if it is not sent."""
         return (request.team or self.team) if request.operation.connect else None
 
     def attempt(self, request: Request, *, deadline: float, lane: Lane = "call") -> Awaitable[Exchange]:
         """
-        Put *request* on the wire once and give the record of it; raises nothing of the network's.
+        Send *request* once, and return the record of it. Raises no network errors.
 
-        *deadline* is of the event loop's clock.  There is no coroutine here where the token is at hand: each
-        one on the way is resumed with the answer.
+        *deadline* is a time of the event loop's clock. With a token at hand, this makes no coroutine of its
+        own, because each one on the way costs time when the answer arrives.
         """
         if self.session.credential.ready is None and request.operation.credentials:
             return self._attempt_with_token(request, deadline, lane)
         return self.send(request, self._record(request, deadline=deadline, lane=lane, not_after=None))
 
     def send(self, request: Request, exchange: Exchange) -> Awaitable[Exchange]:
-        """Put *exchange*, of *request*, on the wire: its end is there even for a caller that is cancelled."""
+        """Send *exchange*, of *request*. Its ``end`` is set even if the caller is cancelled."""
         sending = self.session.transport.send(exchange)
         return sending if self.session.on_attempt is None else self._reported(request, sending)
 
@@ -284,11 +286,11 @@ class ClientOptions:
         self, request: Request, *, deadline: float, lane: Lane = "call", not_after: float | None = None
     ) -> Exchange:
         """
-        Make the record of one request, with address, headers and body; fetch a token first if need be.
+        Make the record of one request, with URL, headers and body. Fetch a token first if there is none.
 
         Raises:
-            ConfigurationError: There is none to be had.
-            NotSentError: None came by *deadline*.
+            ConfigurationError: The token could not be fetched.
+            NotSentError: No token arrived by *deadline*.
 
         """
         if request.operation.credentials and self.session.credential.ready is None:
@@ -296,8 +298,10 @@ class ClientOptions:
                 async with asyncio.timeout_at(deadline):
                     await self.session.credential.header()
             except TimeoutError:
-                words = "the token's source gave none in time. Nothing was sent: look at the source"
-                raise NotSentError(f"{request.operation.name}: {words}") from None
+                reason = (
+                    "TokenProvider's source returned no token in time. Nothing was sent: check the source."
+                )
+                raise NotSentError(f"{request.operation.name}: {reason}") from None
         return self._record(request, deadline=deadline, lane=lane, not_after=not_after)
 
     def _record(self, request: Request, *, deadline: float, lane: Lane, not_after: float | None) -> Exchange:
@@ -317,7 +321,7 @@ class ClientOptions:
         )
 
     def url(self, request: Request) -> URL:
-        """Make the whole address, every value percent-encoded."""
+        """Return the whole URL. Every value is percent-encoded."""
         path = request.raw_path
         if path is None:
             path = request.operation.path
@@ -333,11 +337,11 @@ class ClientOptions:
 
     def opened(self, request: Request, exchange: Exchange) -> Envelope:
         """
-        Read the answer, and learn the service's time from it.
+        Parse the answer, and note the service's time from it.
 
         Raises:
-            NotSentError, ResponseLostError: There is no whole answer.
-            UnreadableResponseError: It is not what the specification describes.
+            NotSentError, ResponseLostError: There is no complete answer.
+            UnreadableResponseError: It does not have the specified form.
             ServiceError: It is an error.
 
         """
@@ -358,7 +362,7 @@ class ClientOptions:
             )
         except UnreadableResponseError as error:
             error.raw = _without_token(exchange, error.raw)
-            raise error.with_traceback(None)  # noqa: B904 - its cause is set; its frames hold the whole body
+            raise error.with_traceback(None)  # noqa: B904 - its cause is set; its frames refer to the whole body
         self._learn(envelope.stamp, exchange)
         return envelope
 
@@ -368,10 +372,10 @@ class ClientOptions:
 
     async def renew_token(self, exchange: Exchange, *, within: float | None = None) -> bool:
         """
-        Get a fresh token after a 401 of the authentication layer; False where none comes *within* so many
-        seconds (default: those of an attempt).
+        Get a fresh token after a 401 of the authentication layer.
 
-        A 401 in the standard envelope (a missing plan feature) is not a matter of tokens.
+        Return ``False`` if none arrives *within* so many seconds (default: those of an attempt). A 401 in the
+        standard envelope means a missing plan feature, not a stale token.
         """
         credential = self.session.credential
         if not credential.renewable or exchange.status != 401 or exchange.answer_headers is None:
@@ -398,7 +402,7 @@ class ClientOptions:
 
 
 def error_of(exchange: Exchange, operation: str) -> ServiceError:
-    """Read an answer that is an error; a token that it repeats is taken out, in body and headers."""
+    """Parse an answer that is an error. A token in its body or headers is replaced by asterisks."""
     assert exchange.status is not None
     assert exchange.answer_headers is not None
     headers = CIMultiDict(
@@ -417,7 +421,7 @@ def _without_token(exchange: Exchange, content: bytes) -> bytes:
 
 
 def stamp_of(error: ServiceError) -> int | None:
-    """Tell the service's time of an error answer, in whole ms."""
+    """Return the service's time of an error answer, in whole ms."""
     return None if error.timestamp is None else round(error.timestamp.timestamp() * 1000)
 
 
@@ -427,10 +431,8 @@ def _no_answer(operation: str, exchange: Exchange) -> NotSentError | ResponseLos
         why = f"timed out ({why})"
     if exchange.end is End.NOT_SENT:
         advice = "Check the address and the network, then call again."
-        return NotSentError(
-            f"{operation}: the request never left this machine: {why}. {advice}", operation=operation
-        )
-    advice = "Reads can be called again; a write is settled by reading."
+        return NotSentError(f"{operation}: the request was not sent: {why}. {advice}", operation=operation)
+    advice = "Reads can be called again. A write is settled by reading."
     return ResponseLostError(
         f"{operation}: the request was sent and its answer was lost: {why}. {advice}",
         operation=operation,

@@ -1,9 +1,8 @@
 """
-Send one request for each call and tell how it ended; never send it twice, elsewhere, or past its deadline.
+The transport: sends each request at most once, over one pool of connections.
 
-Only this module, ``send_gate`` and ``response_body`` use aiohttp's client.
-Whether bytes can have left is
-told by the gate alone: the class of an exception proves nothing.
+With ``send_gate`` and ``response_body``, the only module that uses aiohttp's client. Only the gate shows
+whether bytes can have been sent: the class of an exception proves nothing.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from invsvc_async.concurrency.limiter import Limiter
 from invsvc_async.reconcile.enums import End
 from invsvc_async.settings import check_count
 from invsvc_async.transport.exchange import Exchange
-from invsvc_async.transport.response_body import Download, body_at_hand, failure, in_words, whole_body
+from invsvc_async.transport.response_body import Download, body_at_hand, failure, plain_error, whole_body
 from invsvc_async.transport.send_gate import Gate, RefusedError
 
 if TYPE_CHECKING:
@@ -41,26 +40,29 @@ __all__ = ["Download", "Exchange", "Transport"]
 BUILT_ON = f"aiohttp/{aiohttp.__version__}"
 MAX_RESPONSE_BYTES = 64 * 2**20
 CODINGS = {True: "identity", False: "gzip, deflate"}  # to accept; by whether it writes
-_KEEP_IDLE = 10.0  # s, well below the usual 15 of servers: a write that meets the server's close is LOST
-_ANSWERED = End.ANSWERED  # on 3.11, to reach an enum's member through its class takes as long as a call
-_SHORTEST_WATCH = 0.005  # s between two rings of the alarm: how late a deadline may be kept
-_READ_AT_ONCE = 2**19  # bytes: a page of 100 invoices comes without a pause of the socket (a tenth of a walk)
+_KEEP_IDLE = (
+    10.0  # s, well below the usual 15 of servers: a write on a connection that the server closes is LOST
+)
+_ANSWERED = End.ANSWERED  # on 3.11, access through the class takes as long as a call
+_SHORTEST_WATCH = 0.005  # s between two checks of deadlines: how late one may be noticed
+_READ_AT_ONCE = (
+    2**19
+)  # bytes: a page of 100 invoices is read without pausing the socket (saves a tenth of a walk)
 _LONG_ANSWER = 2**20  # bytes
 _NEVER_BY_DEFAULT = (hdrs.EXPECT, hdrs.CONTENT_LENGTH, hdrs.TRANSFER_ENCODING, hdrs.CONTENT_ENCODING)
 
 
 class Transport:
     """
-    Send requests, each once, over one pool of connections that binds to the loop of its first use.
+    Sends requests, each at most once. It belongs to the event loop that uses it first.
 
-    ``max_concurrency`` bounds the requests in flight; ``"adaptive"`` finds the bound by watching the service.
-    A *session* of the application's is used as it is and never closed, but its middlewares do not run and no
-    redirect is followed: both can send twice.
-    ``max_response_bytes`` counts a body as received and as unfolded.
+    ``max_concurrency`` limits the requests in flight; ``"adaptive"`` finds the limit by watching the service.
+    ``max_response_bytes`` limits a body, both as received and decompressed. A user-supplied *session* is
+    not closed. Its middlewares do not run, and redirects are not followed, because both can send twice.
 
     Raises:
-        ConfigurationError: A number is none, or too small; or ``ssl`` or ``trust_env`` is given beside a
-            session, which has its own.
+        ConfigurationError: A number is not a whole number, or too small. Or ``ssl`` or ``trust_env`` is given
+            with a session, which has its own.
 
     """
 
@@ -78,11 +80,13 @@ class Transport:
         if max_concurrency != "adaptive":
             check_count("max_concurrency", max_concurrency, least=1)
         if session is not None and (ssl is not None or trust_env):
-            raise ConfigurationError("`ssl` and `trust_env` are your own session's: set them there.")
+            raise ConfigurationError(
+                "ssl and trust_env: cannot be combined with session. Configure the session instead."
+            )
         self._knee = AdaptiveLimit() if max_concurrency == "adaptive" else None
         self._limiter = Limiter(2 if max_concurrency == "adaptive" else max_concurrency)
         self._session = session
-        self._borrowed = session is not None
+        self._user_supplied = session is not None
         self._tls = True if ssl is None else ssl
         self._trust_env = trust_env
         self._cap = max_response_bytes
@@ -91,16 +95,16 @@ class Transport:
         self._closed = False
         self._in_flight: set[Gate] = set()
         self._emptied = asyncio.Event()
-        self._rings = inf  # when the alarm rings, at the soonest deadline in flight or before it
-        self._alarm: asyncio.TimerHandle | None = None
+        self._timer_at = inf  # when the timer fires: at the earliest deadline in flight, or before it
+        self._timer: asyncio.TimerHandle | None = None
 
     async def send(self, exchange: Exchange) -> Exchange:
         """
-        Send *exchange* once, fill in how it ended and give it back; nothing is raised for the network's sake.
+        Send *exchange* once, record how it ended, and return it. Raises no network errors.
 
         Raises:
-            ConfigurationError: The transport is closed or belongs to another event loop, or its borrowed
-                session cannot keep the rules of writes.
+            ConfigurationError: The transport is closed or belongs to another event loop, or the user-supplied
+                session is unsuitable.
             asyncio.CancelledError: The caller was cancelled.
 
         """
@@ -110,7 +114,7 @@ class Transport:
         try:
             with gate.bounded(inf) as gate.scope:
                 gate.until = deadline = exchange.deadline
-                if deadline < self._rings:
+                if deadline < self._timer_at:
                     self._watch(deadline)
                 if not limiter.enter(lane):
                     await limiter.wait(lane)
@@ -127,7 +131,7 @@ class Transport:
                         _close(response)
                 finally:
                     limiter.leave(lane)
-        except Exception as error:  # noqa: BLE001 - the gate tells the end, not the class of what was raised
+        except Exception as error:  # noqa: BLE001 - the gate shows how it ended, not the exception
             self._explain(gate, error)
         finally:
             self._conclude(gate)
@@ -138,13 +142,13 @@ class Transport:
     @asynccontextmanager
     async def stream(self, exchange: Exchange) -> AsyncGenerator[Download]:
         """
-        Send *exchange* once and hand out its answer while it arrives, of any length.
+        Send *exchange* once, and yield its answer while it arrives. It may have any length.
 
-        What is left until the deadline bounds the wait for the head, and then each wait for more bytes.
+        The time left until the deadline limits the wait for the head, and then each wait for more bytes.
 
         Raises:
-            NotSentError: Not one byte of the request left.
-            ResponseLostError: No answer arrived, or (while it is read) not the whole.
+            NotSentError: No byte of the request was sent.
+            ResponseLostError: No answer arrived, or (while it is read) not all of it.
             ConfigurationError: As for :meth:`send`.
 
         """
@@ -172,10 +176,12 @@ class Transport:
 
     async def aclose(self) -> None:
         """
-        End at once what is in flight, as not sent or lost; close the connections but a borrowed session's.
+        End all requests in flight at once, as not sent or lost, and close the connections.
+
+        A user-supplied session stays open.
 
         Raises:
-            ConfigurationError: Another event loop is using it.
+            ConfigurationError: It belongs to another event loop.
 
         """
         in_use = self._loop is not None and not self._loop.is_closed()
@@ -184,22 +190,22 @@ class Transport:
         self._closed = True
         if in_use:
             await self._interrupt()
-        if self._alarm is not None:
-            self._alarm.cancel()
-        if self._session is not None and not self._borrowed:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._session is not None and not self._user_supplied:
             await self._session.close()
 
     async def _interrupt(self) -> None:
         for gate in tuple(self._in_flight):
             gate.interrupt()
-            if gate.scope is None:  # a stream that nobody waits on just now: its reader will see
+            if gate.scope is None:  # a stream between two reads: its reader will notice
                 self._in_flight.discard(gate)
         if self._in_flight:
             await self._emptied.wait()
 
     def _bind(self) -> aiohttp.ClientSession:
         if self._closed:
-            raise ConfigurationError("This client is closed: make a new one.")
+            raise ConfigurationError("client: it is closed. Make a new one.")
         if self._loop is None:
             self._adopt(asyncio.get_running_loop())
         else:
@@ -207,28 +213,28 @@ class Transport:
         session = self._session
         if session is None:
             session = self._session = self._own_session()
-        elif self._borrowed and session.closed:
-            raise ConfigurationError("The aiohttp session given to this client is closed: give an open one.")
+        elif self._user_supplied and session.closed:
+            raise ConfigurationError("session: the aiohttp session is closed. Pass an open one.")
         return session
 
     def _adopt(self, loop: asyncio.AbstractEventLoop) -> None:
         if self._session is not None:
             _refuse_unfit(self._session, loop)
-        # glibc learns from a block that is freed to keep such blocks: without it, the memory of each long
-        # answer goes back to the system and is reached for anew, page by page.
+        # After one large block is freed, glibc keeps such blocks. Otherwise the memory of each long answer
+        # goes back to the system and is requested again, page by page.
         bytes(_LONG_ANSWER)
         self._loop = loop
 
     def _refuse_other_loop(self) -> None:
         if asyncio.get_running_loop() is not self._loop:
             raise ConfigurationError(
-                "This client belongs to the event loop that used it first: make one client for each loop."
+                "client: it belongs to the event loop that used it first. Make one client for each loop."
             )
 
     def _own_session(self) -> aiohttp.ClientSession:
-        # aiohttp makes its verifying TLS context at import: no certificates are read on the loop.
-        places = self._limiter.total if self._knee is None else 2 * self._knee.most
-        connector = aiohttp.TCPConnector(limit=places, keepalive_timeout=_KEEP_IDLE, ssl=self._tls)
+        # aiohttp makes its TLS context at import, so no certificates are read on the loop.
+        limit = self._limiter.total if self._knee is None else 2 * self._knee.most
+        connector = aiohttp.TCPConnector(limit=limit, keepalive_timeout=_KEEP_IDLE, ssl=self._tls)
         return aiohttp.ClientSession(
             connector=connector,
             cookie_jar=aiohttp.DummyCookieJar(),
@@ -243,24 +249,24 @@ class Transport:
         return gate
 
     def _watch(self, deadline: float) -> None:
-        """Have the alarm rung by *deadline*: one timer for all calls: one each costs as much as a gate."""
-        if deadline < self._rings and self._loop is not None:
-            if self._alarm is not None:
-                self._alarm.cancel()
-            self._rings, self._alarm = deadline, self._loop.call_at(deadline, self._ring)
+        """Make sure the shared timer fires by *deadline*. A timer per call costs as much as the gate."""
+        if deadline < self._timer_at and self._loop is not None:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer_at, self._timer = deadline, self._loop.call_at(deadline, self._expire_due)
 
-    def _ring(self) -> None:
-        """End the waits whose time is over, and set the alarm for the next."""
+    def _expire_due(self) -> None:
+        """End the waits whose deadline has passed, and set the timer for the next."""
         assert self._loop is not None
-        now, soonest = self._loop.time(), inf
+        now, earliest = self._loop.time(), inf
         for gate in self._in_flight:
             if gate.until <= now:
                 gate.expire()
             else:
-                soonest = min(soonest, gate.until)
-        self._rings, self._alarm = inf, None
-        # After an outage thousands may be due one by one: each ring looks at all.
-        self._watch(max(soonest, now + _SHORTEST_WATCH) if soonest < inf else inf)
+                earliest = min(earliest, gate.until)
+        self._timer_at, self._timer = inf, None
+        # Each check goes through all waits, and after an outage thousands may end one by one.
+        self._watch(max(earliest, now + _SHORTEST_WATCH) if earliest < inf else inf)
 
     def _request(self, session: aiohttp.ClientSession, gate: Gate) -> Awaitable[aiohttp.ClientResponse]:
         exchange, headers = gate.exchange, gate.exchange.headers
@@ -273,26 +279,26 @@ class Transport:
             exchange.url,
             data=gate if by_body else None,
             headers=headers,
-            timeout=_timeout(exchange.connect_timeout, self._borrowed),
+            timeout=_timeout(exchange.connect_timeout, self._user_supplied),
             allow_redirects=False,
             raise_for_status=False,
             proxy=_proxy_for(exchange.url) if self._trust_env else None,
             auto_decompress=False,
-            middlewares=() if by_body else (gate.let_read,),
+            middlewares=() if by_body else (gate.send_read,),
         )
 
     def _explain(self, gate: Gate, error: Exception) -> None:
         exchange = gate.exchange
         if self._closed:
             exchange.error = ConnectionAbortedError("the client was closed")
-        elif gate.refusal and not gate.opened:  # what aiohttp makes of a refusal says less
+        elif gate.refusal and not gate.opened:  # aiohttp's own error says less
             exchange.error = ConnectionError(gate.refusal)
         else:
             exchange.timed_out = isinstance(error, TimeoutError)
-            exchange.error = in_words(error)
+            exchange.error = plain_error(error)
 
     def _learn(self, knee: AdaptiveLimit, exchange: Exchange) -> None:
-        # An answer 5xx is quick in an outage and slow at a gateway: it tells nothing of how much is at work.
+        # The time of a 5xx says nothing about the load: it is quick in an outage, and slow at a gateway.
         answered = exchange.end is End.ANSWERED and (exchange.status or 0) < 500
         if answered or (exchange.end is End.LOST and exchange.timed_out):
             size, refused = knee.size, exchange.timed_out or exchange.status == 429
@@ -314,15 +320,15 @@ class Transport:
 
 def _proxy_for(url: URL) -> str | None:
     """
-    Tell the environment's proxy for *url*.
+    Return the environment's proxy for *url*.
 
-    aiohttp's own ``trust_env`` also takes a login from a .netrc file, and then refuses a token beside it.
+    aiohttp's own ``trust_env`` also reads a login from a .netrc file, and then refuses a token.
     """
     return None if proxy_bypass(url.host or "") else getproxies().get(url.scheme)
 
 
 def _hear(gate: Gate, response: aiohttp.ClientResponse) -> None:
-    if not gate.opened:  # Python 3.11: an answer to nothing that was asked, before the body's writer ran
+    if not gate.opened:  # Python 3.11: an answer that was there before the request was sent
         gate.seal()
         _close(response)
         raise RefusedError("the connection held a stale answer")
@@ -336,24 +342,26 @@ def _close(response: aiohttp.ClientResponse) -> None:
 
 
 @lru_cache(maxsize=16)
-def _timeout(connect: float, borrowed: bool) -> aiohttp.ClientTimeout:  # noqa: FBT001 - a key of the cache
-    # No total: aiohttp rounds that up, and one asyncio.timeout bounds everything.  Waiting for a place in a
-    # borrowed pool is not connecting.
-    if borrowed:
+def _timeout(connect: float, user_supplied: bool) -> aiohttp.ClientTimeout:  # noqa: FBT001 - a key of the cache
+    # No total: aiohttp rounds that up, and the deadline limits everything.  Waiting for a user-supplied
+    # session's pool is not connecting.
+    if user_supplied:
         return aiohttp.ClientTimeout(total=None, sock_connect=connect, ceil_threshold=inf)
     return aiohttp.ClientTimeout(total=None, connect=connect, ceil_threshold=inf)
 
 
 def _refuse_unfit(session: aiohttp.ClientSession, loop: asyncio.AbstractEventLoop) -> None:
     if session._loop is not loop:  # noqa: SLF001 - its public property is deprecated
-        raise ConfigurationError("The aiohttp session belongs to another event loop: make it in this one.")
+        raise ConfigurationError(
+            "session: the aiohttp session belongs to another event loop. Make it in this one."
+        )
     for name in _NEVER_BY_DEFAULT:
         if name in session.headers:
             raise ConfigurationError(
-                f"The aiohttp session sends {name} by default, which breaks the rules of writes: "
-                "take it out of the session's headers."
+                f"session: the aiohttp session sends {name} by default, which breaks the rules of writes. "
+                "Remove it from the session's headers."
             )
     if session.auth is not None:
         raise ConfigurationError(
-            "The aiohttp session has an `auth` of its own, and the client sends its credential."
+            "session: the aiohttp session has an `auth`, but the client sends its own credential. Remove it."
         )
