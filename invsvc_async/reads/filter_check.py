@@ -1,8 +1,8 @@
 """
-Tell whether an item plainly fails the filter that was asked for; never drop one, and never guess.
+A check that the items of a list match the filters of the request.
 
-Several parameter names are assumptions (:class:`~invsvc_async.settings.ParameterNames`): a service that
-does not know a name ignores it, and answers with everything.
+Several parameter names are assumptions (:class:`~invsvc_async.settings.ParameterNames`). A service that does
+not know a name ignores it, and returns all items.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from invsvc_async.api.operations import Operation
     from invsvc_async.settings import ParameterNames
 
-__all__ = ["Filter", "filters_of", "first_stranger"]
+__all__ = ["Filter", "filters_of", "first_mismatch"]
 
-Filter: TypeAlias = "tuple[str, Callable[[Any], bool]]"  # Any: an item; True: it plainly fails
+Filter: TypeAlias = "tuple[str, Callable[[Any], bool]]"  # Any: an item; True: it does not match
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ROUNDING = timedelta(seconds=1)  # the service also takes seconds, so it may compare in seconds
@@ -31,7 +31,7 @@ _SPELLINGS = {"cancelled": "canceled"}
 
 
 def filters_of(operation: Operation, query: Mapping[str, str], names: ParameterNames) -> tuple[Filter, ...]:
-    """List what of *query* (wire names) can be checked on an item."""
+    """Return the parameters of *query* (wire names) that can be checked on an item."""
     filters: list[Filter] = []
     for parameter in operation.parameters:
         value = query.get(wire_name(parameter, names) or "")
@@ -46,19 +46,19 @@ def filters_of(operation: Operation, query: Mapping[str, str], names: ParameterN
     return tuple(filters)
 
 
-def first_stranger(items: Sequence[object], filters: tuple[Filter, ...]) -> str | None:
-    """Name the filter that one of *items* plainly fails, and that item's place; ``None`` where all pass."""
+def first_mismatch(items: Sequence[object], filters: tuple[Filter, ...]) -> str | None:
+    """Return which of *items* does not match which filter, or ``None`` if all match."""
     for at, item in enumerate(items):
         for asked, fails in filters:
-            if _plainly(fails, item):
-                return f"item {at} does not fit {asked}"
+            if _fails(fails, item):
+                return f"item {at} does not match {asked}"
     return None
 
 
-def _plainly(fails: Callable[[Any], bool], item: object) -> bool:  # Any: an item
+def _fails(fails: Callable[[Any], bool], item: object) -> bool:  # Any: an item
     try:
         return fails(item)
-    except FieldError:  # absent or broken: it may well fit
+    except FieldError:  # absent or broken: it may match
         return False
 
 

@@ -1,7 +1,7 @@
 """
-Walk a list page by page, under either of its envelopes; never ask for a page that nobody wants.
+Lists in pages, with either of the two envelopes of the service.
 
-A ``Pages`` is a question, not an answer: it is frozen, holds no items, and can be walked again.
+A ``Pages`` is a frozen request. It keeps no items, and can be iterated over again.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from invsvc_async._errors import (
 from invsvc_async.api import arguments
 from invsvc_async.models.common import Model, Page
 from invsvc_async.reads import retry
-from invsvc_async.reads.filter_check import filters_of, first_stranger
+from invsvc_async.reads.filter_check import filters_of, first_mismatch
 from invsvc_async.reads.resume_token import FIRST, Place, Position, read_token, write_token
 
 if TYPE_CHECKING:
@@ -42,10 +42,10 @@ T = TypeVar("T", bound=Model)
 @attrs.frozen(eq=False, repr=False)
 class Pages(Generic[T]):
     """
-    A list that is read as it is walked: await it for the first page, or iterate over its items.
+    A list that is read while it is iterated over. Await it for the first page only.
 
-    Each page is a read of its own, with its own ``Timeouts.call``.  Every error raised while walking has
-    ``resume_token``, the place of the page that failed.
+    Each page is a read of its own, with its own ``Timeouts.call``. Every error that is raised while iterating
+    has a ``resume_token``, with which :meth:`resume` continues at the page that failed.
 
     Spec: Resources, Response envelopes.
     """
@@ -68,7 +68,7 @@ class Pages(Generic[T]):
             async for page in walk:
                 for item in page:
                     yield item
-                del page  # its memory serves the next: a fifth of a walk goes to reach for new
+                del page  # the next one reuses its memory, which saves a fifth of the time
         finally:
             await walk.aclose()
 
@@ -77,15 +77,15 @@ class Pages(Generic[T]):
         Iterate over the pages, each of up to ``limit`` items.
 
         Raises:
-            CursorStalledError: A page came back that had been walked before.
-            FilterNotHonouredError: An item plainly fails the filter asked for.
-            PagingError: There is more, but no way to it.
+            CursorStalledError: A cursor was returned a second time.
+            FilterNotHonouredError: An item does not match a filter of the request.
+            PagingError: There are more pages, but no way to request them.
             ServiceError, TransportError, DeadlineExceededError: As of any read.
 
         Spec: Resources, Response envelopes.
 
         """
-        position, walked = self._start, {hash(self._start)}  # hashes: cursors can be long, and lists longer
+        position, walked = self._start, {hash(self._start)}  # hashes, because cursors may be long
         ahead: asyncio.Task[Envelope] | None = None
         try:
             while True:
@@ -93,7 +93,7 @@ class Pages(Generic[T]):
                 ahead = None
                 following = self._following(page, position, walked)
                 if self._prefetch and isinstance(following, Position):
-                    ahead = asyncio.create_task(self._answer(following))  # made into models when it is wanted
+                    ahead = asyncio.create_task(self._answer(following))  # made into models when it is needed
                 yield page
                 del page  # before the next is made
                 if following is None:
@@ -108,11 +108,11 @@ class Pages(Generic[T]):
 
     async def collect(self, *, max: int | None = None) -> list[T]:  # noqa: A002 - the public word
         """
-        Gather up to *max* items (default: all of them), reading no page beyond the one with the last.
+        Return up to *max* items (default: all). Pages after the last of them are not read.
 
         Raises:
             InvalidRequestError: *max* is not a whole number of 1 or more.
-            PagingError, ServiceError, TransportError, DeadlineExceededError: As when walking.
+            PagingError, ServiceError, TransportError, DeadlineExceededError: As when iterating.
 
         Spec: Resources, Response envelopes.
 
@@ -132,7 +132,7 @@ class Pages(Generic[T]):
 
     def token_after(self, page: Page[T]) -> str | None:
         """
-        Write down the place behind *page*, for :meth:`resume`; ``None`` where *page* is the last.
+        Return a token with which :meth:`resume` continues after *page*, or ``None`` if *page* is the last.
 
         Spec: Resources, Response envelopes.
         """
@@ -141,10 +141,9 @@ class Pages(Generic[T]):
 
     def resume(self, token: str) -> Pages[T]:
         """
-        Make the same list, beginning at the place of *token* (of an error's ``resume_token``, or of
-        :meth:`token_after`).
+        Return the same list from *token*, an error's ``resume_token`` or that of :meth:`token_after`.
 
-        A list made without arguments takes the token's own; otherwise they must be the same.
+        A list without arguments gets those of the token. Otherwise they must be the same.
 
         Raises:
             InvalidRequestError: The token is damaged, or belongs to another list, team or filter.
@@ -161,7 +160,7 @@ class Pages(Generic[T]):
         elif request.query and place.query != request.query:
             problems.append("token: belongs to a list with other arguments")
         elif not arguments.are_parameters(place.query, request.operation, self._view.names):
-            problems.append("token: holds arguments that this list does not take")
+            problems.append("token: contains arguments that this list does not accept")
         if problems:
             raise InvalidRequestError(problems, operation=request.operation.name)
         return attrs.evolve(self, request=replace(request, query=place.query), start=place.position)
@@ -178,15 +177,15 @@ class Pages(Generic[T]):
             page = _page_of(self._model, envelope)
             if position.page is not None and page.page not in {None, position.page}:
                 raise CursorStalledError(
-                    f"page {position.page} was asked for and page {page.page} came. "
-                    "Check ParameterNames.page, then go on with resume(.resume_token)"
+                    f"page {position.page} was requested, but page {page.page} was returned. "
+                    "Check ParameterNames.page, then continue with resume(error.resume_token)."
                 )
-            self._refuse_strangers(page)
+            self._check_filters(page)
             return page
 
     @contextmanager
     def _placed(self, position: Position) -> Generator[None]:
-        """Have every error tell at which place of the list it came up."""
+        """Add the resume token of *position* to every error."""
         try:
             yield
         except InvsvcError as error:
@@ -201,8 +200,8 @@ class Pages(Generic[T]):
             if value is not None:
                 if name is None:
                     raise PagingError(
-                        "there is a further page, but ParameterNames says that none can be asked for. "
-                        "Set ParameterNames.cursor and .page to the deployment's names"
+                        "there is a further page, but ParameterNames has no name to request it with. "
+                        "Set ParameterNames.cursor and .page to the deployment's names."
                     )
                 query[name] = str(value)
         return replace(self._request, query=query)
@@ -210,41 +209,41 @@ class Pages(Generic[T]):
     def _following(
         self, page: Page[T], position: Position, walked: set[int]
     ) -> Position | PagingError | None:
-        """Tell where the page after *page* is, or why it cannot be had."""
+        """Return the position after *page*, an error if it cannot be requested, or ``None`` at the end."""
         if page.next:
             following = Position(cursor=page.next)
         elif not page.has_more:
             return None
         elif (number := page.page or position.page) is None:
             return PagingError(
-                "there is more, but the answer has neither a cursor nor a page number. Narrow the filter",
+                "there are more items, but the answer has no cursor and no page number. Narrow the filter.",
                 resume_token=self._token(position),
             )
         elif not page.items:
             return PagingError(
-                f"page {number} is empty and yet there is more. Go on later with resume(.resume_token)",
+                f"page {number} is empty, but others follow. Continue with resume(error.resume_token).",
                 resume_token=self._token(position),
             )
         else:
             following = Position(page=number + 1)
         if hash(following) in walked:
             if not page.items and not page.has_more:
-                return None  # the end, which names itself
+                return None  # the last page, whose cursor is its own
             return CursorStalledError(
-                "a cursor came back that had been followed before: the walk would never end. "
-                "Check ParameterNames.cursor, then go on with resume(.resume_token)",
+                "a cursor was returned a second time, so the list would never end. "
+                "Check ParameterNames.cursor, then continue with resume(error.resume_token).",
                 resume_token=self._token(position),
             )
         walked.add(hash(following))
         return following
 
-    def _refuse_strangers(self, page: Page[T]) -> None:
+    def _check_filters(self, page: Page[T]) -> None:
         filters = filters_of(self._request.operation, self._request.query, self._view.names)
-        stranger = first_stranger(page.items, filters) if filters else None
-        if stranger is not None:
+        mismatch = first_mismatch(page.items, filters) if filters else None
+        if mismatch is not None:
             raise FilterNotHonouredError(
-                f"{self._request.operation.name}: {stranger}: the service did not filter. "
-                "Set the deployment's name of that parameter in ParameterNames"
+                f"{self._request.operation.name}: {mismatch}: the service ignored the filter. "
+                "Set the deployment's name of that parameter in ParameterNames."
             )
 
     def _token(self, position: Position) -> str:

@@ -1,4 +1,4 @@
-"""Say where in a list a walk stands, and write that as opaque text; never put a credential in it."""
+"""Encode a position in a paginated list as an opaque resume token. Tokens contain no credentials."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from invsvc_async._errors import InvalidRequestError
 __all__ = ["FIRST", "Place", "Position", "read_token", "write_token"]
 
 _VERSION = 1
-_LONGEST = 32_768  # characters of a token: a cursor is part of an address, which no server takes longer
+_LONGEST = 32_768  # characters of a token: servers accept no longer URLs, and a cursor is part of one
 _ALPHABET = re.compile(r"[A-Za-z0-9_-]+")
 _PageNumber = Annotated[int, msgspec.Meta(ge=1, le=2**53)]
 _FIELDS = msgspec.json.Decoder(
@@ -24,7 +24,7 @@ _FIELDS = msgspec.json.Decoder(
 
 @attrs.frozen(kw_only=True)
 class Position:
-    """A page of a list: behind a cursor, by its number, or (neither) the first."""
+    """A page of a list, by its cursor or its number. With neither, it is the first."""
 
     cursor: str | None = None
     page: int | None = None
@@ -35,7 +35,7 @@ FIRST = Position()
 
 @attrs.frozen(kw_only=True)
 class Place:
-    """A position together with the list that it belongs to."""
+    """A position, and the list that it belongs to."""
 
     operation: str
     query: dict[str, str]  # wire names, without the position's own
@@ -44,7 +44,7 @@ class Place:
 
 
 def write_token(place: Place) -> str:
-    """Write *place* as text that goes into an address or a file as it is."""
+    """Encode *place* as text that can be used in a URL or a file as it is."""
     position = place.position
     fields = (_VERSION, place.operation, place.query, place.team, position.cursor, position.page)
     return base64.urlsafe_b64encode(msgspec.json.encode(fields)).rstrip(b"=").decode()
@@ -52,17 +52,17 @@ def write_token(place: Place) -> str:
 
 def read_token(token: object) -> Place:
     """
-    Read what :func:`write_token` wrote.
+    Decode the result of :func:`write_token`.
 
     Raises:
-        InvalidRequestError: It is not such a text, is cut, or is of another version.
+        InvalidRequestError: It is not a resume token, is truncated, or is of another version.
 
     """
     if not isinstance(token, str) or not 0 < len(token) <= _LONGEST or not _ALPHABET.fullmatch(token):
-        raise InvalidRequestError("token: is no resume token")
+        raise InvalidRequestError("token: is not a resume token")
     try:
         fields = _FIELDS.decode(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
     except (ValueError, RecursionError) as error:
-        raise InvalidRequestError("token: is damaged, cut, or of another version") from error
+        raise InvalidRequestError("token: is damaged, truncated, or of another version") from error
     _, operation, query, team, cursor, page = fields
     return Place(operation=operation, query=query, team=team, position=Position(cursor=cursor, page=page))

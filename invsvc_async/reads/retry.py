@@ -1,7 +1,7 @@
 """
-Read, and read again where that may help, within one deadline; never send anything that writes.
+Reads with retries, within one deadline.
 
-A first try that succeeds makes no tenacity object and no task.
+A read that succeeds at once makes no tenacity object and no task.
 """
 
 from __future__ import annotations
@@ -39,13 +39,14 @@ _MOST_DOUBLINGS = 32
 
 def read(view: ClientOptions, request: Request, *, deadline: float | None = None) -> Awaitable[Envelope]:
     """
-    Send *request* until it is answered or lost for good, by *deadline* (``loop.time()``; default:
-    ``Timeouts.call`` from now).
+    Send *request* until it is answered, the retries are used up, or *deadline* has passed.
+
+    *deadline* is a time of the event loop (default: ``Timeouts.call`` from now).
 
     Raises:
-        ServiceError: The service said no, or could not answer until the retries or their quota were used up.
-        TransportError: No usable answer came, likewise.
-        DeadlineExceededError: Time ran out first; the last error is its cause.
+        ServiceError: The service refused it, or did not succeed before retries or their quota ran out.
+        TransportError: No usable answer arrived before retries or their quota ran out.
+        DeadlineExceededError: The deadline passed first. The last error is its cause.
 
     Spec: Errors, Status codes.
 
@@ -76,12 +77,12 @@ async def poll(
     what: str,
 ) -> T:
     """
-    Call *look* with a deadline (``loop.time()``) every so many seconds until *until* holds of what it gives.
+    Call *look* with a deadline (``loop.time()``) every so many seconds until *until* is true of the result.
 
-    A look that fails for a passing reason is taken again.
+    Transient failures are retried.
 
     Raises:
-        DeadlineExceededError: It did not hold within *timeout* seconds.
+        DeadlineExceededError: *until* was not true within *timeout* seconds.
 
     """
     clock, loop = view.session.clock, asyncio.get_running_loop()
@@ -99,13 +100,13 @@ async def poll(
                 return seen
         if clock.now() + every >= end:
             raise DeadlineExceededError(
-                f"{what}: not there after {timeout} s. Nothing was changed by waiting: call again to wait on."
+                f"{what}: not ready after {timeout} s. Waiting changed nothing: call again to continue."
             ) from failure
         await clock.sleep(every)
 
 
 def wait_problems(*, timeout: float, poll: float) -> list[str]:
-    """Tell what is wrong with the times of a wait, which are positive numbers of seconds."""
+    """Return what is wrong with *timeout* and *poll*, which must be positive numbers of seconds."""
     times = {"timeout": timeout, "poll": poll}
     return [
         f"{name}: must be a number of seconds, more than 0"
@@ -124,27 +125,27 @@ def _is_transient(error: BaseException) -> bool:
 
 @attrs.define(eq=False)
 class _Call:
-    """One read whose first request was no success."""
+    """One read whose first request failed."""
 
     view: ClientOptions
     request: Request
     deadline: float
     timed_out: bool = False  # the last request
     token_renewed: bool = False
-    failure: BaseException | None = None  # the last, where another request follows it
+    failure: BaseException | None = None  # the last one that was retried
 
     async def after(self, exchange: Exchange) -> Envelope:
-        """Judge the first request, and go on from there."""
+        """Parse the answer to the first request, and retry if that may help."""
         self.timed_out = exchange.timed_out
         try:
-            return await self._judged(exchange)
+            return await self._parsed(exchange)
         except (ServiceError, TransportError) as error:
             if not _is_transient(error):
                 raise
             return await self._again(error)
 
-    async def _judged(self, exchange: Exchange) -> Envelope:
-        """Open an answer; if it shows a stale token, that of one more request."""
+    async def _parsed(self, exchange: Exchange) -> Envelope:
+        """Parse an answer. If the token was stale, send one more request."""
         if exchange.status == 401 and not self.token_renewed and await self.view.renew_token(exchange):
             self.token_renewed = True
             exchange = await self._attempt()
@@ -174,7 +175,7 @@ class _Call:
             with attempt:
                 if attempt.retry_state.attempt_number == 1:
                     raise first
-                return await self._judged(await self._attempt())
+                return await self._parsed(await self._attempt())
         raise AssertionError  # pragma: no cover - tenacity returns or raises
 
     def _left(self) -> float:
@@ -184,10 +185,10 @@ class _Call:
         self.failure = state.outcome.exception() if state.outcome else None
         reads = self.view.reads
         highest = min(reads.maximum, reads.initial * 2.0 ** min(state.attempt_number - 1, _MOST_DOUBLINGS))
-        return max(self.view.session.random() * highest, self._asked_pause())
+        return max(self.view.session.random() * highest, self._retry_after())
 
-    def _asked_pause(self) -> float:
-        """Tell how long the service asked to be left alone, in seconds; 0 where it did not."""
+    def _retry_after(self) -> float:
+        """Return the Retry-After of the last failure in seconds, or 0."""
         return getattr(self.failure, "retry_after", None) or 0.0
 
     def _is_over(self, state: RetryCallState) -> bool:
@@ -200,12 +201,12 @@ class _Call:
     def _give_up(self, state: RetryCallState) -> NoReturn:
         left = self._left()
         cut_short = state.attempt_number < self.view.reads.attempts and state.upcoming_sleep >= left
-        if left <= 0 or (cut_short and not self._asked_pause()):
+        if left <= 0 or (cut_short and not self._retry_after()):
             raise self._out_of_time() from self.failure
         raise self.failure or AssertionError  # tenacity gives up on failures only
 
     def _out_of_time(self) -> DeadlineExceededError:
         return DeadlineExceededError(
-            f"{self.request.operation.name}: no answer within the time of the call. "
-            "Reading changes nothing: call again, or allow more with Timeouts(call=…)."
+            f"{self.request.operation.name}: no answer before the deadline of the call. "
+            "Reading changes nothing: call again, or allow more time with Timeouts(call=…)."
         )

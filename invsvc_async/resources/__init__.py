@@ -1,1 +1,1 @@
-"""Offer one class for each resource of the service; never a status number or a loop."""
+"""One class for each resource of the service."""

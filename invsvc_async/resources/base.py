@@ -1,4 +1,4 @@
-"""Turn a method's arguments into a read, a list or a write of its row; never send anything itself."""
+"""The base class of resources: builds reads, lists and writes from a method's arguments."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Resource:
         extra_body: Mapping[str, Wire] | None = None,
         others: Sequence[str] = (),
     ) -> Request:
-        """Check *arguments*, and the credential's kind, and make the request."""
+        """Check *arguments* and the kind of credential, and make the request."""
         checked = checks.check(
             operation,
             arguments,
@@ -107,7 +107,7 @@ class Resource:
         team: str | None,
         prefetch: bool,
     ) -> Pages[T]:
-        """Take the position out of the request: walking sets it."""
+        """Make a list. The position in *arguments* becomes its start."""
         names = self._view.names
         request = self._request(operation, arguments, team=team)
         query = dict(request.query)
@@ -125,7 +125,7 @@ class Resource:
         tag: bool | str = False,
         on_lost_secret: Literal["raise", "keep"] = "raise",  # noqa: S107 - a policy, no password
     ) -> Write[Any]:  # Any: the row names the model, the resource's method types it
-        """Make a write. An object (not an id) as *baseline* is its last known state."""
+        """Make a write. A *baseline* that is an object, not an id, is the last known state."""
         known = None if isinstance(baseline, str) else baseline
         if isinstance(known, Model) and not is_decoded(known):
             known = codec.unstructure(known)  # now: it may contain values that have no wire form

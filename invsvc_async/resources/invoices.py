@@ -1,4 +1,4 @@
-"""Offer the operations of invoices; never sum, convert or cancel one."""
+"""Operations on invoices."""
 
 from __future__ import annotations
 
@@ -24,8 +24,7 @@ class Invoices(Resource):
     """
     Fiscal invoices, and their bulk downloads from the tax authority.
 
-    The country (Mexico or Colombia) follows from the issuing team's configuration, never from a customer or
-    a currency.
+    The country (Mexico or Colombia) is that of the issuing team, whatever the customer or the currency.
 
     Spec: Endpoints, Invoices.
     """
@@ -51,18 +50,18 @@ class Invoices(Resource):
         team: str | None = None,
     ) -> Pages[Invoice]:
         """
-        List egress invoices (type E), read as the list is walked.
+        List egress invoices (type E). Pages are read while the list is iterated over.
 
-        *limit* is the page size, 1 to 100 (the service's default: 10).  *created_after* and
-        *created_before* include their instant: an aware ``datetime``, a ``date`` (its midnight in UTC) or
-        epoch ms.  *series*, *folio* and *idempotency_key* match exactly.  *page* (from 1) goes only with
-        *metadata*.  *prefetch* reads one page ahead.  Several wire names are assumed: see
+        *limit* is the page size, 1 to 100 (the service's default: 10). *created_after* and
+        *created_before* are inclusive: an aware ``datetime``, a ``date`` (its midnight in UTC) or epoch ms.
+        *series*, *folio* and *idempotency_key* match exactly. *page* (from 1) can only be used with
+        *metadata*. *prefetch* reads one page ahead. Several wire names are assumptions: see
         ``ParameterNames``.
 
         Raises:
             InvalidRequestError: Arguments break the specification; nothing was sent.
-            FilterNotHonouredError: While walking: an item plainly fails a filter.
-            ServiceError, TransportError, DeadlineExceededError: While walking, as of any read.
+            FilterNotHonouredError: While iterating: an item does not match a filter.
+            ServiceError, TransportError, DeadlineExceededError: While iterating, as of any read.
 
         Spec: Endpoints, Invoices.
 
@@ -91,14 +90,14 @@ class Invoices(Resource):
         team: str | None = None,
     ) -> Pages[Invoice]:
         """
-        List payment complements (type P), whose totals are all zero: they register payments of PPD invoices.
+        List payment complements (type P), which register payments of PPD invoices. Their totals are zero.
 
-        Arguments are those of :meth:`egress`, of which there are fewer here.
+        The arguments are as in :meth:`egress`.
 
         Raises:
             InvalidRequestError: Arguments break the specification; nothing was sent.
-            FilterNotHonouredError: While walking: an item plainly fails a filter.
-            ServiceError, TransportError, DeadlineExceededError: While walking, as of any read.
+            FilterNotHonouredError: While iterating: an item does not match a filter.
+            ServiceError, TransportError, DeadlineExceededError: While iterating, as of any read.
 
         Spec: Endpoints, Invoices.
 
@@ -113,15 +112,14 @@ class Invoices(Resource):
 
     async def download_status(self, request_id: str, *, team: str | None = None) -> DownloadRequest:
         """
-        Read how far a download from the tax authority is; ``completed`` is the one status that the
-        specification names.
+        Read the status of a download from the tax authority. The specification names only ``completed``.
 
-        *request_id* comes from ``POST /invoices/download/request`` (``client.write``).  Each of
-        ``packages`` can then be had with ``client.download(f"/invoices/download/package/{package.id}")``.
+        *request_id* comes from ``POST /invoices/download/request`` (``client.write``). Each of ``packages``
+        can then be downloaded with ``client.download(f"/invoices/download/package/{package.id}")``.
 
         Raises:
             InvalidRequestError: Arguments break the specification; nothing was sent.
-            NotFoundError: There is no such request in the selected team and mode.
+            NotFoundError: It does not exist in the selected team and mode.
             ServiceError, TransportError, DeadlineExceededError: As of any read.
 
         Spec: Endpoints, Invoices.
@@ -140,15 +138,14 @@ class Invoices(Resource):
         team: str | None = None,
     ) -> DownloadRequest:
         """
-        Read the status every *poll* seconds until it is ``completed``, or until *until* is true of it, for
-        at most *timeout* seconds.
+        Read the status every *poll* seconds until it is ``completed``, for at most *timeout* seconds.
 
-        The specification names no status of failure: give *until* to stop on those that your deployment has.
+        The specification names no status of failure. Pass *until* to stop on those of your deployment.
 
         Raises:
             InvalidRequestError: Arguments break the specification; nothing was sent.
-            DeadlineExceededError: It was not there in time; waiting changed nothing.
-            ServiceError: The service said no; failures that pass are read again.
+            DeadlineExceededError: It was not completed in time. Waiting changed nothing.
+            ServiceError: The service refused the read. Transient failures are retried.
 
         Spec: States and transitions.
 

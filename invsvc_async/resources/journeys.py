@@ -1,4 +1,4 @@
-"""Offer the operations of journeys; never compare drafts."""
+"""Operations on journeys."""
 
 from __future__ import annotations
 
@@ -38,25 +38,25 @@ class Journeys(Resource):
         team: str | None = None,
     ) -> Write[Journey]:
         """
-        Change fields of a journey's draft; the published snapshot stays as it is.
+        Change fields of a journey's draft. The published snapshot stays as it is.
 
-        *journey* is an id, or a ``Journey`` whose state serves as the baseline.  *name* has 1 to 150
-        characters, *description* at most 1000; *graph* has ``nodes`` and ``edges`` and no key that the
-        specification does not name.  Needs admin authority.
+        *journey* is an id, or a ``Journey`` whose state serves as the baseline. *name* has 1 to 150
+        characters, *description* at most 1000. *graph* has ``nodes`` and ``edges``, and only keys that the
+        specification names. Needs admin authority.
 
-        Updates of one journey are sent one at a time.  When the answer is lost, the journey is read back: its
-        fields and its ``last_updated`` tell, beside the last state that this client has seen.  That
-        read is not in the specification's list; ``ReconcilePolicy(journey_reader=…)`` replaces it or
-        switches it off.  Only of a draft can it tell, unless ``journey_reads_show_drafts`` says that the
-        deployment shows drafts of published journeys too.
+        Updates of one journey are sent one at a time. If the answer is lost, the journey is read. Its fields
+        and its ``last_updated`` are compared with those sent, and with the last state that this client saw.
+        That read is not in the specification's list: ``ReconcilePolicy(journey_reader=…)`` replaces it or
+        turns it off. For a journey that is not a draft, the verdict is UNKNOWN, unless
+        ``journey_reads_show_drafts`` asserts that reads show drafts of published journeys too.
 
         Raises:
             InvalidRequestError: Arguments break the specification; nothing was sent.
-            ValidationFailedError, PermissionDeniedError, NotFoundError, ConflictError: The service said no;
-                conflicts are of state, of a stale group revision, or of a spreadsheet's owner.
+            ValidationFailedError, PermissionDeniedError, NotFoundError, ConflictError: The service refused
+                it. Conflicts are of state, of a stale group revision, or of a spreadsheet's owner.
             WriteNotAppliedError: It provably did not happen.
-            WriteSupersededError: Somebody else has changed the journey since.
-            AmbiguousWriteError: No read can tell.
+            WriteSupersededError: Another program has changed the journey since.
+            AmbiguousWriteError: No read shows the outcome.
 
         Spec: Endpoints, Journeys.
 
@@ -74,13 +74,13 @@ class Journeys(Resource):
 
     async def get(self, journey_id: str, *, team: str | None = None) -> Journey:
         """
-        Read one journey, by an operation that the specification does not list: a deployment may lack it.
+        Read one journey. The specification does not list this operation, so a deployment may lack it.
 
-        Of a journey that is not a draft it may show the published snapshot.
+        For a journey that is not a draft, it may show the published snapshot.
 
         Raises:
             InvalidRequestError: Arguments break the specification; nothing was sent.
-            NotFoundError: There is none in the selected team and mode, or the deployment lacks this read.
+            NotFoundError: It does not exist in the selected team and mode, or the deployment lacks this read.
             ServiceError, TransportError, DeadlineExceededError: As of any read.
 
         Spec: none; see Endpoints, Journeys, for the object.

@@ -1,4 +1,4 @@
-"""Offer what can be read of payments; never send a reminder or a charge."""
+"""Reads of payment links and payment reminders."""
 
 from __future__ import annotations
 
@@ -27,14 +27,13 @@ class Payments(Resource):
 
     async def link(self, link_id: str, *, team: str | None = None) -> PaymentLink:
         """
-        Read a reusable payment link; that it was saved neither charged anybody nor stamped an invoice.
+        Read a reusable payment link. Saving a link neither charges anybody nor stamps an invoice.
 
-        With a person's token the service takes only the team that the person is in, and the mode of their
-        stored preference.
+        With a person's token, the service accepts only the person's own team and stored mode.
 
         Raises:
             InvalidRequestError: Arguments break the specification; nothing was sent.
-            NotFoundError: There is none in the selected team and mode.
+            NotFoundError: It does not exist in the selected team and mode.
             ServiceError, TransportError, DeadlineExceededError: As of any read.
 
         Spec: Endpoints, Payments.
@@ -52,16 +51,15 @@ class Payments(Resource):
         team: str | None = None,
     ) -> ReminderOperation:
         """
-        Read a reminder operation, which is how its uncertain result is found out: the same UUID again.
+        Read a reminder operation by its UUID. This settles a reminder whose result is uncertain.
 
-        *operation_id* is a version-4 UUID in lower case.  The shape of the answer is not specified:
-        ``.content`` holds all of it.  That an email was accepted proves no delivery, and in test mode a
-        production deployment can send real email.  A parameter whose name the specification does not show
-        goes in *extra_query*.
+        *operation_id* is a version-4 UUID in lower case. The form of the answer is not specified, so
+        ``.content`` has all of it. An accepted email is not a proof of delivery. A production deployment can
+        send real email in test mode. Parameters whose names are not specified go in *extra_query*.
 
         Raises:
             InvalidRequestError: Arguments break the specification; nothing was sent.
-            NotFoundError: There is none in the selected team and mode.
+            NotFoundError: It does not exist in the selected team and mode.
             ServiceError, TransportError, DeadlineExceededError: As of any read.
 
         Spec: Endpoints, Payments.
@@ -82,15 +80,14 @@ class Payments(Resource):
         team: str | None = None,
     ) -> ReminderOperation:
         """
-        Read the same reminder operation every *poll* seconds until *until* is true of it, for at most
-        *timeout* seconds.
+        Read a reminder operation every *poll* seconds until ``until(operation)`` is true.
 
-        It never sends: sending again needs a person's review.
+        Does not send the reminder again, because that needs a person's review.
 
         Raises:
             InvalidRequestError: Arguments break the specification; nothing was sent.
-            DeadlineExceededError: *until* was not true in time; waiting changed nothing.
-            ServiceError: The service said no; failures that pass are read again.
+            DeadlineExceededError: *until* was not true within *timeout* seconds. Waiting changed nothing.
+            ServiceError: The service refused the read. Transient failures are retried.
 
         Spec: Endpoints, Payments.
 

@@ -1,4 +1,4 @@
-"""Offer the files of tax retentions; never decode one unasked."""
+"""Files of tax retentions."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class Retentions(Resource):
         """
         Read the files of a stamped retention: both, or those of *file_type*.
 
-        *retention_id* is its UUID.  ``.encoded`` is a file as received, ``.content`` its bytes.
+        *retention_id* is its UUID. ``.encoded`` is a file as received, ``.content`` its bytes.
 
         Raises:
             InvalidRequestError: Arguments break the specification; nothing was sent.
-            NotFoundError: There is no such retention in the selected team and mode.
+            NotFoundError: It does not exist in the selected team and mode.
             ServiceError, TransportError, DeadlineExceededError: As of any read.
 
         Spec: Endpoints, Retentions.

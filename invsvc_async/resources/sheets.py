@@ -1,4 +1,4 @@
-"""Offer the mapping of an imported spreadsheet; never read the sheet."""
+"""Operations on imports from a spreadsheet."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ class Sheets(Resource):
         team: str | None = None,
     ) -> Write[SheetConnection]:
         """
-        Save which column fills which field, which pauses the connection and rotates its generation.
+        Save which column fills which field. This pauses the connection and rotates its generation.
 
-        The keys of *fields* are not specified: the service checks them.  Other properties go in
-        *extra_body*.  Needs editor authority, in the team and on the target module.
+        The keys of *fields* are not specified, so the service checks them. Other properties go in
+        *extra_body*. Needs editor authority, in the team and on the target module.
 
-        The specification has no read of the connection: when the answer is lost, *reader* finds out, and
-        without one the verdict is UNKNOWN at once.
+        The specification has no read of the connection. If the answer is lost, *reader* settles the write.
+        Without one the verdict is then UNKNOWN at once.
 
         Raises:
             InvalidRequestError: Arguments break the specification; nothing was sent.
-            ValidationFailedError, PermissionDeniedError, ConflictError: The service said no.
+            ValidationFailedError, PermissionDeniedError, ConflictError: The service refused it.
             WriteNotAppliedError: It provably did not happen.
-            AmbiguousWriteError: The answer was lost, and nothing that was read tells.
+            AmbiguousWriteError: The answer was lost, and no read shows the outcome.
 
         Spec: Endpoints, Spreadsheet import.
 

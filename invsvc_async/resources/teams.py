@@ -1,4 +1,4 @@
-"""Offer the operations of teams; never pick a team for the caller."""
+"""Operations on teams."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["Teams"]
 
 class Teams(Resource):
     """
-    Teams, and what the table-database provider imports for them.
+    Teams, and their imports from the table-database provider.
 
     Spec: Endpoints, Teams.
     """
@@ -48,21 +48,21 @@ class Teams(Resource):
         team: str | None = None,
     ) -> Write[Team]:
         """
-        Create a team; which fields are required is not specified, so the service decides.
+        Create a team. The required fields are not specified, so the service checks them.
 
-        *add_members* is a list of ``{"id", "role"}`` (roles seen: admin, editor, viewer).  *credit_limit*
-        is in documents a billing period; null or left out: no cap of its own.  *generate_onboarding_url*
-        gives ``onboarding_url`` in the answer.  The plan needs ``multipleIssuerAccounts`` (else 403) and
-        the suppliers feature (else 401).
+        *add_members* is a list of ``{"id", "role"}`` (known roles: admin, editor, viewer). *credit_limit* is
+        in documents per billing period; null, or leaving it out, means no limit of its own.
+        *generate_onboarding_url* adds ``onboarding_url`` to the answer. The plan needs
+        ``multipleIssuerAccounts`` (otherwise 403) and the suppliers feature (otherwise 401).
 
-        The specification has no read that finds a team: when the answer is lost, *reader* finds out, and
-        without one the verdict is UNKNOWN at once.
+        The specification has no read that finds a team. If the answer is lost, *reader* settles the write.
+        Without one the verdict is then UNKNOWN at once.
 
         Raises:
             InvalidRequestError: Arguments break the specification; nothing was sent.
-            ValidationFailedError, AuthenticationError, PermissionDeniedError: The service said no.
+            ValidationFailedError, AuthenticationError, PermissionDeniedError: The service refused it.
             WriteNotAppliedError: It provably did not happen.
-            AmbiguousWriteError: The answer was lost, and nothing that was read tells.
+            AmbiguousWriteError: The answer was lost, and no read shows the outcome.
 
         Spec: Endpoints, Teams.
 
@@ -88,12 +88,11 @@ class Teams(Resource):
         team: str | None = None,
     ) -> DbtableWebhooks:
         """
-        Read the import mappings of the table-database provider; look at ``.status``: the listing may still
-        be ``processing``.
+        Read the import mappings of the table-database provider.
 
-        *limit* is the page size, 1 to 100.  The wire names of *state* and *limit* are assumed
-        (``ParameterNames``); other parameters, whose names the specification does not show, go in
-        *extra_query*.  Live and test mode share one connection to the provider.
+        Check ``.status``, because the list may still be ``processing``. *limit* is the page size, 1 to 100.
+        The wire names of *state* and *limit* are assumptions (``ParameterNames``). Parameters whose names
+        are not specified go in *extra_query*. Live and test mode share one connection to the provider.
 
         Raises:
             InvalidRequestError: Arguments break the specification; nothing was sent.
@@ -117,9 +116,9 @@ class Teams(Resource):
         team: str | None = None,
     ) -> DbtableTables:
         """
-        Read the tables and fields of a base; look at ``.status``: the listing may still be ``processing``.
+        Read the tables and fields of a base. Check ``.status``: the list may still be ``processing``.
 
-        Parameters whose names the specification does not show go in *extra_query*.
+        Parameters whose names are not specified go in *extra_query*.
 
         Raises:
             InvalidRequestError: Arguments break the specification; nothing was sent.

@@ -1,4 +1,4 @@
-"""Offer what the specification names in passing: any read, write or download; never leave the base URL."""
+"""Operations that the specification does not list: any read, write or download below the base URL."""
 
 from __future__ import annotations
 
@@ -36,29 +36,29 @@ __all__ = ["ByteStream", "Unlisted"]
 
 Params: TypeAlias = "Mapping[str, Any] | None"  # Any: texts, whole numbers, booleans
 
-_SAFE = "/%:@!$&'()*+,;=~"  # as they are in a path; an escape that is there already stays
+_SAFE = "/%:@!$&'()*+,;=~"  # not quoted in a path; existing escapes stay
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _READS = ("GET",)
 _WRITES = ("DELETE", "PATCH", "POST", "PUT")
 
 
 class Unlisted(Resource):
-    """Operations outside the table, under the same rules; ``Client`` tells what each takes and raises."""
+    """Operations that the specification does not list. ``Client`` documents them."""
 
     async def read(self, method: str, path: str, params: Params, json: Wire, team: str | None) -> Envelope:
-        """Read, as ``Client.request`` tells."""
+        """Read, as ``Client.request``."""
         request = _asked(operations.CLIENT_REQUEST, method, _READS, path, params, json, team)
         return await retry.read(self._view, request)
 
     def write(
         self, method: str, path: str, params: Params, json: Wire, reader: AnyReader | None, team: str | None
     ) -> Write[Any]:  # Any: the payload, plain
-        """Make the write, as ``Client.write`` tells."""
+        """Make a write, as ``Client.write``."""
         request = _asked(operations.CLIENT_WRITE, method, _WRITES, path, params, json, team)
         return self._write(request, reader=reader)
 
     def download(self, path: str, params: Params, team: str | None) -> ByteStream:
-        """Stream, as ``Client.download`` tells."""
+        """Make a download, as ``Client.download``."""
         request = _asked(operations.CLIENT_DOWNLOAD, "GET", _READS, path, params, UNSET, team)
         return ByteStream(self._view, request)
 
@@ -76,15 +76,15 @@ def _asked(
     if method not in methods:
         other = "client.request" if operation is operations.CLIENT_WRITE else "client.write"
         problems.append(
-            f"method: {quoted(method) if isinstance(method, str) else kind_of(method)} is none of "
-            f"{', '.join(methods)}; others may go with {other}"
+            f"method: {quoted(method) if isinstance(method, str) else kind_of(method)} is not one of "
+            f"{', '.join(methods)}; use {other} for others"
         )
     _check_path(path, problems)
     if team is not None:
         check_team(team, problems)
     query = texts_of("params", params or {}, problems)
     if "team" in query:
-        problems.append("params.team: use the argument team")
+        problems.append("params.team: use the team argument")
     body = None if json is UNSET else to_wire(json, "json", problems)
     if problems:
         raise InvalidRequestError(problems, operation=operation.name)
@@ -101,13 +101,13 @@ def _asked(
 
 def _check_path(path: object, problems: Problems) -> None:
     if not isinstance(path, str) or not path.strip("/"):
-        problems.append("path: must be a text relative to the base URL, such as /payments")
+        problems.append("path: must be a string relative to the base URL, such as /payments")
         return
     whole = unquote(path)
     if CONTROL.search(path) or CONTROL.search(whole) or "\\" in whole:
-        problems.append("path: holds a backslash or a control character")
+        problems.append("path: contains a backslash or a control character")
     if "?" in path or "#" in path:
-        problems.append("path: holds ? or #; give the query as params")
+        problems.append("path: contains ? or #; pass the query as params")
     if _SCHEME.match(path) or "//" in whole or not {".", ".."}.isdisjoint(whole.split("/")):
         problems.append("path: must stay below the base URL: no scheme, no //, no . or .. segment")
 
@@ -115,8 +115,9 @@ def _check_path(path: object, problems: Problems) -> None:
 @attrs.define(eq=False, repr=False)
 class ByteStream:
     """
-    Bytes that are fetched while they are read: iterate over it once, ``await .read()`` all, or enter it for
-    the headers.
+    Bytes that are read while they arrive.
+
+    Iterate over it once, ``await .read()`` all of it, or use ``async with`` to see the headers first.
 
     Spec: Endpoints, Invoices.
     """
@@ -140,7 +141,7 @@ class ByteStream:
 
     async def read(self) -> bytes:
         """
-        Fetch the whole, of at most the client's ``max_response_bytes``.
+        Read all of it, at most the client's ``max_response_bytes``.
 
         Raises:
             ServiceError, NotSentError, ResponseLostError: As when iterating.

@@ -1,4 +1,4 @@
-"""Offer the operations of users; never keep a preference."""
+"""Operations on users."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class Users(Resource):
 
     async def get(self, user_id: str, *, team: str | None = None) -> User:
         """
-        Read one user, with the ids of the teams that they belong to.
+        Read one user, with the ids of their teams.
 
         Raises:
             InvalidRequestError: Arguments break the specification; nothing was sent.
-            NotFoundError: There is none in the selected team and mode.
+            NotFoundError: It does not exist in the selected team and mode.
             ServiceError, TransportError, DeadlineExceededError: As of any read.
 
         Spec: Endpoints, Users.
@@ -51,20 +51,19 @@ class Users(Resource):
         team: str | None = None,
     ) -> Write[Preferences]:
         """
-        Set whether the caller works on test data in a team: it flips the mode of every later call with a
-        person's token.
+        Set whether the person works on test data in a team. This affects all later calls with their token.
 
-        Takes a person's token only.  Fields that the specification does not show go in *extra_body*.
+        Needs a person's token. Fields that are not specified go in *extra_body*.
 
-        The specification has no read of preferences: when the answer is lost, *reader* finds out, and
-        without one the verdict is UNKNOWN at once.
+        The specification has no read of preferences. If the answer is lost, *reader* settles the write.
+        Without one the verdict is then UNKNOWN at once.
 
         Raises:
             InvalidRequestError: Arguments break the specification; nothing was sent.
             ConfigurationError: The credential is not a person's token; nothing was sent.
-            PermissionDeniedError, NotFoundError: The service said no.
+            PermissionDeniedError, NotFoundError: The service refused it.
             WriteNotAppliedError: It provably did not happen.
-            AmbiguousWriteError: The answer was lost, and nothing that was read tells.
+            AmbiguousWriteError: The answer was lost, and no read shows the outcome.
 
         Spec: Endpoints, Users; Authentication.
 

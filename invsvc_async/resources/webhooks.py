@@ -1,4 +1,4 @@
-"""Offer the operations of webhooks; never keep a secret."""
+"""Operations on webhooks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _DEFAULT_LIMIT = 10  # the service's
 
 class Webhooks(Resource):
     """
-    The addresses that events are delivered to.
+    The URLs that events are delivered to.
 
     Spec: Endpoints, Webhooks.
     """
@@ -37,9 +37,9 @@ class Webhooks(Resource):
         team: str | None = None,
     ) -> WebhookList:
         """
-        Read up to *limit* webhooks, 1 to 100 (the service's default: 10); there is no cursor to the rest.
+        Read up to *limit* webhooks, 1 to 100 (the service's default: 10). There is no cursor to the rest.
 
-        ``.is_full`` says that the list holds as many as were asked for, so that more may be missing.
+        ``.is_full`` is true if the list has *limit* items, so that others may be missing.
 
         Raises:
             InvalidRequestError: Arguments break the specification; nothing was sent.
@@ -57,11 +57,11 @@ class Webhooks(Resource):
 
     async def get(self, webhook_id: str, *, team: str | None = None) -> Webhook:
         """
-        Read one webhook; its ``secret`` is never shown again, so it is ``None``.
+        Read one webhook. Its ``secret`` is ``None``, because the service shows it only once.
 
         Raises:
             InvalidRequestError: Arguments break the specification; nothing was sent.
-            NotFoundError: There is none in the selected team and mode.
+            NotFoundError: It does not exist in the selected team and mode.
             ServiceError, TransportError, DeadlineExceededError: As of any read.
 
         Spec: Endpoints, Webhooks.
@@ -83,28 +83,27 @@ class Webhooks(Resource):
         team: str | None = None,
     ) -> Write[Webhook]:
         """
-        Subscribe a URL to events; only this answer ever holds the ``secret`` that signs deliveries, so
-        store it.
+        Subscribe a URL to events. Store the ``secret``, which signs deliveries: only this answer has it.
 
-        *url* is absolute, http or https; *events* are names of the specification.  A webhook made here
-        delivers payload version v1, unless the team's default is v2.
+        *url* is absolute, http or https; *events* are names in the specification. The webhook delivers
+        payload version v1, unless the team's default is v2.
 
-        *tag* puts a short token at the end of *description*, by which the webhook is found for certain;
-        ``ReconcilePolicy(tag_creates=True)`` does so for every create of a client.  Without a tag, equal
-        webhooks are told apart by their times only: creates of one URL wait for each other, and if another
-        program makes an equal one at the same time, a lost answer may end as UNKNOWN or with the other's
-        webhook.  A text of your own as *tag* helps only if no other webhook of this URL has it.
+        If the answer is lost, the webhook is looked for in the team's list: by its tag, or by the same
+        content and a time of creation that fits. Its secret is lost then. *on_lost_secret* decides whether
+        that raises, or returns the webhook with ``secret=None``.
 
-        When the answer is lost, the team's webhooks are listed: the tag, or the same content in the time of
-        the sends, tells.  The secret is lost then: *on_lost_secret* says whether that raises or gives the
-        webhook with ``secret=None``.
+        *tag* puts a short token at the end of *description*, so that the webhook can be identified.
+        ``ReconcilePolicy(tag_creates=True)`` does so for every create of a client. Without a tag, only their
+        times distinguish equal webhooks. Creates of one URL then wait for each other. If another program
+        creates an equal webhook at the same time, a lost answer may end as UNKNOWN, or with that webhook. A
+        user-supplied text as *tag* helps only if no other webhook of this URL has it.
 
         Raises:
             InvalidRequestError: Arguments break the specification; nothing was sent.
-            ValidationFailedError, PermissionDeniedError: The service said no.
-            SecretLostError: It was created; its secret is gone.
+            ValidationFailedError, PermissionDeniedError: The service refused it.
+            SecretLostError: It was created, but its secret is lost.
             WriteNotAppliedError: It provably did not happen.
-            AmbiguousWriteError: No read can tell: several could be it, or the list is full.
+            AmbiguousWriteError: No read shows the outcome: several webhooks match, or the list is full.
 
         Spec: Endpoints, Webhooks.
 
@@ -127,20 +126,18 @@ class Webhooks(Resource):
         team: str | None = None,
     ) -> Write[Webhook]:
         """
-        Change fields of a webhook; ``status="inactive"`` stops its deliveries, ``"active"`` resumes them.
+        Change fields of a webhook. ``status="inactive"`` stops its deliveries, ``"active"`` resumes them.
 
-        *webhook* is an id, or a ``Webhook`` whose state serves as the baseline; without one, it is read
-        first.
-
-        When the answer is lost, the webhook is read back and its fields compared with those sent and with
-        the baseline.
+        *webhook* is an id, or a ``Webhook`` whose state serves as the baseline. Without a baseline, the
+        webhook is read first. If the answer is lost, the webhook is read, and its fields are compared with
+        those sent and with the baseline.
 
         Raises:
             InvalidRequestError: Arguments break the specification; nothing was sent.
-            ValidationFailedError, PermissionDeniedError, NotFoundError: The service said no.
+            ValidationFailedError, PermissionDeniedError, NotFoundError: The service refused it.
             WriteNotAppliedError: It provably did not happen.
-            WriteSupersededError: Somebody else has changed or deleted it since.
-            AmbiguousWriteError: No read can tell.
+            WriteSupersededError: Another program has changed or deleted it since.
+            AmbiguousWriteError: No read shows the outcome.
 
         Spec: Endpoints, Webhooks.
 
@@ -157,16 +154,16 @@ class Webhooks(Resource):
 
     def delete(self, webhook: Webhook | str, *, team: str | None = None) -> Write[Deleted]:
         """
-        Remove a webhook, so that its deliveries stop.
+        Delete a webhook, which stops its deliveries.
 
-        When the answer is lost, the webhook is read back: gone means done; it is sent again only on proof
-        that it is still there.
+        If the answer is lost, the webhook is read. The delete is applied if the webhook is gone, and sent
+        again only on proof that it still exists.
 
         Raises:
             InvalidRequestError: The id breaks the specification; nothing was sent.
-            NotFoundError: There was none when the delete first arrived.
-            WriteNotAppliedError: It is still there.
-            AmbiguousWriteError: Reading it back failed until the deadline.
+            NotFoundError: It did not exist when the delete first arrived.
+            WriteNotAppliedError: It still exists.
+            AmbiguousWriteError: All reads failed until the deadline.
 
         Spec: Endpoints, Webhooks.
 
@@ -176,7 +173,7 @@ class Webhooks(Resource):
 
     async def health(self) -> Health:
         """
-        Ask whether the webhooks module answers; no credential is sent.
+        Check whether the webhooks module answers. No credential is sent.
 
         Raises:
             ServiceError, TransportError, DeadlineExceededError: As of any read.
@@ -190,7 +187,7 @@ class Webhooks(Resource):
 def _settling_problems(tag: object, on_lost_secret: object) -> list[str]:
     problems: list[str] = []
     if not isinstance(tag, bool) and not (isinstance(tag, str) and tag.isprintable() and tag.strip()):
-        problems.append("tag: is neither true, false nor a printable text")
-    if on_lost_secret not in ("raise", "keep"):  # a list of JSON has no hash
-        problems.append("on_lost_secret: is neither 'raise' nor 'keep'")
+        problems.append("tag: must be true, false or a printable string")
+    if on_lost_secret not in ("raise", "keep"):  # not a set: values of JSON may be unhashable
+        problems.append("on_lost_secret: must be 'raise' or 'keep'")
     return problems
