@@ -1,6 +1,4 @@
-"""
-Write many things so that a kill at any moment leaves each written once, or named as unknown.
-"""
+"""Batches: many writes, each of which is sent once or reported as unknown, even after a kill."""
 
 from __future__ import annotations
 

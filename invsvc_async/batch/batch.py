@@ -1,6 +1,4 @@
-"""
-Offer batches: durable, resumable, at a pace; never send or judge a write here.
-"""
+"""Durable batches of writes, which can be resumed and paced."""
 
 from __future__ import annotations
 
@@ -34,17 +32,17 @@ __all__ = ["Batch", "reopened"]
 log: logging.Logger = logging.getLogger("invsvc_async.batch")
 
 _PAGE = 256  # entries read at once
-_CLAIMS = 50_000  # untagged creates of which it is remembered which webhook they made
+_CLAIMS = 50_000  # untagged creates whose webhooks are remembered
 _CERTAIN = (Verdict.NOT_APPLIED, Verdict.REFUSED, Verdict.SUPERSEDED)
 
 
 class Batch:
     """
-    Many writes that survive a kill at any moment: each happens once, or is named as unknown.
+    Many writes, each of which is applied once or reported as unknown, even if the process is killed.
 
-    Each intent is in the journal before its first byte is sent.  Opened again, a batch settles what was in
-    flight by reading before it sends that, or anything else that touches the same thing.  Make one with
-    :meth:`open`, and ``async with`` it.
+    Each intent is in the journal before its first byte is sent. A batch that is opened again settles the
+    writes that were in flight before it sends them again, or sends others to the same things. Make one with
+    :meth:`open`, and use it with ``async with``.
     """
 
     def __init__(
@@ -84,24 +82,24 @@ class Batch:
         same_mode: bool = False,
     ) -> Self:
         """
-        Give the batch of the journal at *path*, which is made where there is none; ``async with`` opens it.
+        Return the batch with the journal at *path*. ``async with`` opens the journal, or creates it.
 
-        *concurrency* is how many writes may be sending at once (the client's ``max_concurrency`` bounds it
-        too); those that wait to be found out about do not count.  *rate* is sends a second, spread
-        evenly.  *tag* puts a token at the end of the description of each webhook created, so that it is
-        found again for certain.  *on_secret* is given the key and the webhook of each create, with its
-        secret, before the write is noted as done (again, if a kill comes between); no journal holds a
-        secret. *on_progress* is told some times a second.  *same_mode* is the caller's word that the
-        client's credential has the team and data mode of the one that the batch was begun with, where it is
-        another one.
+        *concurrency* is how many writes may be sent at once. The client's ``max_concurrency`` limits it too.
+        Writes that are being settled do not count. *rate* is sends per second, spread evenly.
+
+        *tag* puts a token at the end of the description of each new webhook, so that it can be identified.
+        *on_secret* is called with the key and the webhook of each create, with its secret, before the write
+        is stored as done. After a kill it may be called again. No journal contains a secret. *on_progress* is
+        called several times per second. *same_mode* asserts that a new credential has the team and data mode
+        of the one with which the batch was begun.
 
         Raises:
-            ConfigurationError: A setting that cannot work.
+            ConfigurationError: A setting cannot work.
 
         """
         check_count("concurrency", concurrency, least=1)
         if rate is not None and not (isinstance(rate, (int, float)) and 0 < rate < inf):
-            raise ConfigurationError(f"rate must be a number of sends a second, above 0, not {rate!r}")
+            raise ConfigurationError(f"rate: must be a number of sends per second above 0, not {rate!r}")
         return cls(
             entries_of(path),
             client,
@@ -115,12 +113,12 @@ class Batch:
 
     async def __aenter__(self) -> Self:
         """
-        Take hold of the journal.
+        Open the journal.
 
         Raises:
-            JournalError: Another process has it; it is damaged, no batch's, or of a newer version; it
-                cannot be written.
-            InvalidRequestError: The batch belongs to another address, or was begun with another credential.
+            JournalError: Another process uses it, it is damaged or of a newer version, it is not the journal
+                of a batch, or it cannot be written.
+            InvalidRequestError: The batch belongs to another base URL, or was begun with another credential.
 
         """
         await self.entries.open()
@@ -141,38 +139,43 @@ class Batch:
 
     def run(self, writes: Writes = ()) -> AsyncIterator[Result]:
         """
-        Do what the journal has left and then *writes*, and give each result as it comes; what is done is
-        skipped.
+        Send the open writes in the journal and then *writes*, and yield each result as it arrives.
 
-        *writes* is an iterable or an async iterable of writes, or the path of a file of lines; it is read
-        as results are taken, so a million fit in little memory.  A file is looked through first, and
-        nothing is sent unless all of it is well-formed.  A write's key is ``write.keyed(…)``'s, or made from
-        its content and its occurrence among equal ones.  Writes that touch the same thing keep their order.
+        *writes* is an iterable or an async iterable of writes, or the path of a file of JSON lines. It is
+        read while results are taken, so a million writes need little memory. A file is checked first, and
+        nothing is sent unless all of it is well-formed.
+
+        A write's key is that of ``write.keyed(…)``, or made from its content and its occurrence among equal
+        writes. Finished writes are skipped. Writes to the same thing keep their order.
 
         Raises:
-            InvalidRequestError: Two writes have one key, or the write under a key is another than before:
-                what stands before it may have been sent.  Lines are no writes: nothing was sent.
+            InvalidRequestError: Two writes have the same key, or the write under a key has changed. Writes
+                before it may have been sent. Or the file has bad lines: then nothing was sent.
             JournalError: An intent could not be stored; it was not sent.
             ConfigurationError: A run of this batch is under way.
 
         """
         if self._run is not None and not self._run.ended:
-            raise ConfigurationError("a run of this batch is under way: take its results first, or stop it")
+            raise ConfigurationError(
+                "run: a run of this batch is under way. Take all its results first, or stop it."
+            )
         self._run = self._new_run(writes)
         return self._run
 
     def work(self) -> AsyncIterator[Result]:
         """
-        Work on a batch that machines share until :meth:`stop`, and give the results of what is done here.
+        Work on a shared batch until :meth:`stop`, and yield the results of this worker.
 
         Raises:
-            ConfigurationError: The journal is a file, which one process owns: use :meth:`run`.
+            ConfigurationError: The journal is a file, which only one process can use. Use :meth:`run`.
 
         """
         if not isinstance(self.entries, SqliteBatch):
             self._run = self._new_run((), lasting=True)
             return self._run
-        raise ConfigurationError("a journal in a file has no workers: run the batch, or give postgresql://…")
+        raise ConfigurationError(
+            "work: a journal in a file cannot be shared. Use run(), or a journal at postgresql://…."
+        )
 
     def _new_run(self, writes: Writes, *, lasting: bool = False) -> Run:
         if isinstance(self.entries, SqliteBatch):
@@ -183,25 +186,25 @@ class Batch:
 
     async def stop(self, grace: float = 10.0) -> None:
         """
-        Begin nothing more; let what is under way end within *grace* seconds and shelve the rest.
+        Start no more writes, let those under way end within *grace* seconds, and shelve the rest.
 
-        The run then ends by itself.  What was shelved is settled by the next run.
+        The run then ends by itself. Shelved writes are settled by the next run.
         """
         if self._run is not None:
             await self._run.stop(grace)
 
     @property
     def progress(self) -> Progress | None:
-        """How the latest run stands; ``None`` before the first."""
+        """The progress of the latest run, or ``None`` before the first."""
         return None if self._run is None else self._run.progress()
 
     async def summary(self) -> Summary:
-        """Count the writes that the journal holds, by how they stand."""
+        """Count the writes in the journal by their state."""
         return await self.entries.summary()
 
     async def results(self, *, verdict: Verdict | str | None = None) -> AsyncIterator[Result]:
         """
-        Walk the results in the journal, of one *verdict* or of all, in the order of the input.
+        Iterate over the results in the journal, of one *verdict* or all, in the order of the input.
 
         Raises:
             InvalidRequestError: There is no such verdict.
@@ -215,30 +218,29 @@ class Batch:
 
     async def retry(self, *, verdict: Verdict | str) -> int:
         """
-        Make the writes of *verdict* to do again, for the next run, and tell how many.
+        Mark the writes of *verdict* as to do, for the next run, and return how many there are.
 
-        NOT_APPLIED, REFUSED and SUPERSEDED ones are written anew; UNKNOWN ones are settled first, and sent
-        only on proof of absence.
+        NOT_APPLIED, REFUSED and SUPERSEDED ones are sent anew. UNKNOWN ones are settled first, and sent only
+        on proof of absence.
 
         Raises:
-            InvalidRequestError: APPLIED ones are done.
+            InvalidRequestError: The verdict is APPLIED, or there is no such verdict.
 
         """
         return await reopened(verdict)(self.entries)
 
     async def prune(self, *, done_before: datetime) -> int:
         """
-        Empty what was done before *done_before* (aware) of bodies, evidence and stories, and tell how many
-        were.
+        Delete bodies, evidence and stories of writes finished before *done_before*. Return how many.
 
-        Key, digest and verdict stay, so that the same input is still skipped.  What is open is kept whole.
+        Key, digest and verdict stay, so that the same input is still skipped. Open writes are not changed.
 
         Raises:
             InvalidRequestError: *done_before* has no time zone.
 
         """
         if done_before.tzinfo is None:
-            raise InvalidRequestError("done_before: a time with its zone")
+            raise InvalidRequestError("done_before: must be a datetime with a time zone")
         return await self.entries.prune(round(done_before.timestamp() * 1000))
 
     def warn_once(self, words: str) -> None:
@@ -248,33 +250,35 @@ class Batch:
             log.warning("%s", words)
 
     async def _check_place(self) -> None:
-        """Refuse a client of another place: there, what the journal knows as done is not."""
+        """Check that the client has the base URL and credential with which the batch was begun."""
         session = options_of(self.client).session
         base_url = await self.entries.fact("base_url", session.base_url)
         if base_url != session.base_url:
             raise InvalidRequestError(
-                f"this batch was begun at {base_url}, and this client is for {session.base_url}"
+                f"client: this batch was begun at {base_url}, but this client uses {session.base_url}"
             )
         mine = session.credential.fingerprint(session.base_url)
         begun_with = await self.entries.fact("credential", mine)
         if None not in (mine, begun_with) and mine != begun_with and not self.same_mode:
             raise InvalidRequestError(
-                "this batch was begun with another credential; if this one has the same team and data mode, "
-                "say same_mode=True"
+                "client: this batch was begun with another credential",
+                hint="If this one has the same team and data mode, pass same_mode=True.",
             )
 
 
 def reopened(verdict: Verdict | str) -> Callable[[Entries], Awaitable[int]]:
     """
-    Give what makes the writes of *verdict* to do again in a journal, and tells how many.
+    Return a function that marks the writes of *verdict* in a journal as to do, and counts them.
 
     Raises:
-        InvalidRequestError: There is no such verdict, or it is APPLIED, which is done.
+        InvalidRequestError: There is no such verdict, or it is APPLIED.
 
     """
     wanted = _verdict(verdict)
     if wanted is Verdict.APPLIED:
-        raise InvalidRequestError("what is applied is done: writing it again would make a second effect")
+        raise InvalidRequestError(
+            "verdict: applied writes are done, and sending them again would have a second effect"
+        )
     return lambda entries: entries.reopen(wanted, keep_sends=wanted not in _CERTAIN)
 
 
@@ -282,4 +286,4 @@ def _verdict(named: Verdict | str) -> Verdict:
     try:
         return Verdict(named)
     except ValueError:
-        raise InvalidRequestError(f"verdict: one of {', '.join(Verdict)}, not {named!r}") from None
+        raise InvalidRequestError(f"verdict: must be one of {', '.join(Verdict)}, not {named!r}") from None

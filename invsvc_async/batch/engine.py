@@ -1,7 +1,4 @@
-"""
-Run the items of a batch: as many at once as there are places, those of one thing in their order; never
-judge a write.
-"""
+"""The engine of a batch: runs items concurrently, those of one thing in their order."""
 
 from __future__ import annotations
 
@@ -32,35 +29,34 @@ if TYPE_CHECKING:
 
 __all__ = ["Engine"]
 
-_TO_STORE = 1.0  # s that a journal has, of a run that is stopped, to store what has ended
+_TO_STORE = 1.0  # s that the journal of a stopped run has to store finished writes
 
 
 class Engine:
     """
-    What is under way in one run.
+    The items under way in one run.
 
-    ``add`` takes an item, ``next_result`` gives what became of one; between them so many are held at most,
-    so a slow consumer holds the input up.  A write in doubt gives its place to the next one while it waits
-    to be found out about.
+    ``add`` adds an item, and ``next_result`` returns the result of one. The number of items between the two
+    is limited, so a slow consumer slows the input down. A write in doubt frees its slot while it is settled.
     """
 
     def __init__(self, view: ClientOptions, *, concurrency: int, rate: float | None, same_mode: bool) -> None:
         self._view, self._same_mode = view, same_mode
-        self._anywhere = attrs.evolve(view, team=None)  # an entry names its own team, or none
+        self._anywhere = attrs.evolve(view, team=None)  # an entry contains its own team, or none
         self._most = 8 * concurrency + 64
         self._ahead = max(1, concurrency // 2)
         self._clock = view.session.clock
         self._loop = asyncio.get_running_loop()
         self._slots = Slots(concurrency, rate, self._fill_soon)
-        self._is_filling = False  # in the loop's next round
+        self._is_filling = False  # in the next round of the loop
         self._ready: deque[Item] = deque()
-        self._lines: dict[str, deque[Item]] = {}  # of one thing each; the first is ready or under way
-        self._waiting: dict[str, Item] = {}  # for their readers
+        self._lines: dict[str, deque[Item]] = {}  # by thing; the first item is ready or under way
+        self._waiting: dict[str, Item] = {}  # for user-supplied readers
         self._tasks: set[asyncio.Task[None]] = set()
-        self._storing: set[asyncio.Future[None]] = set()  # what became of those that have ended
+        self._storing: set[asyncio.Future[None]] = set()  # the results of items that have ended
         self._finished: deque[Item] = deque()
         self._changed = asyncio.Event()
-        self._is_asked = False  # whether it is hungry
+        self._is_asked = False  # whether somebody waits in hunger()
         self._stopped = False
         self.held: dict[str, Item] = {}
         self._failure: BaseException | None = None
@@ -76,22 +72,22 @@ class Engine:
     @property
     def _is_full(self) -> bool:
         """
-        Whether as much is held as may be, or enough is ready: more only makes collecting garbage slower.
+        Whether the limit is reached, or enough items are ready. More would only slow garbage collection.
 
-        What waits for the input must not keep it out.
+        Items that wait for the input do not count, because they would keep it out.
         """
         return len(self._ready) >= self._ahead or len(self.held) - self._kept_waiting() >= self._most
 
     def _kept_waiting(self) -> int:
-        """Count those that wait for the input to bring their readers, and those behind them in line."""
-        if not self._waiting:  # as nearly always, and it is asked for each item
+        """Count the items that wait for readers from the input, and those behind them in line."""
+        if not self._waiting:  # as nearly always; this is called for each item
             return 0
         things = {item.thing for item in self._waiting.values() if item.thing is not None}
         alone = sum(item.thing is None for item in self._waiting.values())
         return alone + sum(len(self._lines[thing]) for thing in things)
 
     def add(self, item: Item) -> None:
-        """Take *item*; it begins when there is a place and all before it that touch its thing have ended."""
+        """Add *item*. It starts once there is a slot and all earlier items of its thing have ended."""
         item.slots = self._slots
         self.held[item.key] = item
         if item.waits:
@@ -102,7 +98,7 @@ class Engine:
         self._fill()
 
     def meet(self, key: str, spec: WriteSpec) -> None:
-        """Take the readers of *spec*, which the input contains, for the item of *key* that waits for them."""
+        """Pass the readers of *spec*, from the input, to the item of *key* that waits for them."""
         item = self._waiting.pop(key, None)
         if item is not None:
             item.take_readers(spec)
@@ -114,12 +110,12 @@ class Engine:
         self._fill()
 
     def _make_ready(self, item: Item) -> None:
-        """Let *item* begin, if all before it in its line have ended and it waits for nothing."""
+        """Mark *item* as ready, if it is the first in its line and waits for no reader."""
         if not item.waits and (item.thing is None or self._lines[item.thing][0] is item):
             self._ready.append(item)
 
     def finish(self) -> None:
-        """Say that nothing more comes: no reader either."""
+        """Note that the input has ended, so no more items or readers arrive."""
         waiting, self._waiting = self._waiting, {}
         for item in waiting.values():
             self._end_waiting(item)
@@ -127,19 +123,19 @@ class Engine:
         self._changed.set()
 
     def fail(self, error: BaseException) -> None:
-        """End the run with *error*: nothing more begins."""
+        """End the run with *error*. No more items start."""
         self._failure = self._failure or error
         self.halt()
 
     def halt(self) -> None:
-        """Begin nothing more."""
+        """Start no more items."""
         self._stopped = True
         self._changed.set()
 
     # --- out
 
     async def next_result(self) -> Result | None:
-        """Give the result of one item, in the order in which they end; ``None``: there will be no more."""
+        """Return the result of the next item that ends, or ``None`` if there are no more."""
         while True:
             if self._finished:
                 item = self._finished.popleft()
@@ -151,18 +147,18 @@ class Engine:
             await self._wait()
 
     def take_failure(self) -> BaseException | None:
-        """Give what ended the run, once."""
+        """Return the error that ended the run, once."""
         failure, self._failure = self._failure, None
         return failure
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing is under way and nothing will be."""
+        """Whether nothing is under way, and nothing will be."""
         idle = not (self._tasks or self._storing)
         return idle and (self._stopped or (self.complete and not self.held))
 
     async def hunger(self) -> None:
-        """Wait until less is ready than there are places: more is to come before one is idle."""
+        """Wait until fewer items are ready than there are slots, so that no slot stays empty."""
         self._is_asked = True
         try:
             while self._stopped or self._is_full or len(self._ready) >= self._slots.free + self._slots.in_use:
@@ -171,21 +167,21 @@ class Engine:
             self._is_asked = False
 
     def share_pace(self, part: float) -> None:
-        """Send at *part* of the pace: others have the rest of it."""
+        """Send at *part* of the rate. Other workers have the rest."""
         self._slots.share(part)
 
     @property
     def under_way(self) -> int:
-        """How many were begun and are not stored as done."""
+        """How many items have started and are not stored as done."""
         return len(self._tasks) + len(self._storing)
 
     @property
     def settling(self) -> int:
-        """How many of them wait to be found out about."""
+        """How many of them are being settled."""
         return max(len(self._tasks) - self._slots.in_use, 0)
 
     async def stop(self, grace: float) -> None:
-        """Begin nothing more, let what is under way end within *grace* seconds, and shelve the rest."""
+        """Start no more items, let those under way end within *grace* seconds, and shelve the rest."""
         self.halt()
         self._slots.close()
         until = self._loop.time() + grace
@@ -197,7 +193,7 @@ class Engine:
             await asyncio.wait(self._tasks)
         if self._storing:
             await asyncio.wait(self._storing, timeout=_TO_STORE)
-        self._storing.clear()  # a journal that hangs holds nobody up: the next run settles what is not stored
+        self._storing.clear()  # do not wait for a journal that hangs: the next run settles what is not stored
         self._changed.set()
 
     async def _wait(self) -> None:
@@ -207,13 +203,13 @@ class Engine:
     # --- running
 
     def _fill_soon(self) -> None:
-        """Begin what there is a place for, but for what the tasks that end now go on with."""
+        """Fill the slots in the next round of the loop, after tasks that end now have taken more."""
         if not self._is_filling:
             self._is_filling = True
             self._loop.call_soon(self._fill)
 
     def _fill(self) -> None:
-        """Begin what there is a place for."""
+        """Start items while there are slots."""
         self._is_filling = False
         while (item := self._next()) is not None:
             task = self._loop.create_task(self._work(item))
@@ -221,22 +217,22 @@ class Engine:
             task.add_done_callback(self._ended)
 
     def _next(self) -> Item | None:
-        """Take the first that is ready, if there is a place for it."""
-        begins = self._ready and not self._stopped and self._has_place(self._ready[0])
+        """Return the first ready item, if there is a slot for it."""
+        begins = self._ready and not self._stopped and self._has_slot(self._ready[0])
         if not begins:
             return None
         if self._is_asked:
             self._changed.set()
         return self._ready.popleft()
 
-    def _has_place(self, item: Item) -> bool:
-        """Take a place for *item*, if it may be sent at once."""
-        needs_none = item.in_doubt or self._is_held_up(item)
-        item.in_slot = not needs_none and self._slots.take()
-        return item.in_slot or needs_none
+    def _has_slot(self, item: Item) -> bool:
+        """Reserve a slot for *item*, unless it cannot be sent at once. Return whether it may start."""
+        needs_no_slot = item.in_doubt or self._is_held_up(item)
+        item.in_slot = not needs_no_slot and self._slots.take()
+        return item.in_slot or needs_no_slot
 
     def _is_held_up(self, item: Item) -> bool:
-        """Return whether another write to the same thing may still land; the run of *item* waits for that."""
+        """Return whether another write to the same thing may still land, so that *item* has to wait."""
         return (
             item.thing is not None
             and self._view.session.writes.lines.opens_at(item.thing) > self._clock.now()
@@ -247,7 +243,7 @@ class Engine:
         self._changed.set()
 
     async def _work(self, item: Item) -> None:
-        """Run *item*, and then others, while there is a place: a task for each would cost more."""
+        """Run *item*, and then others while there are slots. A task per item would cost more."""
         following: Item | None = item
         while following is not None:
             await self._run(following)
@@ -258,7 +254,7 @@ class Engine:
             driver = self._taken_up(item) if item.spec is None else new_run(item.spec)
             await driver.drive()
             outcome = driver.outcome()
-            if item.storing is None:  # the client knew what became of it: the user has settled it
+            if item.storing is None:  # the client had its outcome already: the user has settled it
                 await item.settled(outcome)
             wait = 0.0
             if item.thing is not None:
@@ -269,20 +265,20 @@ class Engine:
             self._storing.add(item.storing)
             item.storing.add_done_callback(partial(self._stored, item, wait))
         except asyncio.CancelledError:
-            if not self._stopped:  # not ours
-                words = "a callback was cancelled, and not by this run: the next one settles what it was for"
-                self._fail_item(item, ConfigurationError(words))
+            if not self._stopped:  # not by stop()
+                reason = f"{item.key}: a callback was cancelled, but not by this run. Run again to settle it."
+                self._fail_item(item, ConfigurationError(reason))
                 return
             self._end(item, 0.0)
             raise
-        except Exception as error:  # noqa: BLE001 - whatever it is, who waits is told
+        except Exception as error:  # noqa: BLE001 - any error ends the run
             self._fail_item(item, error)
         finally:
-            item.spec = None  # it refers to its item: freed at once, not by a collection of garbage
+            item.spec = None  # it refers to its item: break the cycle, so that both are freed at once
             item.leave()
 
     def _stored(self, item: Item, wait: float, storing: asyncio.Future[None]) -> None:
-        """Give the result of *item*, now that it is stored."""
+        """Make the result of *item* available, because it is stored now."""
         self._storing.discard(storing)
         error = storing.exception()
         if error is None:
@@ -296,7 +292,7 @@ class Engine:
             self._fail_item(item, error)
 
     def _fail_item(self, item: Item, error: BaseException) -> None:
-        if isinstance(error, LostChunkError):  # another worker does it now, and settles it
+        if isinstance(error, LostChunkError):  # another worker has it now
             self._view.session.writes.left_open.take_key(item.key)
             self._let_go(item)
         else:
@@ -309,8 +305,8 @@ class Engine:
         self._next_in_line(item.thing, wait)
 
     def _let_go(self, item: Item) -> None:
-        """Forget *item*, which makes room for another."""
-        if self.held.get(item.key) is item:  # it may be another by now: the same write, to do again
+        """Forget *item*, so that another can be added."""
+        if self.held.get(item.key) is item:  # it may be another item by now: the same write again
             del self.held[item.key]
         self._changed.set()
 
@@ -327,7 +323,7 @@ class Engine:
         return Driver(spec, intent, begin=begin, takes_up=item.in_doubt)
 
     def _next_in_line(self, thing: str | None, wait: float) -> None:
-        """Let the next write of *thing* begin; after one that may still land, once its window is over."""
+        """Start the next item of *thing* after *wait* seconds, when the one before can no longer land."""
         if thing is None:
             return
         if wait > 0 and not self._stopped:
@@ -343,7 +339,7 @@ class Engine:
 
 
 def _taken_up(session: ClientState, gone_since: float | None, intent: Intent) -> Start:
-    """Take a write up where an earlier run left it; of one that was overtaken, this client may not know."""
+    """Start where an earlier run left *intent*. The journal may know that it was overtaken."""
     latest = session.writes.left_open.get(intent.identity)
     if latest is not None and intent.newest is False:
         session.writes.left_open.unsettled[intent.identity] = attrs.evolve(latest, newest=False)

@@ -1,6 +1,4 @@
-"""
-Look through a file of writes before anything is sent, in constant memory; never send or keep one.
-"""
+"""A check of a file of writes before anything is sent, in constant memory."""
 
 from __future__ import annotations
 
@@ -30,14 +28,14 @@ if TYPE_CHECKING:
 
 __all__ = ["Checked", "check_file", "good_writes", "rereadable", "sound"]
 
-_EMPTY = "the file holds no write"
+_EMPTY = "the file contains no writes"
 _NAMED = 20  # bad lines in an error
-_STEP = 128  # lines looked at before others have a turn
+_STEP = 128  # lines checked before other tasks may run
 
 
 @attrs.define(kw_only=True)
 class Checked:
-    """What a file holds: how many writes, and which lines are none, the first *most* of them."""
+    """How many writes a file has, and the first *most* bad lines."""
 
     most: int = 1_000_000
     good: int = 0
@@ -58,8 +56,9 @@ class Checked:
 
 def rereadable(path: Path) -> BinaryIO:
     """
-    Open the file at *path*, to be read more than once: what is no regular file, such as a pipe, is read to
-    its end now, into a file without a name, which is gone when it is closed.
+    Open the file at *path* for reading it more than once.
+
+    If it is not a regular file, such as a pipe, it is copied to an unnamed file first.
     """
     file = path.open("rb")
     if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
@@ -77,7 +76,7 @@ def rereadable(path: Path) -> BinaryIO:
 def check_file(file: BinaryIO, client: Client) -> Checked:
     """Check every line of *file*."""
     checked = Checked()
-    for line in _judged(file, client):
+    for line in _checked(file, client):
         checked.add(line)
     if not checked.good and not checked.bad:
         checked.add(BadLine(0, _EMPTY))
@@ -86,14 +85,14 @@ def check_file(file: BinaryIO, client: Client) -> Checked:
 
 def good_writes(file: BinaryIO, client: Client, expected: int) -> Iterator[Write[Any]]:  # Any: of any kind
     """
-    Give the writes of the lines that are sound, leaving the others out.
+    Yield the writes of all good lines.
 
     Raises:
-        InvsvcError: They are not the *expected* number: somebody has changed the file since it was checked.
+        InvsvcError: There are not *expected* of them, so the file was changed since the check.
 
     """
     count = 0
-    for line in _judged(file, client):
+    for line in _checked(file, client):
         if not isinstance(line, BadLine):
             count += 1
             if count > expected:
@@ -101,9 +100,9 @@ def good_writes(file: BinaryIO, client: Client, expected: int) -> Iterator[Write
             yield as_write(client, line.operation, line.arguments, key=line.key)
     if count != expected:
         raise InvsvcError(
-            f"the file has changed since it was checked: it held {expected:,} writes, and now holds "
-            f"{count:,}{' or more' if count > expected else ''}; some of it may have been sent. Run it again "
-            "when nobody writes to it: what is done is skipped"
+            f"the file was changed after the check: it had {expected:,} writes, and now has "
+            f"{count:,}{' or more' if count > expected else ''}. Some of its writes may have been sent. "
+            "Run again once the file no longer changes; finished writes are skipped."
         )
 
 
@@ -112,10 +111,10 @@ async def sound(
     writes: Writes, client: Client
 ) -> AsyncGenerator[Iterable[Write[Any]] | AsyncIterable[Write[Any]]]:  # Any: of any operation
     """
-    Give *writes*; of the path of a file those that it holds, once all of it is known to be well-formed.
+    Yield *writes*. If it is the path of a file, check the whole file first.
 
     Raises:
-        InvalidRequestError: It is not; the first bad lines are named.
+        InvalidRequestError: The file has bad lines, of which the first are named, or cannot be read.
 
     """
     if not isinstance(writes, (str, Path)):
@@ -127,7 +126,7 @@ async def sound(
         raise InvalidRequestError(f"{writes}: cannot be read ({error.strerror})") from error
     with opened as file:
         checked = Checked(most=_NAMED)
-        for number, line in enumerate(_judged(file, client)):
+        for number, line in enumerate(_checked(file, client)):
             checked.add(line)
             if number % _STEP == 0:
                 await asyncio.sleep(0)
@@ -137,24 +136,24 @@ async def sound(
         yield good_writes(file, client, checked.good)
 
 
-def _judged(file: BinaryIO, client: Client) -> Iterator[Line | BadLine]:
-    """Give each line, or what is wrong with it: among its own faults, a key that an earlier line has."""
+def _checked(file: BinaryIO, client: Client) -> Iterator[Line | BadLine]:
+    """Yield each line, or what is wrong with it. A key that an earlier line has is wrong too."""
     file.seek(0)
-    # The keys are in a file of their own, gone afterwards.
+    # The keys are in an unnamed file.
     with closing(sqlite3.connect("")) as keys:
         keys.execute("CREATE TABLE seen (key TEXT PRIMARY KEY, line INTEGER) WITHOUT ROWID")
         for line in read_lines(file):
             if isinstance(line, BadLine):
                 yield line
                 continue
-            yield check_line(client, line) or _twice(keys, line) or line
+            yield check_line(client, line) or _repeated_key(keys, line) or line
 
 
-def _twice(keys: sqlite3.Connection, line: Line) -> BadLine | None:
+def _repeated_key(keys: sqlite3.Connection, line: Line) -> BadLine | None:
     if line.key is None:
         return None
     before = keys.execute("SELECT line FROM seen WHERE key = ?", (line.key,)).fetchone()
     if before is not None:
-        return BadLine(line.number, f"has the key {line.key!r}, which line {before[0]} has")
+        return BadLine(line.number, f"has the key {line.key!r}, as line {before[0]}")
     keys.execute("INSERT INTO seen VALUES (?, ?)", (line.key, line.number))
     return None

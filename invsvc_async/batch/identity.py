@@ -1,6 +1,4 @@
-"""
-Tell writes apart: by what they ask for, and by the thing they touch; pure, never by their place in the input.
-"""
+"""What identifies the writes of a batch: a digest of their content, and the thing that they change."""
 
 from __future__ import annotations
 
@@ -22,9 +20,9 @@ _encode = msgspec.json.Encoder(decimal_format="number", order="sorted").encode
 
 def content_of(request: Request, team: str | None, tag: str | None) -> bytes:
     """
-    Digest what *request* asks for, 16 bytes; the order of a body's members is nothing.
+    Return a digest of *request*, 16 bytes. The order of a body's members does not matter.
 
-    A tag that is a text of the caller's own is asked for, too; one that was made for the write is not.
+    A user-supplied text as *tag* is part of it. A generated tag is not.
     """
     asked: list[object] = [
         request.operation.name,
@@ -41,15 +39,15 @@ def content_of(request: Request, team: str | None, tag: str | None) -> bytes:
 
 
 def key_of(content: bytes, occurrence: int) -> str:
-    """Make the key of the *occurrence*-th (from 1) among equal writes."""
+    """Return the key of the *occurrence*-th (from 1) of equal writes."""
     return content.hex() if occurrence == 1 else f"{content.hex()}-{occurrence}"
 
 
 def thing_of(request: Request, team: str | None, tag: str | None) -> str | None:
     """
-    Name the line of a write in a batch, so that those of one thing keep their order; ``None``: it needs none.
+    Return the line of a write in a batch, or ``None`` if it waits for no other write.
 
-    As ``line_of``, but a create with a unique tag waits for nothing: nobody else has its tag.
+    This is ``line_of``, except that a create with a unique tag needs no line.
     """
     if request.operation.finder == "created_webhook" and is_unique(tag):
         return None

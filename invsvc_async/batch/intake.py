@@ -1,6 +1,4 @@
-"""
-Take the writes of an input in: give each its key, and tell what is new from what the journal has; never send.
-"""
+"""The intake of a batch: gives each write of the input its key, and finds those that are new."""
 
 from __future__ import annotations
 
@@ -37,8 +35,8 @@ __all__ = ["Intake", "Writes", "chunks"]
 
 Writes: TypeAlias = "Iterable[Write[Any]] | AsyncIterable[Write[Any]] | str | Path"  # Any: of any operation
 
-AT_ONCE = 128  # writes taken in together: one look into the journal serves them all
-_REPEATS_KEPT = 10_000  # contents seen more than once, of which the number of the last is remembered
+AT_ONCE = 128  # writes taken in together, with one query of the journal
+_REPEATS_KEPT = 10_000  # contents seen more than once, whose count is remembered
 
 
 async def chunks(
@@ -46,7 +44,7 @@ async def chunks(
     *,
     at_once: int = AT_ONCE,
 ) -> AsyncGenerator[list[Write[Any]], None]:
-    """Give what *writes* holds, as many at once as are there, *at_once* at most."""
+    """Yield *writes* in lists of what is available, at most *at_once* each."""
     if isinstance(writes, AsyncIterable):
         async for chunk in _async_chunks(writes, at_once):
             yield chunk
@@ -56,13 +54,13 @@ async def chunks(
 
 
 def _pieces(source: Iterator[Write[Any]], at_once: int) -> Iterator[list[Write[Any]]]:
-    """Give what there is; of a source that fails, what came before goes first."""
+    """Yield lists. If the source fails, yield what came before the error first."""
     failure = None
     while failure is None:
         chunk: list[Write[Any]] = []
         try:
             chunk.extend(islice(source, at_once))
-        except Exception as error:  # noqa: BLE001 - whatever it is, who waits is told
+        except Exception as error:  # noqa: BLE001 - raised below
             failure = error
         if not chunk:
             break
@@ -72,7 +70,7 @@ def _pieces(source: Iterator[Write[Any]], at_once: int) -> Iterator[list[Write[A
 
 
 async def _async_chunks(writes: AsyncIterable[Write[Any]], at_once: int) -> AsyncIterator[list[Write[Any]]]:
-    """Read ahead a little, so that a slow source holds up nothing that it has given."""
+    """Read ahead a little, so that writes do not wait for a slow source."""
     queue: asyncio.Queue[Write[Any] | None] = asyncio.Queue(at_once)
 
     async def pump() -> None:
@@ -111,10 +109,10 @@ class _Asked(msgspec.Struct, eq=False):
 
 class Intake:
     """
-    What becomes of an input's writes in one run.
+    Turns the writes of the input of one run into items.
 
-    *store* is where the entries of new items go; *held* are the items that are under way, by key; *on_met* is
-    told of each write that the journal has and that is not done.
+    *store* is where the entries of new items go. *held* are the items under way, by key. *on_met* is called
+    for each write that is in the journal and not done.
     """
 
     def __init__(
@@ -139,11 +137,10 @@ class Intake:
 
     async def take(self, writes: list[Write[Any]]) -> list[Item]:
         """
-        Give the items of those that are new.
+        Return the items of new writes.
 
         Raises:
-            InvalidRequestError: Two writes have one key, or the write under a key is not the one that the
-                journal has.
+            InvalidRequestError: Two writes have the same key, or the journal has another write under a key.
 
         """
         for write in writes:
@@ -188,10 +185,10 @@ class Intake:
         return item is not None and item.fed
 
     def _next(self, asked: _Asked) -> _Asked:
-        """Count on among equal writes."""
+        """Give an equal write the key of its next occurrence."""
         if not asked.occurrence:
             raise InvalidRequestError(
-                f"key {asked.key!r} is given to two writes of this input: give each its own"
+                f"key: two writes of this input have the key {asked.key!r}; give each its own"
             )
         self._repeats[asked.content] = asked.occurrence
         self._repeats.move_to_end(asked.content)
@@ -208,8 +205,8 @@ class Intake:
         before = item.content if item is not None else mark.content if mark is not None else b""
         if before != asked.content:
             raise InvalidRequestError(
-                f"key {asked.key!r}: this is another write than the one that the journal has under this key. "
-                "Give it a key of its own, or take the input that the batch was begun with"
+                f"key: the journal has another write under the key {asked.key!r}; give this one its own key, "
+                "or run the input that the batch was begun with"
             )
         if item is not None:
             item.fed, item.run = True, self._run
@@ -237,7 +234,7 @@ class Intake:
         return item
 
     def _waiting(self, policy: ReconcilePolicy) -> ReconcilePolicy:
-        """Give *policy*, but that a write refused for its rate waits."""
+        """Return *policy* with ``wait_when_limited=True``."""
         known = self._policies.get(id(policy))
         if known is None or known[0] is not policy:
             if len(self._policies) > 1000:

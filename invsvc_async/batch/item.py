@@ -1,6 +1,4 @@
-"""
-Be one write of a batch under way: note in the journal what it does, and hold a place only while it sends.
-"""
+"""One write of a batch: its entry in the journal, and its slot while it is sent."""
 
 from __future__ import annotations
 
@@ -41,12 +39,12 @@ __all__ = ["Item", "ItemOptions"]
 
 
 def _claim_of(outcome: Outcome[Any], webhook_id: str | None) -> str | None:  # Any: of any operation
-    """Return the id of the webhook that was made, and whether an answer gave it or only a match."""
+    """Return the id of the webhook that was made, marked if an answer gave it."""
     return webhook_id if webhook_id is None or outcome.secret_lost else f"{ANSWERED}{webhook_id}"
 
 
 class Store(Protocol):
-    """Where an item's entry is kept."""
+    """Stores the entries of items."""
 
     @property
     def commons(self) -> Commons:
@@ -54,11 +52,11 @@ class Store(Protocol):
         ...
 
     def put(self, entry: Entry, left: Left | None = None) -> Future[None]:
-        """Store *entry*, and with it what it *left* of its thing; durably once the future is done."""
+        """Store *entry* and what it *left* of its thing. It is durable once the future is done."""
         ...
 
     def shelve(self, entry: Entry) -> None:
-        """Store it without waiting and without fail."""
+        """Store it without waiting and without raising."""
         ...
 
 
@@ -68,15 +66,15 @@ class Lease(Protocol):
     until: float
 
     async def hold(self) -> None:
-        """Wait until it is valid; LostChunkError: it is another's for good."""
+        """Wait until it is valid. Raises LostChunkError if another worker has it for good."""
         ...
 
 
 class Item(msgspec.Struct, eq=False, kw_only=True):
     """
-    One write: ``write`` where it is fresh, ``intent`` where the journal had it.
+    One write of a batch: ``spec`` if it is new, ``intent`` if the journal had it.
 
-    It is the journal that its driver writes to, in its own entry.
+    It is the journal of its driver, and writes to its own entry.
     """
 
     key: str
@@ -88,41 +86,41 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
     on_secret: Callable[[str, Any], Awaitable[None] | None] | None = None  # Any: a Webhook
     spec: WriteSpec | None = None
     intent: Intent | None = None
-    fed: bool = True  # the input of this run held it
+    fed: bool = True  # it was in the input of this run
     stored: bool = False
     result: Result | None = None
-    storing: Future[None] | None = None  # done once that is stored
+    storing: Future[None] | None = None  # done once the result is stored
     slots: Slots | None = None
     in_slot: bool = False
-    sender_gone: bool = True  # whoever may have sent it before is provably dead
-    reader: AnyReader | None = None  # the caller's own: an entry has but its name
-    waits: bool = False  # for the input to bring it
-    lease: Lease | None = None  # how long the right to send it lasts, where others may take it over
+    sender_gone: bool = True  # the process that may have sent it is provably dead
+    reader: AnyReader | None = None  # user-supplied: an entry contains only its name
+    waits: bool = False  # for the reader from the input
+    lease: Lease | None = None  # the right to send it, if other workers may take it over
     on_end: Callable[[], None] | None = None
-    answer: bytes = b""  # the last one to it
+    answer: bytes = b""  # the body of the last answer
 
     @property
     def is_overtaken(self) -> bool:
-        """Whether a later write to the same thing may have had an effect, so this one must not be sent."""
+        """Whether a later write to the same thing may have been applied, so this one must not be sent."""
         return self.intent is not None and self.intent.newest is False
 
     @property
     def in_doubt(self) -> bool:
-        """Whether it may have been sent before, so that it is to be settled first."""
+        """Whether it may have been sent before, so that it must be settled first."""
         if self.intent is None:
             return False
         return any(each.end is None or each.end.kind != "not applied" for each in self.intent.sent)
 
     @property
     def names_reader(self) -> bool:
-        """Whether a reader of the caller's own is to settle it, of which the journal has but the name."""
+        """Whether it needs a user-supplied reader, of which the journal has only the name."""
         intent = self.intent
         return intent is not None and (
             intent.reader is not None or intent.policy.journey_reader == JOURNEY_READER
         )
 
     def take_readers(self, spec: WriteSpec) -> None:
-        """Take the readers of *spec*, which is this write in the input of this run."""
+        """Use the readers of *spec*, which is the same write in the input of this run."""
         self.reader = spec.reader or self.reader
         if self.names_reader and self.intent is not None and callable(spec.policy.journey_reader):
             changed = attrs.evolve(self.intent.policy, journey_reader=spec.policy.journey_reader)
@@ -133,28 +131,28 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
         """Whether its answer contains a secret."""
         return self.spec is not None and self.spec.creates_webhook
 
-    # --- the place it holds while it sends
+    # --- its slot while it is sent
 
     async def enter(self) -> None:
-        """Take a place where it has none: it is sent again."""
+        """Wait for a slot if it has none, because it is sent again."""
         if not self.in_slot and self.slots is not None:
             await self.slots.take_again()
             self.in_slot = True
 
     def leave(self) -> None:
-        """Give its place back."""
+        """Free its slot."""
         if self.in_slot and self.slots is not None:
             self.in_slot = False
             self.slots.leave()
 
     def bound(self, exchange: Exchange) -> None:
-        """Let *exchange* out only while the lease lasts."""
+        """Make sure that *exchange* is sent only while the lease is valid."""
         if self.lease is not None:
             until, proven = self.lease.until, exchange.not_after
             exchange.not_after = until if proven is None else min(until, proven)
 
     def learn(self, exchange: Exchange) -> None:
-        """Tell the places how a request went."""
+        """Pass the result of a request to the slots."""
         if self.slots is not None:
             limited = exchange.status == 429 and exchange.answer_headers is not None
             self.slots.learn(exchange, retry_after(exchange.answer_headers or {}) if limited else None)
@@ -162,25 +160,25 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
     # --- the journal of its driver
 
     async def open(self) -> None:
-        """Be open: the entries are."""
+        """Do nothing: the entries are open."""
 
     async def sending(self, intent: Intent) -> None:
-        """Store the revision that is about to be sent."""
+        """Store *intent*, which is about to be sent."""
         if self.lease is not None:
             await self.lease.hold()
         self.stored = True
         await self.entries.put(self._entry(State.SENDING, intent))
 
     def shelved(self, intent: Intent, *, sent: bool) -> None:
-        """Note how far it got; nothing is noted of what was never stored."""
+        """Store how far it got, if it was stored before."""
         if self.stored:
             self.entries.shelve(self._entry(State.SENDING if sent else State.TO_DO, intent))
 
     async def settled(self, outcome: Outcome[Any]) -> None:
         """
-        Hand the secret over, then have what became of it stored; of what is applied, no body is kept.
+        Pass the secret on, then store the outcome, without the body if it is applied.
 
-        ``storing`` tells when it is: nothing of the run that made it need be kept until then.
+        ``storing`` is done once it is stored. Nothing of the run is needed until then.
         """
         value = outcome.value
         if self.on_secret is not None and getattr(value, "secret", None) is not None:
@@ -207,14 +205,14 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
         """Do nothing: the entries of a batch stay."""
 
     async def aclose(self) -> None:
-        """Stay: the entries are the batch's."""
+        """Do nothing: the entries belong to the batch."""
 
     def open_intents(self) -> AsyncIterator[Intent]:
-        """Never asked for: a batch takes its entries up itself."""
+        """Not supported: a batch reads its open entries itself."""
         raise NotImplementedError
 
     def unheard(self) -> AsyncIterator[Outcome[Any]]:  # Any: of any operation
-        """Never asked for: a batch gives its results itself."""
+        """Not supported: a batch returns its results itself."""
         raise NotImplementedError
 
     def _entry(
@@ -235,15 +233,15 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
 
 @attrs.define(kw_only=True, eq=False, repr=False)
 class ItemOptions(ClientOptions):
-    """A view whose writes are one item's: each send takes a place, and how it went is learnt from."""
+    """The options of one item: its write takes a slot while it is sent."""
 
     item: Item
 
     def send(self, request: Request, exchange: Exchange) -> Awaitable[Exchange]:
-        """Put *exchange* on the wire, as :class:`View` does; a write's takes a place while it lasts."""
-        return self._in_a_place(request, exchange) if exchange.write else super().send(request, exchange)
+        """Send *exchange* as the base class does. A write takes a slot meanwhile."""
+        return self._in_slot(request, exchange) if exchange.write else super().send(request, exchange)
 
-    async def _in_a_place(self, request: Request, exchange: Exchange) -> Exchange:
+    async def _in_slot(self, request: Request, exchange: Exchange) -> Exchange:
         await self.item.enter()
         try:
             self.item.bound(exchange)

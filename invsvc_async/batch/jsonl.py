@@ -1,8 +1,8 @@
 """
-Read writes as data, one JSON object a line, and make them writes; never send one or load a whole file.
+Writes as data: files with one JSON object per line.
 
 A line is ``{"operation": "webhooks.create", "arguments": {…}, "key": "row-17"}``.  The arguments are those of
-the method of that name: its signature and its own checks are the only list of them.
+the method of that name. Its signature and its checks are the only list of them.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ __all__ = ["MAX_LINE", "BadLine", "Line", "as_write", "check_line", "read_lines"
 
 MAX_LINE = 2**20  # bytes
 _MEMBERS = ("operation", "arguments", "key")
-_CODE = ("reader",)  # arguments that are functions, which no text can hold
+_CODE = ("reader",)  # arguments that are functions, which JSON cannot contain
 _OPERATIONS = tuple(name for name, row in BY_NAME.items() if row.kind is Kind.WRITE)
 
 
 @attrs.frozen
 class Line:
-    """One write as data, its shape checked, its arguments not yet; ``number`` counts lines from 1."""
+    """One write as data. Its arguments are not checked yet. ``number`` counts lines from 1."""
 
     number: int
     operation: str
@@ -43,7 +43,7 @@ class Line:
 
 @attrs.frozen
 class BadLine:
-    """A line that is no write, and why; its text says both."""
+    """A line that is not a write, and why."""
 
     number: int
     reason: str
@@ -54,16 +54,16 @@ class BadLine:
 
 def read_lines(file: BinaryIO, *, max_bytes: int = MAX_LINE) -> Iterator[Line | BadLine]:
     """
-    Read *file* line by line and give each as it comes; empty lines are passed over.
+    Read *file* line by line, and yield each one that is not empty.
 
-    A line of more than *max_bytes* is named as bad and skipped without being held in memory.
+    A line of more than *max_bytes* is bad, and is skipped without loading it.
     """
     number = 0
     while text := file.readline(max_bytes + 1):
         number += 1
         if len(text) > max_bytes and not text.endswith(b"\n"):
             length = len(text) + _skip_rest(file, max_bytes)
-            yield BadLine(number, f"is {length:,} bytes long; the most is {max_bytes:,}")
+            yield BadLine(number, f"is {length:,} bytes long; the limit is {max_bytes:,}")
         elif text.strip():
             yield _parsed(text, number)
 
@@ -72,12 +72,12 @@ def as_write(
     client: Client, operation: str, arguments: Mapping[str, Any], *, key: str | None = None
 ) -> Write[Any]:  # Any: the operation says what the value is
     """
-    Make the write that the method *operation* of *client* makes of *arguments*; nothing is sent.
+    Call the method *operation* of *client* with *arguments*, and return the write. Nothing is sent.
 
     Raises:
-        InvalidRequestError: No such write; an argument that it does not take, or lacks; a value that breaks
-            the specification.
-        ConfigurationError: The operation is closed to the client's kind of credential.
+        InvalidRequestError: There is no such write, an argument is unknown or missing, or a value breaks the
+            specification.
+        ConfigurationError: The operation does not accept the client's kind of credential.
 
     """
     method = _method(client, operation)
@@ -87,7 +87,7 @@ def as_write(
 
 
 def check_line(client: Client, line: Line) -> BadLine | None:
-    """Tell what is wrong with *line* as a write of *client*; ``None``: nothing."""
+    """Return what is wrong with *line* as a write of *client*, or ``None``."""
     try:
         as_write(client, line.operation, line.arguments, key=line.key).close()
     except InvalidRequestError as error:
@@ -122,13 +122,13 @@ def _shape_problem(plain: object) -> str | None:
         return 'is not an object: write {"operation": …, "arguments": {…}, "key": …}'
     unknown = [name for name in plain if name not in _MEMBERS]
     if unknown:
-        return f"has {', '.join(unknown)}, which is not among {', '.join(_MEMBERS)}"
+        return f"has {', '.join(unknown)}; only {', '.join(_MEMBERS)} are allowed"
     if not isinstance(plain.get("operation"), str):
-        return f"has no operation: one of {', '.join(_OPERATIONS)}"
+        return f"has no operation; it must be one of {', '.join(_OPERATIONS)}"
     if not _is_object(plain.get("arguments", {})):
         return "has arguments that are not an object"
     if not isinstance(plain.get("key"), str | None):
-        return "has a key that is not a text"
+        return "has a key that is not a string"
     return None
 
 
@@ -141,22 +141,23 @@ def _method(client: Client, operation: str) -> Callable[..., Any]:
     if row is None or row.kind is not Kind.WRITE:
         wrong = "is a read" if row else "is unknown"
         raise InvalidRequestError(
-            f"operation: {operation!r} {wrong}; a write is one of {', '.join(_OPERATIONS)}"
+            f"operation: {operation!r} {wrong}; it must be one of {', '.join(_OPERATIONS)}"
         )
-    room, _, name = operation.partition(".")
-    found: Callable[..., Any] = getattr(client if room == "client" else getattr(client, room), name)
+    resource, _, name = operation.partition(".")
+    owner = client if resource == "client" else getattr(client, resource)
+    found: Callable[..., Any] = getattr(owner, name)
     return found
 
 
 def _check_names(operation: str, takes: Mapping[str, inspect.Parameter], given: Mapping[str, Any]) -> None:
     possible = [name for name in takes if name not in _CODE]
     problems = [
-        f"{name}: not an argument; {operation} takes {', '.join(possible)}"
+        f"{name}: is not an argument; {operation} takes {', '.join(possible)}"
         for name in given
         if name not in possible
     ]
     problems += [
-        f"{name}: missing"
+        f"{name}: is missing"
         for name in possible
         if takes[name].default is inspect.Parameter.empty and name not in given
     ]

@@ -1,7 +1,4 @@
-"""
-Say when a batch may send: so many at once, so many a second, and not while the service asks for a pause;
-never send.
-"""
+"""When a batch may send: limits of concurrency and rate, and the pauses that the service asks for."""
 
 from __future__ import annotations
 
@@ -19,16 +16,16 @@ if TYPE_CHECKING:
 
 __all__ = ["Slots"]
 
-_AT_FIRST = 4  # places to begin with: fewer than most services take, so that the quickest answer is seen
-_BURST = 0.05  # s of pace that may be made up for: timers are not exact
+_AT_FIRST = 4  # slots at the start: few, so that the fastest answer time is seen
+_BURST = 0.05  # s of delay that may be made up for, because timers are not exact
 
 
 class Slots:
     """
-    The places of one batch: as many as the service takes without queueing, *most* at most.  *rate* is sends
-    a second, spread evenly; *on_room* is called when there may be room again.
+    The slots of one batch: as many as the service can serve without queueing, *most* at most.
 
-    A write that is sent again goes before those that have not begun, so that what is under way ends first.
+    *rate* is sends per second, spread evenly. *on_room* is called when there may be a free slot. A write that
+    is sent again goes first, so that started writes end before others start.
     """
 
     def __init__(self, most: int, rate: float | None, on_room: Callable[[], None]) -> None:
@@ -42,11 +39,11 @@ class Slots:
         self.in_use: int = 0
 
     def take(self) -> bool:
-        """Take a place for a write that has not begun, if there is one and it is time."""
+        """Reserve a slot for a new write, if there is one and the rate allows it."""
         return not self._again and self._try()
 
     async def take_again(self) -> None:
-        """Take a place for a write that is to be sent again, as soon as there is one."""
+        """Wait for a slot for a write that is sent again."""
         if not self._again and self._try():
             return
         turn = self._loop.create_future()
@@ -54,23 +51,23 @@ class Slots:
         try:
             await turn
         except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():  # it was handed over in the same moment
+            if turn.done() and not turn.cancelled():  # the slot was handed over at the same moment
                 self.leave()
             elif turn in self._again:
                 self._again.remove(turn)
             raise
 
     def leave(self) -> None:
-        """Give a place back."""
+        """Free a slot."""
         self.in_use -= 1
         self._hand_out()
 
     def learn(self, exchange: Exchange, retry_after: float | None) -> None:
-        """Take in how a request went; one refused for its rate holds everybody up for as long as it says."""
+        """Adapt to the result of a request. After a 429, nothing is sent for *retry_after* seconds."""
         refused = exchange.status == 429
         if refused and retry_after is not None:
             self._due = max(self._due, self._loop.time() + retry_after)
-        # An answer 5xx is quick in an outage and slow at a gateway: it tells nothing of how much is at work.
+        # The time of a 5xx says nothing about the load: it is quick in an outage, and slow at a gateway.
         answered = exchange.end is End.ANSWERED and (exchange.status or 0) < 500
         timed_out = exchange.end is End.LOST and exchange.timed_out
         if answered or timed_out:
@@ -79,15 +76,15 @@ class Slots:
 
     @property
     def free(self) -> int:
-        """How many places are free."""
+        """The number of free slots."""
         return max(self._knee.size - self.in_use, 0)
 
     def share(self, part: float) -> None:
-        """Take *part* of the pace, more than 0."""
+        """Send at *part* of the rate, which is above 0."""
         self._gap = self._whole_gap / part if part else self._whole_gap
 
     def close(self) -> None:
-        """Forget the timer."""
+        """Cancel the timer."""
         if self._timer is not None:
             self._timer.cancel()
 

@@ -1,6 +1,4 @@
-"""
-Hold what became of the writes of a batch, live or as a journal kept it; never a body, a token or a secret.
-"""
+"""Results of the writes of a batch.  They contain no bodies, tokens or secrets."""
 
 from __future__ import annotations
 
@@ -22,23 +20,23 @@ __all__ = ["Progress", "Result", "Summary"]
 
 
 def _kept(entry: Entry) -> tuple[Verdict, Record]:
-    """Take back what became of an entry that is done."""
+    """Return the verdict and outcome of an entry that is done."""
     try:
         return Verdict(str(entry.verdict)), decoded(entry.outcome)
     except (ValueError, RecursionError) as error:
         raise unreadable(entry.key, error) from None
 
 
-@attrs.frozen(kw_only=True, slots=False)  # with a dict it is made in half the time
+@attrs.frozen(kw_only=True, slots=False)  # creating one with a dict takes half the time
 class Result:
     """
-    What became of one write of a batch.
+    The result of one write of a batch.
 
-    ``thing`` is the id of what was written where it is known; ``attempts``, ``resends`` and ``reads`` count
-    requests; ``seconds`` is the time from the first thing done to the verdict; ``error`` the last failure
-    seen, in words, and ``status`` its HTTP status; ``candidates`` and ``duplicates`` are ids of webhooks
-    that could be, or are, further effects; ``story`` tells in lines how the verdict came about, where it is
-    not simply that the service answered so; ``outcome`` is there for what was run just now.
+    ``thing`` is the id of what was written, if it is known. ``attempts``, ``resends`` and ``reads`` count
+    requests. ``seconds`` is the time from the start to the verdict. ``error`` is the message of the last
+    failure, and ``status`` its HTTP status. ``candidates`` and ``duplicates`` are ids of webhooks that may
+    be, or are, further effects. ``story`` explains the verdict, unless the service simply answered so.
+    ``outcome`` is set for writes of the current run.
     """
 
     key: str
@@ -62,7 +60,7 @@ class Result:
 
     @property
     def applied(self) -> bool | None:
-        """True if APPLIED, False if NOT_APPLIED or REFUSED, ``None`` where neither is sure."""
+        """True if APPLIED, False if NOT_APPLIED or REFUSED, otherwise ``None``."""
         if self.verdict is Verdict.APPLIED:
             return True
         return False if self.verdict in (Verdict.NOT_APPLIED, Verdict.REFUSED) else None
@@ -72,7 +70,7 @@ class Result:
         cls, entry: Entry, record: Record | None = None, outcome: Outcome[Any] | None = None
     ) -> Result:  # Any: of any operation
         """
-        Make the result of an entry that is done; *record* is what its outcome holds, where known.
+        Make the result of an entry that is done. *record* is its outcome, if it is decoded already.
 
         Raises:
             JournalError: The entry is damaged.
@@ -104,7 +102,7 @@ class Result:
 
 @attrs.frozen(kw_only=True)
 class Summary:
-    """How a whole batch stands: counts of writes, by verdict where they are done."""
+    """Counts of the writes of a whole batch, by verdict if they are done."""
 
     to_do: int = 0
     sending: int = 0
@@ -118,23 +116,23 @@ class Summary:
 
     @property
     def total(self) -> int:
-        """How many the journal holds."""
+        """How many are in the journal."""
         return self.to_do + self.sending + self.done
 
     @property
     def unknown(self) -> int:
-        """How many the service's state cannot tell of."""
+        """How many have the verdict UNKNOWN."""
         return self.verdicts.get(Verdict.UNKNOWN, 0)
 
 
 @attrs.frozen(kw_only=True)
 class Progress:
     """
-    How a run stands at a moment.
+    The progress of a run.
 
-    ``done`` were finished by this run, ``skipped`` by one before; ``under_way`` were begun, ``settling`` of
-    them wait to be found out about; ``rate`` is finished writes a second since the run began; ``verdicts``
-    counts those of ``done``.
+    ``done`` writes were finished by this run, ``skipped`` ones by an earlier run. ``under_way`` ones have
+    started, and ``settling`` of those are being settled. ``rate`` is finished writes per second since the
+    start of the run. ``verdicts`` counts the verdicts of ``done``.
     """
 
     done: int

@@ -1,7 +1,4 @@
-"""
-Run a batch once: feed what the journal has left and then the input, and give the results; never hold the
-input whole.
-"""
+"""One run of a batch: feeds the open entries of the journal and then the input, and yields results."""
 
 from __future__ import annotations
 
@@ -48,17 +45,17 @@ __all__ = ["Run", "note_in_flight"]
 
 log: logging.Logger = logging.getLogger("invsvc_async.batch")
 
-_PAGE = 128  # entries taken up at once
-_CLOCKS_AGREE = 600.0  # s for which one reading of the service's clock is good
+_PAGE = 128  # entries read at once
+_CLOCKS_AGREE = 600.0  # s for which one reading of the service's clock is valid
 _TICK = 0.2  # s between reports of progress
 _NO_SECRETS = (
-    "this batch creates webhooks and nobody takes their secrets: they are shown once, in the answer, and no "
-    "journal holds them. Give on_secret=… (invsvc batch --secrets-to FILE) to keep them"
+    "on_secret: is not set, and this batch creates webhooks. Their secrets are shown only once, and no "
+    "journal stores them. Pass on_secret=… (invsvc batch --secrets-to FILE) to keep them."
 )
 
 _AMID = (
-    "It was not sent. What stands before it may have been sent: correct this and run again, and what is done "
-    "is skipped."
+    "It was not sent, but writes before it may have been. Correct this and run again; finished writes are "
+    "skipped."
 )
 
 
@@ -73,8 +70,8 @@ class Run:
         self._ticking: asyncio.TimerHandle | None = None
         self._began = self._over = 0.0
         self._verdicts: Counter[Verdict] = Counter()
-        self._clock_reading: Reading | None = None  # by which the service's clock is known
-        self.ended: bool = False  # nothing is under way and nothing will be; results may wait to be taken
+        self._clock_reading: Reading | None = None  # shows the service's clock
+        self.ended: bool = False  # nothing is under way, and nothing will be; results may be left
 
     def __aiter__(self) -> Run:
         return self
@@ -94,7 +91,7 @@ class Run:
                 return result
             if self.ended:
                 break
-            await self.stop(0.0)  # what ends meanwhile is given before the end
+            await self.stop(0.0)  # yield what ends meanwhile before the end
         self._report()
         if (failure := engine.take_failure()) is not None:
             raise failure
@@ -114,7 +111,7 @@ class Run:
         self._end()
 
     def progress(self) -> Progress:
-        """Tell how it stands."""
+        """Return the progress."""
         done = self._verdicts.total()
         now = self._over or asyncio.get_running_loop().time()
         seconds = now - self._began if self._began else 0.0
@@ -142,7 +139,7 @@ class Run:
         return engine
 
     def _end(self) -> None:
-        if self.ended:  # two stopped it at once
+        if self.ended:  # stopped by two tasks at once
             return
         self.ended = True
         loop = asyncio.get_running_loop()
@@ -165,7 +162,7 @@ class Run:
         try:
             await self._feed_all(engine)
             engine.finish()
-        except Exception as error:  # noqa: BLE001 - whatever it is, who waits is told
+        except Exception as error:  # noqa: BLE001 - any error ends the run
             engine.fail(error)
 
     async def _feed_all(self, engine: Engine) -> None:
@@ -191,7 +188,7 @@ class Run:
                         engine.add(item)
 
     async def _feed_left(self, engine: Engine, entries: SqliteBatch) -> None:
-        """Feed what an earlier run has left."""
+        """Feed what an earlier run left."""
         async for page in _pages(partial(entries.done, Verdict.UNKNOWN)):
             await self._close_lines(page)
         in_flight: dict[str, int] = {}
@@ -205,26 +202,26 @@ class Run:
                 engine.add(item)
 
     async def _taken(self, intake: Intake, writes: list[Write[Any]]) -> list[Item]:  # Any: of any operation
-        """Take *writes* in; of one that cannot be, say what that means for those before it."""
+        """Take *writes* in. If one is refused, the error says what that means for earlier ones."""
         try:
             return await intake.take(writes)
         except InvalidRequestError as error:
             raise InvalidRequestError(error.problems, hint=_AMID) from error
 
-    # --- what other writes have left
+    # --- what other writes left
 
     async def _close_lines(self, unknown: list[Entry]) -> None:
         """
-        Close the lines of the things to which writes whose fate is *unknown* may still happen.
+        Close the lines of the things to which *unknown* writes may still be applied.
 
-        How long ago a write was sent is known by the service's clock alone, so one read is spent to learn it.
+        Only the service's clock shows how long ago a write was sent, so this needs one read.
         """
         view = options_of(self._batch.client)
         session, reading = view.session, self._clock_reading
         if reading is not None and reading.ended < session.clock.now() - _CLOCKS_AGREE:
             reading = None
         for entry in unknown:
-            if entry.intent is None:  # pruned: long ago
+            if entry.intent is None:  # pruned, so it was long ago
                 continue
             intent = self._intent(entry)
             operation = BY_NAME[intent.operation]
@@ -243,9 +240,9 @@ class Run:
         self, entries: list[Entry], items: list[Item], in_flight: Mapping[str, int]
     ) -> list[Item]:
         """
-        Return the *items* of entries that are not done, those marked that a later write has overtaken.
+        Return *items*, which are not done, and mark those that a later write has overtaken.
 
-        *in_flight* is the last write of each thing that may have been sent, and is not done.
+        *in_flight* has, for each thing, the last write that may have been sent and is not done.
         """
         done = await self._last_writes(items)
         for entry, item in zip(entries, items, strict=True):
@@ -255,7 +252,7 @@ class Run:
         return items
 
     async def _last_writes(self, items: Iterable[Item]) -> Mapping[str, int]:
-        """Learn what the writes that are done left of the things of *items*; return which was the last."""
+        """Learn what finished writes left of the things of *items*. Return the last one of each thing."""
         things = {item.thing for item in items if item.thing is not None}
         rows = await self._batch.entries.last_writes(sorted(things)) if things else []
         learn(options_of(self._batch.client).session.writes, rows)
@@ -263,12 +260,12 @@ class Run:
 
     def _intent(self, entry: Entry) -> Intent:
         if entry.common is None or entry.intent is None:
-            raise JournalError(f"entry {entry.key!r} is open and has no intent: the journal is damaged")
+            raise JournalError(f"entry {entry.key!r}: it is open but has no intent. The journal is damaged.")
         packed = Packed(common=entry.common, text=entry.intent)
         return unpack(entry.key, packed, self._batch.entries.commons)
 
     def _item(self, entry: Entry, store: Store) -> Item:
-        """Take up an entry that is not done."""
+        """Make the item of an entry that is not done."""
         batch, intent = self._batch, self._intent(entry)
         session = options_of(batch.client).session
         return Item(
@@ -292,7 +289,7 @@ class Run:
 async def _pages(
     page: Callable[[int, int], Awaitable[list[Entry]]],
 ) -> AsyncIterator[list[Entry]]:
-    """Yield all pages of entries, in the order in which they came."""
+    """Yield all pages of entries in their order."""
     after = 0
     while entries := await page(after, _PAGE):
         yield entries
@@ -300,7 +297,7 @@ async def _pages(
 
 
 def note_in_flight(last: dict[str, int], entries: list[Entry], items: list[Item]) -> None:
-    """Note in *last* which of *entries*, of *items*, is the last of its thing that may have been sent."""
+    """Note in *last* the last entry of each thing that may have been sent. *items* are those of *entries*."""
     for entry, item in zip(entries, items, strict=True):
         if item.thing is not None and item.in_doubt and can_overtake(entry.operation):
             last[item.thing] = max(entry.seq, last.get(item.thing, 0))

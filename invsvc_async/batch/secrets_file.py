@@ -1,6 +1,4 @@
-"""
-Keep the secrets of new webhooks in a file of the caller's, for its owner alone; never anywhere else.
-"""
+"""A file for the secrets of new webhooks, readable only by its owner."""
 
 from __future__ import annotations
 
@@ -23,14 +21,14 @@ class SecretsFile:
     """
     A file of lines ``{"key", "id", "url", "secret"}``, mode 0600, appended to.
 
-    Its ``take`` is an ``on_secret``: it returns once the line is on the disk.  One flush serves all who wait
-    for it.
+    Its ``take`` is an ``on_secret``. It returns once the line is on the disk. One flush serves all callers
+    that wait for it.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._number = -1
-        self._cut = False  # the line before may have come in part
+        self._is_partial = False  # the last line may be incomplete
         self._next: asyncio.Task[None] | None = None
         self._flushing = asyncio.Lock()
 
@@ -40,7 +38,7 @@ class SecretsFile:
             self._path.chmod(0o600)
             _end_line(self._number)
         except OSError as error:
-            raise JournalError(f"{self._path}: secrets cannot be kept there ({error.strerror})") from error
+            raise JournalError(f"{self._path}: cannot store secrets ({error.strerror})") from error
         return self
 
     async def __aexit__(
@@ -49,30 +47,30 @@ class SecretsFile:
         os.close(self._number)
 
     async def take(self, key: str, webhook: Any) -> None:  # Any: a Webhook
-        """Append the secret of *webhook*, made by the write of *key*."""
+        """Append the secret of *webhook*, which the write of *key* created."""
         line = (
             envelope.dumps({"key": key, "id": webhook.id, "url": webhook.url, "secret": webhook.secret})
             + b"\n"
         )
         try:
-            if self._cut:
+            if self._is_partial:
                 _end_line(self._number)
-            self._cut = True
+            self._is_partial = True
             _write_whole(self._number, line)
-            self._cut = False
+            self._is_partial = False
             self._next = self._next or asyncio.create_task(self._flush())
             await asyncio.shield(self._next)
         except OSError as error:
-            raise JournalError(f"{self._path}: secrets cannot be kept ({error.strerror})") from error
+            raise JournalError(f"{self._path}: cannot store secrets ({error.strerror})") from error
 
     async def _flush(self) -> None:
         async with self._flushing:
-            self._next = None  # what is written from here on waits for the one after
+            self._next = None  # what is written from now on waits for the next flush
             await asyncio.to_thread(os.fsync, self._number)
 
 
 def _end_line(number: int) -> None:
-    """End the line that a full disk, or a kill, has cut: the next one is not to be lost with it."""
+    """End a line that was cut off by a full disk or a kill, so that the next one is not lost with it."""
     if os.fstat(number).st_size:
         os.lseek(number, -1, os.SEEK_END)
         if os.read(number, 1) != b"\n":

@@ -1,8 +1,7 @@
 """
-Remember which keys the input of one run has held, in little memory however many; never for another run.
+The keys already seen in the input of one run.
 
-It is no part of the journal: each machine counts its own input, and what it counted is worth nothing once the
-run is gone.
+They are not part of the journal: each machine tracks its own input, and only for the run.
 """
 
 from __future__ import annotations
@@ -21,10 +20,10 @@ __all__ = ["Met"]
 
 class Met:
     """
-    The keys met by *run*.
+    The keys seen by *run*.
 
-    They are in a file without a name, which ends with this object and of which SQLite makes none while they
-    are few.  Nothing waits for a disk, so the event loop's thread may ask.
+    They are in an unnamed SQLite file, so memory stays bounded. Nothing waits for the disk, so this can be
+    used on the event loop.
     """
 
     def __init__(self, run: int) -> None:
@@ -35,10 +34,10 @@ class Met:
 
     def note(self, keys: Iterable[str]) -> set[str]:
         """
-        Note that *keys* are met; gives those that were before.
+        Note *keys*, and return those that were seen before.
 
         Raises:
-            JournalError: There is no place for the file.
+            JournalError: The disk is full.
 
         """
         try:
@@ -46,11 +45,11 @@ class Met:
             before = {key for key in keys if not self._is_new(key)}
             self._keys.execute("COMMIT")
         except sqlite3.Error as error:
-            raise in_words("(what the input holds)", error) from error
+            raise in_words("(keys of the input)", error) from error
         return before
 
     def close(self) -> None:
-        """Forget them."""
+        """Delete them."""
         self._keys.close()
 
     def _is_new(self, key: str) -> bool:

@@ -1,8 +1,7 @@
 """
-Run a batch that machines share: hand its input out in chunks, and work on those that are handed to this
-worker.
+One worker of a shared batch: divides its input into chunks, and works on the chunks that it gets.
 
-Must never send what belongs to a chunk that another worker has taken over.
+It must not send writes of a chunk that another worker has taken over.
 """
 
 from __future__ import annotations
@@ -44,32 +43,31 @@ if TYPE_CHECKING:
 
 __all__ = ["SharedRun"]
 
-MOST, LEAST = 200, 20  # writes handed out together
-ROUNDS = 8  # writes for each place in a chunk, between those bounds: the last chunk is one worker's alone
-AHEAD = 40  # chunks that may wait in the queue before the input is held up
-_KEPT = 10_000  # writes with readers, at most: what is handed to others is never asked for
-_POLL = 0.2  # s between looks for work
-_BEATS = 4  # signs of life in the time after which a silent worker counts as dead
-_LEASE = 0.8  # of that time: what a worker trusts since its last sign of life
+MOST, LEAST = 200, 20  # writes in a chunk
+ROUNDS = 8  # writes in a chunk for each slot, within those limits: the last chunk has only one worker
+AHEAD = 40  # chunks in the queue before the input has to wait
+_KEPT = 10_000  # writes with readers, at most: those of other workers are not needed
+_POLL = 0.2  # s between polls for work
+_BEATS = 4  # heartbeats in the time after which a silent worker counts as dead
+_LEASE = 0.8  # of that time: how long a worker relies on its last heartbeat
 
 
 @attrs.define(eq=False)
 class _Work:
-    """One chunk in this worker's hands."""
+    """One chunk that this worker has."""
 
     handed: Handed
     store: ChunkStore
-    sender_gone: bool  # whoever had it before is provably done with it
+    sender_gone: bool  # the worker that had it before is provably done with it
     open: int = 0  # items under way
     ended: asyncio.Event = attrs.field(factory=asyncio.Event)
 
 
 class SharedRun(Run):
     """
-    One worker's part of a shared batch: its results are those of what it did itself.
+    The run of one worker of a shared batch. Its results are only those of its own writes.
 
-    With *lasting* it goes on waiting for work until it is stopped; otherwise it ends when the whole batch
-    is done.
+    With *lasting*, it waits for work until it is stopped. Otherwise it ends when the whole batch is done.
     """
 
     def __init__(self, batch: Batch, writes: Writes, *, lasting: bool = False) -> None:
@@ -80,14 +78,14 @@ class SharedRun(Run):
         self._name = uuid4().hex
         self._numbers = count(1)
         self._work: dict[str, _Work] = {}  # by token
-        self._given = asyncio.Event()  # the input is handed out, or a chunk more of it
+        self._given = asyncio.Event()  # a chunk was queued, or the input has ended
         self._giving = True
         self._with_readers: OrderedDict[str, WriteSpec] = OrderedDict()
         self._beating: asyncio.Task[None] | None = None
         self._leaving: asyncio.Task[None] | None = None
 
     async def __anext__(self) -> Result:
-        """Give the next result; the end, once this worker has left."""
+        """Return the next result. It ends once this worker has returned its chunks."""
         try:
             return await super().__anext__()
         except StopAsyncIteration:
@@ -96,14 +94,14 @@ class SharedRun(Run):
             raise
 
     async def stop(self, grace: float) -> None:
-        """Stop as any run does, and give the chunks that are left back."""
+        """Stop as any run does, and return the remaining chunks."""
         await super().stop(grace)
         if self._beating is not None:
             self._leaving = self._leaving or asyncio.create_task(self._leave(self._beating))
             await asyncio.shield(self._leaving)
 
     async def _leave(self, beating: asyncio.Task[None]) -> None:
-        """Give back the chunks that are left; without the database, others get them after some silence."""
+        """Return the remaining chunks. If the database fails, others get them after a timeout."""
         beating.cancel()
         work, self._work = self._work, {}
         with suppress(JournalError):
@@ -121,11 +119,11 @@ class SharedRun(Run):
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._give())
                 await self._take(engine, group)
-        except ExceptionGroup as several:  # the first ended the others
+        except ExceptionGroup as several:  # the first cancelled the others
             first = several.exceptions[0]
             raise first from first.__cause__
 
-    # --- handing the input out
+    # --- queueing the input
 
     async def _give(self) -> None:
         async with sound(self._writes, self._batch.client) as writes:
@@ -140,7 +138,7 @@ class SharedRun(Run):
         run = await entries.next_run()
         held: dict[str, Item] = {}
         session = options_of(batch.client).session
-        # The items made here only become entries; they are run as what is handed back.
+        # The items made here only become entries. They run once this worker gets their chunk.
         nowhere = ChunkStore(entries, 0, "", 0.0, self._clock)
         intake = self._intake = Intake(
             entries, nowhere, session, held, run, tag=batch.tag, on_secret=None, on_met=self._keep_readers
@@ -152,7 +150,7 @@ class SharedRun(Run):
                 if fresh:
                     await entries.hand_out([(self._entry(item), item.thing) for item in fresh])
                     self._given.set()
-                while await entries.open_chunks() > AHEAD:  # noqa: ASYNC110 - nothing tells
+                while await entries.open_chunks() > AHEAD:  # noqa: ASYNC110 - there is no event
                     await asyncio.sleep(_POLL)
 
     def _entry(self, item: Item) -> Entry:
@@ -160,7 +158,7 @@ class SharedRun(Run):
         self._look_for_secrets(item)
         self._keep_readers(item.key, item.spec)
         intent = intent_of(item.spec)
-        item.spec = None  # they refer to each other: freed at once, not by a collection of garbage
+        item.spec = None  # they refer to each other: break the cycle, so that both are freed at once
         packed = pack(intent, self._entries.commons)
         return Entry(
             key=item.key, content=item.content, state=State.TO_DO, run=item.run,
@@ -168,7 +166,7 @@ class SharedRun(Run):
         )  # fmt: skip
 
     def _keep_readers(self, key: str, spec: WriteSpec) -> None:
-        """Keep a write with a user-supplied reader, in case it is handed to this worker."""
+        """Keep a write with a user-supplied reader, in case this worker gets it."""
         if spec.reader is not None or callable(spec.policy.journey_reader):
             self._with_readers[key] = spec
             if len(self._with_readers) > _KEPT:
@@ -177,7 +175,7 @@ class SharedRun(Run):
     # --- working
 
     async def _take(self, engine: Engine, group: asyncio.TaskGroup) -> None:
-        """Take chunks up, one after the other, as the engine runs out of what it could send."""
+        """Take one chunk after the other, as the engine runs out of writes."""
         while True:
             await engine.hunger()
             self._given.clear()
@@ -197,7 +195,7 @@ class SharedRun(Run):
         return not await self._entries.open_chunks()
 
     async def _next(self) -> _Work | None:
-        """Become the owner of the next chunk in the queue, if there is one."""
+        """Take the next chunk in the queue, if there is one."""
         entries, alone = self._entries, not self._work
         handed, until = await entries.steadily(self._be_handed)
         if handed is None or self._has(handed.chunk):
@@ -215,16 +213,16 @@ class SharedRun(Run):
         return work
 
     async def _be_handed(self) -> tuple[Handed | None, float]:
-        """Ask the queue; gives until when this worker may trust in what it is handed, too."""
+        """Get a chunk from the queue, and the time until which this worker can rely on having it."""
         until = self._clock.now() + _LEASE * self._entries.settings.silence
         return await self._entries.chunks.take(), until
 
     def _has(self, chunk: int) -> bool:
-        """Tell whether *chunk* is in work here: one is handed out again when a sign of life was late."""
+        """Return whether this worker has *chunk*. It is queued again if a heartbeat was late."""
         return any(work.store.chunk == chunk for work in self._work.values())
 
     async def _add(self, engine: Engine, work: _Work) -> None:
-        """Add what is open of a chunk to what is under way."""
+        """Add the open items of a chunk to the engine."""
         for item in await self._open_items(work):
             item.lease, item.sender_gone = work.store, work.sender_gone
             if item.names_reader and (spec := self._with_readers.pop(item.key, None)) is not None:
@@ -236,9 +234,9 @@ class SharedRun(Run):
 
     async def _open_items(self, work: _Work) -> list[Item]:
         """
-        Return the open items of a chunk, with what other workers have left of their things.
+        Return the open items of a chunk, and learn what other workers left of their things.
 
-        All open writes of one thing are in one chunk, so what is found lasts while the chunk is owned.
+        All open writes of one thing are in one chunk, so this stays valid while this worker has the chunk.
         """
         entries = await self._entries.of_chunk(work.store.chunk)
         items = [self._item(entry, work.store) for entry in entries]
@@ -252,11 +250,11 @@ class SharedRun(Run):
         return await self._taken_up(entries, items, in_flight)
 
     async def _end_chunk(self, engine: Engine, work: _Work) -> None:
-        """See one chunk to its end, or until it is another worker's."""
+        """Finish one chunk, unless another worker takes it over."""
         with suppress(LostChunkError):
             await self._emptied(work)
             while not await self._entries.close_chunk(work.store.chunk, work.store.token):
-                await self._add(engine, work)  # more of its things was handed out meanwhile
+                await self._add(engine, work)  # more writes to its things were queued meanwhile
                 await self._emptied(work)
             await self._entries.steadily(partial(self._entries.chunks.end, work.handed))
         self._work.pop(work.store.token, None)
@@ -271,20 +269,20 @@ class SharedRun(Run):
         work.open -= 1
         work.ended.set()
 
-    # --- being alive
+    # --- heartbeats
 
     async def _beat(self, engine: Engine) -> None:
-        """Give signs of life until stopped; without them nothing may be sent, so to fail ends the run."""
+        """Send heartbeats until stopped. Without them nothing may be sent, so an error ends the run."""
         try:
             while True:
                 await asyncio.sleep(self._entries.settings.silence / _BEATS)
                 with suppress(JournalError):
-                    await self._say_alive(engine)
-        except Exception as error:  # noqa: BLE001 - whatever it is, who waits is told
+                    await self._heartbeat(engine)
+        except Exception as error:  # noqa: BLE001 - any error ends the run
             engine.fail(error)
 
-    async def _say_alive(self, engine: Engine) -> None:
-        """Learn which chunks are still this worker's, say that it is alive, and take its part of the pace."""
+    async def _heartbeat(self, engine: Engine) -> None:
+        """Check which chunks this worker still has, send a heartbeat, and update its part of the rate."""
         work = dict(self._work)
         if not work:
             return
@@ -299,7 +297,7 @@ class SharedRun(Run):
             engine.share_pace(1 / workers)
 
     async def _join(self, token: str) -> None:
-        """Send nothing until those that are at work have seen this one, and left it its part of the pace."""
+        """Wait until the other workers have noticed this one, and left it its part of the rate."""
         _, workers = await self._entries.owned([token])
         if workers > 1:
             await asyncio.sleep(2 * self._entries.settings.silence / _BEATS)

@@ -1,7 +1,7 @@
 """
-What the writes of a batch left of each thing: the evidence for later writes, after a restart or elsewhere.
+What the writes of a batch left of each thing: evidence for later writes, after a restart or elsewhere.
 
-A journal keeps one row for each thing that was changed.  Rows contain no secrets.
+A journal has one row for each thing that was changed. Rows contain no secrets.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _encode = msgspec.json.Encoder(decimal_format="number").encode
 
 
 class _Data(msgspec.Struct):
-    """An answer's payload, of which only the members are told apart."""
+    """An answer's payload, of which only the members are parsed."""
 
     data: dict[str, msgspec.Raw]
 

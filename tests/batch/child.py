@@ -22,7 +22,7 @@ from invsvc_async.batch.item import Item, ItemOptions
 TRANSITIONS = {  # name: (class, method, before it or after)
     "before it is stored": (Item, "sending", "before"),
     "stored and not sent": (Item, "sending", "after"),
-    "answered": (ItemOptions, "_in_a_place", "after"),
+    "answered": (ItemOptions, "_in_slot", "after"),
     "before it is done": (Item, "settled", "before"),
     "done": (Item, "settled", "after"),
 }

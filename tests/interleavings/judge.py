@@ -62,16 +62,16 @@ def _ended(stage: Stage) -> Iterator[str]:
 def _released(stage: Stage, member: Member) -> Iterator[str]:
     """Each line is free once its time has passed, and nothing is kept of it."""
     state, longest = member.state, LONG + ATTEMPT + 2 * SLACK + 3 * BAND
-    for key, line in [*state.lines._lines.items()]:
+    for key, line in [*state.writes.lines._lines.items()]:
         if line is None or line.held or line.waiters:
             yield f"0: the line {key} of {member.name} is not released"
         elif line.opens_at(None) > stage.loop.now + longest:
             yield f"0: the line {key} of {member.name} stays closed"
         else:
-            _go_through(state.lines, key)
-    if len(state.lines):
+            _go_through(state.writes.lines, key)
+    if len(state.writes.lines):
         yield f"0: {member.name} keeps lines that nobody needs"
-    if state.pauses or state.listings._under_way or state.listings._next:
+    if state.pauses or state.writes.listings._under_way or state.writes.listings._next:
         yield f"0: {member.name} keeps a pause or a list"
 
 

@@ -273,7 +273,7 @@ async def test_disk_that_is_full_stops_the_write(service, tmp_path):
     """A write that cannot be stored is not sent, and says so; with room again the next one is."""
     path = tmp_path / "outbox.db"
     async with client_of(service, journal=path) as client:
-        entries = client._view.session.journal._entries
+        entries = client._view.session.writes.journal._entries
         await entries.ask(lambda connection: connection.execute("PRAGMA max_page_count = 1").fetchone())
         with pytest.raises(JournalError, match="disk is full"):
             await client.webhooks.create(**HOOK, description="x" * 100_000).outcome()
@@ -287,7 +287,7 @@ async def test_disk_that_is_full_stops_the_write(service, tmp_path):
 async def test_thread_that_dies_fails_who_waits(service, tmp_path):
     """If the writer's thread dies, pending and later requests fail, and nothing is sent."""
     async with client_of(service, journal=tmp_path / "outbox.db") as client:
-        entries = client._view.session.journal._entries
+        entries = client._view.session.writes.journal._entries
 
         def die(connection):
             raise SystemExit("the end")
