@@ -84,7 +84,7 @@ def test_no_file(here, monkeypatch):
     with pytest.raises(ConfigurationError, match=r"'live' was requested, but .* does not exist"):
         from_environment({}, "live")
     monkeypatch.delenv("INVSVC_BASE_URL", raising=False)
-    with pytest.raises(ConfigurationError, match="set INVSVC_BASE_URL"):
+    with pytest.raises(ConfigurationError, match="Set INVSVC_BASE_URL"):
         Client.from_env(credential=ApiKey("key"))
 
 
@@ -130,7 +130,7 @@ async def test_settings_go_before_the_environment(here, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("tokens", "said"), [({}, "none is set"), ({"API_KEY": "a", "OAUTH_TOKEN": "b"}, "2 of them are set")]
+    ("tokens", "said"), [({}, "no token is set"), ({"API_KEY": "a", "OAUTH_TOKEN": "b"}, "2 tokens are set")]
 )
 def test_credential_of_the_environment(monkeypatch, tokens, said):
     """One credential must be set, and not two."""

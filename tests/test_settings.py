@@ -56,11 +56,11 @@ def test_reader_of_journeys():
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"timeout": 5}, r"timeout must be Timeouts\(…\), not int"),
-        ({"reads": 3}, r"reads must be ReadRetries\(…\), not int"),
-        ({"reconcile": None}, r"reconcile must be ReconcilePolicy\(…\), not NoneType"),
-        ({"names": {"limit": "n"}}, r"names must be ParameterNames\(…\), not dict"),
-        ({"team": 7}, "team must be a team's id"),
+        ({"timeout": 5}, r"timeout: must be Timeouts\(…\), not int"),
+        ({"reads": 3}, r"reads: must be ReadRetries\(…\), not int"),
+        ({"reconcile": None}, r"reconcile: must be ReconcilePolicy\(…\), not NoneType"),
+        ({"names": {"limit": "n"}}, r"names: must be ParameterNames\(…\), not dict"),
+        ({"team": 7}, "team: must be the id of a team"),
     ],
 )
 async def test_client_with_an_option_of_another_kind(given, said):
@@ -79,8 +79,8 @@ async def test_client_with_an_option_of_another_kind(given, said):
         ({"max_concurrency": "fast"}, "max_concurrency: must be an integer, 1 or above, not 'fast'"),
         ({"max_concurrency": True}, "max_concurrency: must be an integer"),
         ({"max_response_bytes": 0}, "max_response_bytes: must be an integer, 1 or above"),
-        ({"headers": {"X-Ours": 5}}, "headers and user_agent: names and values must be text"),
-        ({"user_agent": 5}, "headers and user_agent: names and values must be text"),
+        ({"headers": {"X-Ours": 5}}, "headers and user_agent: names and values must be strings"),
+        ({"user_agent": 5}, "headers and user_agent: names and values must be strings"),
     ],
 )
 def test_client_that_could_not_work(given, said):

@@ -185,7 +185,7 @@ class Intake:
         return item is not None and item.fed
 
     def _next(self, asked: _Asked) -> _Asked:
-        """Give an equal write the key of its next occurrence."""
+        """Change the key of an equal write to that of its next occurrence."""
         if not asked.occurrence:
             raise InvalidRequestError(
                 f"key: two writes of this input have the key {asked.key!r}; give each its own"

@@ -152,12 +152,12 @@ def _method(client: Client, operation: str) -> Callable[..., Any]:
 def _check_names(operation: str, takes: Mapping[str, inspect.Parameter], given: Mapping[str, Any]) -> None:
     possible = [name for name in takes if name not in _CODE]
     problems = [
-        f"{name}: is not an argument; {operation} takes {', '.join(possible)}"
+        f"{name}: not an argument; {operation} takes {', '.join(possible)}"
         for name in given
         if name not in possible
     ]
     problems += [
-        f"{name}: is missing"
+        f"{name}: missing"
         for name in possible
         if takes[name].default is inspect.Parameter.empty and name not in given
     ]

@@ -202,7 +202,7 @@ class Run:
                 engine.add(item)
 
     async def _taken(self, intake: Intake, writes: list[Write[Any]]) -> list[Item]:  # Any: of any operation
-        """Take *writes* in. If one is refused, the error says what that means for earlier ones."""
+        """Return the items of *writes*. An error says what happened to the writes before it."""
         try:
             return await intake.take(writes)
         except InvalidRequestError as error:

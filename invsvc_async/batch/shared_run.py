@@ -175,7 +175,7 @@ class SharedRun(Run):
     # --- working
 
     async def _take(self, engine: Engine, group: asyncio.TaskGroup) -> None:
-        """Take one chunk after the other, as the engine runs out of writes."""
+        """Work on one chunk after the other, as the engine runs out of writes."""
         while True:
             await engine.hunger()
             self._given.clear()
@@ -195,7 +195,7 @@ class SharedRun(Run):
         return not await self._entries.open_chunks()
 
     async def _next(self) -> _Work | None:
-        """Take the next chunk in the queue, if there is one."""
+        """Return the next chunk in the queue, which this worker then has, or ``None``."""
         entries, alone = self._entries, not self._work
         handed, until = await entries.steadily(self._be_handed)
         if handed is None or self._has(handed.chunk):

@@ -229,7 +229,7 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
         self._runs.clear()
 
     def _run_on(self, step: Callable[[Coroutine[Any, Any, T_co]], Any]) -> Any:  # Any: as in send
-        """Take a step in the current task. Each task that awaits the write has a coroutine of its own."""
+        """Run a step in the current task. Each task that awaits the write has a coroutine of its own."""
         self._spent = True
         try:
             task = asyncio.current_task()

@@ -96,7 +96,7 @@ async def test_input_that_changed_under_a_key(service, client, tmp_path):
         changed = client.webhooks.create(url="https://else.example/", events=["invoice.created"]).keyed(
             "row-1"
         )
-        with pytest.raises(InvalidRequestError, match="'row-1': this is another write"):
+        with pytest.raises(InvalidRequestError, match="another write under the key 'row-1'"):
             await all_of(batch, [changed])
     assert service.arrivals("webhooks.create") == 2
 
@@ -124,14 +124,14 @@ async def test_key_that_is_given_twice(service, client, tmp_path):
     for gap in (0, 3 * AT_ONCE):
         async with Batch.open(tmp_path / f"{gap}.db", client) as batch:
             writes = [*creates(client, 1), *creates(client, gap, start=1), *creates(client, 1)]
-            with pytest.raises(InvalidRequestError, match="'row-0' is given to two writes"):
+            with pytest.raises(InvalidRequestError, match="two writes of this input have the key 'row-0'"):
                 await all_of(batch, writes)
 
 
 async def test_results_of_a_verdict_that_there_is_not(client, tmp_path):
     """It is refused in words, as `retry` refuses it."""
     async with Batch.open(tmp_path / "run.db", client) as batch:
-        with pytest.raises(InvalidRequestError, match=r"verdict: one of applied, .* not 'done'"):
+        with pytest.raises(InvalidRequestError, match=r"verdict: must be one of applied, .* not 'done'"):
             _ = [each async for each in batch.results(verdict="done")]
 
 
@@ -201,7 +201,7 @@ def lines(n):
 
 @pytest.mark.parametrize(
     ("last", "words"),
-    [("{", "line 301: is not JSON"), (lines(1)[0], "line 301: has the key 'row-0', which line 1 has")],
+    [("{", "line 301: is not JSON"), (lines(1)[0], "line 301: has the key 'row-0', as line 1")],
 )
 async def test_file_with_a_bad_line_far_down(service, client, tmp_path, last, words):
     """A file is looked through whole before anything of it is sent, as the error says."""
@@ -238,7 +238,7 @@ async def test_pipe_of_lines(service, client, tmp_path):
 async def test_key_that_comes_again_after_sends(service, client, tmp_path):
     """Of an input that cannot be looked through before, the words do not say that nothing was sent."""
     async with Batch.open(tmp_path / "run.db", client) as batch:
-        with pytest.raises(InvalidRequestError, match="What stands before it may have been sent") as caught:
+        with pytest.raises(InvalidRequestError, match="writes before it may have been") as caught:
             await all_of(batch, [*creates(client, 2 * AT_ONCE), *creates(client, 1)])
     assert "Nothing was sent" not in str(caught.value)
     assert service.arrivals("webhooks.create") > 0

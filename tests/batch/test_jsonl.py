@@ -46,8 +46,8 @@ def test_line_with_the_least():
         (b"{}", "has no operation"),
         (b'{"operation": 1}', "has no operation"),
         (b'{"operation": "teams.create", "arguments": []}', "arguments that are not an object"),
-        (b'{"operation": "teams.create", "key": 7}', "key that is not a text"),
-        (b'{"operation": "teams.create", "argument": {}}', "has argument, which is not among"),
+        (b'{"operation": "teams.create", "key": 7}', "key that is not a string"),
+        (b'{"operation": "teams.create", "argument": {}}', "has argument; only operation, arguments, key"),
     ],
 )
 def test_line_that_is_none(text, words):
@@ -82,7 +82,7 @@ def test_line_beyond_the_bound():
 
     bad, good = read_lines(file)
 
-    assert str(bad) == "line 1: is 10,000,001 bytes long; the most is 1,048,576"
+    assert str(bad) == "line 1: is 10,000,001 bytes long; the limit is 1,048,576"
     assert (good.number, good.key) == (2, "row-1")
     assert file.most <= 2**20 + 1
 
@@ -166,7 +166,7 @@ def test_values_of_odd_forms(client, operation):
 @pytest.mark.parametrize(
     ("operation", "arguments", "words"),
     [
-        ("webhooks.create", {"on_lost_secret": ["keep"]}, "on_lost_secret: is neither 'raise' nor 'keep'"),
+        ("webhooks.create", {"on_lost_secret": ["keep"]}, "on_lost_secret: must be 'raise' or 'keep'"),
         ("client.write", {"path": "https://[::1"}, "path: must stay below the base URL"),
     ],
 )

@@ -55,7 +55,7 @@ async def test_errors_of_a_shared_batch_come_alone(service, client, journal):
         assert isinstance(failure.value.__cause__, OSError)
         await all_of(batch, creates(client, 2))
         changed = client.webhooks.create(**HOOK).keyed("row-1")
-        with pytest.raises(InvalidRequestError, match="'row-1': this is another write"):
+        with pytest.raises(InvalidRequestError, match="another write under the key 'row-1'"):
             await all_of(batch, [changed])
         await batch.entries.fetch("ALTER TABLE entries RENAME TO gone")
         with pytest.raises(JournalError, match="refused"):
@@ -238,7 +238,7 @@ async def test_key_given_twice_while_another_machine_reads_it(service, journal):
         await service.arrived("webhooks.create")
         await all_of(two, [other.webhooks.create(**HOOK).keyed("row-1")])
         again.set()
-        with pytest.raises(InvalidRequestError, match="'row-1' is given to two writes"):
+        with pytest.raises(InvalidRequestError, match="two writes of this input have the key 'row-1'"):
             await running
     assert service.arrivals("webhooks.create") == 1
 

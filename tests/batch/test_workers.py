@@ -108,7 +108,7 @@ async def test_database_restarted_in_the_middle(tmp_path, journal):
 async def test_file_has_no_workers(client, tmp_path):
     """Workers are of shared batches: with a file, the words say what to do."""
     async with Batch.open(tmp_path / "run.db", client) as batch:
-        with pytest.raises(ConfigurationError, match="no workers"):
+        with pytest.raises(ConfigurationError, match="cannot be shared"):
             batch.work()
 
 

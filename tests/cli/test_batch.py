@@ -74,7 +74,7 @@ BAD = [
     line(4, arguments={"url": "nowhere", "events": ["invoice.created"]}), line(1), '"text"', line(5, more=1),
     json.dumps(line(6, arguments={"url": "https://a.example/" + "x" * 2**20, "events": ["invoice.created"]})),
 ]  # fmt: skip
-WORDS = ["line 2: is not JSON", "line 3: ", "line 4: ", "line 5: ", "line 6: has the key 'row-1', which line 1 has",
+WORDS = ["line 2: is not JSON", "line 3: ", "line 4: ", "line 5: ", "line 6: has the key 'row-1', as line 1",
          "line 7: is not an object", "line 8: has more", "line 9: is 1,04"]  # fmt: skip
 
 
@@ -113,7 +113,7 @@ async def test_empty_file_is_refused(invsvc, here):
     """An empty file is a mistake, in words."""
     code, _, err = await invsvc(write_file(here / "writes.jsonl", ""), "--journal", "run.db")
     assert code == 2
-    assert "holds no write" in err
+    assert "contains no writes" in err
 
 
 async def test_dry_run_of_a_sound_file(service, invsvc, here):
@@ -193,7 +193,7 @@ async def test_retry_makes_writes_to_do_again(service, invsvc, here):
     assert (code, json.loads(out)) == (0, {"to_do": 0})
     assert (await invsvc(file, "--journal", "run.db"))[0] == 0
     assert service.arrivals("webhooks.create") == 5
-    for wrong, words in (("applied", "would make a second effect"), ("late", "one of applied")):
+    for wrong, words in (("applied", "applied writes are done"), ("late", "must be one of applied")):
         code, _, err = await invsvc("retry", "--journal", "run.db", "--verdict", wrong)
         assert (code, words in err) == (2, True)
 
@@ -228,7 +228,7 @@ async def test_worker_of_a_file(invsvc, here):
     """A journal in a file has no workers: the words say what to give instead."""
     code, _, err = await invsvc("worker", "--journal", "run.db")
     assert code == 2
-    assert "a journal in a file has no workers" in err
+    assert "a journal in a file cannot be shared" in err
 
 
 async def test_secret_after_a_line_that_was_cut(service, invsvc, here):
@@ -318,5 +318,5 @@ async def test_file_that_changes_once_it_was_checked(service, invsvc, here, monk
     code, _, err = await invsvc(file, "--journal", "run.db")
 
     assert code == 1
-    assert f"the file has changed since it was checked: it held 2 writes, and now holds {lines}" in err
-    assert "some of it may have been sent" in err
+    assert f"the file was changed after the check: it had 2 writes, and now has {lines}" in err
+    assert "may have been sent" in err

@@ -210,7 +210,7 @@ def test_secrets_that_cannot_be_kept(invsvc, served):
     ran = invsvc("write", "webhooks.create", *words)
 
     assert ran.code == 1
-    assert "nowhere/secrets: secrets cannot be kept there" in ran.err
+    assert "nowhere/secrets: cannot store secrets" in ran.err
     assert served.ask("/_simulator/arrivals?operation=webhooks.create") == before
 
 
@@ -233,7 +233,7 @@ def test_secret_on_a_full_disk(invsvc, monkeypatch, room):
     assert ran.code == 1
     assert "APPLIED" in ran.out
     assert "its secret is lost" in ran.out
-    assert "invsvc-secrets.jsonl: secrets cannot be kept (No space left on device)" in ran.err
+    assert "invsvc-secrets.jsonl: cannot store secrets (No space left on device)" in ran.err
 
 
 def test_file_without_a_secret(invsvc, served, here):

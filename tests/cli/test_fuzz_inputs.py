@@ -67,7 +67,7 @@ def test_line_of_a_bad_key(key):
     """Its line is named, and no write is left behind that nobody awaits."""
     found = check_line(OFFLINE, Line(3, LINE["operation"], LINE["arguments"], key))
 
-    assert str(found) == "line 3: webhooks.create: key: 1 to 200 printable characters"
+    assert str(found) == "line 3: webhooks.create: key: must have 1 to 200 printable characters"
 
 
 @fuzzed

@@ -497,4 +497,4 @@ async def test_hook_that_fails_changes_nothing(service, client, caplog):
 
     client._view.session.on_attempt = broken
     await client.webhooks.delete(service.seed_webhook().id)
-    assert "a hook of the client failed" in caplog.text
+    assert "a hook of the client raised" in caplog.text

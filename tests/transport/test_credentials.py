@@ -13,13 +13,13 @@ from invsvc_async.errors import ConfigurationError
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("", "needs the token's text"),
-        ("  ", "needs the token's text"),
-        (None, "needs the token's text"),
-        ("Bearer abc", "takes the bare token"),
-        ("abc def", "holds a space"),
-        ("abc\n", "holds a space, a line break"),
-        ("clé", "a character that no token has"),
+        ("", "needs the token as a string"),
+        ("  ", "needs the token as a string"),
+        (None, "needs the token as a string"),
+        ("Bearer abc", "starts with 'Bearer '"),
+        ("abc def", "contains a space"),
+        ("abc\n", "a space, a line break"),
+        ("clé", "another invalid character"),
     ],
 )
 def test_text_that_is_no_token(text, reason):
@@ -31,13 +31,13 @@ def test_text_that_is_no_token(text, reason):
 
 def test_provider_of_an_unknown_kind():
     """The kinds there are stand in the error."""
-    with pytest.raises(ConfigurationError, match="kind 'jwt' is none of api_key"):
+    with pytest.raises(ConfigurationError, match="kind must be one of api_key"):
         TokenProvider(lambda: None, kind="jwt")
 
 
 def test_provider_whose_source_is_a_text():
     """A token in the place of what fetches one is refused."""
-    with pytest.raises(ConfigurationError, match="needs an async callable"):
+    with pytest.raises(ConfigurationError, match="must be an async callable"):
         TokenProvider("abc", kind="api_key")
 
 

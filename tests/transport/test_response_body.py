@@ -13,11 +13,11 @@ import pytest
 
 from invsvc_async.errors import ResponseLostError
 from invsvc_async.reconcile.history import End
-from invsvc_async.transport.response_body import CutError, in_words, inflate
+from invsvc_async.transport.response_body import CutError, inflate, plain_error
 from tests.support.raw_server import RawServer, request_to, transport_for
 
 CAP = 1000
-NOT_MARKED = "only the connection's end marks the answer's: it cannot be told from a cut one"
+NOT_MARKED = "only the end of the connection marks the end of the answer, so it may be truncated"
 IN_PARTS = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n"
 HALF = b"x" * (CAP // 2)
 
@@ -68,14 +68,14 @@ def test_inflate_of_members_without_end(coding, member):
 @pytest.mark.parametrize(
     ("body", "coding", "words"),
     [
-        (gzip.compress(b"hello", mtime=0)[:-4], "gzip", "the answer's gzip coding is cut short"),
+        (gzip.compress(b"hello", mtime=0)[:-4], "gzip", "the answer's gzip coding is truncated"),
         (b"not gzip", "gzip", "the answer's gzip coding is broken: Error -3"),
         (zlib.compress(b"hello"), "gzip", "the answer's gzip coding is broken: Error -3"),
         (b"\xff", "deflate", "the answer's deflate coding is broken: Error -3"),
         (
             zlib.compress(b"a") + b"more",
             "deflate",
-            "the answer's deflate coding is broken: it goes on behind",
+            "the answer's deflate coding is broken: there is data after",
         ),
         (gzip.compress(b"a", mtime=0) + b"more", "gzip", "the answer's gzip coding is broken: Error -3"),
         (
@@ -86,7 +86,7 @@ def test_inflate_of_members_without_end(coding, member):
         (
             gzip.compress(b"a", mtime=0) + gzip.compress(b"b" * 90, mtime=0)[:-1],
             "gzip",
-            "the answer's gzip coding is cut short",
+            "the answer's gzip coding is truncated",
         ),
     ],
 )
@@ -108,7 +108,7 @@ def test_inflate_of_what_is_damaged(body, coding, words):
 )
 def test_error_in_words(error, kind, words):
     """A timeout stays one; all else is a failed connection, named by its class unless the words are ours."""
-    said = in_words(error)
+    said = plain_error(error)
     assert (type(said), str(said)) == (kind, words)
 
 

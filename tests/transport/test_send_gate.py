@@ -87,7 +87,7 @@ async def test_gate_lets_a_body_out_once():
     gate, wire = gate_of(), Wire()
     await gate.write(wire)
     assert (wire.written, gate.opened, gate.transport) == ([BODY], True, wire)
-    with pytest.raises(RefusedError, match=r"^it had been sent, or given up$"):
+    with pytest.raises(RefusedError, match=r"^it was already sent, or given up$"):
         await gate.write(wire)
     assert wire.written == [BODY]
 
@@ -208,7 +208,7 @@ async def test_read_that_aiohttp_repeats():
     gate = gate_of()
     gate.seal()
     with pytest.raises(RefusedError, match=r"^the connection dropped before an answer began$"):
-        gate.let_read(None, None)
+        gate.send_read(None, None)
 
 
 async def test_connection_that_another_request_may_have():

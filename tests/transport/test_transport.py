@@ -43,10 +43,10 @@ async def test_words_of_what_is_refused():
         assert server.connections == 0
 
     assert said == [
-        "The aiohttp session has an `auth` of its own, and the client sends its credential.",
-        "The aiohttp session sends Expect by default, which breaks the rules of writes: take it out of the session's headers.",
-        "The aiohttp session given to this client is closed: give an open one.",
-        "This client is closed: make a new one.",
+        "session: the aiohttp session has an `auth`, but the client sends its own credential. Remove it.",
+        "session: the aiohttp session sends Expect by default, which breaks the rules of writes. Remove it from the session's headers.",
+        "session: the aiohttp session is closed. Pass an open one.",
+        "client: it is closed. Make a new one.",
     ]
 
 
@@ -61,10 +61,10 @@ async def test_words_about_another_loop():
     async with RawServer(obliging) as server, transport_for(server) as transport:
         await transport.send(request_to(server))
         assert await asyncio.to_thread(asyncio.run, refused(transport, request_to(server))) == (
-            "This client belongs to the event loop that used it first: make one client for each loop."
+            "client: it belongs to the event loop that used it first. Make one client for each loop."
         )
         assert await refused(Transport(session=session), request_to(server)) == (
-            "The aiohttp session belongs to another event loop: make it in this one."
+            "session: the aiohttp session belongs to another event loop. Make it in this one."
         )
 
 
@@ -119,16 +119,16 @@ async def test_alarm_of_deadlines_close_together():
     gate = transport._gate(Exchange(method="GET", url=URL("http://127.0.0.1/"), headers={}))
     gate.until = now + 0.001
     stream = transport._gate(gate.exchange)  # which no alarm ends
-    transport._ring()
+    transport._expire_due()
 
-    assert transport._rings >= now + 0.005
-    assert transport._alarm is not None
+    assert transport._timer_at >= now + 0.005
+    assert transport._timer is not None
 
-    transport._alarm.cancel()
+    transport._timer.cancel()
     transport._conclude(gate)
-    transport._ring()
+    transport._expire_due()
     transport._conclude(stream)
-    assert (transport._rings, transport._alarm) == (inf, None)
+    assert (transport._timer_at, transport._timer) == (inf, None)
     await transport.aclose()
 
 
@@ -266,4 +266,7 @@ async def test_words_about_settings_beside_a_session():
     async with aiohttp.ClientSession() as session:
         with pytest.raises(ConfigurationError) as caught:
             Transport(session=session, trust_env=True)
-    assert str(caught.value) == "`ssl` and `trust_env` are your own session's: set them there."
+    assert (
+        str(caught.value)
+        == "ssl and trust_env: cannot be combined with session. Configure the session instead."
+    )
