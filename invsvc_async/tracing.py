@@ -2,8 +2,7 @@
 OpenTelemetry spans and metrics of a client's calls.
 
 They contain no bodies, credentials, ids or queries.  Without `instrument` this module is not imported and
-costs nothing.  Spans are created by the hooks of the client's session.  Downloads have no hook, so
-`instrument` wraps ``ByteStream`` the first time it is called.
+costs nothing.  Spans are created by the hooks of the client's state.
 """
 
 from __future__ import annotations

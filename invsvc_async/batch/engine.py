@@ -45,7 +45,7 @@ class Engine:
         self._anywhere = attrs.evolve(view, team=None)  # an entry contains its own team, or none
         self._most = 8 * concurrency + 64
         self._ahead = max(1, concurrency // 2)
-        self._clock = view.session.clock
+        self._clock, self._writes = view.session.clock, view.session.writes
         self._loop = asyncio.get_running_loop()
         self._slots = Slots(concurrency, rate, self._fill_soon)
         self._is_filling = False  # in the next round of the loop
@@ -233,10 +233,7 @@ class Engine:
 
     def _is_held_up(self, item: Item) -> bool:
         """Return whether another write to the same thing may still land, so that *item* has to wait."""
-        return (
-            item.thing is not None
-            and self._view.session.writes.lines.opens_at(item.thing) > self._clock.now()
-        )
+        return item.thing is not None and self._writes.lines.opens_at(item.thing) > self._clock.now()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
@@ -258,7 +255,7 @@ class Engine:
                 await item.settled(outcome)
             wait = 0.0
             if item.thing is not None:
-                wait = self._view.session.writes.lines.opens_at(item.thing) - self._clock.now()
+                wait = self._writes.lines.opens_at(item.thing) - self._clock.now()
             if outcome.verdict is Verdict.UNKNOWN:
                 wait = max(wait, (outcome.evidence.window_until or 0.0) - self._clock.now())
             assert item.storing is not None
@@ -293,7 +290,7 @@ class Engine:
 
     def _fail_item(self, item: Item, error: BaseException) -> None:
         if isinstance(error, LostChunkError):  # another worker has it now
-            self._view.session.writes.left_open.take_key(item.key)
+            self._writes.left_open.take_key(item.key)
             self._let_go(item)
         else:
             self.fail(error)

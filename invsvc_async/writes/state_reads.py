@@ -93,12 +93,8 @@ class StateReader:
         """Keep the state that was read for the writes that follow."""
         line = line_of(request, None, None)
         if line is not None:
-            team, weight, started, ended = (
-                self._view.team_of(request),
-                len(exchange.answer),
-                exchange.started,
-                exchange.ended,
-            )
+            team, weight = self._view.team_of(request), len(exchange.answer)
+            started, ended = exchange.started, exchange.ended
             self._writes.learn_state(team, line, state, started, ended, stamp=stamp, weight=weight)
 
     def _seen(self, request: Request, exchange: Exchange, envelope: Envelope) -> Reading:

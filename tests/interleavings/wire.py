@@ -34,7 +34,7 @@ class Wire:
     async def send(self, exchange: Exchange) -> Exchange:
         """Do what ``Transport.send`` does, with what the schedule says."""
         if self.closed:
-            raise ConfigurationError("This client is closed: make a new one.")
+            raise ConfigurationError("client: it is closed. Make a new one.")
         exchange.started = self.service.loop.now
         opened = False
         try:
