@@ -10,8 +10,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from invsvc_async import _moved as _moved  # registers module names used by old pickles
 from invsvc_async._version import __version__
+from invsvc_async.storage import old_pickles as _old_pickles  # finds the modules that old pickles name
 
 if TYPE_CHECKING:
     from invsvc_async import errors, events, models, readers, simulator, testing

@@ -9,8 +9,9 @@ import sys
 
 import pytest
 
-from invsvc_async import AmbiguousWriteError, Applied, Envelope, Intent, Outcome, Verdict, _moved
+from invsvc_async import AmbiguousWriteError, Applied, Envelope, Intent, Outcome, Verdict
 from invsvc_async.batch import Result
+from invsvc_async.storage import old_pickles
 
 OLD = {
     "ambiguous": (
@@ -96,7 +97,7 @@ def test_it_is_loaded_first_of_all(name):
     assert ran.stdout.strip() == type(loaded(name)).__name__, ran.stderr
 
 
-@pytest.mark.parametrize(("old", "new"), _moved.MOVED.items())
+@pytest.mark.parametrize(("old", "new"), old_pickles.MOVED.items())
 def test_module_is_the_same(old, new):
     """Imported by its old name, a module is the one of the new name, and keeps that."""
     code = f"import importlib, sys; one = importlib.import_module({old!r}); print(one.__name__, one.__spec__.name)"

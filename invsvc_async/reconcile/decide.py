@@ -8,6 +8,7 @@ deadline and the rule for re-sends are here.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from invsvc_async.reconcile.conclusions import (
@@ -29,6 +30,7 @@ from invsvc_async.reconcile.history import (
     Closed,
     Done,
     End,
+    Evidence,
     Holds,
     Read,
     Reading,
@@ -46,8 +48,9 @@ if TYPE_CHECKING:
     from invsvc_async.codec.exact_json import Wire
     from invsvc_async.reconcile.history import Decision, History
     from invsvc_async.reconcile.intent import Intent
+    from invsvc_async.settings import Timeouts
 
-__all__ = ["PROOF_LASTS", "READ_TIME", "decide"]
+__all__ = ["ANSWERED", "PROOF_LASTS", "READ_TIME", "answered_at_once", "decide", "sent_at_once"]
 
 NOT_SENT_TRIES = 3  # retries of a request that never left
 PROOF_LASTS = 5.0  # s: for so long after its end, a read that shows absence allows a re-send
@@ -57,6 +60,37 @@ NOT_SENT_PAUSES = (0.1, 0.5, 2.0)  # s before each further try
 BASELINE_PAUSES = (0.1, 0.5)  # s before the read of baseline and clock is retried
 READ_PAUSES = (0.5, 1.0, 2.0, 4.0, 5.0)  # s between settling reads; the last one repeats
 LIMITED_PAUSE = 0.1  # s: minimum wait before a rate-limited write is sent again; doubled each time
+
+ANSWERED = Done(
+    verdict=Verdict.APPLIED, reason="the service answered so", evidence=Evidence(basis="answered")
+)
+
+
+# --- The common case: a write is sent, and answered with a success.  No facts are gathered for it.
+
+
+def sent_at_once(
+    operation: Operation, timeouts: Timeouts, *, has_baseline: bool, knows_clock: bool, never_listed: bool
+) -> Send | None:
+    """Return the first send of a write that needs no read before it; ``None``: call ``decide``."""
+    if not knows_clock or never_listed or (operation.finder == "updated_webhook" and not has_baseline):
+        return None
+    return _first_send(min(timeouts.attempt, timeouts.call))
+
+
+@lru_cache(maxsize=64)
+def _first_send(attempt_timeout: float) -> Send:
+    return Send(attempt_timeout=attempt_timeout)
+
+
+def answered_at_once(history: History) -> Done | None:
+    """Return APPLIED if the first send was answered with a success; ``None``: call ``decide``."""
+    if len(history) != 1 or not isinstance(history[0], Attempt) or history[0].value is not None:
+        return None
+    return ANSWERED if kind_of(history[0]) == "applied" else None
+
+
+# --- All other cases
 
 
 def decide(operation: Operation, intent: Intent, history: History) -> Decision:

@@ -13,10 +13,9 @@ from msgspec.structs import replace
 from invsvc_async._errors import InvsvcError, ServiceError, TransportError, UnreadableResponseError
 from invsvc_async.models.common import Model, once
 from invsvc_async.models.webhooks import Webhook
-from invsvc_async.reconcile.decide import decide
+from invsvc_async.reconcile.decide import ANSWERED, answered_at_once, decide
 from invsvc_async.reconcile.facts import Known
 from invsvc_async.reconcile.findings import is_unique, no_such_read
-from invsvc_async.reconcile.first import ANSWERED, answered_at_once
 from invsvc_async.reconcile.history import (
     Attempt,
     Closed,

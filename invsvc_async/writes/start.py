@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import attrs
 
 from invsvc_async.api.operations import BY_NAME
+from invsvc_async.reconcile.decide import sent_at_once
 from invsvc_async.reconcile.facts import Known
-from invsvc_async.reconcile.first import sent_at_once
 from invsvc_async.reconcile.history import Resumed
 from invsvc_async.writes.new_intent import before, line_of, request_of, with_before
 

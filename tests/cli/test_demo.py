@@ -9,8 +9,8 @@ import attrs
 import pytest
 
 from invsvc_async.cli.commands.demo_report import _coloured, failures, show
+from invsvc_async.conformance.client_runs import ClientRun, run_client
 from invsvc_async.conformance.judge import Asked, Judgement, Report, Wrong
-from invsvc_async.conformance.runs import ClientRun, run_client
 from invsvc_async.conformance.service_process import embedded
 from invsvc_async.conformance.workload import Step, made_up, plan_for, respelt, values
 from invsvc_async.reconcile.history import Verdict

@@ -18,8 +18,8 @@ from invsvc_async.reconcile.intent import Intent, Scope
 from invsvc_async.settings import ParameterNames, ReadRetries, ReconcilePolicy, Timeouts
 from invsvc_async.simulator import Simulator
 from tests.docs.pages import ROOT
-from tests.exhaustive.setups import BASES, SMALL
 from tests.exhaustive.walk import Walk, shipped
+from tests.exhaustive.world_list import BASES, SMALL
 
 pytestmark = pytest.mark.untraced
 

@@ -8,8 +8,8 @@ import argparse
 import sys
 import time
 
-from tests.exhaustive.census import take
-from tests.exhaustive.tell import tell
+from tests.exhaustive.count_histories import take
+from tests.exhaustive.describe import tell
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -9,8 +9,8 @@ import attrs
 from tests.exhaustive import answers as a
 from tests.exhaustive.models import Hook, Journey, Listing
 from tests.exhaustive.sequences import each as each_sequence
-from tests.exhaustive.setup import START, Crash, SetUp
-from tests.exhaustive.setups import BASES, CREATE, DOUBTS, JOURNEY, TAGGED, each
+from tests.exhaustive.world_list import BASES, CREATE, DOUBTS, JOURNEY, TAGGED, each
+from tests.exhaustive.world_setup import START, Crash, SetUp
 
 # With a text of the caller's own, two writes may still bear the same end.
 _ALIKE = ("webhooks.create, equal", "webhooks.create, a tag, beginning with another")

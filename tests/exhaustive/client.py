@@ -17,14 +17,14 @@ from invsvc_async.reconcile.server_clock import ServerClock
 from invsvc_async.transport.write_register import LeftOpen, WriteRegister
 from invsvc_async.writes.new_intent import spec_of_intent
 from invsvc_async.writes.start import taken_up
-from tests.exhaustive.setup import NEVER, NOBODY, START
 from tests.exhaustive.world import stamp
+from tests.exhaustive.world_setup import NEVER, NOBODY, START
 
 if TYPE_CHECKING:
     from invsvc_async.reconcile.history import Event
     from invsvc_async.reconcile.intent import Intent
-    from tests.exhaustive.setup import Crash, Node, Run, SetUp
     from tests.exhaustive.steps import Subject
+    from tests.exhaustive.world_setup import Crash, Node, Run, SetUp
 
 OTHER_CLIENT = 100
 THINKS = 0.0625  # s between one write and the next: no two changes in one millisecond

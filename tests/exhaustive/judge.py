@@ -13,7 +13,7 @@ from tests.exhaustive.siblings import AGREEING, OWN, SOMEBODY, judge_absence, ju
 from tests.exhaustive.world import EPSILON
 
 if TYPE_CHECKING:
-    from tests.exhaustive.setup import Node, Run, SetUp
+    from tests.exhaustive.world_setup import Node, Run, SetUp
 
 ENDING, PROOF, TRUTH, ONCE, SETTLING, CALM, WINDOW = 0, 1, 2, 3, 4, 5, 6
 MOST_STEPS = 250

@@ -5,7 +5,7 @@ List wrong lines of the rules, each with the worlds that must notice it; never a
 from __future__ import annotations
 
 from tests.exhaustive.mutate import Mutant
-from tests.exhaustive.newer_mutants import NEWER
+from tests.exhaustive.sibling_mutants import NEWER
 
 
 def _decide(name: str, old: str, new: str, *where: str) -> Mutant:

@@ -11,7 +11,7 @@ import attrs
 from invsvc_async.settings import ReconcilePolicy
 from tests.exhaustive import answers as a
 from tests.exhaustive.models import ELSE, OLD, TAGS, THIRD, WANTED, Form, Hook, Journey, Listing
-from tests.exhaustive.setup import NARROW, WIDE, Crash, SetUp
+from tests.exhaustive.world_setup import NARROW, WIDE, Crash, SetUp
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -16,7 +16,7 @@ from tests.exhaustive.models import SAME, Listing
 from tests.exhaustive.world import EPSILON
 
 if TYPE_CHECKING:
-    from tests.exhaustive.setup import Node, Run, SetUp
+    from tests.exhaustive.world_setup import Node, Run, SetUp
 
 OWN, SOMEBODY, GUESSED, TURN, ORDER, AGREEING = 8, 9, 10, 11, 12, 13
 

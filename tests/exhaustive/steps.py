@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from invsvc_async.api.operations import Operation
     from invsvc_async.reconcile.intent import Intent
     from tests.exhaustive.answers import Ending
-    from tests.exhaustive.setup import Crash, Node, Run, SetUp
+    from tests.exhaustive.world_setup import Crash, Node, Run, SetUp
 
 WINDOWS = {"short": 2.0, "long": 15.0}
 _CROWDS = {  # how a list may be cut off

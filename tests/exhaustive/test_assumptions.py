@@ -7,9 +7,9 @@ import pytest
 
 from invsvc_async.reconcile.history import Done
 from tests.exhaustive.assumptions import DOUBLED, REMOVED
-from tests.exhaustive.setup import SetUp
 from tests.exhaustive.walk import Walk, shipped
 from tests.exhaustive.world import NO_STEP
+from tests.exhaustive.world_setup import SetUp
 
 pytestmark = [pytest.mark.exhaustive, pytest.mark.untraced]
 

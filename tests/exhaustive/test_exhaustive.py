@@ -11,11 +11,11 @@ import pytest
 
 from invsvc_async.reconcile.history import Tick
 from tests.exhaustive.__main__ import main
-from tests.exhaustive.census import Task, take, work
+from tests.exhaustive.count_histories import Task, take, work
+from tests.exhaustive.describe import tell
 from tests.exhaustive.judge import Broken
-from tests.exhaustive.setups import LARGE, SMALL
-from tests.exhaustive.tell import tell
 from tests.exhaustive.walk import Found, Walk, shipped
+from tests.exhaustive.world_list import LARGE, SMALL
 
 pytestmark = [pytest.mark.exhaustive, pytest.mark.untraced]
 
@@ -93,8 +93,8 @@ def test_shortest_history_of_a_broken_rule():
 
 def test_command_line_that_reaches_too_little(monkeypatch, capsys):
     """Fewer histories than were asked for is a failure, and the table is printed all the same."""
-    monkeypatch.setattr("tests.exhaustive.census.BUNDLES", 1)
-    monkeypatch.setattr("tests.exhaustive.census.SMALL", SMALL[:1])
+    monkeypatch.setattr("tests.exhaustive.count_histories.BUNDLES", 1)
+    monkeypatch.setattr("tests.exhaustive.count_histories.SMALL", SMALL[:1])
 
     assert main(["--histories", "1000000000", "--seconds", "0", "--processes", "1"]) == 1
     assert "distinct histories" in capsys.readouterr().out

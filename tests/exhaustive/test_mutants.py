@@ -11,8 +11,8 @@ import pytest
 from tests.exhaustive.assumptions import SWITCHED
 from tests.exhaustive.mutants import MUTANTS
 from tests.exhaustive.mutate import CHAIN, PACKAGE, broken
-from tests.exhaustive.setups import SMALL
 from tests.exhaustive.walk import Walk, shipped
+from tests.exhaustive.world_list import SMALL
 
 pytestmark = [pytest.mark.exhaustive, pytest.mark.untraced]
 SETUPS = {setup.name: setup for setup in SMALL}

@@ -16,7 +16,7 @@ from tests.exhaustive.steps import Steps, Subject
 
 if TYPE_CHECKING:
     from invsvc_async.reconcile.history import History
-    from tests.exhaustive.setup import Node, SetUp
+    from tests.exhaustive.world_setup import Node, SetUp
 
 
 def shipped() -> Subject:

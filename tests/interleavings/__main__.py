@@ -8,7 +8,7 @@ import argparse
 import sys
 import time
 
-from tests.interleavings.scenes import SCENES
+from tests.interleavings.scene_list import SCENES
 from tests.interleavings.walk import walk
 
 

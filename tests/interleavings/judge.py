@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator
 
     from invsvc_async.concurrency.keyed_lock import KeyedLock
+    from tests.interleavings.execution import Heard, Member, Stage
     from tests.interleavings.service import Effect, Sent
-    from tests.interleavings.stage import Heard, Member, Stage
 
 SLACK, BAND = 0.25, 1.0  # s, of the policy
 TIE = 1e-6

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
     from typing import Any
 
-    from tests.interleavings.stage import Stage
+    from tests.interleavings.execution import Stage
 
 
 @attrs.frozen(kw_only=True)

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.interleavings.scenes import SCENES
+from tests.interleavings.scene_list import SCENES
 from tests.interleavings.walk import walk
 
 pytestmark = pytest.mark.untraced

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from tests.interleavings.execution import Stage
 from tests.interleavings.judge import broken
 from tests.interleavings.loop import START, Stuck
 from tests.interleavings.schedule import Schedule
-from tests.interleavings.stage import Stage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -27,8 +27,8 @@ from invsvc_async.batch import Batch
 from invsvc_async.cli.app import run
 from invsvc_async.simulator import Simulator
 from invsvc_async.simulator.faults import KINDS
-from tests.secrets.marked import marking
-from tests.secrets.marks import shown
+from tests.secrets.known_secrets import shown
+from tests.secrets.search_plugin import marking
 from tests.support.hostile import once, whole
 from tests.support.raw_server import RawServer, obliging, server_tls  # noqa: F401 - a fixture
 

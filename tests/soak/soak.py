@@ -16,11 +16,11 @@ import attrs
 from invsvc_async import InvsvcError, Verdict
 from invsvc_async.simulator import Simulator
 from invsvc_async.simulator.state import Clock
-from tests.soak.around import Surroundings
 from tests.soak.judge import Truth
+from tests.soak.later_settling import TakingUp
 from tests.soak.program import KilledError, Program, in_virtual_time
 from tests.soak.records import Flights, Heard, Sibling
-from tests.soak.taking_up import TakingUp
+from tests.soak.rivals import Surroundings
 from tests.soak.virtual import TURN
 from tests.soak.work import draw
 from tests.soak.world import HOOKS, JOURNEYS, Weather

@@ -31,7 +31,7 @@ def _words(name: str, given: list[str]) -> list[str]:
             return ["-n", "2", "-m", "fuzz"]
         case "secrets":
             apart = ["-m", "not (exhaustive or types or no_secret_scan)"]
-            return ["-n", "3", "-p", "tests.secrets.marked", *(given or apart)]
+            return ["-n", "3", "-p", "tests.secrets.search_plugin", *(given or apart)]
         case "lowest":
             return ["-n", "3", *(given or ["-m", "not exhaustive"])]
         case "hostile":

@@ -162,7 +162,7 @@ import sys
 def test_loaded():
     loaded = [name for name in sys.modules if name.startswith("invsvc_async.") or name == "aiohttp"]
     assert loaded == [
-        "invsvc_async._moved", "invsvc_async._version", "invsvc_async.testing", "invsvc_async.testing.pytest_plugin",
+        "invsvc_async.storage.old_pickles", "invsvc_async._version", "invsvc_async.testing", "invsvc_async.testing.pytest_plugin",
         "invsvc_async.pytest_plugin",
     ], loaded
 """

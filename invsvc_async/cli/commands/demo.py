@@ -10,7 +10,7 @@ import typer
 from invsvc_async.concurrency.event_loop import until_done
 
 if TYPE_CHECKING:
-    from invsvc_async.conformance.runs import ClientRun
+    from invsvc_async.conformance.client_runs import ClientRun
     from invsvc_async.conformance.workload import Unit
 
 __all__ = ["command"]
@@ -86,7 +86,7 @@ def _units(path: Path | None, writes: int, seed: int) -> list[Unit]:
 
 async def _run(units: list[Unit], concurrency: int, seed: int, faults: str) -> dict[str, ClientRun]:
     from invsvc_async.cli.output import progress
-    from invsvc_async.conformance.runs import run_client
+    from invsvc_async.conformance.client_runs import run_client
     from invsvc_async.conformance.service_process import embedded
     from invsvc_async.conformance.workload import plan_for
 

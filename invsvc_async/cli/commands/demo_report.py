@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 from invsvc_async.cli.output import console, emit_json, print_facts
 from invsvc_async.conformance import naive_client
-from invsvc_async.conformance.runs import ATTEMPT_TIMEOUT, POLICY
+from invsvc_async.conformance.client_runs import ATTEMPT_TIMEOUT, POLICY
 from invsvc_async.reconcile.history import Verdict
 from invsvc_async.simulator import Faults
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from invsvc_async.conformance.client_runs import ClientRun
     from invsvc_async.conformance.judge import Judgement
-    from invsvc_async.conformance.runs import ClientRun
     from invsvc_async.conformance.workload import Unit
 
 __all__ = ["as_json", "failures", "head", "show"]

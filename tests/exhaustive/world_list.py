@@ -27,8 +27,8 @@ from tests.exhaustive.models import (
     Team,
 )
 from tests.exhaustive.sequences import SIBLINGS
-from tests.exhaustive.setup import START, WIDE, Crash, SetUp
 from tests.exhaustive.world import OTHER
+from tests.exhaustive.world_setup import START, WIDE, Crash, SetUp
 
 UPDATE, DELETE = Hook(), Hook("webhooks.delete")
 JOURNEY, CREATE, TAGGED, TEAM = (

@@ -8,15 +8,15 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from invsvc_async.reconcile.history import Verdict
+from tests.interleavings.execution import Heard
 from tests.interleavings.journal import MemoryJournal, Stored
 from tests.interleavings.service import WRITER
-from tests.interleavings.stage import Heard
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
     from invsvc_async.reconcile.intent import Intent
-    from tests.interleavings.stage import Member, Stage
+    from tests.interleavings.execution import Member, Stage
 
 URL = "https://a.example/new"
 EVENTS = ["invoice.created"]

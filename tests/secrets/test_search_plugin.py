@@ -23,7 +23,7 @@ from invsvc_async.reconcile.history import Evidence, Reading
 from invsvc_async.reconcile.intent import Scope
 from invsvc_async.reconcile.stored_intent import stored
 from invsvc_async.simulator import Simulator
-from tests.secrets.marked import marking
+from tests.secrets.search_plugin import marking
 
 pytestmark = [pytest.mark.no_secret_scan, pytest.mark.untraced]
 

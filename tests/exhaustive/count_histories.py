@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import attrs
 
 from invsvc_async.reconcile.history import Verdict
-from tests.exhaustive.setups import LARGE, SMALL
 from tests.exhaustive.walk import Found, Walk, shipped
+from tests.exhaustive.world_list import LARGE, SMALL
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

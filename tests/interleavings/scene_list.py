@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.interleavings.plays import (
+from tests.interleavings.actions import (
     awaited_twice,
     beside_a_stranger,
     closed,

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Awaitable, Callable
 
-    from tests.soak.around import Surroundings
     from tests.soak.program import Program
     from tests.soak.records import Run, Sibling
+    from tests.soak.rivals import Surroundings
     from tests.soak.virtual import VirtualLoop
     from tests.soak.world import World
 

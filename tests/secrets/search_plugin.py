@@ -1,7 +1,7 @@
 """
 Search what the package says, keeps and shows for the credentials and webhook secrets of a test's services.
 
-    python -m pytest -p tests.secrets.marked
+    python -m pytest -p tests.secrets.search_plugin
 
 As a plugin it looks after each test: a hit fails it.  Must never change what it watches.
 """
@@ -29,7 +29,7 @@ from invsvc_async.simulator.auth import Keyring
 from invsvc_async.simulator.state import State
 from invsvc_async.transport.credentials import Credential, TokenProvider
 from invsvc_async.transport.session import AttemptReport, ClientOptions, DecisionReport
-from tests.secrets.marks import Marks
+from tests.secrets.known_secrets import Marks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
