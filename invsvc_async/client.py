@@ -122,9 +122,7 @@ class Client:
         clock: Clock | None = None,
     ) -> None:
         if not isinstance(credential, Credential):
-            raise ConfigurationError(
-                "credential: must be ApiKey(…), OAuthToken(…), PersonToken(…) or TokenProvider(…)"
-            )
+            raise ConfigurationError("credential: must be ApiKey, OAuthToken, PersonToken or TokenProvider")
         clock = clock or SystemClock()
         transport = Transport(
             max_concurrency=max_concurrency,
@@ -147,11 +145,10 @@ class Client:
             on_decision=on_decision,
             on_unsettled=on_unsettled,
         )
-        self._view = _checked(
-            ClientOptions(
-                session=shared, timeouts=timeout, reads=reads, reconcile=reconcile, names=names, team=team
-            )
+        options = ClientOptions(
+            session=shared, timeouts=timeout, reads=reads, reconcile=reconcile, names=names, team=team
         )
+        self._view = _checked(options)
 
     @classmethod
     def of(cls, view: ClientOptions) -> Self:

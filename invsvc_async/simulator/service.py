@@ -92,10 +92,7 @@ class Simulator(Seeding, Delivering):
         check_seconds("latency", latency)
         check_seconds("delivery_backoff", delivery_backoff)
         check_seconds("delivery_timeout", delivery_timeout)
-        if at_once is not None and not (isinstance(at_once, int) and at_once >= 1):
-            raise ValueError(f"at_once must be 1 or more, or None, not {at_once!r}")
-        if journey_reads not in (readings := get_args(JourneyReads)):
-            raise ValueError(f"journey_reads must be one of {', '.join(readings)}, not {journey_reads!r}")
+        _check_choices(at_once, journey_reads)
         self.base_url: str = ""
         clock = clock or Clock()
         self.ledger: Ledger = Ledger(clock.steady)
@@ -217,3 +214,10 @@ class Simulator(Seeding, Delivering):
     def expire(self, token: str) -> None:
         """Expire *token*."""
         self._keyring.issued[token].standing = "expired"
+
+
+def _check_choices(at_once: int | None, journey_reads: str) -> None:
+    if at_once is not None and not (isinstance(at_once, int) and at_once >= 1):
+        raise ValueError(f"at_once must be 1 or more, or None, not {at_once!r}")
+    if journey_reads not in (readings := get_args(JourneyReads)):
+        raise ValueError(f"journey_reads must be one of {', '.join(readings)}, not {journey_reads!r}")
