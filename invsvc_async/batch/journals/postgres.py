@@ -69,14 +69,25 @@ INSERT INTO states (thing, seq) SELECT regexp_replace(thing, '^\S+ /', '/'), max
     WHERE state = 2 AND verdict NOT IN ('{NO_EFFECT[0]}', '{NO_EFFECT[1]}')
     AND operation IN ('journeys.update', 'webhooks.update', 'webhooks.delete') GROUP BY 1;
 """  # noqa: S608 - our own text
+# $1: done before; $2 and $3: the part of the table, after one row and up to another.
 _PRUNE = """
 UPDATE entries SET intent = NULL, outcome = NULL, claim = NULL
-WHERE state = 2 AND done_at < $1 AND (intent IS NOT NULL OR outcome IS NOT NULL)
+WHERE seq > $2 AND seq <= $3 AND state = 2 AND done_at < $1 AND (intent IS NOT NULL OR outcome IS NOT NULL)
+RETURNING seq
 """
+# A row that is locked is being replaced by a newer state, which stays.
 _PRUNE_STATES = """
-UPDATE states s SET team = NULL, state = NULL, stamp = NULL FROM entries e
-WHERE s.state IS NOT NULL AND e.seq = s.seq AND e.done_at < $1
+UPDATE states SET team = NULL, state = NULL, stamp = NULL WHERE thing IN (
+    SELECT s.thing FROM states s JOIN entries e ON e.seq = s.seq AND e.done_at < $1
+    WHERE s.thing > $2 AND s.thing <= $3 AND s.state IS NOT NULL FOR UPDATE OF s SKIP LOCKED)
 """
+_LAST_ENTRY = """
+SELECT max(seq) FROM (SELECT seq FROM entries WHERE seq > $1 ORDER BY seq LIMIT $2) AS part
+"""
+_LAST_STATE = """
+SELECT max(thing) FROM (SELECT thing FROM states WHERE thing > $1 ORDER BY thing LIMIT $2) AS part
+"""
+_LOOKED_AT = 5000  # rows that one transaction of a prune looks at
 
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _text = msgspec.json.Encoder().encode
@@ -251,15 +262,32 @@ class PostgresBatch(OwnedEntries):
         return again
 
     async def prune(self, before: int) -> int:
-        """Reduce entries done before *before* (epoch ms) to key, digest and verdict; return how many."""
+        """
+        Reduce entries done before *before* (epoch ms) to key, digest and verdict; return how many.
 
-        async def prune(connection: Any) -> int:
-            status = await connection.execute(_PRUNE, before)
-            await _make_states(connection)
-            await connection.execute(_PRUNE_STATES, before)
-            return int(status.split()[-1])
+        It takes many short transactions. If it is stopped, what they did stays, and another call does the
+        rest.
+        """
+        await self.ask(_make_states)
+        count, after = 0, 0
+        while (last := (await self.fetch(_LAST_ENTRY, after, _LOOKED_AT))[0][0]) is not None:
+            count, after = count + await self._prune_entries(before, after, last), last
+        thing = ""
+        while (to := (await self.fetch(_LAST_STATE, thing, _LOOKED_AT))[0][0]) is not None:
+            await self.fetch(_PRUNE_STATES, before, thing, to)
+            thing = to
+        return count
 
-        return await self.ask(prune)
+    async def _prune_entries(self, before: int, after: int, last: int) -> int:
+        """Prune the entries after *after* up to *last*; return how many."""
+        pruned: set[int] = set()  # from all tries: a later one no longer finds what an earlier one pruned
+
+        async def prune(connection: Any) -> None:
+            await connection.execute(_IN_TURN)  # it locks rows as a retry does, but in another order
+            pruned.update(row["seq"] for row in await connection.fetch(_PRUNE, before, after, last))
+
+        await self.ask(prune)
+        return len(pruned)
 
     # --- earlier writes to the same things
 
