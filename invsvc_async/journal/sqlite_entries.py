@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
 from functools import cache
 from itertools import chain
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from invsvc_async._errors import JournalError
 from invsvc_async.journal.entry import entry_of
 from invsvc_async.journal.packed_intent import Commons
-from invsvc_async.storage.file_lock import FileLock
+from invsvc_async.storage.file_lock import FileLock, check_names
 from invsvc_async.storage.sqlite_errors import check, in_words
 from invsvc_async.storage.sqlite_writer import Writer, transaction
 
@@ -139,8 +138,8 @@ class SqliteEntries:
     def _connect(self) -> sqlite3.Connection:
         try:
             if not self._reading:
-                os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
                 self.path.chmod(0o600)
+            check_names(self.path, self._name)
             connection = sqlite3.connect(self.path, timeout=_PATIENCE, isolation_level=None)
         except (OSError, sqlite3.Error) as error:
             raise in_words(self._name, error) from error

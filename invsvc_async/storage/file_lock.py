@@ -1,10 +1,12 @@
-"""A lock file, by which one process at a time owns a journal."""
+"""The lock by which one process at a time owns a journal, under whatever name."""
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import socket
+import struct
 import sys
 from typing import TYPE_CHECKING
 
@@ -13,7 +15,7 @@ from invsvc_async._errors import JournalError
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["FileLock"]
+__all__ = ["FileLock", "check_names"]
 
 if sys.platform == "win32":  # pragma: no cover - the other branch is tested
     import msvcrt
@@ -23,6 +25,7 @@ if sys.platform == "win32":  # pragma: no cover - the other branch is tested
     def _lock(number: int) -> None:
         os.lseek(number, _FAR, os.SEEK_SET)
         msvcrt.locking(number, msvcrt.LK_NBLCK, 1)
+
 else:
     import fcntl
 
@@ -30,47 +33,133 @@ else:
         fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
+if sys.platform == "linux":
+
+    def _is_locked(number: int) -> bool:
+        """
+        Lock one byte of a file of SQLite, or return whether another process has.
+
+        The byte is beyond those that SQLite locks.  The lock is one that ends with the descriptor, because
+        SQLite ends all others of the process when it unlocks the file.
+        """
+        lock = struct.pack("@hhqqi0q", fcntl.F_WRLCK, os.SEEK_SET, 2**40, 1, 0)
+        try:
+            fcntl.fcntl(number, fcntl.F_OFD_SETLK, lock)
+        except OSError as error:  # otherwise the file system has no such locks
+            return error.errno in (errno.EACCES, errno.EAGAIN)
+        return False
+else:  # pragma: no cover - the other branch is tested
+
+    def _is_locked(_number: int) -> bool:
+        """Return False: only the lock file excludes others."""
+        return False
+
+
+_owned: set[tuple[int, int]] = set()  # files owned in this process
+
+
 class FileLock:
-    """The lock of the file at *path*, which errors call *name*.  It ends with the process."""
+    """
+    The lock of the file at *path*, which errors call *name*.  It ends with the process.
+
+    It consists of a lock file, whose text names the owner, and a lock of the file itself, which another name
+    of the file does not escape.
+    """
 
     def __init__(self, path: Path, name: str) -> None:
         self._name = name
-        self._path = path.with_name(f"{path.name}.owner")
-        self._file: int | None = None
+        self._path = path
+        self._beside = path.with_name(f"{path.name}.owner")
+        self._open: list[int] = []
+        self._identity: tuple[int, int] | None = None
 
     def acquire(self) -> None:
         """
-        Acquire the lock, or fail at once.
+        Acquire the lock, or fail at once; create the file with mode 0600 if it does not exist.
 
         Raises:
-            JournalError: Another process has it, which is named; or the lock file cannot be created.
+            JournalError: Another process has it, which is named; or one of the files cannot be opened.
 
         """
         try:
-            number = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
+            self._acquire_lock_file()
+            self._acquire_file()
+        except BaseException:
+            self.release()
+            raise
+
+    def _acquire_lock_file(self) -> None:
+        try:
+            number = os.open(self._beside, os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as error:
             raise JournalError(
-                f"{self._name}: the lock file {self._path.name} cannot be created ({error.strerror}). "
+                f"{self._name}: the lock file {self._beside.name} cannot be created ({error.strerror}). "
                 "Check that the folder exists and is writable."
             ) from error
+        self._open.append(number)
         try:
             _lock(number)
         except OSError as error:
-            holder = _holder(os.pread(number, 1000, 0) if hasattr(os, "pread") else b"")
-            os.close(number)
-            raise JournalError(
-                f"{self._name}: it is in use by {holder}, and one process at a time may use it. "
-                "Wait for that process, stop it, or use another path."
-            ) from error
+            text = os.pread(number, 1000, 0) if hasattr(os, "pread") else b""
+            raise self._in_use(_holder(text)) from error
         os.ftruncate(number, 0)
         os.write(number, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode())
-        self._file = number
+
+    def _acquire_file(self) -> None:
+        try:
+            if self._path.exists() and _identity(self._path.stat()) in _owned:
+                # Not opened: to close it would end the locks that SQLite has on it in this process.
+                raise self._in_use(f"process {os.getpid()} under another name")
+            number = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
+        except OSError as error:
+            raise JournalError(
+                f"{self._name}: the file cannot be opened ({error.strerror}). "
+                "Check the permissions of the file and its folder."
+            ) from error
+        self._open.append(number)
+        if _is_locked(number):
+            raise self._in_use("another process under another name")
+        self._identity = _identity(os.fstat(number))
+        _owned.add(self._identity)
+
+    def _in_use(self, holder: str) -> JournalError:
+        return JournalError(
+            f"{self._name}: it is in use by {holder}, and one process at a time may use it. "
+            "Wait for that process, stop it, or use another path."
+        )
 
     def release(self) -> None:
-        """Release the lock.  The lock file stays: deleting it could delete a newer owner's."""
-        if self._file is not None:
-            os.close(self._file)
-            self._file = None
+        """
+        Release the lock.  The lock file stays: deleting it could delete a newer owner's.
+
+        SQLite's connection to the file must be closed already.
+        """
+        if self._identity is not None:
+            _owned.discard(self._identity)
+            self._identity = None
+        while self._open:
+            os.close(self._open.pop())
+
+
+def check_names(path: Path, name: str) -> None:
+    """
+    Check that the file at *path*, which errors call *name*, has no other name.
+
+    Raises:
+        JournalError: It has hard links.  SQLite's log is beside one of them, and its entries would be missed
+            under the others.
+
+    """
+    names = path.stat().st_nlink
+    if names > 1:
+        raise JournalError(
+            f"{name}: the file has {names} names (hard links), and recent entries may be found under only "
+            "one of them. Keep the name under which it was last used, and delete the others."
+        )
+
+
+def _identity(found: os.stat_result) -> tuple[int, int]:
+    return found.st_dev, found.st_ino
 
 
 def _holder(text: bytes) -> str:

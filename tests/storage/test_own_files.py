@@ -8,7 +8,7 @@ import os
 import random
 import sqlite3
 import sys
-from contextlib import contextmanager, suppress
+from contextlib import AsyncExitStack, contextmanager, suppress
 
 import pytest
 
@@ -259,3 +259,54 @@ async def test_outbox_that_another_process_holds(service, tmp_path):
 
     async with client_of(service, journal=path) as client:
         assert (await client.webhooks.create(**HOOK).outcome()).verdict is Verdict.APPLIED
+
+
+@pytest.mark.parametrize("held", [True, False], ids=["in use", "free"])
+async def test_journals_with_two_hard_links(service, tmp_path, held):
+    """A file with two names has no owner, because SQLite's log belongs to one name. Nothing is sent."""
+    (tmp_path / "other").mkdir()
+    hook = service.seed_webhook()
+    async with AsyncExitStack() as stack:
+        client = await stack.enter_async_context(client_of(service))
+        first = await stack.enter_async_context(client_of(service, journal=tmp_path / "outbox.db"))
+        await first.webhooks.get(hook.id)
+        batch = await stack.enter_async_context(Batch.open(tmp_path / "run.db", client))
+        await first.webhooks.update(hook.id, description="x")
+        if not held:
+            await batch.entries.aclose()
+            await first.aclose()
+        for name in ("run.db", "outbox.db"):
+            (tmp_path / "other" / name).hardlink_to(tmp_path / name)
+        with pytest.raises(JournalError, match="another name" if held else "2 names"):
+            await run(tmp_path / "other" / "run.db", client, [hook])
+        with pytest.raises(JournalError, match="2 names"):
+            await report(tmp_path / "other" / "run.db", client, [])
+        second = client_of(service, journal=tmp_path / "other" / "outbox.db")
+        with pytest.raises(JournalError, match="another name" if held else "2 names"):
+            await second.webhooks.update(hook.id, description="y").outcome()
+        await second.aclose()
+    assert service.arrivals("webhooks.update") == 1
+
+
+@pytest.mark.parametrize("here", [True, False], ids=["this process", "another process"])
+async def test_journal_that_gets_another_name(service, tmp_path, here):
+    """A journal in use is refused under a new name too, in this process and in others."""
+    path, moved = tmp_path / "outbox.db", tmp_path / "moved.db"
+    async with AsyncExitStack() as stack:
+        if here:
+            first = await stack.enter_async_context(client_of(service, journal=path))
+            await first.webhooks.create(**HOOK)
+        else:
+            holder = await asyncio.create_subprocess_exec(
+                sys.executable, "-c", HOLD, str(path), stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
+            )  # fmt: skip
+            stack.push_async_callback(holder.wait)
+            stack.callback(holder.kill)
+            assert await holder.stdout.readline() == b"held\n"
+        before = service.arrivals("webhooks.create")
+        path.rename(moved)
+        second = client_of(service, journal=moved)
+        with pytest.raises(JournalError, match=r"in use by .* under another name"):
+            await second.webhooks.create(**HOOK).outcome()
+        await second.aclose()
+    assert service.arrivals("webhooks.create") == before

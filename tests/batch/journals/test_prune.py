@@ -24,7 +24,7 @@ LEFT = "SELECT count(*) FROM entries WHERE outcome IS NOT NULL"
 
 @pytest.fixture
 async def journal(request):
-    """A journal with ROWS finished entries, each with the state that it left."""
+    """Make a journal of ROWS finished entries, each with the state that it left."""
     entries = PostgresBatch(database().journal(f"p{abs(hash(request.node.name))}"))
     await entries.open()
     await entries.ask(lambda connection: connection.execute(MADE, ROWS))
@@ -35,7 +35,7 @@ async def journal(request):
 
 @pytest.fixture
 async def connection(journal):
-    """Another connection to its tables."""
+    """Open another connection to its tables."""
     other = await asyncpg.connect(
         database().address, server_settings={"search_path": f"invsvc_{journal.settings.batch}"}
     )
