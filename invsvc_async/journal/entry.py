@@ -73,7 +73,9 @@ def unreadable(key: object, why: object) -> JournalError:
     if isinstance(why, InvalidRequestError):
         why = "; ".join(why.problems)  # its advice is about arguments
     return JournalError(
-        f"entry {key!r} of the journal: it cannot be read ({why}). Restore a copy of the file."
+        f"entry {key!r} of the journal: it cannot be read ({why}). Keep the file, and do not continue with "
+        "an older copy: what the copy does not know would be done again. The documentation of batches says "
+        "what is safe."
     )
 
 

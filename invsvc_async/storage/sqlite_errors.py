@@ -8,14 +8,23 @@ from invsvc_async._errors import JournalError
 
 __all__ = ["check", "in_words"]
 
-_DAMAGED = "the file is damaged", "Restore a copy; a new file would not know what is already done"
+_SAFE = (
+    "Keep it, and do not continue with an older copy or a new file: what those do not know would be done "
+    "again. The documentation of batches says what is safe"
+)
+_DAMAGED = "the file is damaged", _SAFE
 # A part of SQLite's message, what is wrong, and what to do.
 _KNOWN = (
     ("full", "the disk is full, so nothing was stored or sent", "Free some space and try again"),
     ("readonly", "the file is read-only", "Check the permissions of the file and its folder"),
     ("unable to open", "the file cannot be opened", "Check that the folder exists and is writable"),
     ("malformed", *_DAMAGED),
-    ("not a database", "the file is not a SQLite database", "Choose another path"),
+    ("could not decode", *_DAMAGED),
+    (
+        "not a database",
+        "the file is not a SQLite database",
+        f"If it never was one, choose another path. Otherwise it is damaged. {_SAFE}",
+    ),
     ("locked", "another process is using the file", "Stop that process, or choose another path"),
     ("disk i/o error", "the disk cannot be read or written", "Look at the system's log"),
 )
@@ -39,7 +48,7 @@ def in_words(name: str, error: BaseException) -> JournalError:
     """Return a JournalError that says what is wrong with the file *name*, and what to do."""
     if isinstance(error, JournalError):
         return error
-    said = str(error)
+    said = str(error).partition(" with text ")[0]  # what follows is a stored value
     wrong, advice = f"it failed with {type(error).__name__}", "The cause of this error says where"
     if isinstance(error, sqlite3.Error):
         known = (each[1:] for each in _KNOWN if each[0] in said.lower())
