@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from array import array
+from bisect import bisect_left, insort
 from collections import OrderedDict
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator
 from contextlib import suppress
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
     from invsvc_async.transport.session import ClientOptions, ClientState
     from invsvc_async.writes.spec import WriteSpec
 
-__all__ = ["Intake", "Writes", "chunks"]
+__all__ = ["Intake", "LeftEntries", "Writes", "chunks"]
 
 Writes: TypeAlias = "Iterable[Write[Any]] | AsyncIterable[Write[Any]] | str | Path"  # Any: of any operation
 
@@ -107,12 +109,28 @@ class _Asked(msgspec.Struct, eq=False):
     occurrence: int = 0  # 0: the key is user-supplied
 
 
+class LeftEntries:
+    """The numbers of the entries that an earlier run left to this one, in eight bytes each."""
+
+    def __init__(self) -> None:
+        self._numbers = array("q")
+
+    def add(self, number: int) -> None:
+        """Add the number of an entry. Most come in order."""
+        insort(self._numbers, number)
+
+    def __contains__(self, number: int) -> bool:
+        place = bisect_left(self._numbers, number)
+        return place < len(self._numbers) and self._numbers[place] == number
+
+
 class Intake:
     """
     Turns the writes of the input of one run into items.
 
-    *store* is where the entries of new items go. *held* are the items under way, by key. *on_met* is called
-    for each write that is in the journal and not done.
+    *store* is where the entries of new items go. *held* are the items under way, by key. *left* are the
+    numbers of the entries that an earlier run left to this one. *on_met* is called for each write that is in
+    the journal and not done.
     """
 
     def __init__(
@@ -123,12 +141,14 @@ class Intake:
         held: Mapping[str, Item],
         run: int,
         *,
+        left: LeftEntries,
         tag: bool,
         on_secret: Callable[..., Any] | None,
         on_met: Callable[[str, WriteSpec], None],
     ) -> None:
         self._entries, self._store, self._session = entries, store, session
         self._held, self._run = held, run
+        self._left = left
         self._tag, self._on_secret, self._on_met = tag, on_secret, on_met
         self._own = session.writes.own
         self._repeats: OrderedDict[bytes, int] = OrderedDict()
@@ -211,7 +231,7 @@ class Intake:
         if item is not None:
             item.fed, item.run = True, self._run
         if item is None and mark is not None and mark.state is State.DONE:
-            self.skipped += 1
+            self.skipped += mark.seq not in self._left
         else:
             self._on_met(asked.key, asked.spec)
         return None

@@ -16,7 +16,7 @@ from invsvc_async.api.operations import BY_NAME
 from invsvc_async.batch.engine import Engine
 from invsvc_async.batch.file_check import sound
 from invsvc_async.batch.identity import thing_of
-from invsvc_async.batch.intake import Intake, chunks
+from invsvc_async.batch.intake import Intake, LeftEntries, chunks
 from invsvc_async.batch.item import Item
 from invsvc_async.batch.result import Progress
 from invsvc_async.batch.siblings import learn
@@ -66,6 +66,7 @@ class Run:
         self._batch, self._writes = batch, writes
         self._engine: Engine | None = None
         self._intake: Intake | None = None
+        self._left = LeftEntries()  # when the input contains them, they are not skipped: this run does them
         self._feeding: asyncio.Task[None] | None = None
         self._ticking: asyncio.TimerHandle | None = None
         self._began = self._over = 0.0
@@ -175,7 +176,7 @@ class Run:
             session = options_of(batch.client).session
             self._intake = Intake(
                 entries, entries, session, engine.held, run, tag=batch.tag, on_secret=batch.on_secret,
-                on_met=engine.meet,
+                on_met=engine.meet, left=self._left,
             )  # fmt: skip
             async with aclosing(chunks(writes)) as source:
                 async for some in source:
@@ -196,6 +197,8 @@ class Run:
             note_in_flight(in_flight, page, [self._item(entry, entries) for entry in page])
         async for page in _pages(entries.not_done):
             items = [self._item(entry, entries) for entry in page]
+            for entry in page:
+                self._left.add(entry.seq)
             for item in await self._taken_up(page, items, in_flight):
                 await engine.room()
                 item.waits = item.names_reader

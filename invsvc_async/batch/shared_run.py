@@ -77,6 +77,7 @@ class SharedRun(Run):
         self._clock = options_of(batch.client).session.clock
         self._name = uuid4().hex
         self._numbers = count(1)
+        self._run_number = 0
         self._work: dict[str, _Work] = {}  # by token
         self._given = asyncio.Event()  # a chunk was queued, or the input has ended
         self._giving = True
@@ -135,14 +136,15 @@ class SharedRun(Run):
         self, writes: Iterable[Write[Any]] | AsyncIterable[Write[Any]]
     ) -> None:  # Any: of any operation
         batch, entries = self._batch, self._entries
-        run = await entries.next_run()
+        run = self._run_number = await entries.next_run()
         held: dict[str, Item] = {}
         session = options_of(batch.client).session
         # The items made here only become entries. They run once this worker gets their chunk.
         nowhere = ChunkStore(entries, 0, "", 0.0, self._clock)
         intake = self._intake = Intake(
-            entries, nowhere, session, held, run, tag=batch.tag, on_secret=None, on_met=self._keep_readers
-        )
+            entries, nowhere, session, held, run, tag=batch.tag, on_secret=None, on_met=self._keep_readers,
+            left=self._left,
+        )  # fmt: skip
         size = min(MOST, max(LEAST, ROUNDS * batch.concurrency))
         async with aclosing(chunks(writes, at_once=size)) as source:
             async for some in source:
@@ -240,6 +242,9 @@ class SharedRun(Run):
         """
         entries = await self._entries.of_chunk(work.store.chunk)
         items = [self._item(entry, work.store) for entry in entries]
+        for entry in entries:
+            if entry.run != self._run_number and not self._lasting:
+                self._left.add(entry.seq)
         things = sorted({item.thing for item in items if item.thing is not None})
         if things:
             await self._close_lines(await self._entries.unknown_of(things))

@@ -87,6 +87,7 @@ class LostChunkError(JournalError):
 class Mark:
     """What an input is compared with; ``met``: whether this input has contained the key before."""
 
+    seq: int
     content: bytes
     state: State = attrs.field(converter=State)
     met: bool

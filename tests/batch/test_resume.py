@@ -24,6 +24,7 @@ from invsvc_async.batch import Batch
 from invsvc_async.simulator import Simulator
 from tests.batch.conftest import HOOK, POLICY, client_of
 from tests.batch.writing import all_of, creates, shelve_one, unlisted
+from tests.support.database import database
 
 
 async def test_write_in_flight_is_settled_before_it_is_sent(service, client, tmp_path):
@@ -267,3 +268,28 @@ async def test_batch_of_a_token_that_changes(service, tmp_path):
     async with client() as third, Batch.open(path, third, same_mode=True) as batch:
         again = [third.webhooks.delete(hook.id).keyed(hook.id) for hook in hooks]
         assert {result.verdict for result in await all_of(batch, again)} == {Verdict.APPLIED}
+
+
+@pytest.mark.parametrize("kind", ["file", "database"])
+async def test_progress_counts_each_write_once(service, client, tmp_path, kind):
+    """What an earlier run left, and this run has finished before its input contains it, is counted once."""
+    name = f"counts{abs(hash(str(tmp_path)))}"
+    path = tmp_path / "run.db" if kind == "file" else database().journal(name, silence=1)
+    service.script("webhooks.create", "hang")
+    [write] = creates(client, 1)
+    await shelve_one(service, client, path, write, "webhooks.create")
+
+    async with client_of(service) as other, Batch.open(path, other) as batch:
+
+        async def source():
+            yield other.webhooks.create(**HOOK).keyed("before")
+            async with asyncio.timeout(30):
+                while (await batch.summary()).done < 2:  # noqa: ASYNC110 - nothing tells
+                    await asyncio.sleep(0.02)
+            for write in creates(other, 3):
+                yield write
+
+        assert len(await all_of(batch, source())) == 4
+        assert (batch.progress.done, batch.progress.skipped) == (4, 0)
+        assert await all_of(batch, creates(other, 3)) == []
+        assert (batch.progress.done, batch.progress.skipped) == (0, 3)

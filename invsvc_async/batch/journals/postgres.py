@@ -194,10 +194,10 @@ class PostgresBatch(OwnedEntries):
         The note is local: other machines read their own inputs at the same time, and a statement may be
         repeated.
         """
-        text = "SELECT key, content, state FROM entries WHERE key = ANY ($1)"
+        text = "SELECT key, seq, content, state FROM entries WHERE key = ANY ($1)"
         rows = await self.fetch(text, list(keys))
         met = self._met_by(run).note(keys)
-        return {row["key"]: Mark(row["content"], row["state"], row["key"] in met) for row in rows}
+        return {row["key"]: Mark(row["seq"], row["content"], row["state"], row["key"] in met) for row in rows}
 
     def _met_by(self, run: int) -> Met:
         if self._met is None or self._met.run != run:

@@ -161,13 +161,13 @@ def _fact(name: str, value: str | None, connection: sqlite3.Connection) -> str |
 def _marks(keys: Sequence[str], run: int, connection: sqlite3.Connection) -> dict[str, Mark]:
     marks = ", ".join("?" * len(keys))
     found = connection.execute(
-        f"SELECT key, content, state, run FROM entries WHERE key IN ({marks})",  # noqa: S608 - our own text
+        f"SELECT key, seq, content, state, run FROM entries WHERE key IN ({marks})",  # noqa: S608 - our own text
         keys,
     ).fetchall()
     if found:
-        seen = [(run, key) for key, _, _, last in found if last != run]
+        seen = [(run, key) for key, _, _, _, last in found if last != run]
         connection.executemany("UPDATE entries SET run = ? WHERE key = ?", seen)
-    return {key: Mark(content, state, last == run) for key, content, state, last in found}
+    return {key: Mark(seq, content, state, last == run) for key, seq, content, state, last in found}
 
 
 def _summary(connection: sqlite3.Connection) -> Summary:

@@ -156,9 +156,13 @@ def _bar(total: int, *, shown: bool) -> Generator[Callable[[Progress], None]]:
     )  # fmt: skip
     with Bar(*columns, console=err) as bar:
         task = bar.add_task("", total=total, status="")
-        yield lambda progress: bar.update(
-            task, completed=progress.done + progress.skipped, status=_status(progress)
-        )
+
+        def show(progress: Progress) -> None:
+            """Update the bar. The journal, and other workers, may have writes that the file does not."""
+            completed = progress.done + progress.skipped
+            bar.update(task, completed=completed, total=max(total, completed), status=_status(progress))
+
+        yield show
 
 
 def _status(progress: Progress) -> str:
