@@ -17,7 +17,7 @@ from invsvc_async.reconcile.history import Verdict
 from invsvc_async.settings import check_count
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
     from datetime import datetime
     from pathlib import Path
     from types import TracebackType
@@ -34,6 +34,7 @@ log: logging.Logger = logging.getLogger("invsvc_async.batch")
 _PAGE = 256  # entries read at once
 _CLAIMS = 50_000  # untagged creates whose webhooks are remembered
 _CERTAIN = (Verdict.NOT_APPLIED, Verdict.REFUSED, Verdict.SUPERSEDED)
+_FAILED = (Verdict.NOT_APPLIED, Verdict.REFUSED, Verdict.UNKNOWN)
 
 
 class Batch:
@@ -216,18 +217,28 @@ class Batch:
                 yield Result.of(entry)
             after = page[-1].seq
 
-    async def retry(self, *, verdict: Verdict | str) -> int:
+    async def retry(
+        self,
+        *,
+        verdict: Verdict | str | Iterable[Verdict | str] = (),
+        failed: bool = False,
+        keys: Iterable[str] | None = None,
+    ) -> int:
         """
-        Mark the writes of *verdict* as to do, for the next run, and return how many there are.
+        Mark finished writes as to do, for the next run, and return how many they are.
+
+        *verdict* is one verdict or several. *failed* adds NOT_APPLIED, REFUSED and UNKNOWN. *keys* limits
+        this to writes with these keys. Without a verdict, it chooses them whatever their verdict, unless they
+        are applied.
 
         NOT_APPLIED, REFUSED and SUPERSEDED ones are sent anew. UNKNOWN ones are settled first, and sent only
         on proof of absence.
 
         Raises:
-            InvalidRequestError: The verdict is APPLIED, or there is no such verdict.
+            InvalidRequestError: Nothing is chosen, a verdict is APPLIED, or there is no such verdict.
 
         """
-        return await reopened(verdict)(self.entries)
+        return await reopened(verdict, failed=failed, keys=keys)(self.entries)
 
     async def prune(self, *, done_before: datetime) -> int:
         """
@@ -266,20 +277,39 @@ class Batch:
             )
 
 
-def reopened(verdict: Verdict | str) -> Callable[[Entries], Awaitable[int]]:
+def reopened(
+    verdict: Verdict | str | Iterable[Verdict | str] = (),
+    *,
+    failed: bool = False,
+    keys: Iterable[str] | None = None,
+) -> Callable[[Entries], Awaitable[int]]:
     """
-    Return a function that marks the writes of *verdict* in a journal as to do, and counts them.
+    Return a function that marks writes in a journal as to do, and counts them; see :meth:`Batch.retry`.
 
     Raises:
-        InvalidRequestError: There is no such verdict, or it is APPLIED.
+        InvalidRequestError: Nothing is chosen, a verdict is APPLIED, or there is no such verdict.
 
     """
-    wanted = _verdict(verdict)
-    if wanted is Verdict.APPLIED:
+    if isinstance(keys, str):
+        raise InvalidRequestError("keys: must be several keys, not a text. Pass a list.")
+    named = [verdict] if isinstance(verdict, str) else [*verdict]
+    wanted = {*map(_verdict, named), *(_FAILED if failed else ())}
+    chosen = None if keys is None else [*keys]
+    if Verdict.APPLIED in wanted:
         raise InvalidRequestError(
             "verdict: applied writes are done, and sending them again would have a second effect"
         )
-    return lambda entries: entries.reopen(wanted, keep_sends=wanted not in _CERTAIN)
+    if not wanted and chosen is None:
+        raise InvalidRequestError("retry: nothing is chosen. Pass verdict, failed or keys.")
+    wanted = wanted or {*Verdict} - {Verdict.APPLIED}
+
+    async def reopen(entries: Entries) -> int:
+        count = 0
+        for each in sorted(wanted):
+            count += await entries.reopen(each, keep_sends=each not in _CERTAIN, keys=chosen)
+        return count
+
+    return reopen
 
 
 def _verdict(named: Verdict | str) -> Verdict:

@@ -38,7 +38,7 @@ ON CONFLICT (key) DO NOTHING
 _IN_TURN = "SELECT pg_advisory_xact_lock(hashtext(current_schema()))"
 _TO_REOPEN = """
 SELECT seq, thing, intent FROM entries WHERE state = 2 AND verdict = $1 AND verdict <> 'applied'
-    AND intent IS NOT NULL AND seq > $2 ORDER BY seq LIMIT $3
+    AND intent IS NOT NULL AND seq > $2 AND ($4::text[] IS NULL OR key = ANY ($4)) ORDER BY seq LIMIT $3
 """
 _REOPEN = """
 UPDATE entries e SET state = 0, verdict = NULL, outcome = NULL, done_at = NULL, chunk = g.chunk,
@@ -235,20 +235,26 @@ class PostgresBatch(OwnedEntries):
             secrets_lost=sum(row["lost"] for row in rows),
         )
 
-    async def reopen(self, verdict: Verdict, *, keep_sends: bool) -> int:
-        """Reopen the entries with *verdict*; without *keep_sends*, as if they had never been sent."""
+    async def reopen(self, verdict: Verdict, *, keep_sends: bool, keys: Sequence[str] | None = None) -> int:
+        """
+        Reopen the entries with *verdict*, all or those of *keys*; return how many.
+
+        Without *keep_sends*, they are reopened as if they had never been sent.
+        """
         count, after = 0, 0
-        while again := await self._reopen_some(verdict, after, keep_sends=keep_sends):
+        while again := await self._reopen_some(verdict, keys, after, keep_sends=keep_sends):
             count, after = count + len(again), max(again)
         return count
 
-    async def _reopen_some(self, verdict: Verdict, after: int, *, keep_sends: bool) -> set[int]:
+    async def _reopen_some(
+        self, verdict: Verdict, keys: Sequence[str] | None, after: int, *, keep_sends: bool
+    ) -> set[int]:
         """Reopen the next chunk of them; return their numbers."""
         again: set[int] = set()  # from all tries: a later one no longer finds what an earlier one reopened
 
         async def reopen(connection: Any) -> None:
             await connection.execute(_IN_TURN)
-            rows = await connection.fetch(_TO_REOPEN, str(verdict), after, _AT_ONCE)
+            rows = await connection.fetch(_TO_REOPEN, str(verdict), after, _AT_ONCE, keys)
             if not rows:
                 return
             chunk = await connection.fetchval("INSERT INTO chunks DEFAULT VALUES RETURNING id")

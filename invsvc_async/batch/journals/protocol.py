@@ -53,8 +53,12 @@ class Entries(Protocol):
         """Return the counts of entries."""
         ...
 
-    async def reopen(self, verdict: Verdict, *, keep_sends: bool) -> int:
-        """Reopen the entries with *verdict*; without *keep_sends*, as if they had never been sent."""
+    async def reopen(self, verdict: Verdict, *, keep_sends: bool, keys: Sequence[str] | None = None) -> int:
+        """
+        Reopen the entries with *verdict*, all or those of *keys*; return how many.
+
+        Without *keep_sends*, they are reopened as if they had never been sent.
+        """
         ...
 
     async def last_writes(self, things: Sequence[str]) -> list[LastWrite]:

@@ -103,9 +103,13 @@ class SqliteBatch(SqliteEntries):
         """Return the counts of entries."""
         return await self.ask(_summary)
 
-    async def reopen(self, verdict: Verdict, *, keep_sends: bool) -> int:
-        """Reopen the entries with *verdict*; without *keep_sends*, as if they had never been sent."""
-        return await self.ask(partial(_reopen, verdict, keep_sends))
+    async def reopen(self, verdict: Verdict, *, keep_sends: bool, keys: Sequence[str] | None = None) -> int:
+        """
+        Reopen the entries with *verdict*, all or those of *keys*; return how many.
+
+        Without *keep_sends*, they are reopened as if they had never been sent.
+        """
+        return await self.ask(partial(_reopen, verdict, keys, keep_sends=keep_sends))
 
     async def prune(self, before: int) -> int:
         """Reduce entries done before *before* (epoch ms) to key, digest and verdict; return how many."""
@@ -189,14 +193,17 @@ def _summary(connection: sqlite3.Connection) -> Summary:
     )
 
 
-def _reopen(verdict: Verdict, keep_sends: bool, connection: sqlite3.Connection) -> int:  # noqa: FBT001 - bound by partial
+def _reopen(
+    verdict: Verdict, keys: Sequence[str] | None, connection: sqlite3.Connection, *, keep_sends: bool
+) -> int:
     # A new identity: what this client remembers of the earlier write is not about this one.
     anew = "json_set(json_remove(intent, '$.sent', '$.bounds', '$.baseline'), '$.nonce', hex(randomblob(8)))"
     intent = "intent" if keep_sends else anew
     changed = connection.execute(
         f"UPDATE entries SET state = 0, verdict = NULL, outcome = NULL, done_at = NULL, intent = {intent} "  # noqa: S608 - our own text
-        "WHERE state = 2 AND verdict = ? AND intent IS NOT NULL",
-        (verdict,),
+        "WHERE state = 2 AND verdict = :verdict AND verdict <> 'applied' AND intent IS NOT NULL "
+        "AND (:keys IS NULL OR key IN (SELECT value FROM json_each(:keys)))",
+        {"verdict": verdict, "keys": None if keys is None else _encode(keys).decode()},
     )
     return changed.rowcount
 

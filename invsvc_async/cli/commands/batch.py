@@ -148,13 +148,21 @@ async def _prune(journal: str, before: datetime) -> int:
 def retry(
     *,
     journal: Journal,
-    verdict: Annotated[str, typer.Option(help="unknown, 'not applied', refused or superseded.")],
+    verdict: Annotated[
+        list[str] | None, typer.Option(help="unknown, 'not applied', refused or superseded; repeatable.")
+    ] = None,
+    failed: Annotated[
+        bool, typer.Option("--failed", help="All that are not applied, refused or unknown.")
+    ] = False,
+    key: Annotated[list[str] | None, typer.Option(help="Only the write with this key; repeatable.")] = None,
     json_: Json = False,
 ) -> None:
-    """Schedule the writes with a verdict for the next run; unknown ones are settled first."""
+    """Schedule finished writes for the next run, by verdict or key; unknown ones are settled first."""
     from invsvc_async.batch.batch import reopened
 
-    count = until_done(_reopen(journal, reopened(verdict)))
+    if not (verdict or failed or key):
+        raise typer.BadParameter("use --verdict, --failed or --key")
+    count = until_done(_reopen(journal, reopened(verdict or (), failed=failed, keys=key or None)))
     if json_:
         emit_json({"to_do": count})
     else:

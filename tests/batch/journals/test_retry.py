@@ -1,0 +1,54 @@
+"""Choosing the writes that are to do again, in journals of both kinds."""
+
+from __future__ import annotations
+
+import pytest
+
+from invsvc_async import InvalidRequestError, Verdict
+from invsvc_async.batch import Batch
+from tests.batch.writing import all_of, creates
+from tests.support.database import database
+
+
+@pytest.fixture(params=["file", "database"])
+def journal(request, tmp_path):
+    """Give a journal of the test's own, of both kinds."""
+    if request.param == "file":
+        return tmp_path / "run.db"
+    return database().journal(f"a{abs(hash(request.node.name))}", silence=1)
+
+
+async def keys_to_do(batch):
+    """Return the keys that the next run sends."""
+    return [entry.key for entry in await batch.entries.not_done(0, 100)]
+
+
+async def test_retry_of_keys(service, client, journal):
+    """Only writes with these keys are to do again, and not those that are applied."""
+    service.script("webhooks.create", *["403"] * 4, "pass")
+    async with Batch.open(journal, client, concurrency=1) as batch:
+        await all_of(batch, creates(client, 5))
+        assert await batch.retry(keys=["row-1", "row-3", "row-4", "none"]) == 2
+        assert await keys_to_do(batch) == ["row-1", "row-3"]
+        assert await batch.retry(keys=["row-0"], verdict="unknown") == 0
+        assert await batch.retry(keys=[]) == 0
+
+
+async def test_retry_of_what_failed(service, client, journal):
+    """Several verdicts, or all writes that were not applied."""
+    service.script("webhooks.create", "403", "apply, then reset", "pass", "403")
+    service.script("webhooks.list", *["403"] * 9)
+    async with Batch.open(journal, client, concurrency=1) as batch:
+        results = await all_of(batch, creates(client, 4))
+        assert [each.verdict for each in results] == ["refused", "unknown", "applied", "refused"]
+        assert await batch.retry(verdict=[Verdict.UNKNOWN, "not applied"]) == 1
+        assert await batch.retry(failed=True) == 2
+        assert await keys_to_do(batch) == ["row-0", "row-1", "row-3"]
+
+
+async def test_retry_of_nothing_in_particular(client, journal):
+    """Something must be chosen, and applied writes cannot be."""
+    async with Batch.open(journal, client) as batch:
+        for chosen in ({}, {"verdict": ["refused", "applied"]}, {"verdict": "other"}, {"keys": "row-1"}):
+            with pytest.raises(InvalidRequestError):
+                await batch.retry(**chosen)
