@@ -223,6 +223,7 @@ class Batch:
         verdict: Verdict | str | Iterable[Verdict | str] = (),
         failed: bool = False,
         keys: Iterable[str] | None = None,
+        force: bool = False,
     ) -> int:
         """
         Mark finished writes as to do, for the next run, and return how many they are.
@@ -232,13 +233,14 @@ class Batch:
         are applied.
 
         NOT_APPLIED, REFUSED and SUPERSEDED ones are sent anew. UNKNOWN ones are settled first, and sent only
-        on proof of absence.
+        on proof of absence. A write is not sent if a newer one to the same resource was: it is then
+        NOT_APPLIED, and its result is marked ``overtaken``. With *force*, it becomes the newest itself.
 
         Raises:
             InvalidRequestError: Nothing is chosen, a verdict is APPLIED, or there is no such verdict.
 
         """
-        return await reopened(verdict, failed=failed, keys=keys)(self.entries)
+        return await reopened(verdict, failed=failed, keys=keys, force=force)(self.entries)
 
     async def prune(self, *, done_before: datetime) -> int:
         """
@@ -282,6 +284,7 @@ def reopened(
     *,
     failed: bool = False,
     keys: Iterable[str] | None = None,
+    force: bool = False,
 ) -> Callable[[Entries], Awaitable[int]]:
     """
     Return a function that marks writes in a journal as to do, and counts them; see :meth:`Batch.retry`.
@@ -305,6 +308,8 @@ def reopened(
 
     async def reopen(entries: Entries) -> int:
         count = 0
+        if force:
+            await entries.move_to_end(sorted(wanted), chosen)
         for each in sorted(wanted):
             count += await entries.reopen(each, keep_sends=each not in _CERTAIN, keys=chosen)
         return count

@@ -35,7 +35,8 @@ class Result:
     ``thing`` is the id of what was written, if it is known. ``attempts``, ``resends`` and ``reads`` count
     requests. ``seconds`` is the time from the start to the verdict. ``error`` is the message of the last
     failure, and ``status`` its HTTP status. ``candidates`` and ``duplicates`` are ids of webhooks that may
-    be, or are, further effects. ``story`` explains the verdict, unless the service simply answered so.
+    be, or are, further effects. ``overtaken`` is whether the write was not sent (again) because a newer write
+    to the same resource was. ``story`` explains the verdict, unless the service simply answered so.
     ``outcome`` is set for writes of the current run.
     """
 
@@ -50,6 +51,7 @@ class Result:
     reads: int = 0
     seconds: float = 0.0
     secret_lost: bool = False
+    overtaken: bool = False
     error: str | None = None
     status: int | None = None
     candidates: tuple[str, ...] = ()
@@ -90,6 +92,7 @@ class Result:
             reads=record.reads,
             seconds=record.took,
             secret_lost=record.lost,
+            overtaken=record.overtaken,
             error=record.failed,
             status=record.status,
             candidates=tuple(record.candidates),
@@ -102,12 +105,17 @@ class Result:
 
 @attrs.frozen(kw_only=True)
 class Summary:
-    """Counts of the writes of a whole batch, by verdict if they are done."""
+    """
+    Counts of the writes of a whole batch, by verdict if they are done.
+
+    ``overtaken`` ones are NOT_APPLIED, because a newer write to the same resource was sent.
+    """
 
     to_do: int = 0
     sending: int = 0
     verdicts: Mapping[Verdict, int] = attrs.field(factory=dict[Verdict, int])
     secrets_lost: int = 0
+    overtaken: int = 0
 
     @property
     def done(self) -> int:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 __all__ = [
     "DONE",
     "FAILED",
+    "OVERTAKEN",
     "UNKNOWN",
     "USAGE",
     "console",
@@ -29,7 +30,7 @@ __all__ = [
     "table",
 ]
 
-DONE, FAILED, USAGE, UNKNOWN = 0, 1, 2, 3
+DONE, FAILED, USAGE, UNKNOWN, OVERTAKEN = 0, 1, 2, 3, 4
 _WIDE = 10_000  # columns: output to a file or pipe is not wrapped
 
 

@@ -8,7 +8,7 @@ import msgspec
 
 from invsvc_async._errors import ServiceError
 from invsvc_async.reconcile.facts import time_of
-from invsvc_async.reconcile.history import Reading, Verdict
+from invsvc_async.reconcile.history import Reading, Resumed, Verdict
 
 if TYPE_CHECKING:
     from invsvc_async.reconcile.outcome import Outcome
@@ -28,6 +28,7 @@ class Record(msgspec.Struct, omit_defaults=True, kw_only=True):
     reads: int = 0
     took: float = 0.0  # s, from the first request to the verdict
     lost: bool = False  # a webhook's secret was not received
+    overtaken: bool = False  # not sent (again), because a newer write to the same resource was
     failed: str | None = None  # the last failure seen
     status: int | None = None  # of that failure, if it was an answer
     candidates: list[str] = []
@@ -56,12 +57,19 @@ def record_of(outcome: Outcome[Any]) -> Record:  # Any: of any operation
         reads=[*map(type, history)].count(Reading),
         took=round(took, 4),
         lost=outcome.secret_lost,
+        overtaken=_is_overtaken(outcome),
         failed=None if error is None else f"{type(error).__name__}: {error}"[:500],
         status=error.status if isinstance(error, ServiceError) else None,
         candidates=_ids(evidence.candidates) if evidence.candidates else [],
         duplicates=_ids(evidence.duplicates) if evidence.duplicates else [],
         story=None if plain else outcome.explain()[:4000],
     )
+
+
+def _is_overtaken(outcome: Outcome[Any]) -> bool:  # Any: of any operation
+    if outcome.verdict is not Verdict.NOT_APPLIED:
+        return False
+    return any(isinstance(event, Resumed) and event.newest is False for event in outcome.history)
 
 
 def _start(event: Any) -> float:  # Any: one of the four events

@@ -21,8 +21,9 @@ from invsvc_async.reconcile import json_form
 from invsvc_async.reconcile.intent import Intent
 from invsvc_async.settings import ReconcilePolicy, Timeouts
 
-__all__ = ["Commons", "Packed", "pack", "unpack"]
+__all__ = ["Commons", "Packed", "not_overtaken", "pack", "unpack"]
 _encode = msgspec.json.Encoder(decimal_format="number").encode
+_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _COMMON = ("scope", "policy", "timeouts")
 
 
@@ -168,3 +169,10 @@ def unpack(key: str, packed: Packed, commons: Commons) -> Intent:
         raise unreadable(key, error) from error
     commons.note(intent, packed.common)
     return intent
+
+
+def not_overtaken(text: str) -> str:
+    """Return the packed intent *text* without the note that a newer write to its resource was sent."""
+    own = _members(text)
+    own.pop("newest", None)
+    return msgspec.json.encode(own).decode()

@@ -146,6 +146,29 @@ async def test_exit_code_tells_how_it_ended(service, invsvc, here, steps, code):
     assert (await invsvc(file, "--journal", "run.db", "--concurrency", "1"))[0] == code
 
 
+async def test_exit_code_of_overtaken_writes(service, invsvc, here):
+    """It is 4 if writes were not applied only because newer ones were sent. With --force, they are sent."""
+    journey = service.seed_journey()
+    service.script("journeys.update", "403")
+    lines = [
+        json.dumps(
+            {"operation": "journeys.update", "key": name, "arguments": {"journey": journey.id, "name": name}}
+        )
+        for name in ("k1", "k2")
+    ]
+    run = (write_file(here / "writes.jsonl", *lines), "--journal", "run.db")
+    assert (await invsvc(*run))[0] == 1
+    assert (await invsvc("retry", "--journal", "run.db", "--failed"))[0] == 0
+    code, out, _ = await invsvc(*run)
+    assert code == 4
+    assert "overtaken" in out
+    _, out, _ = await invsvc("report", "run.db")
+    assert "overtaken" in out
+    assert (await invsvc("retry", "--journal", "run.db", "--key", "k1", "--force"))[0] == 0
+    assert (await invsvc(*run))[0] == 0
+    assert [entry.body["name"] for entry in service.ledger.effects("journeys.update")] == ["k2", "k1"]
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 async def test_signal_ends_it_resumably(service, here, number):
     """A signal lets what is in flight end, says how to resume, and the same command does the rest."""

@@ -18,6 +18,7 @@ from invsvc_async.batch.result import Summary
 from invsvc_async.batch.seen_keys import Met
 from invsvc_async.batch.siblings import NO_EFFECT, LastWrite
 from invsvc_async.journal.entry import Mark, State, entry_of
+from invsvc_async.journal.packed_intent import not_overtaken
 from invsvc_async.reconcile.history import Verdict
 
 if TYPE_CHECKING:
@@ -44,6 +45,18 @@ _REOPEN = """
 UPDATE entries e SET state = 0, verdict = NULL, outcome = NULL, done_at = NULL, chunk = g.chunk,
     intent = g.intent
 FROM unnest($1::bigint[], $2::bigint[], $3::text[]) AS g (seq, chunk, intent) WHERE e.seq = g.seq
+"""
+_TO_MOVE = """
+SELECT seq, intent FROM entries WHERE state = 2 AND verdict = ANY ($1) AND verdict <> 'applied'
+    AND intent IS NOT NULL AND seq > $2 AND seq <= $3 AND ($4::text[] IS NULL OR key = ANY ($4))
+    ORDER BY seq LIMIT $5
+"""
+_MOVE = """
+WITH given AS MATERIALIZED (
+    SELECT seq, intent, nextval('entries_seq_seq') AS moved
+    FROM unnest($1::bigint[], $2::text[]) WITH ORDINALITY AS t (seq, intent, place) ORDER BY place
+)
+UPDATE entries e SET seq = g.moved, intent = g.intent FROM given g WHERE e.seq = g.seq
 """
 _AT_ONCE = 200  # entries reopened together: as many as a new chunk has
 _BUSY = "SELECT thing, min(chunk) FROM entries WHERE thing = ANY ($1) AND done_at IS NULL GROUP BY thing"
@@ -224,7 +237,8 @@ class PostgresBatch(OwnedEntries):
         """Return the counts of entries."""
         text = (
             "SELECT state, verdict, count(*) AS many, "
-            "count(*) FILTER (WHERE outcome LIKE '%\"lost\":true%') AS lost FROM entries "
+            "count(*) FILTER (WHERE outcome LIKE '%\"lost\":true%') AS lost, "
+            "count(*) FILTER (WHERE outcome LIKE '%\"overtaken\":true%') AS overtaken FROM entries "
             "GROUP BY state, verdict"
         )
         rows = await self.fetch(text)
@@ -233,6 +247,7 @@ class PostgresBatch(OwnedEntries):
             sending=sum(row["many"] for row in rows if row["state"] == State.SENDING),
             verdicts={Verdict(row["verdict"]): row["many"] for row in rows if row["state"] == State.DONE},
             secrets_lost=sum(row["lost"] for row in rows),
+            overtaken=sum(row["overtaken"] for row in rows),
         )
 
     async def reopen(self, verdict: Verdict, *, keep_sends: bool, keys: Sequence[str] | None = None) -> int:
@@ -266,6 +281,21 @@ class PostgresBatch(OwnedEntries):
 
         await self.ask(reopen)
         return again
+
+    async def move_to_end(self, verdicts: Sequence[Verdict], keys: Sequence[str] | None) -> None:
+        """Move entries to the end of the order, so that a retry of them overtakes what came after them."""
+        last: int = (await self.fetch("SELECT coalesce(max(seq), 0) FROM entries"))[0][0]
+        after: int | None = 0
+
+        async def move(connection: Any) -> int | None:
+            await connection.execute(_IN_TURN)
+            rows = await connection.fetch(_TO_MOVE, [*map(str, verdicts)], after, last, keys, _AT_ONCE)
+            seqs, intents = [row["seq"] for row in rows], [not_overtaken(row["intent"]) for row in rows]
+            await connection.execute(_MOVE, seqs, intents)
+            return max(seqs, default=None)
+
+        while after is not None:
+            after = await self.ask(move)
 
     async def prune(self, before: int) -> int:
         """

@@ -61,6 +61,10 @@ class Entries(Protocol):
         """
         ...
 
+    async def move_to_end(self, verdicts: Sequence[Verdict], keys: Sequence[str] | None) -> None:
+        """Move entries to the end of the order, so that a retry of them overtakes what came after them."""
+        ...
+
     async def last_writes(self, things: Sequence[str]) -> list[LastWrite]:
         """Return the last finished write to each of *things*, and the state it left."""
         ...

@@ -10,6 +10,7 @@ import msgspec
 from invsvc_async.batch.result import Summary
 from invsvc_async.batch.siblings import NO_EFFECT, LastWrite, Left
 from invsvc_async.journal.entry import Entry, Mark, State
+from invsvc_async.journal.packed_intent import not_overtaken
 from invsvc_async.journal.sqlite_entries import SqliteEntries, entries, fact, row_of
 from invsvc_async.reconcile.history import Verdict
 from invsvc_async.storage.sqlite_writer import transaction
@@ -111,6 +112,10 @@ class SqliteBatch(SqliteEntries):
         """
         return await self.ask(partial(_reopen, verdict, keys, keep_sends=keep_sends))
 
+    async def move_to_end(self, verdicts: Sequence[Verdict], keys: Sequence[str] | None) -> None:
+        """Move entries to the end of the order, so that a retry of them overtakes what came after them."""
+        await self.ask(partial(_move_to_end, verdicts, keys))
+
     async def prune(self, before: int) -> int:
         """Reduce entries done before *before* (epoch ms) to key, digest and verdict; return how many."""
         return await self.ask(partial(_prune, before))
@@ -185,11 +190,17 @@ def _summary(connection: sqlite3.Connection) -> Summary:
             states[state] = states.get(state, 0) + count
     text = "SELECT count(*) FROM entries WHERE outcome LIKE '%\"lost\":true%'"
     (lost,) = connection.execute(text).fetchone()
+    text = (
+        "SELECT count(*) FROM entries WHERE verdict = 'not applied' AND verdict <> 'applied' "
+        "AND outcome LIKE '%\"overtaken\":true%'"
+    )
+    (overtaken,) = connection.execute(text).fetchone()
     return Summary(
         to_do=states.get(State.TO_DO, 0),
         sending=states.get(State.SENDING, 0),
         verdicts=verdicts,
         secrets_lost=lost,
+        overtaken=overtaken,
     )
 
 
@@ -206,6 +217,20 @@ def _reopen(
         {"verdict": verdict, "keys": None if keys is None else _encode(keys).decode()},
     )
     return changed.rowcount
+
+
+def _move_to_end(
+    verdicts: Sequence[Verdict], keys: Sequence[str] | None, connection: sqlite3.Connection
+) -> None:
+    found = connection.execute(
+        "SELECT seq, intent FROM entries WHERE state = 2 AND verdict <> 'applied' AND intent IS NOT NULL "
+        "AND verdict IN (SELECT value FROM json_each(:verdicts)) "
+        "AND (:keys IS NULL OR key IN (SELECT value FROM json_each(:keys))) ORDER BY seq",
+        {"verdicts": _encode(verdicts).decode(), "keys": None if keys is None else _encode(keys).decode()},
+    ).fetchall()
+    (last,) = connection.execute("SELECT max(seq) FROM entries").fetchone()
+    moved = [(last + number, not_overtaken(intent), seq) for number, (seq, intent) in enumerate(found, 1)]
+    connection.executemany("UPDATE entries SET seq = ?, intent = ? WHERE seq = ?", moved)
 
 
 def _prune(before: int, connection: sqlite3.Connection) -> int:

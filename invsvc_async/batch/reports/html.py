@@ -107,6 +107,7 @@ def _tiles(report: Report) -> _Html:
         for verdict, colour in _COLOURS.items()
     ]
     tiles.append((report.summary.secrets_lost, "secrets lost", "var(--soft)"))
+    tiles.append((report.summary.overtaken, "overtaken", "var(--soft)"))
     tiles.append((report.duplicates, "duplicates", "var(--soft)"))
     return _joined(
         _fill("tile", number=f"{number:,}", label=label, colour=colour) for number, label, colour in tiles

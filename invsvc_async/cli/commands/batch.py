@@ -69,7 +69,8 @@ def run(
     all lines are valid.  After a kill, or to run lines added to the file, repeat the command with the same
     file and journal.
 
-    Exits with 3 if the result of a write is unknown, 1 if a write was not applied, and 0 otherwise.
+    Exits with 3 if the result of a write is unknown, 1 if a write was not applied, 4 if that is only because
+    newer writes to the same resources were sent, and 0 otherwise.
     """
     from invsvc_async.batch.file_check import rereadable
     from invsvc_async.cli.commands.batch_run import BatchOptions
@@ -155,14 +156,22 @@ def retry(
         bool, typer.Option("--failed", help="All that are not applied, refused or unknown.")
     ] = False,
     key: Annotated[list[str] | None, typer.Option(help="Only the write with this key; repeatable.")] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Send them even over newer writes to the same resource.")
+    ] = False,
     json_: Json = False,
 ) -> None:
-    """Schedule finished writes for the next run, by verdict or key; unknown ones are settled first."""
+    """
+    Schedule finished writes for the next run, by verdict or key; unknown ones are settled first.
+
+    A write is not sent over a newer one to the same resource, unless with --force.
+    """
     from invsvc_async.batch.batch import reopened
 
     if not (verdict or failed or key):
         raise typer.BadParameter("use --verdict, --failed or --key")
-    count = until_done(_reopen(journal, reopened(verdict or (), failed=failed, keys=key or None)))
+    reopening = reopened(verdict or (), failed=failed, keys=key or None, force=force)
+    count = until_done(_reopen(journal, reopening))
     if json_:
         emit_json({"to_do": count})
     else:

@@ -62,6 +62,7 @@ def counts_of(summary: Summary) -> dict[str, Any]:  # Any: JSON values
         "sending": summary.sending,
         "verdicts": _named(summary.verdicts),
         "secrets_lost": summary.secrets_lost,
+        "overtaken": summary.overtaken,
     }
 
 
@@ -103,6 +104,9 @@ def _facts(report: Report) -> list[tuple[str, str]]:
         facts.append(
             ("failures", ", ".join(f"{count:,} x {kind}" for kind, count in report.faults.most_common(8)))
         )
+    if report.summary.overtaken:
+        words = "not applied, because newer writes to the same resources were sent (retry --force sends them)"
+        facts.append(("overtaken", f"{report.summary.overtaken:,} {words}"))
     if report.duplicates or report.summary.secrets_lost:
         lost = report.summary.secrets_lost
         facts.append(("look at", f"{report.duplicates:,} duplicate effects, {lost:,} lost webhook secrets"))

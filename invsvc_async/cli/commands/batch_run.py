@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from invsvc_async.cli.output import DONE, FAILED, UNKNOWN, console, emit_json, note, print_facts
+from invsvc_async.cli.output import DONE, FAILED, OVERTAKEN, UNKNOWN, console, emit_json, note, print_facts
 from invsvc_async.reconcile.history import Verdict
 
 if TYPE_CHECKING:
@@ -115,7 +115,10 @@ def _exit_code_of(summary: Summary) -> int:
     """Return the exit code of a finished batch."""
     if summary.unknown:
         return UNKNOWN
-    return DONE if summary.verdicts.get(Verdict.APPLIED, 0) == summary.total else FAILED
+    missing = summary.total - summary.verdicts.get(Verdict.APPLIED, 0)
+    if missing != summary.overtaken:
+        return FAILED
+    return OVERTAKEN if missing else DONE
 
 
 @contextmanager
@@ -181,6 +184,8 @@ def _print_summary(summary: Summary, progress: Progress | None, *, as_json: bool
     facts = [(str(verdict), f"{count:,}") for verdict, count in sorted(summary.verdicts.items())]
     facts += [("left", f"{left:,}")] if (left := summary.to_do + summary.sending) else []
     facts += [("secrets lost", f"{summary.secrets_lost:,}")] if summary.secrets_lost else []
+    if summary.overtaken:
+        facts.append(("overtaken", f"{summary.overtaken:,} of those not applied, by newer writes"))
     if progress is not None:
         now = f"{progress.done:,} in {progress.seconds:.1f} s, {progress.rate:,.0f} per second"
         facts.append(("this run", f"{now}; {progress.skipped:,} already done"))

@@ -46,6 +46,56 @@ async def test_retry_of_what_failed(service, client, journal):
         assert await keys_to_do(batch) == ["row-0", "row-1", "row-3"]
 
 
+async def overtaken_one(service, client, batch):
+    """Have k1 refused and k2 applied to one journey, retry k1, and return its result."""
+    journey = service.seed_journey()
+    service.script("journeys.update", "403")
+    await all_of(batch, [client.journeys.update(journey.id, name=name).keyed(name) for name in ("k1", "k2")])
+    await batch.retry(verdict=Verdict.REFUSED)
+    [result] = await all_of(batch)
+    return result
+
+
+def names(service):
+    """Return the names that took effect, in their order."""
+    return [entry.body["name"] for entry in service.ledger.effects("journeys.update")]
+
+
+async def test_overtaken_write_has_a_reason_of_its_own(service, client, journal):
+    """A write that is not sent, because a newer one was, is marked in its result, the journal and the summary."""
+    async with Batch.open(journal, client) as batch:
+        result = await overtaken_one(service, client, batch)
+        assert (result.key, result.verdict, result.overtaken) == ("k1", Verdict.NOT_APPLIED, True)
+        assert [(each.key, each.overtaken) async for each in batch.results()] == [("k1", True), ("k2", False)]
+        summary = await batch.summary()
+        assert (summary.verdicts[Verdict.NOT_APPLIED], summary.overtaken) == (1, 1)
+    assert names(service) == ["k2"]
+
+
+async def test_overtaken_write_that_is_forced(service, client, journal):
+    """With force, it is sent as the newest write. Another retry of an older one does not undo it."""
+    async with Batch.open(journal, client) as batch:
+        await overtaken_one(service, client, batch)
+        assert await batch.retry(keys=["k1"], force=True) == 1
+        [result] = await all_of(batch)
+        assert (result.key, result.verdict, result.overtaken) == ("k1", Verdict.APPLIED, False)
+        assert (await batch.summary()).overtaken == 0
+    assert names(service) == ["k2", "k1"]
+
+
+async def test_forced_writes_keep_their_order(service, client, journal):
+    """Several forced writes of one thing are sent in the order of the input."""
+    journey = service.seed_journey()
+    service.script("journeys.update", "403", "403", "403")
+    writes = [client.journeys.update(journey.id, name=name).keyed(name) for name in ("k1", "k2", "k3", "k4")]
+    async with Batch.open(journal, client) as batch:
+        await all_of(batch, writes)
+        assert await batch.retry(failed=True, force=True) == 3
+        await all_of(batch)
+        assert await batch.retry(failed=True, force=True) == 0
+    assert names(service) == ["k4", "k1", "k2", "k3"]
+
+
 async def test_retry_of_nothing_in_particular(client, journal):
     """Something must be chosen, and applied writes cannot be."""
     async with Batch.open(journal, client) as batch:
