@@ -28,6 +28,7 @@ CREATE TABLE entries (
 CREATE INDEX not_done ON entries (chunk, seq) WHERE done_at IS NULL;
 CREATE INDEX things ON entries (thing) WHERE done_at IS NULL AND thing IS NOT NULL;
 CREATE INDEX not_applied ON entries (verdict, seq) WHERE verdict <> 'applied';
+CREATE INDEX claimed ON entries (seq) WHERE claim IS NOT NULL;
 CREATE INDEX open_chunks ON chunks (id) WHERE NOT done;
 """
 _LONGEST = 86_400  # s of silence

@@ -1,4 +1,4 @@
-"""Pruning a journal in PostgreSQL: in short transactions, which other statements do not stop."""
+"""Large journals in PostgreSQL: pruned in short transactions, and claims found by an index."""
 
 from __future__ import annotations
 
@@ -41,6 +41,23 @@ async def connection(journal):
     )
     yield other
     await other.close()
+
+
+async def test_claims_are_found_by_an_index(journal, connection, monkeypatch):
+    """A worker that joins reads the claims without a look at all entries, even before the table is analysed."""
+    asked = []
+    fetch = journal.fetch
+
+    async def noted(text, *values):
+        asked.append((text, values))
+        return await fetch(text, *values)
+
+    await connection.execute("UPDATE entries SET claim = '=wh_1' WHERE key IN ('row-1', 'row-9')")
+    monkeypatch.setattr(journal, "fetch", noted)
+    assert list(await journal.claims(100)) == [("=wh_1", "row-9"), ("=wh_1", "row-1")]
+    [(text, values)] = asked
+    plan = "\n".join(row[0] for row in await connection.fetch(f"EXPLAIN {text}", *values))
+    assert " using claimed on entries" in plan
 
 
 async def some_emptied(connection) -> int:
