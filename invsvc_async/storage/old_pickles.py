@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from types import ModuleType
 
-__all__ = ["MOVED", "Finder"]
+__all__ = ["MOVED", "Finder", "register"]
 
 MOVED = {
     "invsvc_async.outcome": "invsvc_async.reconcile.outcome",
@@ -43,4 +43,6 @@ class Finder:
         module.__spec__ = self._spec
 
 
-sys.meta_path.append(Finder)
+def register() -> None:
+    """Let imports find the modules that old pickles name."""
+    sys.meta_path.append(Finder)
