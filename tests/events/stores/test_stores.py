@@ -8,6 +8,7 @@ import os
 import sqlite3
 import stat
 import sys
+import traceback
 from collections import Counter
 from typing import Any
 
@@ -690,3 +691,33 @@ def test_postgres_table_of_a_bad_name(name: str) -> None:
 def test_store_by_its_address(address: str, kind: str) -> None:
     """The address tells the kind."""
     assert type(open_store(address)).__name__ == kind
+
+
+async def test_sqlite_clocks_are_read_under_the_lock(tmp_path) -> None:
+    """No clock is read while another process could still write what it is compared with."""
+    path = tmp_path / "events.db"
+    other = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
+    unlocked: list[str] = []
+
+    def clock() -> float:
+        try:
+            other.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError:
+            return 1000.0
+        other.execute("ROLLBACK")
+        unlocked.append("".join(traceback.format_stack(limit=3)))
+        return 1000.0
+
+    store = events.SqliteStore(path, clock=clock, steady=clock)
+    await store.open()
+    await store.put(delivery("a"))
+    (entry,) = await store.take(limit=1, lease=10)
+    await store.release(entry, delay=0)
+    await store.handled(await claimed(store, delivery("b")))
+    await store.bury(delivery("c"), reason="x")
+    await store.revive((await store.dead_letters())[0])
+    await store.prune(older_than=10)
+    await store.close()
+    other.close()
+
+    assert unlocked == []
