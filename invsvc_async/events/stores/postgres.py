@@ -48,11 +48,14 @@ _PUT: Final = """
     ON CONFLICT (key) DO UPDATE SET body = excluded.body WHERE kept.state = 'open' AND kept.body IS NULL
     RETURNING xmax = 0
 """
+# now() is the time before the statement waited for a locked row; clock_timestamp() is the time after.
 _CLAIM: Final = """
     INSERT INTO {table} AS kept (key, type, body, state, due, token, attempts)
     VALUES ($1, $2, $3, 'open', now() + $4 * interval '1 second', $5, 1)
-    ON CONFLICT (key) DO UPDATE SET due = excluded.due, token = excluded.token, attempts = kept.attempts + 1
-    WHERE kept.state = 'open' AND kept.due <= now()
+    ON CONFLICT (key) DO UPDATE SET
+        due = clock_timestamp() + $4 * interval '1 second',
+        token = excluded.token, attempts = kept.attempts + 1
+    WHERE kept.state = 'open' AND kept.due <= clock_timestamp()
     RETURNING id, token, key, type, body, attempts
 """
 _TAKE: Final = """
@@ -61,7 +64,7 @@ _TAKE: Final = """
         ORDER BY due, id LIMIT $1 FOR UPDATE SKIP LOCKED
     )
     UPDATE {table} AS kept
-    SET due = now() + $2 * interval '1 second', token = $3, attempts = kept.attempts + 1
+    SET due = clock_timestamp() + $2 * interval '1 second', token = $3, attempts = kept.attempts + 1
     FROM next WHERE kept.id = next.id
     RETURNING kept.id, kept.token, kept.key, kept.type, kept.body, kept.attempts
 """

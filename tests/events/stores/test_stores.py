@@ -721,3 +721,25 @@ async def test_sqlite_clocks_are_read_under_the_lock(tmp_path) -> None:
     other.close()
 
     assert unlocked == []
+
+
+async def test_postgres_lease_that_waits_for_a_lock(postgres: str) -> None:
+    """A claim that waited for a locked row has its whole lease, from when it got the row."""
+    store = events.PostgresStore(postgres, table="waited")
+    await claimed(store, delivery(body=None), lease=0)
+    other, watch = await asyncpg.connect(postgres), await asyncpg.connect(postgres)
+    transaction = other.transaction()
+    await transaction.start()
+    await other.execute("SELECT id FROM waited FOR UPDATE")
+
+    claiming = asyncio.create_task(store.claim(delivery(body=None), lease=60))
+    while not await watch.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"):
+        pass
+    unlocked = await watch.fetchval("SELECT clock_timestamp()")
+    await transaction.rollback()
+
+    assert isinstance(await claiming, Entry)
+    assert await watch.fetchval("SELECT due - interval '60 seconds' >= $1 FROM waited", unlocked)
+    await other.close()
+    await watch.close()
+    await store.close()
