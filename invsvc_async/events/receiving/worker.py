@@ -86,6 +86,7 @@ class Worker:
         self._stopping = False
         self._warned = False
         self._pruned_at = float("-inf")
+        self._pruning: asyncio.Task[int] | None = None
 
     @property
     def is_running(self) -> bool:
@@ -114,6 +115,9 @@ class Worker:
         if self._loop is not None:
             # It is not cancelled, because events that it is taking would wait for their lease to end.
             await ended({self._loop}, grace)
+        if self._pruning is not None:  # the rest can wait for the next start
+            self._pruning.cancel()
+            await asyncio.wait({self._pruning}, timeout=grace)
         await ended(self._running, grace)
 
     async def _work(self) -> None:
@@ -130,7 +134,7 @@ class Worker:
         if not room:
             return False
         try:
-            await self._prune()
+            self._prune()
             entries = await self._store.take(limit=room, lease=self._policy.timeout + _MARGIN)
         except Exception as error:  # noqa: BLE001 - a user-supplied store may raise anything; continue
             _log.error("The event store failed; trying again in %s s: %s", self._policy.poll, error)
@@ -143,11 +147,15 @@ class Worker:
             task.add_done_callback(report_failure)
         return bool(entries)
 
-    async def _prune(self) -> None:
+    def _prune(self) -> None:
+        """Prune the store every hour, beside the handling of events: it may take minutes."""
         now = asyncio.get_running_loop().time()
-        if now - self._pruned_at >= _PRUNE_EVERY:
+        if now - self._pruned_at >= _PRUNE_EVERY and (self._pruning is None or self._pruning.done()):
             self._pruned_at = now
-            await self._store.prune(older_than=self._policy.keep)
+            self._pruning = asyncio.create_task(
+                self._store.prune(older_than=self._policy.keep), name="invsvc events prune"
+            )
+            self._pruning.add_done_callback(_report_prune)
 
     def _ended(self, task: asyncio.Task[object]) -> None:
         self._running.discard(task)
@@ -221,6 +229,11 @@ async def called(handler: Callable[[Event], Awaitable[object]], event: Event) ->
         if task is None or task.cancelling():
             raise
         raise RuntimeError("handler: something that it awaited was cancelled. Handle that in it.") from None
+
+
+def _report_prune(task: asyncio.Task[int]) -> None:
+    if not task.cancelled() and (error := task.exception()):
+        _log.error("Handled events could not be deleted; trying again in an hour: %s", reason_of(error))
 
 
 def report_failure(task: asyncio.Task[object]) -> None:

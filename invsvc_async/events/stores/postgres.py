@@ -76,6 +76,20 @@ _RELEASE: Final = f"""
     )
     SELECT id FROM forgotten UNION ALL SELECT id FROM freed
 """  # noqa: S608 - our own text
+_SLICE: Final = 2_000  # rows that one statement deletes: it must end within its time limit
+_COUNTED: Final = 200_000  # rows that one statement counts
+_PRUNE: Final = """
+    DELETE FROM {{table}} WHERE id = ANY (ARRAY(
+        SELECT id FROM {{table}} WHERE {which} AND due < now() - $1 * interval '1 second'
+        ORDER BY due LIMIT $2 FOR UPDATE SKIP LOCKED
+    )) RETURNING id
+"""
+_PRUNE_HANDLED: Final = _PRUNE.format(which="state = 'handled'")
+_PRUNE_CLAIMS: Final = _PRUNE.format(which="state = 'open' AND body IS NULL")
+_COUNT: Final = """
+    SELECT state, count(*) AS number, max(id) AS last
+    FROM (SELECT id, state FROM {table} WHERE id > $1 ORDER BY id LIMIT $2) AS slice GROUP BY state
+"""
 
 
 class PostgresStore:
@@ -180,17 +194,22 @@ class PostgresStore:
 
     async def counts(self) -> dict[str, int]:
         """Return the number of deliveries by state: ``open``, ``handled``, ``dead``."""
-        found = dict(await self._rows("SELECT state, count(*) FROM {table} GROUP BY state"))
-        return {state: found.get(state, 0) for state in ("open", "handled", "dead")}
+        counts = {"open": 0, "handled": 0, "dead": 0}
+        last = 0
+        while rows := await self._rows(_COUNT, last, _COUNTED):
+            last = max(row["last"] for row in rows)
+            for state, number, _ in rows:
+                counts[state] += number
+        return counts
 
     async def prune(self, *, older_than: float) -> int:
         """Delete what was handled longer ago; such an event would be handled again if it came again."""
-        rows = await self._rows(
-            "DELETE FROM {table} WHERE (state = 'handled' OR state = 'open' AND body IS NULL)"
-            " AND due < now() - $1 * interval '1 second' RETURNING state",
-            older_than,
-        )
-        return sum(state == "handled" for (state,) in rows)
+        while await self._rows(_PRUNE_CLAIMS, older_than, _SLICE):
+            pass
+        pruned = 0
+        while rows := await self._rows(_PRUNE_HANDLED, older_than, _SLICE):
+            pruned += len(rows)
+        return pruned
 
     async def _change(self, change: str, entry: Entry, *values: object) -> bool:
         statement = f"UPDATE {{table}} SET {change} RETURNING id"  # noqa: S608 - our own text

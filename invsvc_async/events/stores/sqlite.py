@@ -13,16 +13,18 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
+import sqlite3
 import time
+from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from invsvc_async.events.stores import DeadLetter, Delivery, Entry, Standing
 from invsvc_async.events.stores.sqlite_schema import connect
+from invsvc_async.storage.sqlite_errors import in_words
 from invsvc_async.storage.sqlite_writer import Writer
 
 if TYPE_CHECKING:
-    import sqlite3
     from collections.abc import Callable
 
 __all__ = ["SqliteStore"]
@@ -30,6 +32,17 @@ __all__ = ["SqliteStore"]
 T = TypeVar("T")
 
 _OURS: Final = "WHERE id = ? AND token = ? AND state = 'open'"
+_SLICE: Final = 500  # rows in one transaction of prune: deliveries wait for its end
+_PRUNE: Final = "DELETE FROM delivery WHERE id IN (SELECT id FROM delivery WHERE {} AND due < ? LIMIT ?)"
+_PRUNE_CLAIMS: Final = _PRUNE.format("state = 'open' AND body IS NULL")
+_PRUNE_HANDLED: Final = _PRUNE.format("state = 'handled'")
+# Each count reads an index and no bodies.
+_COUNTS: Final = {
+    "open": "SELECT (SELECT count(*) FROM delivery WHERE state = 'open' AND body IS NOT NULL)"
+    " + (SELECT count(*) FROM delivery WHERE state = 'open' AND body IS NULL)",
+    "handled": "SELECT count(*) FROM delivery WHERE state = 'handled'",
+    "dead": "SELECT count(*) FROM delivery WHERE state = 'dead'",
+}
 _FORGET: Final = f"DELETE FROM delivery {_OURS} AND body IS NULL"  # noqa: S608 - our own text
 
 
@@ -179,27 +192,37 @@ class SqliteStore:
 
     async def counts(self) -> dict[str, int]:
         """Return the number of deliveries by state: ``open``, ``handled``, ``dead``."""
+        await self._run(lambda _: None)  # so that the file exists
+        return await asyncio.to_thread(self._counts)
 
-        def work(db: sqlite3.Connection) -> dict[str, int]:
-            found: dict[str, int] = dict(
-                db.execute("SELECT state, count(*) FROM delivery GROUP BY state").fetchall()
-            )
-            return {state: found.get(state, 0) for state in ("open", "handled", "dead")}
-
-        return await self._run(work)
+    def _counts(self) -> dict[str, int]:
+        """Count on a connection of its own, because a reader holds no delivery up."""
+        try:
+            with closing(sqlite3.connect(self._path, timeout=self._wait)) as db:
+                return {state: db.execute(count).fetchone()[0] for state, count in _COUNTS.items()}
+        except sqlite3.Error as error:
+            raise in_words(self._name, error) from error
 
     async def prune(self, *, older_than: float) -> int:
         """Delete what was handled longer ago; such an event would be handled again if it came again."""
+        await self._prune_all(_PRUNE_CLAIMS, self._steady, older_than)
+        return await self._prune_all(_PRUNE_HANDLED, self._clock, older_than)
+
+    async def _prune_all(self, statement: str, clock: Callable[[], float], older_than: float) -> int:
+        """Delete in slices, and leave the file to others for half of the time."""
 
         def work(db: sqlite3.Connection) -> int:
-            db.execute(
-                "DELETE FROM delivery WHERE state = 'open' AND body IS NULL AND due < ?",
-                (self._steady() - older_than,),
-            )
-            before = self._clock() - older_than
-            return db.execute("DELETE FROM delivery WHERE state = 'handled' AND due < ?", (before,)).rowcount
+            return db.execute(statement, (clock() - older_than, _SLICE)).rowcount
 
-        return await self._run(work)
+        loop = asyncio.get_running_loop()
+        pruned = 0
+        while True:
+            started = loop.time()
+            deleted = await self._run(work)
+            pruned += deleted
+            if deleted < _SLICE:
+                return pruned
+            await asyncio.sleep(loop.time() - started)
 
     async def _run(self, work: Callable[[sqlite3.Connection], T]) -> T:
         loop = asyncio.get_running_loop()

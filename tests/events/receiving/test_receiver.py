@@ -896,3 +896,40 @@ async def test_logs_of_a_receiver(caplog) -> None:
     for hidden in (SECRET, SHARED[1], "guessed", "sha256=", "AAA010101AAA", "personal"):
         assert hidden not in text
     assert len(receipts) == 9
+
+
+async def test_worker_handles_while_its_store_prunes() -> None:
+    """Pruning may take long; no event waits for it, and neither does the end."""
+    pruning: list[str] = []
+
+    class Large(events.MemoryStore):
+        async def prune(self, *, older_than: float) -> int:
+            pruning.append("began")
+            try:
+                await asyncio.Event().wait()
+            finally:
+                pruning.append("ended")
+            return 0
+
+    service = Service(mode="inbox", store=Large())
+    async with service.receiver:
+        await service.deliver(v2("invoice.created"), shared=True)
+        await eventually(lambda: service.seen)
+        assert pruning == ["began"]
+
+    assert pruning == ["began", "ended"]
+
+
+async def test_worker_whose_store_cannot_prune(caplog) -> None:
+    """A failed prune is logged, and events are handled."""
+
+    class Broken(events.MemoryStore):
+        async def prune(self, *, older_than: float) -> int:
+            raise JournalError("the disk is full")
+
+    service = Service(mode="inbox", store=Broken())
+    async with service.receiver:
+        await service.deliver(v2("invoice.created"), shared=True)
+        await eventually(lambda: service.seen)
+
+    assert "disk is full" in caplog.text

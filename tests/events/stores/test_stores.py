@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import itertools
 import os
 import sqlite3
 import stat
@@ -743,3 +744,41 @@ async def test_postgres_lease_that_waits_for_a_lock(postgres: str) -> None:
     await other.close()
     await watch.close()
     await store.close()
+
+
+async def test_prune_of_more_than_a_slice(kept, monkeypatch) -> None:
+    """All that is old is deleted, however many slices it takes, and deliveries get in between."""
+    for module in ("sqlite", "postgres"):
+        monkeypatch.setattr(f"invsvc_async.events.stores.{module}._SLICE", 3)
+    for number in range(20):
+        entry = await claimed(kept.store, delivery(f"d_{number}"))
+        await kept.store.handled(entry)
+        await claimed(kept.store, delivery(f"abandoned_{number}", body=None))
+    await kept.pass_time(3600)
+    pruning = asyncio.create_task(kept.store.prune(older_than=1800))
+    statements = [asyncio.create_task(kept.store.put(delivery(f"new_{number}"))) for number in range(3)]
+
+    assert await asyncio.gather(*statements) == [True] * 3
+    assert await pruning == 20
+    assert await kept.store.counts() == {"open": 3, "handled": 0, "dead": 0}
+
+
+async def test_sqlite_prune_holds_the_lock_for_a_slice_only(tmp_path, monkeypatch) -> None:
+    """No transaction of prune deletes more than a slice."""
+    monkeypatch.setattr("invsvc_async.events.stores.sqlite._SLICE", 3)
+    store = events.SqliteStore(tmp_path / "events.db", clock=lambda: 0.0)
+    for number in range(10):
+        await store.handled(await claimed(store, delivery(f"d_{number}")))
+    changes: list[int] = []
+
+    def count(db: sqlite3.Connection) -> int:
+        changes.append(db.total_changes)
+        return 0
+
+    pruning = asyncio.create_task(store.prune(older_than=-1))
+    while not pruning.done():
+        await store._run(count)
+    await store.close()
+
+    assert await pruning == 10
+    assert max(after - before for before, after in itertools.pairwise(changes)) <= 3
