@@ -16,10 +16,12 @@ import secrets
 import sqlite3
 import time
 from contextlib import closing
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+import attrs
+
 from invsvc_async.events.stores import DeadLetter, Delivery, Entry, Standing
+from invsvc_async.events.stores.sqlite_check import FileCheck
 from invsvc_async.events.stores.sqlite_schema import connect
 from invsvc_async.storage.sqlite_errors import in_words
 from invsvc_async.storage.sqlite_writer import Writer
@@ -68,7 +70,7 @@ class SqliteStore:
         self._clock = clock
         self._steady = steady
         self._wait = wait
-        self._writers: dict[asyncio.AbstractEventLoop, Writer] = {}
+        self._files: dict[asyncio.AbstractEventLoop, _File] = {}
 
     def __repr__(self) -> str:
         return f"SqliteStore({self._path!r})"
@@ -77,17 +79,21 @@ class SqliteStore:
         """
         Open the file, or create it; does nothing if it is open.
 
+        Damage to a large file is found later; then every method raises.
+
         Raises:
             JournalError: It is foreign, damaged, of a newer version, locked, or not writable.
         """
+        await self._run(lambda _: None)
+        await self._files[asyncio.get_running_loop()].check.result_soon()
         await self._run(lambda _: None)
 
     async def close(self) -> None:
         """Finish all requests of this event loop and close the file; the next use opens it again."""
         await self._stop_left()
-        writer = self._writers.pop(asyncio.get_running_loop(), None)
-        if writer is not None:
-            await writer.stop()
+        file = self._files.pop(asyncio.get_running_loop(), None)
+        if file is not None:
+            await file.close()
 
     async def put(self, delivery: Delivery) -> bool:
         """Store a delivery to be handled; ``False`` if its key is known."""
@@ -226,22 +232,47 @@ class SqliteStore:
 
     async def _run(self, work: Callable[[sqlite3.Connection], T]) -> T:
         loop = asyncio.get_running_loop()
-        writer = self._writers.get(loop)
-        if writer is None:
+        file = self._files.get(loop)
+        if file is None:
             await self._stop_left()
-            writer = self._writers.get(loop)
-        if writer is None or writer.has_ended:
-            connecting = partial(connect, self._path, self._name, self._wait, self._steady)
-            # IMMEDIATE, because a transaction that starts as a reader fails if another process writes.
-            writer = self._writers[loop] = Writer(self._name, connecting, begin="BEGIN IMMEDIATE")
-            writer.start_thread()
-        return await writer.act(work)
+            file = self._files.get(loop)
+        if file is None or file.writer.has_ended:
+            file = self._files[loop] = self._new_file()
+        if file.check.failure is not None:
+            raise file.check.failure
+        return await file.writer.act(work)
+
+    def _new_file(self) -> _File:
+        check = FileCheck(self._path, self._name)
+
+        def connecting() -> sqlite3.Connection:
+            db = connect(self._path, self._name, self._wait, self._steady)
+            check.start()
+            return db
+
+        # IMMEDIATE, because a transaction that starts as a reader fails if another process writes.
+        writer = Writer(self._name, connecting, begin="BEGIN IMMEDIATE")
+        writer.start_thread()
+        return _File(writer, check)
 
     async def _stop_left(self) -> None:
         """Finish the requests of event loops that are closed by now."""
-        for loop in list(self._writers):  # a copy: another loop may add its own
-            if loop.is_closed() and (writer := self._writers.pop(loop, None)) is not None:
-                await writer.stop()
+        for loop in list(self._files):  # a copy: another loop may add its own
+            if loop.is_closed() and (file := self._files.pop(loop, None)) is not None:
+                await file.close()
+
+
+@attrs.frozen
+class _File:
+    """The file as one event loop uses it."""
+
+    writer: Writer
+    check: FileCheck
+
+    async def close(self) -> None:
+        await self.check.stop()
+        await self.writer.stop()
+        await self.check.stop()  # it may have begun meanwhile, if the file was just being opened
 
 
 def _insert(

@@ -9,6 +9,7 @@ import os
 import sqlite3
 import stat
 import sys
+import threading
 import traceback
 from collections import Counter
 from typing import Any
@@ -782,3 +783,42 @@ async def test_sqlite_prune_holds_the_lock_for_a_slice_only(tmp_path, monkeypatc
 
     assert await pruning == 10
     assert max(after - before for before, after in itertools.pairwise(changes)) <= 3
+
+
+async def test_sqlite_index_that_is_damaged(tmp_path) -> None:
+    """An index that lost a key is found, sooner or later; events would be handled again."""
+    store = events.SqliteStore(tmp_path / "events.db")
+    await store.put(delivery())
+    await store.close()
+    db = sqlite3.connect(tmp_path / "events.db")
+    db.execute("PRAGMA writable_schema = ON")
+    db.execute("UPDATE sqlite_master SET sql = replace(sql, \"state = 'dead'\", \"state = 'open'\")")
+    db.commit()
+    db.close()
+
+    with pytest.raises(JournalError, match="damaged"):
+        while True:  # a slow machine may find it later
+            await store.open()
+    with pytest.raises(JournalError, match="damaged"):
+        await store.put(delivery("new"))
+    await store.close()
+
+
+async def test_sqlite_opening_does_not_wait_for_the_check(tmp_path, monkeypatch) -> None:
+    """Deliveries are stored while the file is checked, and closing ends the check."""
+    checking, let_go = threading.Event(), threading.Event()
+
+    def check(db: sqlite3.Connection, name: str) -> None:
+        checking.set()
+        let_go.wait()
+        db.execute("WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n")
+
+    monkeypatch.setattr("invsvc_async.events.stores.sqlite_check.check", check)
+    store = events.SqliteStore(tmp_path / "events.db")
+    await store.open()
+
+    assert await store.put(delivery())
+    assert checking.is_set()
+    let_go.set()
+    await store.close()
+    assert not [thread for thread in threading.enumerate() if "check of" in thread.name]

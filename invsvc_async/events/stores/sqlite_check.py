@@ -1,0 +1,65 @@
+"""The search for damage in the SQLite file of an event store, beside its use."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sqlite3
+import threading
+from contextlib import closing
+from typing import TYPE_CHECKING, Final
+
+from invsvc_async.storage.sqlite_errors import check, in_words
+
+if TYPE_CHECKING:
+    from invsvc_async._errors import JournalError
+
+__all__ = ["FileCheck"]
+
+_log: Final = logging.getLogger("invsvc_async.events")
+_SOON: Final = 0.25  # s that opening waits for the result, which suffices for some thousand events
+_STEPS: Final = 10_000  # of SQLite's virtual machine, between looks at whether to stop
+
+
+class FileCheck:
+    """
+    Compare the tables of the file at *path* with their indexes, in a thread with its own connection.
+
+    An event whose key an index lost would be handled again.  Large files take seconds, and the sender waits
+    for only ten.
+    """
+
+    def __init__(self, path: str, name: str) -> None:
+        self._path = path
+        self._name = name
+        self._stopping = False
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"invsvc check of {name}", daemon=True)
+        self.failure: JournalError | None = None
+        """What is wrong with the file, once that is known."""
+
+    def start(self) -> None:
+        """Start the thread; the file must exist."""
+        self._thread.start()
+
+    async def result_soon(self) -> None:
+        """Wait a moment for the result, so that damage to a small file is found when it is opened."""
+        await asyncio.to_thread(self._ended.wait, _SOON)
+
+    async def stop(self) -> None:
+        """End the check, if it runs."""
+        self._stopping = True
+        if self._thread.is_alive():
+            await asyncio.to_thread(self._thread.join)
+
+    def _run(self) -> None:
+        try:
+            with closing(sqlite3.connect(self._path)) as db:
+                db.set_progress_handler(lambda: self._stopping, _STEPS)
+                check(db, self._name)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the file cannot be relied on
+            if not self._stopping:
+                self.failure = in_words(self._name, error)
+                _log.error("%s", self.failure)
+        finally:
+            self._ended.set()
