@@ -34,7 +34,11 @@ class _Event:
     raw: bytes
     """The body as received, byte for byte."""
     is_test: bool
-    """Whether the body or the headers mark it as a test from the dashboard.  Do not handle it as real."""
+    """
+    Whether it is marked as a test from the dashboard.  Do not handle it as real.
+
+    The mark is in the body; in the headers, it counts only if nothing authenticates the event.
+    """
     _body: Body = attrs.field(eq=False)
     _made: Any = attrs.field(init=False, eq=False)  # unset until ``data`` is read
 

@@ -7,8 +7,9 @@ Secrets are compared in constant time, and no message or repr contains a secret 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
 from hmac import compare_digest, digest
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
 
 import attrs
 
@@ -27,29 +28,21 @@ if TYPE_CHECKING:
 
     from invsvc_async.events.headers import Headers
 
-__all__ = ["Proof", "Secrets", "SharedHeader", "admit", "keys_of", "prove", "read", "signature_of", "verify"]
+__all__ = [
+    "Key", "Proof", "Secrets", "SharedHeader", "SharedHeaders", "admit", "checked", "keys_of", "prove",
+    "read", "shared_headers_of", "signature_of", "verify",
+]  # fmt: skip
+
+T = TypeVar("T")
 
 Secrets: TypeAlias = "str | bytes | Sequence[str | bytes]"
+SharedHeaders: TypeAlias = "SharedHeader | Sequence[SharedHeader] | None"
 Proof: TypeAlias = Literal["signature", "shared header"]
 
 _TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 
-def _check_name(_: SharedHeader, __: object, name: str) -> None:
-    if not isinstance(name, str) or not _TOKEN.fullmatch(name):
-        raise ConfigurationError(f"name: {name!r} is not a valid header. Use the one in the dashboard.")
-
-
-def _check_value(header: SharedHeader, _: object, value: str) -> None:
-    if not isinstance(value, str) or not value or not value.isascii() or not value.isprintable():
-        raise ConfigurationError(f"value: that of {header.name} is not visible ASCII text. Set another one.")
-    if value != value.strip():
-        raise ConfigurationError(
-            f"value: that of {header.name} has spaces around it, which HTTP drops. Remove them."
-        )
-
-
-@attrs.frozen
+@attrs.frozen(init=False)
 class SharedHeader:
     """
     A secret custom header, as set in the dashboard, that authenticates resource events.
@@ -62,13 +55,44 @@ class SharedHeader:
     Spec: Events, Headers.
     """
 
-    name: str = attrs.field(validator=_check_name)
-    value: str = attrs.field(repr=False, validator=_check_value)
+    name: str
+    value: str = attrs.field(repr=False)
+
+    def __init__(self, name: str, value: str) -> None:
+        fault = _fault_of_header(name, value)
+        if fault is not None:
+            del self, value  # so that a traceback with local variables does not show it
+            raise ConfigurationError(fault)
+        self.__attrs_init__(name, value)
 
     def matches(self, headers: Headers | None) -> bool:
         """Return whether the header came exactly once, with this value."""
         found = value_of(headers, self.name.lower())
         return found is not None and found.isascii() and compare_digest(found, self.value)
+
+
+def _fault_of_header(
+    name: Any, value: Any
+) -> str | None:  # Any: what a caller without a type checker may pass
+    if not isinstance(name, str) or not _TOKEN.fullmatch(name):
+        return f"name: {name!r} is not a valid header. Use the one in the dashboard."
+    if not isinstance(value, str) or not value or not value.isascii():
+        return f"value: that of {name} is not visible ASCII text. Set another one."
+    if value != value.strip():
+        return (
+            f"value: that of {name} has white space at an end, as a file's last line has a line break. "
+            "Remove it with strip()."
+        )
+    if not value.isprintable():
+        return f"value: that of {name} contains a line break or control character. Set another one."
+    return None
+
+
+@attrs.frozen
+class Key:
+    """A webhook's secret as the key of signatures; its own class, so that no repr of a variable shows it."""
+
+    raw: bytes = attrs.field(repr=False)
 
 
 def verify(body: bytes, headers: Headers | None, secrets: Secrets) -> None:
@@ -88,7 +112,9 @@ def verify(body: bytes, headers: Headers | None, secrets: Secrets) -> None:
     signature = value_of(headers, SIGNATURE)
     if signature is None:
         raise SignatureMissingError("headers: there is no X-Service-Signature. Refuse the delivery.")
-    _match(body, signature, keys_of(secrets))
+    keys = keys_of(secrets)
+    del secrets
+    _match(body, signature, checked(keys))
 
 
 def read(
@@ -96,56 +122,96 @@ def read(
     headers: Headers | None,
     *,
     secrets: Secrets = (),
-    shared_header: SharedHeader | None = None,
+    shared_header: SharedHeaders = None,
     accept_unsigned: bool = False,
 ) -> Event:
     """
     Authenticate a delivery by its raw bytes, then parse it.
 
     A signature that is present must be valid, and authenticates any event.  Without one, ``sat.*`` and batch
-    events are refused, and resource events need the *shared_header*.  *accept_unsigned* accepts events that
-    nothing authenticates; with *secrets*, only resource events.  A *shared_header* is still required then.
-    Test events from the dashboard are no exception; see ``Receiver.on_test``.
+    events are refused, and resource events need the *shared_header*, or one of several.  *accept_unsigned*
+    accepts events that nothing authenticates; with *secrets*, only resource events.  A *shared_header* is
+    still required then.  Test events from the dashboard are no exception; see ``Receiver.on_test``.  Only its
+    body can make an authentic event a test.
 
     Raises:
         SignatureMismatchError: The delivery is forged, altered, or signed with another secret.
         SignatureMissingError: This event must be signed.
         UnauthenticatedEventError: A resource event came without the shared header.
         MalformedEventError: The body is not an event.
-        ConfigurationError: A secret is empty or not text.
+        ConfigurationError: A secret is empty or not text, or *shared_header* is of another type.
 
     Spec: Events.
     """
     headers = kept(headers)
-    keys = keys_of(secrets)
-    proof = prove(body, headers, keys, shared_header, accept_unsigned=accept_unsigned)
-    event = parse(body, headers)
-    admit(event, proof, keys, shared_header, accept_unsigned=accept_unsigned)
+    found_keys, found_headers = keys_of(secrets), shared_headers_of(shared_header)
+    del secrets, shared_header
+    keys, shared = checked(found_keys), checked(found_headers)
+    proof = prove(body, headers, keys, shared, accept_unsigned=accept_unsigned)
+    event = parse(body, None if proof else headers)
+    admit(event, proof, keys, shared, accept_unsigned=accept_unsigned)
     return event
 
 
-def keys_of(secrets: Secrets) -> tuple[bytes, ...]:
-    """Return secrets as HMAC keys; an empty one is refused, because anyone could sign with it."""
-    if isinstance(secrets, (str, bytes)):
-        return (_key(secrets),)
-    return tuple(map(_key, secrets))
+def keys_of(secrets: Secrets) -> tuple[Key, ...] | ConfigurationError:
+    """
+    Return secrets as keys, or what is wrong with one, to be raised by ``checked``.
+
+    The caller deletes *secrets* in between, so that a traceback with local variables does not show them.
+    """
+    given: Any = secrets
+    if isinstance(given, (str, bytes)):
+        given = (given,)
+    elif not isinstance(given, Iterable) or isinstance(given, Mapping):
+        return ConfigurationError("secrets: not a text or a list. Use the secret that creation returned.")
+    keys: list[Key] = []
+    for secret in given:
+        key = _key(secret)
+        if isinstance(key, ConfigurationError):
+            return key
+        keys.append(key)
+    return tuple(keys)
 
 
-def _key(secret: str | bytes) -> bytes:
+def _key(secret: Any) -> Key | ConfigurationError:
     try:
-        key = secret.encode() if isinstance(secret, str) else secret
+        raw = secret.encode() if isinstance(secret, str) else secret
     except UnicodeEncodeError:
-        key = b""
-    if not key or not isinstance(key, bytes):
-        raise ConfigurationError("secrets: one is empty or not text. Use the secret that creation returned.")
-    return key
+        raw = b""
+    if not raw or not isinstance(raw, bytes):  # with an empty one, anyone could sign
+        return ConfigurationError("secrets: one is empty or not text. Use the secret that creation returned.")
+    if raw != raw.strip():
+        return ConfigurationError(
+            "secrets: one has white space at an end, as a file's last line has a line break. "
+            "Remove it with strip()."
+        )
+    return Key(raw)
+
+
+def shared_headers_of(given: Any) -> tuple[SharedHeader, ...] | ConfigurationError:
+    """Return one, several or no shared headers as a tuple, or what is wrong with them, for ``checked``."""
+    if given is None or isinstance(given, SharedHeader):
+        return () if given is None else (given,)
+    headers = tuple(given) if isinstance(given, Iterable) else (given,)
+    if all(isinstance(header, SharedHeader) for header in headers):
+        return headers
+    return ConfigurationError(
+        "shared_header: neither a SharedHeader nor a list of them. Use SharedHeader(name, value)."
+    )
+
+
+def checked(found: T | ConfigurationError) -> T:
+    """Return *found*, or raise it if it is an error."""
+    if isinstance(found, ConfigurationError):
+        raise found
+    return found
 
 
 def prove(
     body: bytes,
     headers: Headers | None,
-    keys: Sequence[bytes],
-    shared_header: SharedHeader | None,
+    keys: Sequence[Key],
+    shared: Sequence[SharedHeader],
     *,
     accept_unsigned: bool,
 ) -> Proof | None:
@@ -159,14 +225,14 @@ def prove(
     if signature is not None and (keys or not accept_unsigned):
         _match(body, signature, keys)
         return "signature"
-    return "shared header" if shared_header is not None and shared_header.matches(headers) else None
+    return "shared header" if any(header.matches(headers) for header in shared) else None
 
 
 def admit(
     event: Event,
     proof: Proof | None,
-    keys: Sequence[bytes],
-    shared_header: SharedHeader | None,
+    keys: Sequence[Key],
+    shared: Sequence[SharedHeader],
     *,
     accept_unsigned: bool,
 ) -> None:
@@ -182,21 +248,22 @@ def admit(
     if not isinstance(event, ResourceEvent):
         if keys or not accept_unsigned:  # the service signs these for everyone who has a secret
             raise SignatureMissingError(f"{event.type}: it must be signed and is not. Refuse the delivery.")
-    elif proof is None and (shared_header is not None or not accept_unsigned):
-        wanted = f"the agreed header {shared_header.name}" if shared_header else "a SharedHeader to check"
+    elif proof is None and (shared or not accept_unsigned):
+        names = " or ".join(dict.fromkeys(header.name for header in shared))
+        wanted = f"the agreed header {names}" if shared else "a SharedHeader to check"
         raise UnauthenticatedEventError(f"{event.type}: it came without {wanted}. Refuse the delivery.")
 
 
-def signature_of(body: bytes, key: bytes) -> str:
+def signature_of(body: bytes, key: Key) -> str:
     """Return the value of ``X-Service-Signature`` for the raw *body*."""
-    return "sha256=" + digest(key, body, "sha256").hex()
+    return "sha256=" + digest(key.raw, body, "sha256").hex()
 
 
-def _match(body: bytes, signature: str, keys: Sequence[bytes]) -> None:
+def _match(body: bytes, signature: str, keys: Sequence[Key]) -> None:
     try:
         for key in keys:
             # As signature_of, without the time of a call.
-            if compare_digest("sha256=" + digest(key, body, "sha256").hex(), signature):
+            if compare_digest("sha256=" + digest(key.raw, body, "sha256").hex(), signature):
                 return
     except TypeError:
         fault = (

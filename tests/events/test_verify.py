@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import pickle
+import traceback
 from itertools import product
 
 import pytest
@@ -304,3 +305,79 @@ def test_secrets_in_reprs_and_messages() -> None:
         assert SECRET not in text
         assert SHARED[1] not in text
         assert HEX[::-1] not in text
+
+
+def test_shared_headers_during_a_rotation() -> None:
+    """Each of several shared headers authenticates, of one name or of two, and no other does."""
+    pair = [HEADER, events.SharedHeader(SHARED[0], "new"), events.SharedHeader("X-Other", "new")]
+    body = encoded(v2("invoice.created"))
+    for header in pair:
+        assert events.read(body, {header.name: header.value}, shared_header=pair).type == "invoice.created"
+        events.read(body, {header.name: header.value}, shared_header=tuple(pair))
+    for headers in ({SHARED[0]: "newer"}, {"X-Other": SHARED[1]}, {}):
+        with pytest.raises(UnauthenticatedEventError, match=f"{SHARED[0]} or X-Other"):
+            events.read(body, headers, shared_header=pair)
+
+
+@pytest.mark.parametrize(
+    "given", [SHARED, ":".join(SHARED), [SHARED], {"X-Key": "agreed"}, 5, [HEADER, None]]
+)
+def test_shared_header_of_another_type(given) -> None:
+    """A tuple or a text in the place of a SharedHeader is refused before any delivery."""
+    with pytest.raises(ConfigurationError, match="SharedHeader"):
+        events.Receiver(secrets=SECRET, shared_header=given)
+    with pytest.raises(ConfigurationError, match="SharedHeader"):
+        events.read(BODY, signature(BODY), secrets=SECRET, shared_header=given)
+
+
+@pytest.mark.parametrize("secrets", [None, 5, {"a": "b"}, SECRET + "\n", [SECRET, SECRET + "\r\n"], b" x"])
+def test_secret_of_another_kind_or_from_a_file(secrets) -> None:
+    """A secret that could fit no signature is refused before any delivery, in words."""
+    with pytest.raises(ConfigurationError, match=r"secrets: .*(white space|not a text)"):
+        events.Receiver(secrets=secrets)
+
+
+def test_shared_header_from_a_file() -> None:
+    """A line break at the end of the value is named."""
+    with pytest.raises(ConfigurationError, match="line break"):
+        events.SharedHeader("X-Key", "value\n")
+
+
+@pytest.mark.parametrize("make", [v1, v11, v2])
+@pytest.mark.parametrize("proof", [signature, lambda _: dict([SHARED])])
+def test_test_header_of_an_authentic_event(make, proof) -> None:
+    """The header is not signed: alone it does not make an authentic event a test."""
+    body = encoded(make("invoice.created"))
+    headers = {**proof(body), "X-Service-Test": "true"}
+
+    assert not events.read(body, headers, secrets=SECRET, shared_header=HEADER).is_test
+
+
+def _locals_of(call) -> str:
+    """Return the local variables of this package's frames in the traceback of what *call* raises."""
+    with pytest.raises(Exception) as caught:  # noqa: PT011 - each call raises another one
+        call()
+    frames = traceback.walk_tb(caught.value.__traceback__)
+    ours = [frame for frame, _ in frames if "invsvc_async" in frame.f_globals["__name__"]]
+    assert ours
+    return repr([frame.f_locals for frame in ours])
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: events.verify(BODY, {"X-Service-Signature": "sha256=0"}, ["hidden"]),
+        lambda: events.verify(BODY, {"X-Service-Signature": "sha256=0"}, ["", "hidden"]),
+        lambda: events.read(BODY, {}, secrets="hidden", shared_header=events.SharedHeader("X", "hidden")),
+        lambda: events.read(b"", signature(b"", "hidden"), secrets=["hidden"]),
+        lambda: events.read(BODY, {}, secrets="hidden\n"),
+        lambda: events.read(BODY, {}, shared_header=("X", "hidden")),
+        lambda: events.Receiver(secrets=["hidden"], mode="outbox"),
+        lambda: events.Receiver(secrets=["hidden\n"]),
+        lambda: events.Receiver(secrets=(), shared_header=("X", "hidden")),
+        lambda: events.SharedHeader("X", "hidden\n"),
+    ],
+)
+def test_secrets_in_tracebacks(call) -> None:
+    """Tools that show the local variables of a traceback show no secret."""
+    assert "hidden" not in _locals_of(call)

@@ -16,7 +16,7 @@ from invsvc_async._errors import InvsvcError
 from invsvc_async.api.json_values import is_object
 from invsvc_async.cli.output import fail, note, open_private
 from invsvc_async.codec import envelope
-from invsvc_async.events.verify import keys_of, signature_of
+from invsvc_async.events.verify import checked, keys_of, signature_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -71,7 +71,7 @@ class Listener:
             return headers if shared is None else {**headers, shared.name: shared.value}
         headers["X-Service-Event"] = event.type
         if self.secrets:
-            headers["X-Service-Signature"] = signature_of(event.raw, keys_of(self.secrets)[0])
+            headers["X-Service-Signature"] = signature_of(event.raw, checked(keys_of(self.secrets))[0])
         return headers
 
     async def _store_event(self, event: events.Event) -> None:

@@ -16,7 +16,7 @@ from invsvc_async.events.event import Event, ResourceEvent
 from invsvc_async.events.headers import kept
 from invsvc_async.events.parse import parse, says_test
 from invsvc_async.events.receiving.receipt import Receipt
-from invsvc_async.events.verify import SharedHeader, admit, prove
+from invsvc_async.events.verify import Key, SharedHeader, admit, prove
 
 if TYPE_CHECKING:
     from invsvc_async.events.headers import Headers
@@ -47,23 +47,23 @@ class Unreadable:
 class Trust:
     """What authenticates events: the arguments of ``events.read``, checked."""
 
-    keys: tuple[bytes, ...] = attrs.field(repr=False)
-    shared_header: SharedHeader | None
+    keys: tuple[Key, ...]
+    shared_headers: tuple[SharedHeader, ...]
     accept_unsigned: bool
 
     def judge(self, body: bytes, headers: Headers | None) -> Admitted | Unreadable | Receipt:
         """Classify a delivery; a ``Receipt`` refuses it."""
         unsigned, headers = self.accept_unsigned, kept(headers)
         try:
-            proof = prove(body, headers, self.keys, self.shared_header, accept_unsigned=unsigned)
+            proof = prove(body, headers, self.keys, self.shared_headers, accept_unsigned=unsigned)
         except SignatureMismatchError as error:
             return Receipt(401, "refused", error=error)
         try:
-            event = parse(body, headers)
+            event = parse(body, None if proof else headers)
         except MalformedEventError as error:
             return Unreadable(error) if proof else Receipt(400, "unreadable", error=error)
         try:
-            admit(event, proof, self.keys, self.shared_header, accept_unsigned=unsigned)
+            admit(event, proof, self.keys, self.shared_headers, accept_unsigned=unsigned)
         except EventError as error:
             # Tests from the dashboard have no custom header; both body and headers must mark them.
             if not (event.body_says_test and says_test(headers)):

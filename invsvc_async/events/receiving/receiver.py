@@ -20,7 +20,7 @@ from invsvc_async.events.receiving.inline import Inline
 from invsvc_async.events.receiving.receipt import Receipt, unavailable
 from invsvc_async.events.receiving.worker import InboxPolicy, Worker, called, reason_of
 from invsvc_async.events.stores import Delivery, Store, open_store
-from invsvc_async.events.verify import Secrets, SharedHeader, keys_of
+from invsvc_async.events.verify import Secrets, SharedHeaders, checked, keys_of, shared_headers_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -55,7 +55,7 @@ class Receiver:
     *store* (or *dedupe*, which means the same) is a ``Store``, ``"postgresql://…"`` or the path of a SQLite
     file.  The inbox needs one; inline mode uses memory by default.  Events are de-duplicated by their
     ``dedupe_key``; those without one (v1, v1.1) are handled each time they come.  *secrets*, *shared_header*
-    and *accept_unsigned* are those of ``events.read``.
+    and *accept_unsigned* are those of ``events.read``; several secrets or headers allow rotation.
 
     Raises:
         ConfigurationError: Nothing authenticates events and *accept_unsigned* is false, or the arguments
@@ -68,7 +68,7 @@ class Receiver:
         self,
         *,
         secrets: Secrets,
-        shared_header: SharedHeader | None = None,
+        shared_header: SharedHeaders = None,
         dedupe: Store | str | None = None,
         accept_unsigned: bool = False,
         mode: Literal["inline", "inbox"] = "inline",
@@ -78,15 +78,21 @@ class Receiver:
         max_body_bytes: int = 1 << 20,
         random: Callable[[], float] = randomness.random,
     ) -> None:
-        self._trust = Trust(keys_of(secrets), shared_header, accept_unsigned)
-        if not self._trust.keys and shared_header is None and not accept_unsigned:
+        found_keys, found_headers = keys_of(secrets), shared_headers_of(shared_header)
+        del secrets, shared_header  # so that a traceback with local variables does not show them
+        self._trust = Trust(checked(found_keys), checked(found_headers), accept_unsigned)
+        if not (self._trust.keys or self._trust.shared_headers or accept_unsigned):
             raise ConfigurationError("secrets: nothing authenticates events. Pass secrets or a SharedHeader.")
         if mode not in {"inline", "inbox"}:
             raise ConfigurationError(f"mode: {mode!r} is not valid. Use 'inline' or 'inbox'.")
-        if not 0 < deadline < _LIMIT:
+        if not isinstance(deadline, (int, float)) or not 0 < deadline < _LIMIT:
             raise ConfigurationError(
-                f"deadline: {deadline} is out of range. Use more than 0 and less than {_LIMIT:.0f} seconds."
+                f"deadline: {deadline!r} is not valid. Use more than 0 and less than {_LIMIT:.0f} seconds."
             )
+        if not isinstance(max_body_bytes, int) or max_body_bytes < 1:
+            raise ConfigurationError(f"max_body_bytes: {max_body_bytes!r} is not valid. Use a whole number.")
+        if inbox is not None and not isinstance(inbox, InboxPolicy):
+            raise ConfigurationError(f"inbox: {inbox!r} is not valid. Use an InboxPolicy.")
         self.deadline: Final = deadline
         self.max_body_bytes: Final = max_body_bytes
         self._mode = mode
@@ -267,6 +273,10 @@ def _choose_store(dedupe: Store | str | None, store: Store | str | None, mode: s
     if isinstance(chosen, str):
         return open_store(chosen)
     if chosen is not None:
+        if not isinstance(chosen, Store):
+            raise ConfigurationError(
+                f"store: {type(chosen).__name__} is not a Store. Pass a Store, or a path or address as text."
+            )
         return chosen
     if mode == "inbox":
         raise ConfigurationError("store: the inbox needs a durable one. Pass store='events.db', for example.")
