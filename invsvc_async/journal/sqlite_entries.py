@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from invsvc_async._errors import JournalError
 from invsvc_async.journal.entry import entry_of
 from invsvc_async.journal.packed_intent import Commons
+from invsvc_async.storage.address import check_path
 from invsvc_async.storage.file_lock import FileLock, check_names
 from invsvc_async.storage.sqlite_errors import check, in_words
 from invsvc_async.storage.sqlite_writer import Writer, transaction
@@ -65,6 +66,7 @@ class SqliteEntries:
 
     def __init__(self, path: str | Path, kind: str, *, reading: bool = False) -> None:
         self.path: Path = Path(path).resolve()  # the file has one owner, also through links
+        check_path(str(path), "journal")
         self._name = f"journal {self.path}"
         self.kind: str = kind
         self._reading = reading

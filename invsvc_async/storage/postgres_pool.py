@@ -65,11 +65,12 @@ class Pool:
             )  # fmt: skip
             async with asyncio.timeout(limit), self.lent() as connection:
                 await _in_transaction(connection, prepare)
-        except (*_AWAY, asyncpg.PostgresError, ValueError) as error:
+        except (*_AWAY, asyncpg.PostgresError, ValueError, OverflowError) as error:
             await self.aclose()
+            # The text of a ValueError may be part of the address, and so of the password.
             raise JournalError(
                 f"{self._name} cannot be used ({_why(error)}). Check its address, and that the server runs."
-            ) from error
+            ) from (None if isinstance(error, ValueError) else error)
         except JournalError:
             await self.aclose()
             raise

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl
 
 from invsvc_async._errors import ConfigurationError, JournalError
 from invsvc_async.batch.journals.sqlite import SqliteBatch
+from invsvc_async.storage.address import check_path, is_postgres, without_login
 
 if TYPE_CHECKING:
     from invsvc_async.batch.journals.protocol import Entries
@@ -17,16 +18,15 @@ __all__ = ["entries_of", "is_shared", "name_of"]
 
 def is_shared(path: str | Path) -> bool:
     """Return whether *path* is the address of a PostgreSQL database, which machines may share."""
-    return str(path).startswith(("postgres://", "postgresql://"))
+    return is_postgres(str(path))
 
 
 def name_of(path: str | Path) -> str:
     """Return *path* for display: an address without its login and options, except the batch."""
     if not is_shared(path):
         return str(path)
-    parts = urlsplit(str(path))
-    batch = dict(parse_qsl(parts.query)).get("batch")
-    place = parts.netloc.rpartition("@")[2] + parts.path
+    place = without_login(str(path))
+    batch = dict(parse_qsl(str(path).partition("?")[2])).get("batch")
     return place if batch is None else f"{place}?batch={batch}"
 
 
@@ -35,7 +35,8 @@ def entries_of(path: str | Path, *, create: bool = True, reading: bool = False) 
     Return the entries at *path*, not open yet; with *reading*, another process may own them.
 
     Raises:
-        ConfigurationError: It is a PostgreSQL database, and the extra ``postgres`` is not installed.
+        ConfigurationError: It is a PostgreSQL database, and the extra ``postgres`` is not installed; or an
+            address of another form.
         JournalError: It does not exist, and *create* is false or *reading* is true.
 
     """
@@ -48,6 +49,7 @@ def entries_of(path: str | Path, *, create: bool = True, reading: bool = False) 
                 "Run: pip install 'invsvc-async[postgres]'"
             ) from error
         return PostgresBatch(str(path), create=create and not reading)
+    check_path(str(path), "journal")
     if (reading or not create) and not Path(path).exists():
         raise JournalError(f"journal {path}: the file does not exist. Check the path.")
     return SqliteBatch(path, reading=reading)

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import attrs
 
+from invsvc_async.storage.address import is_postgres
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -139,8 +141,13 @@ class Store(Protocol):
 
 
 def open_store(address: str) -> Store:
-    """Return the store at an address: ``postgresql://…``, or else the path of a SQLite file."""
-    if address.startswith(("postgresql://", "postgres://")):
+    """
+    Return the store at an address: ``postgresql://…``, or else the path of a SQLite file.
+
+    Raises:
+        ConfigurationError: It is an address of another form.
+    """
+    if is_postgres(address):
         from invsvc_async.events.stores.postgres import PostgresStore
 
         return PostgresStore(address)

@@ -23,6 +23,7 @@ import attrs
 from invsvc_async.events.stores import DeadLetter, Delivery, Entry, Standing
 from invsvc_async.events.stores.sqlite_check import FileCheck
 from invsvc_async.events.stores.sqlite_schema import connect
+from invsvc_async.storage.address import check_path
 from invsvc_async.storage.sqlite_errors import in_words
 from invsvc_async.storage.sqlite_writer import Writer
 
@@ -66,6 +67,7 @@ class SqliteStore:
         wait: float = 5.0,
     ) -> None:
         self._path = os.fspath(path)
+        check_path(self._path, "store")
         self._name = f"event store {self._path}"
         self._clock = clock
         self._steady = steady

@@ -18,6 +18,7 @@ import asyncpg
 import pytest
 
 from invsvc_async import events
+from invsvc_async.batch.journals.open import entries_of, name_of
 from invsvc_async.errors import ConfigurationError, JournalError
 from invsvc_async.events import Delivery, Standing
 from invsvc_async.events.stores import Entry, Store, open_store
@@ -822,3 +823,63 @@ async def test_sqlite_opening_does_not_wait_for_the_check(tmp_path, monkeypatch)
     let_go.set()
     await store.close()
     assert not [thread for thread in threading.enumerate() if "check of" in thread.name]
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "postgresql+asyncpg://user:hidden@127.0.0.1:1/none",
+        "Postgresql://user:hidden@127.0.0.1:1/none",
+        " postgresql://user:hidden@127.0.0.1:1/none",
+        "postgresql:hidden",
+        "mysql://user:hidden@127.0.0.1:1/none",
+        "postgresql://user:12?hidden@127.0.0.1:1/none",
+        "postgresql://user:hi/hidden@127.0.0.1:1/none",
+        "postgresql://user@127.0.0.1:hidden/none",
+        "postgresql://user:hidden@127.0.0.1:99999/none",
+        "postgresql://user@127.0.0.1:1/none?password=hidden&sslmode=hidden",
+    ],
+)
+async def test_address_with_a_password(tmp_path, monkeypatch, address: str) -> None:
+    """No error, no cause of one and no repr contains a password, however the address is misspelled."""
+    monkeypatch.chdir(tmp_path)
+
+    with pytest.raises((ConfigurationError, JournalError)) as caught:
+        await open_store(address).open()
+
+    shown = "".join(traceback.format_exception_only(caught.value))
+    causes = [caught.value.__cause__, None if caught.value.__suppress_context__ else caught.value.__context__]
+    assert "hidden" not in shown + repr(causes)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "postgresql+asyncpg://user:hidden@host/none",
+        "Postgresql://user:hidden@host/none",
+        "mysql://user:hidden@host/none",
+    ],
+)
+def test_journal_at_an_address_with_a_password(tmp_path, monkeypatch, address: str) -> None:
+    """The journals of batches refuse such an address too."""
+    monkeypatch.chdir(tmp_path)
+
+    with pytest.raises(ConfigurationError) as caught:
+        entries_of(address, create=False)
+
+    assert "hidden" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("address", "shown"),
+    [
+        ("postgresql://user:hidden@host:5432/db?batch=b&password=hidden", "host:5432/db?batch=b"),
+        ("postgresql://user:12/hidden@host/db", "postgresql://…"),
+        ("postgresql://user:hidden@host:hidden/db", "postgresql://…"),
+        ("postgresql://user:hidden@[host/db", "postgresql://…"),
+    ],
+)
+def test_journal_name_has_no_password(address: str, shown: str) -> None:
+    """The name of a journal in reports has no part of a login."""
+    assert name_of(address) == shown

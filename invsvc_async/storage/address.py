@@ -1,0 +1,43 @@
+"""Addresses of databases, as distinguished from paths and shown to people."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+from urllib.parse import urlsplit
+
+from invsvc_async._errors import ConfigurationError
+
+__all__ = ["check_path", "is_postgres", "without_login"]
+
+_ADDRESS: Final = re.compile(r"\s*(postgres\w*:|[a-z][a-z0-9+.-]*://)", re.IGNORECASE)
+
+
+def is_postgres(address: str) -> bool:
+    """Return whether *address* is that of a PostgreSQL database."""
+    return address.startswith(("postgresql://", "postgres://"))
+
+
+def check_path(path: str, what: str) -> None:
+    """
+    Refuse the address of a database where a path is expected: errors and logs show paths, with passwords.
+
+    Raises:
+        ConfigurationError: *path* is an address.
+    """
+    if _ADDRESS.match(path):
+        raise ConfigurationError(
+            f"{what}: an address of this form is not supported. Use postgresql://… or the path of a file."
+        )
+
+
+def without_login(address: str) -> str:
+    """Return the host and database in *address*, or neither if a password could be mistaken for them."""
+    try:
+        parts = urlsplit(address)
+        _ = parts.port  # raises if it is not a number
+    except ValueError:
+        return "postgresql://…"
+    if "@" in parts.path + parts.query + parts.fragment:  # the login contains / ? or #, not encoded
+        return "postgresql://…"
+    return parts.netloc.rpartition("@")[2] + parts.path
