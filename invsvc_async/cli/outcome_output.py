@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from invsvc_async.api.json_values import is_object
 from invsvc_async.api.operations import BY_NAME
-from invsvc_async.cli.output import DONE, FAILED, UNKNOWN, console, emit_json, fail, note, open_private
+from invsvc_async.cli.output import DONE, FAILED, UNKNOWN, console, emit_json, fail, note
 from invsvc_async.codec import envelope, unstructure
 from invsvc_async.reconcile.history import Verdict
+from invsvc_async.storage.private_file import open_private, write_private
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,7 +42,7 @@ def print_outcome(outcome: Outcome[Any], *, as_json: bool, story: Path | None) -
         _print(outcome)
     if story is not None:
         try:
-            story.write_text(outcome.to_json(), encoding="utf-8")
+            write_private(story, outcome.to_json())
         except OSError as error:  # does not change the verdict or the exit code
             fail(f"{story}: cannot write the story: {error.strerror}")
 

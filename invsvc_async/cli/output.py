@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
+import re
 import sys
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from rich.console import Console
 
@@ -24,14 +24,31 @@ __all__ = [
     "emit_json",
     "fail",
     "note",
-    "open_private",
     "print_facts",
     "progress",
     "table",
+    "visible",
 ]
 
 DONE, FAILED, USAGE, UNKNOWN, OVERTAKEN = 0, 1, 2, 3, 4
+# Control characters other than tab and line feed, those that change the direction of text, and surrogates.
+_HIDDEN: Final = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
 _WIDE = 10_000  # columns: output to a file or pipe is not wrapped
+
+
+class _Console(Console):
+    """A console that shows control characters instead of obeying them: texts come from the service."""
+
+    def print(self, *objects: Any, **options: Any) -> None:  # Any: as in rich
+        """Print as rich does, with control characters as escape sequences of Python."""
+        super().print(*(visible(each) if isinstance(each, str) else each for each in objects), **options)
+
+
+def visible(text: str) -> str:
+    """Replace control characters and bidirectional controls by Python's escape sequences."""
+    return _HIDDEN.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 def console(*, stderr: bool = False) -> Console:
@@ -39,7 +56,7 @@ def console(*, stderr: bool = False) -> Console:
     stream = sys.stderr if stderr else sys.stdout
     on_terminal = stream.isatty()
     width = None if on_terminal else _WIDE
-    return Console(
+    return _Console(
         file=stream, force_terminal=on_terminal, width=width, highlight=False, soft_wrap=not on_terminal
     )
 
@@ -49,19 +66,15 @@ def fail(message: str) -> None:
     console(stderr=True).print(f"[bold red]invsvc:[/] {_plain(message)}", soft_wrap=True)
 
 
-def open_private(path: str, flags: int) -> int:
-    """Open a file with mode 0600, as *opener* of ``open``: its content may be personal data."""
-    return os.open(path, flags, 0o600)
-
-
 def note(message: str) -> None:
     """Print a note to stderr."""
     console(stderr=True).print(_plain(message), style="dim", soft_wrap=True)
 
 
 def emit_json(plain: Any) -> None:  # Any: JSON values
-    """Print one JSON value on one line; decimals keep their digits."""
-    sys.stdout.write(envelope.dumps(plain).decode() + "\n")
+    """Print one JSON value on one line; decimals keep their digits, control characters are escaped."""
+    line = _HIDDEN.sub(lambda found: f"\\u{ord(found[0]):04x}", envelope.dumps(plain).decode())
+    sys.stdout.write(line + "\n")
 
 
 def table(titles: Sequence[str], rows: Iterable[Sequence[str]], *, right: Sequence[int] = ()) -> None:
@@ -69,7 +82,8 @@ def table(titles: Sequence[str], rows: Iterable[Sequence[str]], *, right: Sequen
     out = console()
     if not out.is_terminal:
         for row in (titles, *rows):
-            sys.stdout.write("\t".join(cell.replace("\t", " ").replace("\n", " ") for cell in row) + "\n")
+            cells = (visible(cell.replace("\t", " ").replace("\n", " ")) for cell in row)
+            sys.stdout.write("\t".join(cells) + "\n")
         return
     from rich import box
     from rich.table import Table
@@ -114,7 +128,7 @@ def progress(words: str, total: int | None = None, *, shown: bool = True) -> Gen
 
 
 def _plain(text: str) -> str:
-    """Escape rich markup."""
+    """Escape rich markup and control characters."""
     from rich.markup import escape
 
-    return escape(text)
+    return escape(visible(text))

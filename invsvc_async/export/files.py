@@ -13,6 +13,7 @@ import attrs
 from invsvc_async._errors import FieldError, InvsvcError
 from invsvc_async.codec import envelope, unstructure
 from invsvc_async.models.common import Model, wire_names
+from invsvc_async.storage.private_file import create_private
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -69,7 +70,7 @@ class TextSink:
     def open(self, mark: int | None) -> None:
         """Create the file, or truncate it to *mark*."""
         if mark is None:
-            self._file = self.path.open("wb")
+            self._file = create_private(self.path)
             if self.form == "csv":
                 self._file.write(_row([*wire_names(self.model).values(), PROBLEMS]))
             return

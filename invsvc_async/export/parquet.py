@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from invsvc_async.export.files import ExportError
+from invsvc_async.storage.private_file import create_private
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -60,7 +61,8 @@ class ParquetSink:
             return None
         table = self.columns.table(self._pending)
         unfinished = self.folder / "unfinished"
-        pq.write_table(table, unfinished)
+        with create_private(unfinished) as file:
+            pq.write_table(table, file)
         unfinished.replace(self._part(self._done))
         self._done += 1
         self._pending.clear()
@@ -71,7 +73,10 @@ class ParquetSink:
         if not whole:
             return
         joined = self.folder / "joined"
-        with pq.ParquetWriter(joined, self.columns.schema()) as out:
+        with (
+            create_private(joined) as file,
+            pq.ParquetWriter(file, self.columns.schema()) as out,
+        ):
             for number in range(self._done):
                 part = pq.ParquetFile(self._part(number))
                 for group in range(part.num_row_groups):

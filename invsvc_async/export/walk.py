@@ -13,6 +13,7 @@ import attrs
 from invsvc_async._errors import ConfigurationError
 from invsvc_async.export.files import ExportError, Form, Sink, TextSink
 from invsvc_async.models import Invoice
+from invsvc_async.storage.private_file import write_private
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -140,7 +141,7 @@ class _Export:
         if mark is not None and self.token is not None:
             note = _Note(token=self.token, mark=mark, rows=self.rows, shape=self.shape)
             unfinished = self.note_path.with_name(self.note_path.name + ".new")
-            unfinished.write_text(json.dumps(attrs.asdict(note)), encoding="utf-8")
+            write_private(unfinished, json.dumps(attrs.asdict(note)))
             unfinished.replace(self.note_path)
 
     def _end(self, *, whole: bool) -> None:

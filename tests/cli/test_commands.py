@@ -421,6 +421,7 @@ def test_settle_of_what_happened(invsvc, served, here):
     (here / "intent.json").write_text(json.dumps(intent))
 
     assert invsvc("settle", "intent.json", "--story", "story.json").code == 0
+    assert (here / "story.json").stat().st_mode & 0o777 == 0o600
     assert invsvc("explain", "story.json").code == 0
 
 
@@ -503,6 +504,33 @@ def test_get_of_what_looks_like_markup(invsvc, screen):
     text = screen("write", "journeys.update", "jrn_1", "name=[bold]not bold[/]")
 
     assert "[bold]not bold[/]" in text
+
+
+HOSTILE = "\x1b]0;title\x07\x1b[2J\u202egnp.\x9b31m\r"
+
+
+@pytest.mark.parametrize("words", [(), ("--json",)])
+def test_control_characters_on_a_terminal(invsvc, screen, words):
+    """Escape sequences and bidirectional controls of the service's data do not reach the terminal."""
+    written = screen("write", "journeys.update", "jrn_1", f"name={HOSTILE}", *words)
+    read = screen("get", "journeys", "jrn_1", *words)
+
+    for text in (written, read):
+        assert not set("\x07\u202e\x9b\r") & set(text)
+        assert "\x1b]" not in text
+        assert "\x1b[2J" not in text
+        assert "u202egnp." in text
+
+
+def test_control_characters_in_a_pipe(invsvc):
+    """Nor do they leave in the lines of a table; JSON has them, escaped."""
+    invsvc("write", "journeys.update", "jrn_1", f"name={HOSTILE}")
+    table = invsvc("get", "journeys", "jrn_1").out
+    plain = invsvc("get", "journeys", "jrn_1", "--json").out
+
+    assert not set("\x07\x1b\u202e\x9b\r") & set(table + plain)
+    assert r"\x1b[2J\u202egnp." in table
+    assert json.loads(plain)["name"] == HOSTILE
 
 
 def test_demo_on_a_terminal(offline, screen):

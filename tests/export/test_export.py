@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import csv
 import json
+import os
 from decimal import Decimal
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
@@ -120,6 +122,24 @@ async def test_digits_of_text_formats(client, tmp_path):
 
     assert f'"total":{EXACT}' in (tmp_path / "out.jsonl").read_text()
     assert f",{EXACT}," in (tmp_path / "out.csv").read_text()
+
+
+@pytest.mark.parametrize("form", FORMS)
+async def test_files_are_private(form, service, client, tmp_path):
+    """Only the owner may read an export and what is beside it, whatever the umask."""
+    target = tmp_path / f"out.{form}"
+    service.script("invoices.egress", "pass", "pass", *["500"] * 4)
+    before = os.umask(0)
+    try:
+        with pytest.raises(ServerError):
+            await export.invoices(client.invoices.egress(limit=3), target)
+        unfinished = [path for path in tmp_path.rglob("*") if path.is_file()]
+        assert unfinished
+        await export.invoices(client.invoices.egress(limit=3), target, resume=True)
+    finally:
+        os.umask(before)
+
+    assert {path.stat().st_mode & 0o777 for path in [*filter(Path.exists, unfinished), target]} == {0o600}
 
 
 @needs_pyarrow

@@ -14,6 +14,7 @@ from typer.core import TyperGroup
 from invsvc_async.cli.options import Json, Profile, Team  # noqa: TC001 - typer reads the types
 from invsvc_async.cli.output import DONE, USAGE, console, emit_json, fail, note
 from invsvc_async.concurrency.event_loop import until_done
+from invsvc_async.storage.private_file import create_private, write_private
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -240,14 +241,14 @@ async def _report(journal: str, html: Path | None, jsonl: Path | None, *, as_jso
 
     async with _opened(journal, reading=True) as entries:
         if jsonl is not None:
-            with nullcontext(sys.stdout.buffer) if str(jsonl) == "-" else jsonl.open("wb") as file:
+            with nullcontext(sys.stdout.buffer) if str(jsonl) == "-" else create_private(jsonl) as file:
                 async for result in results_of(entries):
                     file.write(line_of(result))
             if html is None and not as_json:
                 return
         found = await report_of(entries, name_of(journal))
     if html is not None:
-        html.write_text(page_of(found), encoding="utf-8")  # noqa: ASYNC240 - nothing else runs
+        write_private(html, page_of(found))
         note(f"wrote {html}")
     if as_json:
         emit_json(plain(found))

@@ -14,9 +14,10 @@ from aiohttp import ClientError, ClientSession, ClientTimeout
 from invsvc_async import events
 from invsvc_async._errors import InvsvcError
 from invsvc_async.api.json_values import is_object
-from invsvc_async.cli.output import fail, note, open_private
+from invsvc_async.cli.output import emit_json, fail, note, visible
 from invsvc_async.codec import envelope
 from invsvc_async.events.verify import checked, keys_of, signature_of
+from invsvc_async.storage.private_file import open_private
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -84,13 +85,12 @@ class Listener:
 
     def _print(self, event: events.Event) -> None:
         if self.as_json:
-            line = envelope.dumps(_record(event)).decode()
+            emit_json(_record(event))
         else:
             family = event.version if isinstance(event, events.ResourceEvent) else "signed"
             test = "test" if event.is_test else ""
             cells = (_now(), event.type, family, event.id or "", test)
-            line = "\t".join(cells).rstrip()
-        sys.stdout.write(line + "\n")
+            sys.stdout.write(visible("\t".join(cells).rstrip()) + "\n")
         sys.stdout.flush()
 
 

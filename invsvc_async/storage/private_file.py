@@ -1,0 +1,27 @@
+"""Files that only their owner may read, because they contain personal data."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, BinaryIO
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["create_private", "open_private", "write_private"]
+
+
+def open_private(path: str, flags: int) -> int:
+    """Open a file, as *opener* of ``open``; a new one has mode 0600."""
+    return os.open(path, flags, 0o600)
+
+
+def create_private(path: Path) -> BinaryIO:
+    """Create the file at *path*, or empty it; a new one has mode 0600."""
+    return open(path, "wb", opener=open_private)
+
+
+def write_private(path: Path, text: str) -> None:
+    """Write *text* to the file at *path*; a new one has mode 0600."""
+    with create_private(path) as file:
+        file.write(text.encode())
