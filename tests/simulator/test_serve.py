@@ -132,3 +132,33 @@ async def test_admin_door_is_closed_by_default(service, call):
     """By default, the admin API does not exist."""
     async with call.session.get(service.base_url.removesuffix("/v2") + "/_simulator/ledger") as response:
         assert response.status == 404
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 200),
+        ({"Host": "localhost:8000"}, 200),
+        ({"Host": "[::1]:8000"}, 200),
+        ({"Host": "service"}, 200),
+        ({"Host": "service:80", "Origin": "http://service:80"}, 200),
+        ({"Host": "evil.example"}, 403),
+        ({"Host": "127.0.0.1.evil.example:80"}, 403),
+        ({"Host": "[evil"}, 403),
+        ({"Host": ":80"}, 403),
+        ({"Origin": "http://evil.example"}, 403),
+        ({"Origin": "null"}, 403),
+        ({"Sec-Fetch-Site": "cross-site"}, 403),
+        ({"Sec-Fetch-Site": "same-site"}, 403),
+        ({"Sec-Fetch-Site": "none"}, 200),
+    ],
+)
+async def test_admin_api_and_other_sites(headers, status):
+    """The admin API refuses what a web page could send, and names that another site could point here."""
+    script = json.dumps({"operation": "webhooks.create", "steps": ["500"]})
+    async with Simulator(admin=True) as service, plain_session() as session:
+        door = service.base_url.removesuffix("/v2") + "/_simulator"
+        async with session.post(f"{door}/script", data=script, headers=headers) as response:
+            assert response.status == status
+        async with session.get(f"{door}/ledger", headers=headers) as response:
+            assert response.status == status
