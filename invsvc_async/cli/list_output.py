@@ -11,6 +11,7 @@ import attrs
 from invsvc_async.cli.formatting import texts
 from invsvc_async.cli.output import emit_json, table
 from invsvc_async.codec import unstructure
+from invsvc_async.export.files import escaped_formula
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,6 +28,7 @@ class Sink:
 
     form: Form
     columns: Sequence[str]
+    escape_formulas: bool = False
     taken: int = 0
     _kept: list[Any] = attrs.field(factory=list[Any], init=False)  # rows of a table, or items of a JSON array
 
@@ -56,4 +58,6 @@ class Sink:
             self._csv(self.columns)
 
     def _csv(self, cells: Sequence[str]) -> None:
+        if self.escape_formulas:
+            cells = [*map(escaped_formula, cells)]
         csv.writer(sys.stdout, lineterminator="\n").writerow(cells)

@@ -10,7 +10,7 @@ import typer
 if TYPE_CHECKING:
     from invsvc_async.client import Client
 
-__all__ = ["Json", "Profile", "Story", "Team", "client_of"]
+__all__ = ["EscapeFormulas", "Json", "Profile", "Story", "Team", "client_of"]
 
 Profile = Annotated[str | None, typer.Option(help="A profile in invsvc.toml.", metavar="NAME")]
 Team = Annotated[str | None, typer.Option(help="Act on this team (Connect).", metavar="ID")]
@@ -33,6 +33,11 @@ Story = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, as the service sends it.")]
+
+EscapeFormulas = Annotated[
+    bool,
+    typer.Option("--escape-formulas", help="In CSV, put ' before text that a spreadsheet would run."),
+]
 
 
 def client_of(profile: str | None, team: str | None, **settings: Any) -> Client:  # Any: arguments of Client

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from datetime import datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -19,9 +20,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-__all__ = ["ExportError", "Form", "Sink", "TextSink", "named", "present", "text_of"]
+__all__ = ["ExportError", "Form", "Sink", "TextSink", "escaped_formula", "named", "present", "text_of"]
 
 Form = Literal["jsonl", "csv", "parquet"]
+_FORMULA = re.compile(r"[=+\-@\t\r\n]")
+_NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?([Ee][+-]?[0-9]+)?")
 PROBLEMS = "problems"  # column with the malformed fields of a row
 
 
@@ -65,6 +68,7 @@ class TextSink:
     path: Path
     form: Literal["jsonl", "csv"]
     model: type[Model]
+    escape_formulas: bool = False
     _file: Any = attrs.field(init=False, default=None)  # Any: a binary file
 
     def open(self, mark: int | None) -> None:
@@ -82,7 +86,7 @@ class TextSink:
 
     def write(self, items: Sequence[Model], *, last: bool) -> int:  # noqa: ARG002 - part of the protocol
         """Write a page and return the file size."""
-        line = _json_line if self.form == "jsonl" else _csv_line
+        line = _json_line if self.form == "jsonl" else self._csv_line
         self._file.write(b"".join(map(line, items)))
         self._file.flush()
         size: int = self._file.tell()
@@ -93,19 +97,24 @@ class TextSink:
         if self._file is not None:
             self._file.close()
 
+    def _csv_line(self, item: Model) -> bytes:
+        cells = [*(text_of(present(item, name)) for name in wire_names(type(item))), "; ".join(named(item))]
+        return _row([*map(escaped_formula, cells)] if self.escape_formulas else cells)
+
 
 def _json_line(item: Model) -> bytes:
     return envelope.dumps(unstructure(item)) + b"\n"
-
-
-def _csv_line(item: Model) -> bytes:
-    return _row([*(text_of(present(item, name)) for name in wire_names(type(item))), "; ".join(named(item))])
 
 
 def _row(cells: Sequence[str]) -> bytes:
     out = io.StringIO()
     csv.writer(out, lineterminator="\n").writerow(cells)
     return out.getvalue().encode()
+
+
+def escaped_formula(cell: str) -> str:
+    """Return *cell* with ``'`` before it if a spreadsheet would run it as a formula; numbers stay numbers."""
+    return f"'{cell}" if _FORMULA.match(cell) and not _NUMBER.fullmatch(cell) else cell
 
 
 def text_of(value: Any) -> str:  # Any: a field's value

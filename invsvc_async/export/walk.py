@@ -55,6 +55,7 @@ async def invoices(
     overwrite: bool = False,
     precision: int = 38,
     scale: int = 12,
+    escape_formulas: bool = False,
     on_page: Callable[[int], None] | None = None,
 ) -> Exported:
     """
@@ -63,9 +64,10 @@ async def invoices(
 
     *format* defaults to the extension of *target*.  ``jsonl`` has the service's own form and digits;
     ``csv`` a column for each field, nested ones as JSON; ``parquet`` typed columns, decimals as
-    ``decimal128(precision, scale)``.  If the export stops for any reason, ``TARGET.resume`` has the
-    progress: the same call with ``resume=True`` continues, and ``overwrite=True`` starts over.  *on_page*
-    is called with the number of rows so far.
+    ``decimal128(precision, scale)``.  With *escape_formulas*, text in CSV that a spreadsheet would run as a
+    formula begins with ``'``; numbers stay numbers.  If the export stops for any reason, ``TARGET.resume``
+    has the progress: the same call with ``resume=True`` continues, and ``overwrite=True`` starts over.
+    *on_page* is called with the number of rows so far.
 
     Raises:
         ConfigurationError: The format is unknown or its extra is not installed; or the target or an
@@ -78,8 +80,13 @@ async def invoices(
     """
     path = Path(target)
     form = _format_of(path, format)
-    shape = {"form": form, "precision": precision, "scale": scale}
-    export = _Export(path, shape, _sink(path, form, precision, scale), on_page)
+    shape: dict[str, Any] = {"form": form, "precision": precision, "scale": scale}  # Any: JSON
+    if escape_formulas:
+        if form != "csv":
+            raise ConfigurationError(f"escape_formulas: {form} has no formulas. Use it with csv only.")
+        shape["escape_formulas"] = True
+    sink = _sink(path, form, precision, scale, escape_formulas=escape_formulas)
+    export = _Export(path, shape, sink, on_page)
     note = await _on_thread(partial(export.begin, resume=resume, overwrite=overwrite))
     return await export.run(pages, note)
 
@@ -170,9 +177,9 @@ def _format_of(path: Path, given: str | None) -> Form:
     raise ConfigurationError(f"format: {form!r} is unknown. Use one of {', '.join(_FORMS)}")
 
 
-def _sink(path: Path, form: Form, precision: int, scale: int) -> Sink:
+def _sink(path: Path, form: Form, precision: int, scale: int, *, escape_formulas: bool) -> Sink:
     if form != "parquet":
-        return TextSink(path, form, Invoice)
+        return TextSink(path, form, Invoice, escape_formulas)
     if not 0 <= scale <= precision <= 38:
         raise ConfigurationError(
             f"decimal128({precision}, {scale}): invalid. Use 0 <= scale <= precision <= 38"

@@ -83,6 +83,23 @@ def test_list_of_all_pages_as_csv(invsvc):
     assert json.loads(rows[0]["client"])["legal_name"]
 
 
+def test_list_as_csv_for_a_spreadsheet(invsvc):
+    """Text that would run as a formula is escaped if asked for; numbers stay numbers."""
+    invsvc(
+        "write",
+        "webhooks.create",
+        "url=https://a.example/formula",
+        "description==1+1",
+        "events=invoice.created",
+    )
+    options = ("list", "webhooks", "limit=100", "--csv", "--fields", "url,description")
+    found = [invsvc(*options, *more).out.splitlines() for more in ((), ("--escape-formulas",))]
+
+    assert "https://a.example/formula,=1+1" in found[0]
+    assert "https://a.example/formula,'=1+1" in found[1]
+    assert invsvc("list", "invoices.egress", "--escape-formulas").code == 2
+
+
 def test_list_as_lines_of_json(invsvc):
     """Each item is a line of its own, as JSON is an array of them."""
     lines = invsvc("list", "invoices.payment_complements", "--jsonl").out.splitlines()

@@ -14,6 +14,8 @@ import pytest
 
 from invsvc_async import ConfigurationError, ServerError, export
 from invsvc_async.cli.app import run
+from invsvc_async.export.files import TextSink, escaped_formula
+from invsvc_async.models import Invoice
 from invsvc_async.simulator import Simulator
 from invsvc_async.testing import quick_client, serving
 
@@ -277,3 +279,38 @@ def test_command(settings, capsys):
 def test_command_for_another_list(settings, capsys):
     """What cannot be exported is a matter of usage."""
     assert run(["export", "webhooks"]) == 2
+
+
+FORMULAS = ["=cmd()", "+1+1", "-1+1", "@SUM(A1)", "\t=1", "\r=1", "-", "=", "+52 55 1234"]
+PLAIN = ["", "-5", "-1234567890.123456789", "1E+3", "-0.5e-7", "a=b", "a@b.example", " =1", "2026-01-01"]
+
+
+@pytest.mark.parametrize("cell", FORMULAS)
+def test_text_that_a_spreadsheet_would_run(cell):
+    """It begins with an apostrophe."""
+    assert escaped_formula(cell) == f"'{cell}"
+
+
+@pytest.mark.parametrize("cell", PLAIN)
+def test_text_that_no_spreadsheet_runs(cell):
+    """It stays as it is; money stays a number."""
+    assert escaped_formula(cell) == cell
+
+
+async def test_formulas_in_csv(client, tmp_path):
+    """They are escaped if asked for, also after an interruption; other formats refuse the option."""
+    item = Invoice(uuid="=1+1", total=Decimal("-1.50"))
+    plain, escaped = tmp_path / "plain.csv", tmp_path / "escaped.csv"
+    for path, asked in ((plain, False), (escaped, True)):
+        sink = TextSink(path, "csv", Invoice, asked)
+        sink.open(None)
+        sink.write([item], last=True)
+        sink.close(whole=True)
+
+    assert ids(plain) == ["=1+1"]
+    assert ids(escaped) == ["'=1+1"]
+    assert ",-1.50," in escaped.read_text()
+    await export.invoices(client.invoices.egress(), tmp_path / "out.csv", escape_formulas=True)
+    assert ids(tmp_path / "out.csv") == await in_order(client)
+    with pytest.raises(ConfigurationError, match="escape_formulas"):
+        await export.invoices(client.invoices.egress(), tmp_path / "out.jsonl", escape_formulas=True)

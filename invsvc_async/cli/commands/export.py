@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from invsvc_async.cli.options import Profile, Team, client_of
+from invsvc_async.cli.options import EscapeFormulas, Profile, Team, client_of
 from invsvc_async.concurrency.event_loop import until_done
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ def command(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Start over.")] = False,
     precision: Annotated[int, typer.Option(help="Digits of Parquet's decimals.")] = 38,
     scale: Annotated[int, typer.Option(help="Digits after the decimal point.")] = 12,
+    escape_formulas: EscapeFormulas = False,
     json_: Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")] = False,
     profile: Profile = None,
     team: Team = None,
@@ -60,6 +61,7 @@ def command(
     arguments = {"limit": 100, **arguments_of(operation, words or [])}
     settings = {
         "format": format_, "resume": resume, "overwrite": overwrite, "precision": precision, "scale": scale,
+        "escape_formulas": escape_formulas,
     }  # fmt: skip
     try:
         done = until_done(_export(operation, arguments, path, settings, profile, team))

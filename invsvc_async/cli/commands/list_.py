@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import attrs
 import typer
 
-from invsvc_async.cli.options import Json, Profile, Team, client_of
+from invsvc_async.cli.options import EscapeFormulas, Json, Profile, Team, client_of
 from invsvc_async.concurrency.event_loop import until_done
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ def command(
         bool, typer.Option("--jsonl", help="Print one JSON object per line, as items arrive.")
     ] = False,
     csv: Annotated[bool, typer.Option("--csv", help="Print CSV, as items arrive.")] = False,
+    escape_formulas: EscapeFormulas = False,
     resume: Annotated[str | None, typer.Option(metavar="TOKEN", help="Resume an interrupted list.")] = None,
     profile: Profile = None,
     team: Team = None,
@@ -62,12 +63,14 @@ def command(
 
     if json_ + jsonl + csv > 1:
         raise typer.BadParameter("use only one of --json, --jsonl and --csv")
+    if escape_formulas and not csv:
+        raise typer.BadParameter("use it with --csv only", param_hint="--escape-formulas")
     operation = operation_of(what, Kind.READ, many=True, short="list")
     if resume is not None and all(row.name != "cursor" for row in operation.parameters):
         raise typer.BadParameter("this list has no pages", param_hint="--resume")
     query = _Query(operation, arguments_of(operation, words or []), every=all_, resume=resume)
     form: Form = "json" if json_ else "jsonl" if jsonl else "csv" if csv else "table"
-    sink = Sink(form, _columns(fields, form, operation.result))
+    sink = Sink(form, _columns(fields, form, operation.result), escape_formulas)
     complete = False
     try:
         until_done(_list(query, sink, profile, team))
