@@ -63,7 +63,8 @@ class SharedHeader:
         if fault is not None:
             del self, value  # so that a traceback with local variables does not show it
             raise ConfigurationError(fault)
-        self.__attrs_init__(name, value)
+        object.__setattr__(self, "name", name)  # as attrs does in a frozen class
+        object.__setattr__(self, "value", value)
 
     def matches(self, headers: Headers | None) -> bool:
         """Return whether the header came exactly once, with this value."""
