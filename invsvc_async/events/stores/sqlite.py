@@ -81,13 +81,11 @@ class SqliteStore:
         """
         Open the file, or create it; does nothing if it is open.
 
-        Damage to a large file is found later; then every method raises.
+        Damage to a file of more than 8 MiB is found later; then every method raises.
 
         Raises:
             JournalError: It is foreign, damaged, of a newer version, locked, or not writable.
         """
-        await self._run(lambda _: None)
-        await self._files[asyncio.get_running_loop()].check.result_soon()
         await self._run(lambda _: None)
 
     async def close(self) -> None:
@@ -249,7 +247,11 @@ class SqliteStore:
 
         def connecting() -> sqlite3.Connection:
             db = connect(self._path, self._name, self._wait, self._steady)
-            check.start()
+            try:
+                check.start(db)
+            except BaseException:
+                db.close()
+                raise
             return db
 
         # IMMEDIATE, because a transaction that starts as a reader fails if another process writes.

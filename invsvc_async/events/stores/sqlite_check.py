@@ -17,34 +17,40 @@ if TYPE_CHECKING:
 __all__ = ["FileCheck"]
 
 _log: Final = logging.getLogger("invsvc_async.events")
-_SOON: Final = 0.25  # s that opening waits for the result, which suffices for some thousand events
+_SMALL: Final = 8 << 20  # bytes of a file that is checked before its first use: about 0.1 s
 _STEPS: Final = 10_000  # of SQLite's virtual machine, between looks at whether to stop
 
 
 class FileCheck:
     """
-    Compare the tables of the file at *path* with their indexes, in a thread with its own connection.
+    Compare the tables of the file at *path* with their indexes: an event whose key is lost is handled again.
 
-    An event whose key an index lost would be handled again.  Large files take seconds, and the sender waits
-    for only ten.
+    A large file takes seconds, and the sender waits for only ten.  It is checked in a thread with its own
+    connection, while deliveries are stored.
     """
 
     def __init__(self, path: str, name: str) -> None:
         self._path = path
         self._name = name
         self._stopping = False
-        self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"invsvc check of {name}", daemon=True)
         self.failure: JournalError | None = None
         """What is wrong with the file, once that is known."""
 
-    def start(self) -> None:
-        """Start the thread; the file must exist."""
-        self._thread.start()
+    def start(self, db: sqlite3.Connection) -> None:
+        """
+        Check the small file of *db* now, or start the thread for a large one.
 
-    async def result_soon(self) -> None:
-        """Wait a moment for the result, so that damage to a small file is found when it is opened."""
-        await asyncio.to_thread(self._ended.wait, _SOON)
+        Raises:
+            JournalError: The small file is damaged.
+        """
+        ((pages,), (size,)) = (
+            db.execute(f"PRAGMA {name}").fetchone() for name in ("page_count", "page_size")
+        )
+        if pages * size <= _SMALL:
+            check(db, self._name)
+        else:
+            self._thread.start()
 
     async def stop(self) -> None:
         """End the check, if it runs."""
@@ -61,5 +67,3 @@ class FileCheck:
             if not self._stopping:
                 self.failure = in_words(self._name, error)
                 _log.error("%s", self.failure)
-        finally:
-            self._ended.set()
