@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from invsvc_async.errors import (
         AmbiguousWriteError,
         AuthenticationError,
+        BatchStoppedError,
         ConfigurationError,
         ConflictError,
         CursorStalledError,
@@ -79,6 +80,7 @@ __all__ = [
     "Applied",
     "AuthenticationError",
     "Batch",
+    "BatchStoppedError",
     "CannotTell",
     "Client",
     "ConfigurationError",

@@ -286,6 +286,10 @@ class UnauthenticatedEventError(EventError):
     """A resource event lacks the shared header, and ``accept_unsigned`` is not set."""
 
 
+class BatchStoppedError(InvsvcError):
+    """A run of a batch stopped before its end.  Finished writes are stored; the others are still to do."""
+
+
 class JournalError(InvsvcError):
     """
     A journal or store cannot be used: it is owned by another process, damaged, full, or of a newer version.

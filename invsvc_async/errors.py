@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from invsvc_async._errors import (
     AuthenticationError,
+    BatchStoppedError,
     ConfigurationError,
     ConflictError,
     CursorStalledError,
@@ -48,6 +49,7 @@ from invsvc_async.reconcile.write_errors import (
 __all__ = [
     "AmbiguousWriteError",
     "AuthenticationError",
+    "BatchStoppedError",
     "ConfigurationError",
     "ConflictError",
     "CursorStalledError",

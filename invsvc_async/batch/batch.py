@@ -57,6 +57,7 @@ class Batch:
         on_secret: Callable[[str, Any], Awaitable[None] | None] | None,
         on_progress: Callable[[Progress], None] | None,
         same_mode: bool,
+        stop_after: float | None = None,
     ) -> None:
         self.entries: Entries = entries
         self.client: Client = client
@@ -66,6 +67,7 @@ class Batch:
         self.on_secret: Callable[[str, Any], Awaitable[None] | None] | None = on_secret  # Any: a Webhook
         self.on_progress: Callable[[Progress], None] | None = on_progress
         self.same_mode: bool = same_mode
+        self.stop_after: float | None = stop_after
         self._run: Run | None = None
         self._warned = False
 
@@ -81,6 +83,7 @@ class Batch:
         on_secret: Callable[[str, Any], Awaitable[None] | None] | None = None,  # Any: a Webhook
         on_progress: Callable[[Progress], None] | None = None,
         same_mode: bool = False,
+        stop_after: float | None = None,
     ) -> Self:
         """
         Return the batch with the journal at *path*. ``async with`` opens the journal, or creates it.
@@ -94,6 +97,9 @@ class Batch:
         called several times per second. *same_mode* asserts that a new credential has the team and data mode
         of the one with which the batch was begun.
 
+        *stop_after* stops a run after so many writes that were not applied (a whole number), or at such a
+        share of the finished writes (below 1; counted from 20 on). Writes under way end first.
+
         Raises:
             ConfigurationError: A setting cannot work.
 
@@ -101,6 +107,10 @@ class Batch:
         check_count("concurrency", concurrency, least=1)
         if rate is not None and not (isinstance(rate, (int, float)) and 0 < rate < inf):
             raise ConfigurationError(f"rate: must be a number of sends per second above 0, not {rate!r}")
+        if stop_after is not None and not _is_limit(stop_after):
+            raise ConfigurationError(
+                f"stop_after: is {stop_after!r}. Pass a number of writes from 1, or a share between 0 and 1."
+            )
         return cls(
             entries_of(path),
             client,
@@ -110,6 +120,7 @@ class Batch:
             on_secret=on_secret,
             on_progress=on_progress,
             same_mode=same_mode,
+            stop_after=stop_after,
         )
 
     async def __aenter__(self) -> Self:
@@ -153,6 +164,7 @@ class Batch:
             InvalidRequestError: Two writes have the same key, or the write under a key has changed. Writes
                 before it may have been sent. Or the file has bad lines: then nothing was sent.
             JournalError: An intent could not be stored; it was not sent.
+            BatchStoppedError: The service refuses the credential, or *stop_after* was reached.
             ConfigurationError: A run of this batch is under way.
 
         """
@@ -315,6 +327,12 @@ def reopened(
         return count
 
     return reopen
+
+
+def _is_limit(value: object) -> bool:
+    if isinstance(value, bool):
+        return False
+    return value >= 1 if isinstance(value, int) else isinstance(value, float) and 0 < value < 1
 
 
 def _verdict(named: Verdict | str) -> Verdict:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from invsvc_async._errors import ConfigurationError
+from invsvc_async.batch.circuit_breaker import CircuitBreaker, FailureLimit
 from invsvc_async.batch.intake import options_for
 from invsvc_async.batch.pacing import Slots
 from invsvc_async.journal.entry import LostChunkError
@@ -40,7 +41,15 @@ class Engine:
     is limited, so a slow consumer slows the input down. A write in doubt frees its slot while it is settled.
     """
 
-    def __init__(self, view: ClientOptions, *, concurrency: int, rate: float | None, same_mode: bool) -> None:
+    def __init__(
+        self,
+        view: ClientOptions,
+        *,
+        concurrency: int,
+        rate: float | None,
+        same_mode: bool,
+        stop_after: float | None = None,
+    ) -> None:
         self._view, self._same_mode = view, same_mode
         self._anywhere = attrs.evolve(view, team=None)  # an entry contains its own team, or none
         self._most = 8 * concurrency + 64
@@ -48,6 +57,8 @@ class Engine:
         self._clock, self._writes = view.session.clock, view.session.writes
         self._loop = asyncio.get_running_loop()
         self._slots = Slots(concurrency, rate, self._fill_soon)
+        self.breaker: CircuitBreaker = CircuitBreaker(view, on_change=self._breaker_changed, on_stop=self.end)
+        self._failures = FailureLimit(stop_after)
         self._is_filling = False  # in the next round of the loop
         self._ready: deque[Item] = deque()
         self._lines: dict[str, deque[Item]] = {}  # by thing; the first item is ready or under way
@@ -60,6 +71,7 @@ class Engine:
         self._stopped = False
         self.held: dict[str, Item] = {}
         self._failure: BaseException | None = None
+        self._end_error: BaseException | None = None  # raised once nothing is under way
         self.complete: bool = False  # nothing more will be added
 
     # --- in
@@ -88,7 +100,7 @@ class Engine:
 
     def add(self, item: Item) -> None:
         """Add *item*. It starts once there is a slot and all earlier items of its thing have ended."""
-        item.slots = self._slots
+        item.slots, item.breaker = self._slots, self.breaker
         self.held[item.key] = item
         if item.waits:
             self._waiting[item.key] = item
@@ -127,6 +139,11 @@ class Engine:
         self._failure = self._failure or error
         self.halt()
 
+    def end(self, error: BaseException) -> None:
+        """Start no more items, and end the run with *error* once those under way have ended."""
+        self._end_error = self._end_error or error
+        self.halt()
+
     def halt(self) -> None:
         """Start no more items."""
         self._stopped = True
@@ -148,7 +165,7 @@ class Engine:
 
     def take_failure(self) -> BaseException | None:
         """Return the error that ended the run, once."""
-        failure, self._failure = self._failure, None
+        failure, self._failure, self._end_error = self._failure or self._end_error, None, None
         return failure
 
     @property
@@ -187,6 +204,7 @@ class Engine:
         until = self._loop.time() + grace
         while (left := {*self._tasks, *self._storing}) and (seconds := until - self._loop.time()) > 0:
             await asyncio.wait(left, timeout=seconds)
+        await self.breaker.close()
         for task in self._tasks:
             task.cancel()
         if self._tasks:
@@ -218,8 +236,9 @@ class Engine:
 
     def _next(self) -> Item | None:
         """Return the first ready item, if there is a slot for it."""
-        begins = self._ready and not self._stopped and self._has_slot(self._ready[0])
-        if not begins:
+        if self._stopped or not (self._ready and self.breaker.allows(self._slots.in_use)):
+            return None
+        if not self._has_slot(self._ready[0]):
             return None
         if self._is_asked:
             self._changed.set()
@@ -250,9 +269,14 @@ class Engine:
         try:
             driver = self._taken_up(item) if item.spec is None else new_run(item.spec)
             await driver.drive()
+            if item.is_put_back:
+                self._put_back(item)
+                return
             outcome = driver.outcome()
             if item.storing is None:  # the client had its outcome already: the user has settled it
                 await item.settled(outcome)
+            if (too_many := self._failures.error_after(outcome.verdict)) is not None:
+                self.end(too_many)
             wait = 0.0
             if item.thing is not None:
                 wait = self._writes.lines.opens_at(item.thing) - self._clock.now()
@@ -273,6 +297,18 @@ class Engine:
         finally:
             item.spec = None  # it refers to its item: break the cycle, so that both are freed at once
             item.leave()
+
+    def _put_back(self, item: Item) -> None:
+        """Make *item* the next one to run. It keeps its place in its line."""
+        assert item.intent is not None
+        item.is_put_back = False
+        self._writes.ended.pop(item.intent.identity, None)  # it would be taken for the verdict
+        self._ready.appendleft(item)
+
+    def _breaker_changed(self) -> None:
+        """Start items again, if the circuit breaker allows it."""
+        self._changed.set()
+        self._fill_soon()
 
     def _stored(self, item: Item, wait: float, storing: asyncio.Future[None]) -> None:
         """Make the result of *item* available, because it is stored now."""

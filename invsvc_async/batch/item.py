@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from asyncio import Future
     from collections.abc import AsyncIterator, Awaitable, Callable
 
+    from invsvc_async.batch.circuit_breaker import CircuitBreaker
     from invsvc_async.batch.pacing import Slots
     from invsvc_async.batch.siblings import Left
     from invsvc_async.journal.packed_intent import Commons
@@ -92,6 +93,9 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
     storing: Future[None] | None = None  # done once the result is stored
     slots: Slots | None = None
     in_slot: bool = False
+    breaker: CircuitBreaker | None = None
+    times_put_back: int = 0
+    is_put_back: bool = False  # it is to be run again, because its last run proves nothing against it
     sender_gone: bool = True  # the process that may have sent it is provably dead
     reader: AnyReader | None = None  # user-supplied: an entry contains only its name
     waits: bool = False  # for the reader from the input
@@ -156,6 +160,8 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
         if self.slots is not None:
             limited = exchange.status == 429 and exchange.answer_headers is not None
             self.slots.learn(exchange, retry_after(exchange.answer_headers or {}) if limited else None)
+        if self.breaker is not None:
+            self.breaker.learn(self.key, exchange)
 
     # --- the journal of its driver
 
@@ -178,8 +184,12 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
         """
         Pass the secret on, then store the outcome, without the body if it is applied.
 
-        ``storing`` is done once it is stored. Nothing of the run is needed until then.
+        ``storing`` is done once it is stored. Nothing of the run is needed until then. If the service or the
+        credential is the reason for the outcome, put the write back instead.
         """
+        if self.breaker is not None and self.breaker.holds_back(outcome, self.times_put_back):
+            self._put_back(outcome)
+            return
         value = outcome.value
         if self.on_secret is not None and getattr(value, "secret", None) is not None:
             handed = self.on_secret(self.key, value)
@@ -200,6 +210,18 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
         )
         self.storing = self.entries.put(entry, left_by(self.thing, outcome, self.own, self.answer))
         self.result = Result.of(entry, record, outcome)
+
+    def _put_back(self, outcome: Outcome[Any]) -> None:  # Any: of any operation
+        """Store the write as open: to do if it provably had no effect, otherwise to be settled first."""
+        in_doubt = outcome.verdict is Verdict.UNKNOWN
+        intent = outcome.intent
+        self.intent = intent if in_doubt else attrs.evolve(intent, sent=())
+        if self.spec is not None:
+            self.take_readers(self.spec)
+        self.is_put_back = True
+        self.times_put_back += 1
+        if self.stored:
+            self.entries.shelve(self._entry(State.SENDING if in_doubt else State.TO_DO, self.intent))
 
     def heard(self, identity: str) -> None:
         """Do nothing: the entries of a batch stay."""

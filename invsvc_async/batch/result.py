@@ -140,7 +140,8 @@ class Progress:
 
     ``done`` writes were finished by this run, ``skipped`` ones by an earlier run. ``under_way`` ones have
     started, and ``settling`` of those are being settled. ``rate`` is finished writes per second since the
-    start of the run. ``verdicts`` counts the verdicts of ``done``.
+    start of the run. ``verdicts`` counts the verdicts of ``done``. While the service is away or refuses the
+    credential, ``paused`` is the reason and ``next_probe`` the seconds until it is tried again.
     """
 
     done: int
@@ -150,3 +151,5 @@ class Progress:
     rate: float
     seconds: float
     verdicts: Mapping[Verdict, int]
+    paused: str | None = None
+    next_probe: float | None = None

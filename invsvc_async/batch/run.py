@@ -124,6 +124,8 @@ class Run:
             rate=done / seconds if seconds else 0.0,
             seconds=seconds,
             verdicts=dict(self._verdicts),
+            paused=None if self._engine is None or self.ended else self._engine.breaker.why,
+            next_probe=None if self._engine is None or self.ended else self._engine.breaker.seconds_to_probe,
         )
 
     def _start(self) -> Engine:
@@ -133,6 +135,7 @@ class Run:
             concurrency=batch.concurrency,
             rate=batch.rate,
             same_mode=batch.same_mode,
+            stop_after=batch.stop_after,
         )
         self._began = asyncio.get_running_loop().time()
         self._feeding = asyncio.create_task(self._feed(engine))

@@ -46,7 +46,7 @@ app: typer.Typer = typer.Typer(
 
 
 @app.command()
-def run(
+def run(  # noqa: PLR0913 - each is an option of its own
     file: Annotated[Path, typer.Argument(help="One write per line, as JSON.", exists=True, dir_okay=False)],
     *,
     journal: Journal,
@@ -59,6 +59,10 @@ def run(
     same_mode: Annotated[
         bool, typer.Option("--same-mode", help="The credential is new, but has the same team and data mode.")
     ] = False,
+    stop_after: Annotated[
+        str | None,
+        typer.Option(help="Stop after so many writes, or such a share (0.05), that were not applied."),
+    ] = None,
     json_: Json = False,
     profile: Profile = None,
     team: Team = None,
@@ -78,12 +82,20 @@ def run(
 
     options = BatchOptions(
         journal=journal, concurrency=concurrency, rate=rate, tag=tag, secrets_to=secrets_to,
-        same_mode=same_mode,
+        same_mode=same_mode, stop_after=_limit(stop_after),
     )  # fmt: skip
     # Outside the event loop, so that Ctrl-C interrupts reading from a silent pipe.
     with rereadable(file) as lines:
         running = _run(options, file, lines, profile, team, dry_run=dry_run, skip_bad=skip_bad, as_json=json_)
         raise typer.Exit(until_done(running))
+
+
+def _limit(text: str | None) -> float | None:
+    """Parse ``--stop-after``: a whole number of writes, or a share."""
+    try:
+        return None if text is None else int(text) if text.isdecimal() else float(text)
+    except ValueError:
+        raise typer.BadParameter("--stop-after: must be a number of writes, or a share below 1") from None
 
 
 async def _run(

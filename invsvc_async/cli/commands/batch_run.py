@@ -9,14 +9,25 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from invsvc_async.cli.output import DONE, FAILED, OVERTAKEN, UNKNOWN, console, emit_json, note, print_facts
+from invsvc_async._errors import BatchStoppedError
+from invsvc_async.cli.output import (
+    DONE,
+    FAILED,
+    OVERTAKEN,
+    UNKNOWN,
+    console,
+    emit_json,
+    fail,
+    note,
+    print_facts,
+)
 from invsvc_async.reconcile.history import Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable
+    from collections.abc import AsyncIterator, Callable, Generator, Iterable
     from pathlib import Path
 
-    from invsvc_async.batch import Batch, Progress, Summary
+    from invsvc_async.batch import Batch, Progress, Result, Summary
     from invsvc_async.client import Client
     from invsvc_async.writes.write import Write
 
@@ -38,6 +49,7 @@ class BatchOptions:
     tag: bool = True
     secrets_to: Path | None
     same_mode: bool
+    stop_after: float | None = None
 
 
 def client_of(profile: str | None, team: str | None, concurrency: int) -> Client:
@@ -56,10 +68,12 @@ async def write(
         show = stack.enter_context(_bar(total, shown=not as_json))
         batch = await _opened(stack, options, client, on_progress=show)
         stopped = stack.enter_context(_signals(batch))
-        async for _ in batch.run(writes):
-            pass
+        stop_reason = await _all_taken(batch.run(writes))
         summary, progress = await batch.summary(), batch.progress
     _print_summary(summary, progress, as_json=as_json)
+    if stop_reason is not None:
+        fail(str(stop_reason))
+        return FAILED
     if stopped:
         note("interrupted: run the same command again to resume; writes in flight are settled first")
         return INTERRUPTED
@@ -72,12 +86,31 @@ async def work(options: BatchOptions, client: Client, *, as_json: bool) -> int:
         batch = await _opened(stack, options, client)
         stack.enter_context(_signals(batch))
         note("waiting for work; press Ctrl-C to leave")
-        async for result in batch.work():
-            if result.applied is not True:
-                note(f"{result.key}: {result.verdict}: {result.message}")
+        stop_reason = await _all_taken(batch.work(), show=_note_failure)
         summary, progress = await batch.summary(), batch.progress
     _print_summary(summary, progress, as_json=as_json)
+    if stop_reason is not None:
+        fail(str(stop_reason))
+        return FAILED
     return DONE
+
+
+async def _all_taken(
+    results: AsyncIterator[Result], show: Callable[[Result], None] | None = None
+) -> BatchStoppedError | None:
+    """Take all results of a run. Return the error if it stopped before its end."""
+    try:
+        async for result in results:
+            if show is not None:
+                show(result)
+    except BatchStoppedError as error:
+        return error
+    return None
+
+
+def _note_failure(result: Result) -> None:
+    if result.applied is not True:
+        note(f"{result.key}: {result.verdict}: {result.message}")
 
 
 async def _opened(
@@ -94,6 +127,7 @@ async def _opened(
     batch = Batch.open(
         options.journal, client, concurrency=options.concurrency, rate=options.rate, tag=options.tag,
         on_secret=take, on_progress=on_progress, same_mode=options.same_mode,
+        stop_after=options.stop_after,
     )  # fmt: skip
     return await stack.enter_async_context(batch)
 
@@ -170,6 +204,8 @@ def _bar(total: int, *, shown: bool) -> Generator[Callable[[Progress], None]]:
 
 def _status(progress: Progress) -> str:
     verdicts = "  ".join(f"{count:,} {verdict}" for verdict, count in sorted(progress.verdicts.items()))
+    if progress.paused is not None:
+        return f"paused: {progress.paused}, next probe in {progress.next_probe or 0:.0f} s  {verdicts}"
     settling = f"  {progress.settling:,} settling" if progress.settling else ""
     return f"{progress.rate:,.0f}/s  {verdicts}{settling}"
 

@@ -1,0 +1,289 @@
+"""
+The circuit breaker of a batch, and its limit of failures.
+
+While the service is away or refuses the credential, no write starts. A cheap read shows when it is back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import attrs
+
+from invsvc_async._errors import BatchStoppedError, ConfigurationError, InvsvcError, ServiceError
+from invsvc_async.api.operations import WEBHOOKS_GET
+from invsvc_async.reconcile.history import Attempt, End, Reading, Resumed, Verdict
+from invsvc_async.transport.session import Request
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from invsvc_async.reconcile.outcome import Outcome
+    from invsvc_async.transport.session import ClientOptions
+    from invsvc_async.transport.transport import Exchange
+
+__all__ = ["CircuitBreaker", "FailureLimit"]
+
+log: logging.Logger = logging.getLogger("invsvc_async.batch")
+
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0  # s before a probe; doubled until a write succeeds
+IN_A_ROW = 5  # writes that end in a 5xx, one after the other, before the batch pauses
+_PROBE_TIME = 10.0  # s for one probe, or for a new token
+_MOST_AWAY = 10  # how often one write is put back because the service was away
+_MOST_REFUSED = 3  # how often because its credential was refused, though the probe then succeeded
+_LEAST_FINISHED = 20  # writes before a share of failures counts
+_REFUSED = (401, 403)
+_FAULTS = {  # by the class of aiohttp's error, which is all that is kept of it
+    "ClientConnectorError": "connection failed",
+    "ClientConnectorDNSError": "DNS lookup failed",
+    "ClientConnectorSSLError": "TLS handshake failed",
+    "ClientConnectorCertificateError": "TLS certificate not valid",
+}
+_PROBE = Request(operation=WEBHOOKS_GET, path={"id": "none"})  # any answer of the service will do
+
+
+class Cause(NamedTuple):
+    """Why a write failed, if the write itself is not the reason."""
+
+    why: str
+    most: int = _MOST_AWAY  # how often it may put the same write back
+    at_once: bool = False  # the first probe needs no pause
+
+
+def cause_of(outcome: Outcome[Any], paused: str | None) -> Cause | None:  # Any: of any operation
+    """
+    Return what explains *outcome*: the service, the network or the credential. ``None`` if nothing does.
+
+    *paused* is why the batch is paused, if it is. Failures that prove nothing alone count only then.
+    """
+    match outcome.verdict:
+        case Verdict.REFUSED:
+            last = _last(outcome, Attempt)
+            if last is not None and last.status in _REFUSED and not last.own_envelope:
+                return Cause(_refused(last.status), _MOST_REFUSED, at_once=True)
+        case Verdict.NOT_APPLIED if not _is_overtaken(outcome):
+            last = _last(outcome, Attempt)
+            if last is not None and last.end is End.NOT_SENT:
+                return Cause(_unreachable(outcome.error))
+            if last is not None and (last.status or 0) >= 500 and paused is not None:
+                return Cause(paused)
+        case Verdict.UNKNOWN:
+            return _cause_of_doubt(outcome, paused)
+        case _:
+            pass
+    return None
+
+
+def _cause_of_doubt(outcome: Outcome[Any], paused: str | None) -> Cause | None:  # Any: of any operation
+    """Return what explains that no read showed whether the write was applied."""
+    reading = _last(outcome, Reading)
+    sent = _last(outcome, Attempt)
+    if reading is None or (sent is not None and reading.started < sent.ended):
+        return None
+    if reading.status in _REFUSED and not reading.own_envelope:
+        return Cause(_refused(reading.status), at_once=True)
+    if reading.error is not None and reading.error.kind == "NotSentError":
+        return Cause(paused or "the service cannot be reached")
+    failed = reading.finding is None and (reading.status is None or reading.status >= 500)
+    return Cause(paused) if failed and paused is not None else None
+
+
+def _last(outcome: Outcome[Any], kind: type[Any]) -> Any:  # Any: an event of that kind, or None
+    return next((event for event in reversed(outcome.history) if isinstance(event, kind)), None)
+
+
+def _is_overtaken(outcome: Outcome[Any]) -> bool:  # Any: of any operation
+    resumed = _last(outcome, Resumed)
+    return resumed is not None and resumed.newest is False
+
+
+def _refused(status: int | None) -> str:
+    return f"the service refuses the credential (HTTP {status})"
+
+
+def _unreachable(error: BaseException | None) -> str:
+    """Return in a few words why a request did not leave."""
+    if isinstance(error, ConfigurationError):  # of a TokenProvider
+        return str(error)
+    cause = None if error is None else error.__cause__
+    why = "timed out" if isinstance(cause, TimeoutError) else _FAULTS.get(str(cause).partition(":")[0])
+    return f"the service cannot be reached ({why})" if why else "the service cannot be reached"
+
+
+class CircuitBreaker:
+    """
+    Decides whether writes may start, and which of them are put back instead of finished.
+
+    It is closed at first. An outage or a refused credential opens it; then it probes with one read at growing
+    intervals. When a probe succeeds, one write at a time may start, until one is answered.
+
+    *on_change* is called when it opens, and when writes may start again. *on_stop* is called with the error
+    if waiting cannot help.
+    """
+
+    def __init__(
+        self, view: ClientOptions, *, on_change: Callable[[], None], on_stop: Callable[[Exception], None]
+    ) -> None:
+        self._view = attrs.evolve(view, team=None)
+        self._session = view.session
+        self._on_change, self._on_stop = on_change, on_stop
+        self._pause = FIRST_PAUSE
+        self._trying = False  # a probe succeeded, and no write has been answered since
+        self._failing: set[str] = set()  # keys of the writes that ended in a 5xx since the last other answer
+        self._probing: asyncio.Task[None] | None = None
+        self._next_probe = 0.0  # of the client's clock
+        self.why: str | None = None  # why the batch is paused
+
+    @property
+    def seconds_to_probe(self) -> float | None:
+        """The time until the next probe, or ``None`` if the batch is not paused."""
+        return None if self.why is None else max(self._next_probe - self._session.clock.now(), 0.0)
+
+    def allows(self, in_flight: int) -> bool:
+        """Return whether a write may start, with *in_flight* others being sent."""
+        return self.why is None and not (self._trying and in_flight)
+
+    def learn(self, key: str, exchange: Exchange) -> None:
+        """Note how one request of the write *key* ended."""
+        if exchange.end is not End.ANSWERED or exchange.status in _REFUSED:
+            return
+        if (exchange.status or 0) < 500:
+            self._answered()
+            return
+        self._failing.add(key)
+        if self._trying or len(self._failing) >= IN_A_ROW:
+            self._open(Cause(f"the service answers HTTP {exchange.status}"))
+
+    def holds_back(self, outcome: Outcome[Any], times: int) -> bool:  # Any: of any operation
+        """
+        Return whether a write with *outcome* is to be run again, because the write is not the reason for it.
+
+        *times* is how often that was so before: one write must not keep the batch from its end.
+        """
+        if outcome.verdict is Verdict.APPLIED or self._session.closed:
+            return False
+        cause = cause_of(outcome, self.why)
+        if cause is None or times >= cause.most:
+            if outcome.verdict is Verdict.REFUSED:
+                self._answered()
+            return False
+        self._open(cause)
+        return True
+
+    async def close(self) -> None:
+        """Stop probing."""
+        if self._probing is not None:
+            self._probing.cancel()
+            await asyncio.wait([self._probing])
+
+    def _answered(self) -> None:
+        self._failing.clear()
+        if self._trying:
+            self._trying, self._pause = False, FIRST_PAUSE
+            self._on_change()
+
+    def _open(self, cause: Cause) -> None:
+        if self.why is not None:
+            return
+        self._trying = False
+        self._failing.clear()
+        self._wait_for_probe(cause.why, at_once=cause.at_once)
+        self._probing = asyncio.get_running_loop().create_task(self._probe_until_back())
+        self._on_change()
+
+    def _wait_for_probe(self, why: str, *, at_once: bool = False) -> None:
+        seconds = 0.0 if at_once else self._pause * (0.75 + self._session.random() / 2)
+        if not at_once:
+            self._pause = min(2 * self._pause, LONGEST_PAUSE)
+        self.why, self._next_probe = why, self._session.clock.now() + seconds
+        log.warning("the batch is paused: %s. Next probe in %.1f s.", why, seconds)
+
+    # --- probing
+
+    async def _probe_until_back(self) -> None:
+        try:
+            while (why := await self._probe_later()) is not None:
+                self._wait_for_probe(why)
+        except Exception as error:  # noqa: BLE001 - without probes the batch would stay paused
+            self._on_stop(error)
+            return
+        self.why, self._trying = None, True
+        log.info("the batch continues: a probe was answered")
+        self._on_change()
+
+    async def _probe_later(self) -> str | None:
+        """Probe when it is time. Return what is wrong, or ``None`` if nothing is."""
+        if not await self._session.pause(max(self._next_probe - self._session.clock.now(), 0.0)):
+            raise BatchStoppedError(
+                f"batch: the client was closed while the batch was paused because {self.why}. "
+                "Run again with an open client."
+            )
+        try:
+            return await self._probe(renews=True)
+        except BatchStoppedError:
+            raise
+        except InvsvcError as error:
+            return _unreachable(error)
+
+    async def _probe(self, *, renews: bool) -> str | None:
+        """Read once. A refused token is fetched anew, if it can be, and then tried once."""
+        deadline = asyncio.get_running_loop().time() + min(self._view.timeouts.attempt, _PROBE_TIME)
+        exchange = await self._view.attempt(_PROBE, deadline=deadline, lane="settle")
+        try:
+            self._view.opened(_PROBE, exchange)
+        except ServiceError as error:
+            if error.status in _REFUSED and not error.own_envelope:
+                if renews and await self._renewed(exchange, error):
+                    return await self._probe(renews=False)
+                return _refused(error.status)
+            is_back = error.status == 429 or (error.own_envelope and error.status < 500)
+            return None if is_back else f"the service answers HTTP {error.status}"
+        return None
+
+    async def _renewed(self, exchange: Exchange, refusal: ServiceError) -> bool:
+        """
+        Ask for a fresh token, and return whether there is one.
+
+        Raises:
+            BatchStoppedError: The credential has a fixed token.
+
+        """
+        credential = self._session.credential
+        if not credential.renewable:
+            raise BatchStoppedError(
+                f"credential: {_refused(refusal.status)}: {refusal.message}. No write was marked as refused "
+                "because of it. Run again with a valid credential; if its token is another one for the same "
+                "team and data mode, pass same_mode=True (invsvc: --same-mode)."
+            ) from refusal
+        try:
+            async with asyncio.timeout(_PROBE_TIME):
+                return await credential.renew(exchange.headers.get("Authorization"))
+        except TimeoutError:
+            return False
+
+
+class FailureLimit:
+    """The number, or the share, of writes that may fail before the run stops."""
+
+    def __init__(self, most: float | None) -> None:
+        self._most = most
+        self._finished = self._failed = 0
+
+    def error_after(self, verdict: Verdict) -> BatchStoppedError | None:
+        """Count a finished write. Return the error if there are too many failures now."""
+        self._finished += 1
+        self._failed += verdict is not Verdict.APPLIED
+        if self._most is None or verdict is Verdict.APPLIED:
+            return None
+        if isinstance(self._most, int):
+            exceeded = self._failed >= self._most
+        else:
+            exceeded = self._finished >= _LEAST_FINISHED and self._failed >= self._most * self._finished
+        if not exceeded:
+            return None
+        return BatchStoppedError(
+            f"stop_after: {self._failed:,} of {self._finished:,} writes were not applied, and the limit is "
+            f"{self._most}. See the results, and run again once the cause is removed; other writes are to do."
+        )

@@ -1,0 +1,335 @@
+"""Batches during an outage or with a refused credential, judged by the simulator's ledger."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import asynccontextmanager
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import attrs
+import pytest
+from yarl import URL
+
+from invsvc_async import ApiKey, BatchStoppedError, ConfigurationError, TokenProvider, Verdict
+from invsvc_async.batch import Batch, Progress, circuit_breaker
+from invsvc_async.cli.commands import batch_run
+from tests.batch.conftest import POLICY, client_of
+from tests.batch.writing import all_of, creates
+from tests.support.database import database
+
+if TYPE_CHECKING:
+    from invsvc_async.simulator import Simulator
+
+
+class FastClock:
+    """A clock of which 20 seconds pass in each second."""
+
+    def now(self):
+        """Return the time."""
+        return time.monotonic() * 20
+
+    async def sleep(self, seconds):
+        """Sleep for *seconds* of it."""
+        await asyncio.sleep(seconds / 20)
+
+
+class Door:
+    """Forwards one port to the simulator. While it is shut, the port refuses connections."""
+
+    def __init__(self, service: Simulator) -> None:
+        self._inner = URL(service.base_url)
+        self._writers = set()
+        self._server = None
+        self.port = 0
+
+    @property
+    def base_url(self):
+        """The address of the service, through the door."""
+        return str(self._inner.with_port(self.port))
+
+    async def open(self):
+        """Accept connections."""
+        self._server = await asyncio.start_server(self._forward, "127.0.0.1", self.port)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def shut(self):
+        """Refuse connections, and break those that are open."""
+        self._server.close()
+        for writer in self._writers:
+            writer.transport.abort()
+        self._writers.clear()
+
+    async def _forward(self, reader, writer):
+        inner_reader, inner_writer = await asyncio.open_connection("127.0.0.1", self._inner.port)
+        self._writers |= {writer, inner_writer}
+        await asyncio.gather(self._pump(reader, inner_writer), self._pump(inner_reader, writer))
+
+    async def _pump(self, reader, writer):
+        try:
+            while content := await reader.read(65536):
+                writer.write(content)
+                await writer.drain()
+        except OSError:
+            pass
+        finally:
+            writer.close()
+
+
+@asynccontextmanager
+async def behind_door(service, **settings):
+    """Give a client that reaches *service* through a door, and the door."""
+    door = Door(service)
+    await door.open()
+    try:
+        async with client_of(_Place(door.base_url, service.api_key), clock=FastClock(), **settings) as client:
+            yield client, door
+    finally:
+        await door.shut()
+
+
+@attrs.frozen
+class _Place:
+    base_url: str
+    api_key: str
+
+
+def made_once(service, count):
+    """Check against the ledger that each of *count* creates had one effect."""
+    urls = [entry.body["url"] for entry in service.ledger.effects("webhooks.create")]
+    return len(urls) == len(set(urls)) == count
+
+
+async def paused(batch):
+    """Wait until the run of *batch* is paused, and return its progress."""
+    async with asyncio.timeout(20):
+        while (progress := batch.progress) is None or progress.paused is None:  # noqa: ASYNC110 - no event
+            await asyncio.sleep(0.01)
+    return progress
+
+
+@pytest.mark.parametrize("first", [0, 5])
+@pytest.mark.parametrize("where", ["file", "database"])
+async def test_refused_connections_use_up_no_write(service, tmp_path, where, first):
+    """A service that is away, from the start or in the middle, costs no write. All are applied once it is back."""
+    path = tmp_path / "run.db" if where == "file" else database().journal(f"away{first}", silence=60)
+    async with behind_door(service) as (client, door):
+        if not first:
+            await door.shut()
+        async with Batch.open(path, client, concurrency=8) as batch:
+            running = asyncio.create_task(all_of(batch, creates(client, 60)))
+            if first:
+                await service.arrived("webhooks.create", first)
+                await door.shut()
+            progress = await paused(batch)
+            await asyncio.sleep(0.5)  # 10 s of the client's clock
+            assert batch.progress.verdicts.keys() <= {Verdict.APPLIED}
+            await door.open()
+            async with asyncio.timeout(30):
+                results = await running
+            assert batch.progress.paused is None
+            assert (await batch.summary()).verdicts == {Verdict.APPLIED: 60}
+    assert "cannot be reached (connection failed)" in progress.paused
+    assert progress.next_probe > 0
+    assert [result.verdict for result in results] == ["applied"] * 60
+    assert made_once(service, 60)
+
+
+async def test_outage_keeps_the_order_of_one_thing(service, tmp_path):
+    """Updates of one webhook are applied in their order, though the first was put back."""
+    async with behind_door(service) as (client, door):
+        hook = await client.webhooks.create(url="https://one.example", events=["invoice.created"])
+        await door.shut()
+        async with Batch.open(tmp_path / "run.db", client) as batch:
+            writes = [client.webhooks.update(hook.id, description=f"version {n}") for n in range(4)]
+            running = asyncio.create_task(all_of(batch, writes))
+            await paused(batch)
+            await door.open()
+            async with asyncio.timeout(30):
+                await running
+    effects = service.ledger.effects("webhooks.update")
+    assert [entry.body["description"] for entry in effects] == [f"version {n}" for n in range(4)]
+
+
+async def test_killed_while_paused(service, tmp_path):
+    """What was put back is to do for the next run, which sends all of it."""
+    async with behind_door(service) as (client, door):
+        await door.shut()
+        async with Batch.open(tmp_path / "run.db", client, concurrency=4) as batch:
+            running = asyncio.create_task(all_of(batch, creates(client, 10)))
+            await paused(batch)
+            await batch.stop(0)
+            assert await running == []
+            assert not (await batch.summary()).verdicts
+        await door.open()
+        async with Batch.open(tmp_path / "run.db", client) as batch:
+            results = await all_of(batch, creates(client, 10))
+    assert [result.verdict for result in results] == ["applied"] * 10
+    assert made_once(service, 10)
+
+
+async def test_expired_token_is_asked_for_anew(service, tmp_path):
+    """A provider that has no fresh token yet pauses the batch; with the fresh one all writes are applied."""
+    tokens, asked = [service.issue_oauth_token()], []
+
+    async def source():
+        asked.append(tokens[-1])
+        return tokens[-1]
+
+    async with (
+        client_of(service, credential=TokenProvider(source, kind="oauth_token"), clock=FastClock()) as client,
+        Batch.open(tmp_path / "run.db", client, concurrency=8) as batch,
+    ):
+        running = asyncio.create_task(all_of(batch, creates(client, 60)))
+        await service.arrived("webhooks.create", 10)
+        service.expire(tokens[0])
+        progress = await paused(batch)
+        tokens.append(service.issue_oauth_token())
+        async with asyncio.timeout(30):
+            results = await running
+    assert "refuses the credential (HTTP 401)" in progress.paused
+    assert [result.verdict for result in results] == ["applied"] * 60
+    assert made_once(service, 60)
+    assert asked[-1] == tokens[-1]
+
+
+@pytest.mark.parametrize("way", ["expire", "revoke"])
+async def test_refused_key_ends_the_run_in_words(service, tmp_path, way):
+    """Without another token the run ends. No write is marked as refused, and a run with a new key sends them."""
+    path = tmp_path / "run.db"
+    async with client_of(service) as client, Batch.open(path, client, concurrency=8) as batch:
+        running = asyncio.create_task(all_of(batch, creates(client, 60)))
+        await service.arrived("webhooks.create", 10)
+        getattr(service, way)(service.api_key)
+        async with asyncio.timeout(30):
+            with pytest.raises(BatchStoppedError, match="credential: the service refuses"):
+                await running
+        summary = await batch.summary()
+        assert summary.verdicts.keys() == {Verdict.APPLIED}
+        assert summary.done < 60
+    other = client_of(service, credential=ApiKey(service.issue_key()))
+    async with other as client, Batch.open(path, client, same_mode=True) as batch:
+        await all_of(batch, creates(client, 60))
+        assert (await batch.summary()).verdicts == {Verdict.APPLIED: 60}
+    assert made_once(service, 60)
+
+
+async def test_write_that_alone_is_refused(service, client, tmp_path):
+    """A refusal that a probe with the same credential does not confirm stays with its write."""
+    bad = client.for_team("team_none").webhooks.create(url="https://bad.example", events=["invoice.created"])
+    async with asyncio.timeout(30), Batch.open(tmp_path / "run.db", client) as batch:
+        results = await all_of(batch, [bad.keyed("bad"), *creates(client, 10)])
+    assert {result.key: result.verdict for result in results if not result.applied} == {"bad": "refused"}
+    assert made_once(service, 10)
+
+
+async def test_5xx_in_a_row(service, tmp_path):
+    """Writes and reads that all end in a 503 pause the batch. Later each write is applied, once."""
+    fast = client_of(service, clock=FastClock())
+    async with fast as client, Batch.open(tmp_path / "run.db", client, concurrency=8) as batch:
+        service.script("webhooks.create", *["apply, then 503", "503"] * 4)
+        service.script("webhooks.list", *["503"] * 4)
+        running = asyncio.create_task(all_of(batch, creates(client, 40)))
+        progress = await paused(batch)
+        async with asyncio.timeout(60):
+            await running
+        assert (await batch.summary()).verdicts == {Verdict.APPLIED: 40}
+    assert "HTTP 503" in progress.paused
+    assert made_once(service, 40)
+
+
+async def test_credential_refused_while_a_write_is_settled(service, tmp_path):
+    """A write that may have been sent is settled after the pause; it is neither unknown nor sent again."""
+    service.script("webhooks.create", "apply, then reset")
+    service.script("webhooks.list", "pass", *["401 raw"] * 3)
+    fast = client_of(service, clock=FastClock())
+    async with asyncio.timeout(30), fast as client, Batch.open(tmp_path / "run.db", client) as batch:
+        results = await all_of(batch, creates(client, 1))
+    assert [result.verdict for result in results] == ["applied"]
+    assert service.arrivals("webhooks.create") == 1
+    assert made_once(service, 1)
+
+
+async def test_long_outage_while_writes_are_settled(service, tmp_path):
+    """Writes whose answers were lost stay open for as long as the service is away, though their deadline passes."""
+    policy = attrs.evolve(POLICY, deadline=5.0)
+    async with behind_door(service, reconcile=policy) as (client, door):
+        service.script("webhooks.create", *["apply, then hang"] * 4)
+        async with Batch.open(tmp_path / "run.db", client, concurrency=4) as batch:
+            running = asyncio.create_task(all_of(batch, creates(client, 8)))
+            await service.arrived("webhooks.create", 4)
+            await door.shut()
+            await paused(batch)
+            await asyncio.sleep(0.5)  # 10 s of the client's clock
+            assert not batch.progress.verdicts
+            await door.open()
+            async with asyncio.timeout(30):
+                results = await running
+    assert [result.verdict for result in results] == ["applied"] * 8
+    assert service.arrivals("webhooks.create") == 8
+    assert made_once(service, 8)
+
+
+async def test_write_that_always_ends_in_500(service, tmp_path):
+    """One write that the service cannot process does not keep the batch from its end."""
+    async with client_of(service, clock=FastClock()) as client:
+        service.script("webhooks.update", *["500"] * 2000)
+        hook = await client.webhooks.create(url="https://one.example", events=["invoice.created"])
+        update = client.webhooks.update(hook.id, description="never").keyed("poison")
+        async with asyncio.timeout(30), Batch.open(tmp_path / "run.db", client) as batch:
+            results = await all_of(batch, [update, *creates(client, 10)])
+    assert {result.key: result.verdict for result in results if not result.applied} == {
+        "poison": "not applied"
+    }
+
+
+@pytest.mark.parametrize("limit", [3, 0.1])
+async def test_stop_after(service, client, tmp_path, limit):
+    """The run stops after a number or a share of failures; the rest is to do."""
+    service.script("webhooks.create", *["pass"] * 17, *["422"] * 80)
+    async with Batch.open(tmp_path / "run.db", client, concurrency=1, stop_after=limit) as batch:
+        with pytest.raises(BatchStoppedError, match="stop_after: 3 of 20"):
+            await all_of(batch, creates(client, 100))
+        summary = await batch.summary()
+    assert summary.verdicts == {Verdict.APPLIED: 17, Verdict.REFUSED: 3}
+    assert service.arrivals("webhooks.create") == 20
+
+
+@pytest.mark.parametrize("limit", [0, -1, 1.0, 0.0, True, "5"])
+def test_limits_that_cannot_work(client, tmp_path, limit):
+    """A limit that is no number of writes and no share is refused."""
+    with pytest.raises(ConfigurationError, match="stop_after"):
+        Batch.open(tmp_path / "run.db", client, stop_after=limit)
+
+
+async def test_probes_at_growing_intervals(service, tmp_path, monkeypatch):
+    """The pauses double up to the longest; each probe is one read."""
+    probes = []
+
+    async def probe(self, *, renews):
+        probes.append(self._session.clock.now())
+        return "still away" if len(probes) < 9 else None
+
+    monkeypatch.setattr(circuit_breaker.CircuitBreaker, "_probe", probe)
+    monkeypatch.setattr(circuit_breaker, "LONGEST_PAUSE", 8.0)
+    async with behind_door(service) as (client, door):
+        await door.shut()
+        async with Batch.open(tmp_path / "run.db", client, concurrency=1) as batch:
+            running = asyncio.create_task(all_of(batch, creates(client, 3)))
+            await paused(batch)
+            await door.open()
+            async with asyncio.timeout(30):
+                await running
+    gaps = [later - earlier for earlier, later in pairwise(probes)]
+    assert all(gap >= least * 0.75 for gap, least in zip(gaps, [2, 4, 8, 8, 8, 8, 8, 8], strict=True))
+    assert made_once(service, 3)
+
+
+def test_bar_of_a_paused_batch():
+    """It says why, and when the next probe is."""
+    progress = Progress(
+        done=3, skipped=0, under_way=0, settling=0, rate=1.0, seconds=1.0, verdicts={},
+        paused="connection refused", next_probe=12.3,
+    )  # fmt: skip
+    assert batch_run._status(progress).startswith("paused: connection refused, next probe in 12 s")
