@@ -169,6 +169,25 @@ async def test_exit_code_of_overtaken_writes(service, invsvc, here):
     assert [entry.body["name"] for entry in service.ledger.effects("journeys.update")] == ["k2", "k1"]
 
 
+async def test_refused_key_stops_it(service, invsvc, here):
+    """The exit code is 1 and the reason is shown. Nothing is refused, so a valid key sends all of it."""
+    file = write_file(here / "writes.jsonl", *map(line, range(3)))
+    service.revoke(service.api_key)
+    code, out, err = await invsvc(file, "--journal", "run.db", "--json")
+    assert (code, json.loads(out)["verdicts"]) == (1, {})
+    assert "the service refuses the credential (HTTP 403)" in err
+
+
+@pytest.mark.parametrize(("limit", "code"), [("2", 1), ("0.05", 1), ("9", 1), ("many", 2), ("1.5", 2)])
+async def test_stop_after(service, invsvc, here, limit, code):
+    """The batch stops after so many failures; a limit that cannot work sends nothing."""
+    service.script("webhooks.create", *["422"] * 5)
+    file = write_file(here / "writes.jsonl", *map(line, range(5)))
+    options = ("--journal", "run.db", "--concurrency", "1", "--stop-after", limit)
+    assert (await invsvc(file, *options))[0] == code
+    assert service.arrivals("webhooks.create") == {"2": 2, "0.05": 5, "9": 5}.get(limit, 0)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 async def test_signal_ends_it_resumably(service, here, number):
     """A signal lets what is in flight end, says how to resume, and the same command does the rest."""
