@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import attrs
 
 from invsvc_async._errors import BatchStoppedError, ConfigurationError, InvsvcError, ServiceError
 from invsvc_async.api.operations import WEBHOOKS_GET
+from invsvc_async.reconcile.facts import time_of
 from invsvc_async.reconcile.history import Attempt, End, Reading, Resumed, Verdict
 from invsvc_async.transport.session import Request
 
@@ -50,13 +52,14 @@ class Cause(NamedTuple):
     why: str
     most: int = _MOST_AWAY  # how often it may put the same write back
     at_once: bool = False  # the first probe needs no pause
+    is_over: bool = False  # it is no reason to pause now
 
 
-def cause_of(outcome: Outcome[Any], paused: str | None) -> Cause | None:  # Any: of any operation
+def cause_of(outcome: Outcome[Any], outage: Cause | None) -> Cause | None:  # Any: of any operation
     """
     Return what explains *outcome*: the service, the network or the credential. ``None`` if nothing does.
 
-    *paused* is why the batch is paused, if it is. Failures that prove nothing alone count only then.
+    *outage* is the pause during which the write ran, if any. Failures that prove nothing alone need one.
     """
     match outcome.verdict:
         case Verdict.REFUSED:
@@ -67,16 +70,17 @@ def cause_of(outcome: Outcome[Any], paused: str | None) -> Cause | None:  # Any:
             last = _last(outcome, Attempt)
             if last is not None and last.end is End.NOT_SENT:
                 return Cause(_unreachable(outcome.error))
-            if last is not None and (last.status or 0) >= 500 and paused is not None:
-                return Cause(paused)
+            sent_again = outcome.started_as.policy.resend != "never"
+            if outcome.evidence.basis == "absence" and sent_again:  # the outage left no time for that
+                return outage
         case Verdict.UNKNOWN:
-            return _cause_of_doubt(outcome, paused)
+            return _cause_of_doubt(outcome, outage)
         case _:
             pass
     return None
 
 
-def _cause_of_doubt(outcome: Outcome[Any], paused: str | None) -> Cause | None:  # Any: of any operation
+def _cause_of_doubt(outcome: Outcome[Any], outage: Cause | None) -> Cause | None:  # Any: of any operation
     """Return what explains that no read showed whether the write was applied."""
     reading = _last(outcome, Reading)
     sent = _last(outcome, Attempt)
@@ -85,9 +89,9 @@ def _cause_of_doubt(outcome: Outcome[Any], paused: str | None) -> Cause | None: 
     if reading.status in _REFUSED and not reading.own_envelope:
         return Cause(_refused(reading.status), at_once=True)
     if reading.error is not None and reading.error.kind == "NotSentError":
-        return Cause(paused or "the service cannot be reached")
+        return outage or Cause("the service cannot be reached")
     failed = reading.finding is None and (reading.status is None or reading.status >= 500)
-    return Cause(paused) if failed and paused is not None else None
+    return outage if failed else None
 
 
 def _last(outcome: Outcome[Any], kind: type[Any]) -> Any:  # Any: an event of that kind, or None
@@ -134,6 +138,7 @@ class CircuitBreaker:
         self._failing: set[str] = set()  # keys of the writes that ended in a 5xx since the last other answer
         self._probing: asyncio.Task[None] | None = None
         self._next_probe = 0.0  # of the client's clock
+        self._away_until = -inf  # of the client's clock: the end of the last pause
         self.why: str | None = None  # why the batch is paused
 
     @property
@@ -164,13 +169,21 @@ class CircuitBreaker:
         """
         if outcome.verdict is Verdict.APPLIED or self._session.closed:
             return False
-        cause = cause_of(outcome, self.why)
+        cause = cause_of(outcome, self._outage(outcome))
         if cause is None or times >= cause.most:
             if outcome.verdict is Verdict.REFUSED:
                 self._answered()
             return False
-        self._open(cause)
+        if not cause.is_over:
+            self._open(cause)
         return True
+
+    def _outage(self, outcome: Outcome[Any]) -> Cause | None:  # Any: of any operation
+        """Return the pause during which a write ran, if there was one."""
+        if self.why is not None:
+            return Cause(self.why)
+        began = time_of(outcome.history[0]) if outcome.history else inf
+        return Cause("the service was away", is_over=True) if began < self._away_until else None
 
     async def close(self) -> None:
         """Stop probing."""
@@ -209,7 +222,7 @@ class CircuitBreaker:
         except Exception as error:  # noqa: BLE001 - without probes the batch would stay paused
             self._on_stop(error)
             return
-        self.why, self._trying = None, True
+        self.why, self._trying, self._away_until = None, True, self._session.clock.now()
         log.info("the batch continues: a probe was answered")
         self._on_change()
 

@@ -224,18 +224,16 @@ async def test_write_that_alone_is_refused(service, client, tmp_path):
     assert made_once(service, 10)
 
 
-async def test_5xx_in_a_row(service, tmp_path):
+async def test_5xx_in_a_row(service, tmp_path, caplog):
     """Writes and reads that all end in a 503 pause the batch. Later each write is applied, once."""
     fast = client_of(service, clock=FastClock())
     async with fast as client, Batch.open(tmp_path / "run.db", client, concurrency=8) as batch:
         service.script("webhooks.create", *["apply, then 503", "503"] * 4)
         service.script("webhooks.list", *["503"] * 4)
-        running = asyncio.create_task(all_of(batch, creates(client, 40)))
-        progress = await paused(batch)
         async with asyncio.timeout(60):
-            await running
+            await all_of(batch, creates(client, 40))
         assert (await batch.summary()).verdicts == {Verdict.APPLIED: 40}
-    assert "HTTP 503" in progress.paused
+    assert "the batch is paused: the service answers HTTP 503" in caplog.text
     assert made_once(service, 40)
 
 
@@ -268,6 +266,24 @@ async def test_long_outage_while_writes_are_settled(service, tmp_path):
                 results = await running
     assert [result.verdict for result in results] == ["applied"] * 8
     assert service.arrivals("webhooks.create") == 8
+    assert made_once(service, 8)
+
+
+async def test_absence_that_is_proven_too_late(service, tmp_path, monkeypatch):
+    """Writes that were lost without an effect are sent again, though the outage left no time for it."""
+    monkeypatch.setattr(circuit_breaker, "LONGEST_PAUSE", 0.5)  # a probe is answered before the next read
+    async with behind_door(service) as (client, door):
+        service.script("webhooks.create", *["hang"] * 4)
+        async with Batch.open(tmp_path / "run.db", client, concurrency=4) as batch:
+            running = asyncio.create_task(all_of(batch, creates(client, 8)))
+            await service.arrived("webhooks.create", 4)
+            await door.shut()
+            await paused(batch)
+            await asyncio.sleep(1.1)  # 22 of the 30 s that a write has
+            await door.open()
+            async with asyncio.timeout(30):
+                results = await running
+    assert [result.verdict for result in results] == ["applied"] * 8
     assert made_once(service, 8)
 
 
