@@ -66,4 +66,4 @@ def test_extra_that_is_missing(use, module, extra):
     command = [sys.executable, "-c", MISSING.format(use=use, module=module)]
     ran = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)  # noqa: S603
 
-    assert re.search(rf"install .*invsvc-async\[{extra}\]", ran.stdout), ran.stdout
+    assert re.search(rf"(?i)install .*invsvc-async\[{extra}\]", ran.stdout), ran.stdout
