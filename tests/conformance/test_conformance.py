@@ -37,7 +37,9 @@ def test_this_package(judged):
     code, told = judged(CLIENTS / "sdk.py")
 
     assert (code, told["holds"]) == (0, True)
-    assert (told["duplicates"], told["wrong"], told["unknown"], told["effects"]) == (0, 0, 0, 24)
+    assert (told["duplicates"], told["wrong"], told["effects"]) == (0, 0, 24)
+    # None on an idle machine; on a busy one, slow answers show the service's clock less exactly.
+    assert told["unknown"] <= 6, told["unknown_reasons"]
 
 
 @pytest.mark.parametrize("client", ["plain_aiohttp", "tenacity_aiohttp", "httpx_retries"])
