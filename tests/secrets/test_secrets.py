@@ -14,6 +14,7 @@ import pytest
 from invsvc_async import (
     ApiKey,
     AuthenticationError,
+    BatchStoppedError,
     Client,
     InvsvcError,
     NotSentError,
@@ -217,6 +218,9 @@ ECHOES = {
 }
 
 
+REFUSALS = ("the layer before it", "escaped")  # of the credential, not of one write
+
+
 @pytest.mark.parametrize("how", ECHOES)
 async def test_service_that_repeats_the_token(marks, tmp_path, how):
     """It is taken out of what an error holds, whole or in a journal, and of the headers of its answer."""
@@ -232,11 +236,16 @@ async def test_service_that_repeats_the_token(marks, tmp_path, how):
                 await client.users.get("usr_1")
             with suppress(InvsvcError):
                 await client.download("/things/1").read()
+            results, stopped = [], None
             async with Batch.open(tmp_path / "run.db", client) as batch:
-                results = [each async for each in batch.run([client.webhooks.delete("wh_1").keyed("k")])]
+                try:
+                    results = [each async for each in batch.run([client.webhooks.delete("wh_1").keyed("k")])]
+                except BatchStoppedError as error:  # the credential is refused
+                    stopped = error
 
     assert "***" in repr(raised.value.raw)
-    assert len(results) == 1
+    assert (len(results), stopped is None) == ((0, False) if how in REFUSALS else (1, True))
+    assert stopped is None or not [text for text in shown(stopped) if marks.finds(text)]
     assert (marks.hits(), marks.files(tmp_path)) == ([], [])
 
 
