@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from invsvc_async.settings import AnyReader
     from invsvc_async.writes.spec import WriteSpec
 
-__all__ = ["Write", "spec_of", "take_over"]
+__all__ = ["Write", "take_over"]
 
 T_co = TypeVar("T_co", covariant=True)
 _APPLIED = Verdict.APPLIED  # on 3.11, access through the class takes as long as a call
@@ -285,11 +285,6 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
         intent = attrs.evolve(spec.resumes, policy=spec.policy)
         taken = spec_of_intent(spec.options, intent, spec.reader)
         return Driver(taken, intent, begin=partial(taken_up, spec.options.session), takes_up=True)
-
-
-def spec_of(write: Write[Any]) -> WriteSpec:
-    """Return what *write* asks for."""
-    return write._spec
 
 
 def take_over(write: Write[Any]) -> WriteSpec:

@@ -22,7 +22,6 @@ from invsvc_async.batch.item import Item
 from invsvc_async.batch.pacing import Slots
 from invsvc_async.journal.entry import LostChunkError, State
 from invsvc_async.reconcile.own_writes import OwnWrites
-from invsvc_async.writes.write import spec_of
 from tests.batch.conftest import HOOK, client_of
 from tests.batch.writing import all_of, creates
 from tests.support.database import database
@@ -245,7 +244,7 @@ async def test_what_is_done_is_freed_at_once(service, client, tmp_path, where):
 
     def source():
         for write in creates(client, 50):
-            written.add(spec_of(write).request)
+            written.add(write._spec.request)
             yield write
 
     async with Batch.open(path, client) as batch:

@@ -18,7 +18,6 @@ from invsvc_async.batch.journals.postgres import PostgresBatch
 from invsvc_async.journal.sqlite_entries import _APPLICATION, _TABLES, SCHEMA
 from invsvc_async.simulator import Simulator
 from invsvc_async.simulator.state import Clock
-from invsvc_async.writes.write import spec_of
 from tests.batch.conftest import client_of
 from tests.batch.writing import all_of
 from tests.support.database import database
@@ -155,7 +154,7 @@ async def test_things_are_named_anew(client):
     await made.open()
     for number, (thing, each) in enumerate(before.items()):
         text = "INSERT INTO entries (key, chunk, thing, content, state, run, operation) VALUES ($1, $2, $1, '', 0, 1, $3)"
-        await made.fetch(text, thing, number, spec_of(each).operation.name)
+        await made.fetch(text, thing, number, each._spec.operation.name)
         each.close()
     for _ in range(2):  # what has its new name keeps it
         await made.fetch("DROP TABLE states")
@@ -166,7 +165,7 @@ async def test_things_are_named_anew(client):
         rows = {row["key"]: row for row in await made.fetch("SELECT key, thing, chunk FROM entries")}
     await made.aclose()
     for thing, each in before.items():
-        spec = spec_of(each)
+        spec = each._spec
         request = spec.request
         assert rows[thing]["thing"] == thing_of(request, request.team, spec.tag)
     chunks = [rows[thing]["chunk"] for thing in before]
