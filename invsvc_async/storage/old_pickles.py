@@ -44,5 +44,5 @@ class Finder:
 
 
 def register() -> None:
-    """Let imports find the modules that old pickles name."""
+    """Make the module names in old pickles importable."""
     sys.meta_path.append(Finder)

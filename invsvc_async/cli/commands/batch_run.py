@@ -98,7 +98,7 @@ async def work(options: BatchOptions, client: Client, *, as_json: bool) -> int:
 async def _all_taken(
     results: AsyncIterator[Result], show: Callable[[Result], None] | None = None
 ) -> BatchStoppedError | None:
-    """Take all results of a run. Return the error if it stopped before its end."""
+    """Read all results of a run, and return the error if the run stopped before its end."""
     try:
         async for result in results:
             if show is not None:
