@@ -60,12 +60,12 @@ async def test_claims_are_found_by_an_index(journal, connection, monkeypatch):
     assert " using claimed on entries" in plan
 
 
-async def some_emptied(connection) -> int:
-    """Wait until a part of the entries is emptied, and return how many are left."""
-    async with asyncio.timeout(30):
-        while (left := await connection.fetchval(LEFT)) == ROWS:  # noqa: ASYNC110 - the server does not tell
+async def waits_for(connection) -> None:
+    """Wait until another connection waits for a lock of *connection*."""
+    waiting = "SELECT EXISTS (SELECT 1 FROM pg_stat_activity WHERE pg_backend_pid() = ANY (pg_blocking_pids(pid)))"
+    async with asyncio.timeout(60):
+        while not await connection.fetchval(waiting):  # noqa: ASYNC110 - the server does not tell
             await asyncio.sleep(0.02)
-    return int(left)
 
 
 async def test_what_is_pruned_stays_so(journal, connection):
@@ -73,7 +73,8 @@ async def test_what_is_pruned_stays_so(journal, connection):
     async with connection.transaction():
         await connection.execute("SELECT 1 FROM entries WHERE key = $1 FOR UPDATE", f"row-{ROWS}")
         pruning = asyncio.create_task(journal.prune(LATER))
-        left = await some_emptied(connection)
+        await waits_for(connection)
+        left = await connection.fetchval(LEFT)
         pruning.cancel()
         await asyncio.wait([pruning])
     assert 0 < left < ROWS
