@@ -62,7 +62,9 @@ async def test_claims_are_found_by_an_index(journal, connection, monkeypatch):
 
 async def waits_for(connection) -> None:
     """Wait until another connection waits for a lock of *connection*."""
-    waiting = "SELECT EXISTS (SELECT 1 FROM pg_stat_activity WHERE pg_backend_pid() = ANY (pg_blocking_pids(pid)))"
+    waiting = (
+        "SELECT EXISTS (SELECT 1 FROM pg_stat_activity WHERE pg_backend_pid() = ANY (pg_blocking_pids(pid)))"
+    )
     async with asyncio.timeout(60):
         while not await connection.fetchval(waiting):  # noqa: ASYNC110 - the server does not tell
             await asyncio.sleep(0.02)
