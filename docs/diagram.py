@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from invsvc_async.api.operations import BY_NAME
 from invsvc_async.reconcile.decide import decide
+from invsvc_async.reconcile.facts import Known
 from invsvc_async.reconcile.history import (
     Absent,
     Applied,
@@ -17,6 +18,7 @@ from invsvc_async.reconcile.history import (
     Done,
     End,
     ErrorFacts,
+    History,
     Holds,
     Read,
     Reading,
@@ -92,12 +94,16 @@ def _text_of(decision: Decision) -> str:
             return "wait"
 
 
+def _decided(history: History) -> Decision:
+    return decide(Known(BY_NAME[ASKED.operation], ASKED, history))
+
+
 def _next(*history: Attempt | Reading) -> str:
     """Return the decision; after a wait, also the one that follows."""
-    decision = decide(BY_NAME[ASKED.operation], ASKED, history)
+    decision = _decided(history)
     if not isinstance(decision, Wait):
         return _text_of(decision)
-    then = decide(BY_NAME[ASKED.operation], ASKED, (*history, Tick(history[-1].ended + decision.seconds)))
+    then = _decided((*history, Tick(history[-1].ended + decision.seconds)))
     return f"wait, then {_text_of(then)}"
 
 
@@ -105,7 +111,7 @@ def ends() -> list[Row]:
     """Return the decision after each end of the first attempt."""
     rows = []
     for words, attempt in ENDS:
-        decision = decide(BY_NAME[ASKED.operation], ASKED, (attempt,))
+        decision = _decided((attempt,))
         doubt = isinstance(decision, Read)
         rows.append(Row(words, f"in doubt for {_window(attempt):g} s" if doubt else _next(attempt)))
     return rows
@@ -115,7 +121,7 @@ def _window(attempt: Attempt) -> float:
     """Return when a read without the write begins to count."""
     for seconds in (POLICY.settle_after_error, POLICY.settle_after_loss):
         reading = _reading(attempt.ended + seconds + 0.001, Absent())
-        if isinstance(decide(BY_NAME[ASKED.operation], ASKED, (attempt, reading)), (Send, Done)):
+        if isinstance(_decided((attempt, reading)), (Send, Done)):
             return seconds
     raise AssertionError("no window ends")
 

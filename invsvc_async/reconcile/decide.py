@@ -20,7 +20,7 @@ from invsvc_async.reconcile.conclusions import (
     shown,
     unknown,
 )
-from invsvc_async.reconcile.facts import Known, kind_of
+from invsvc_async.reconcile.facts import kind_of
 from invsvc_async.reconcile.findings import find, is_evidence, no_such_read
 from invsvc_async.reconcile.history import (
     Absent,
@@ -46,8 +46,8 @@ from invsvc_async.settings import JOURNEY_READER
 if TYPE_CHECKING:
     from invsvc_async.api.operations import Operation
     from invsvc_async.codec.exact_json import Wire
+    from invsvc_async.reconcile.facts import Known
     from invsvc_async.reconcile.history import Decision, History
-    from invsvc_async.reconcile.intent import Intent
     from invsvc_async.settings import Timeouts
 
 __all__ = ["ANSWERED", "PROOF_LASTS", "READ_TIME", "answered_at_once", "decide", "sent_at_once"]
@@ -93,14 +93,14 @@ def answered_at_once(history: History) -> Done | None:
 # --- All other cases
 
 
-def decide(operation: Operation, intent: Intent, history: History) -> Decision:
+def decide(known: Known) -> Decision:
     """
-    Return what to do next about *intent* after *history*.
+    Return what to do next about a write, given the facts at the end of its history.
 
-    *intent* is as it was when this process started with it.  *history* has the events of this process; if it
-    begins with ``Resumed``, the intent's ``sent`` counts as well.
+    Its intent is as it was when this process started with it.  Its history has the events of this process; if
+    it begins with ``Resumed``, the intent's ``sent`` counts as well.
     """
-    known = Known(operation, intent, history)
+    history = known.history
     decision = _settle(known) if known.in_doubt else _first(known)
     if history and isinstance(history[-1], Closed) and not isinstance(decision, Done):
         return _closed(known)

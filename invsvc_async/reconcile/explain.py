@@ -8,7 +8,7 @@ from invsvc_async._errors import InvalidRequestError
 from invsvc_async.api.operations import BY_NAME
 from invsvc_async.codec import envelope
 from invsvc_async.reconcile.decide import decide
-from invsvc_async.reconcile.facts import time_of
+from invsvc_async.reconcile.facts import Known, time_of
 from invsvc_async.reconcile.history import Attempt, Done, End, Reading, Resumed, Tick
 from invsvc_async.reconcile.json_form import (
     SCHEMA,
@@ -107,7 +107,8 @@ def replay(intent: Intent, history: History) -> list[tuple[Event | None, Decisio
     for length in range(len(history) + 1):
         if length == 0 and history and isinstance(history[0], Resumed):
             continue
-        steps.append((history[length - 1] if length else None, decide(operation, intent, history[:length])))
+        known = Known(operation, intent, history[:length])
+        steps.append((history[length - 1] if length else None, decide(known)))
         if isinstance(steps[-1][1], Done):
             break
     return steps

@@ -175,10 +175,10 @@ class Driver(Generic[T]):
     async def _loop(self) -> Done:
         while True:
             at_once = answered_at_once(self.history) if self.history else self.first
-            decision = at_once or decide(self.operation, self.intent, self.history)
+            decision = at_once or decide(self._known())
             if self.session.closed and not isinstance(decision, Done) and self.history:
                 self._add(Closed(self.session.clock.now()))
-                decision = decide(self.operation, self.intent, self.history)
+                decision = decide(self._known())
             self._report(decision)
             match decision:
                 case Done():

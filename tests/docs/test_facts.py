@@ -13,6 +13,7 @@ from docs.tables import assumed, operations, parameters, settling
 from invsvc_async.api.operations import BY_NAME, TABLE, Kind
 from invsvc_async.cli.app import COMMANDS
 from invsvc_async.reconcile.decide import NOT_SENT_TRIES, PROOF_LASTS, decide
+from invsvc_async.reconcile.facts import Known
 from invsvc_async.reconcile.history import Attempt, Bounds, Done, End, Read, Verdict
 from invsvc_async.reconcile.intent import Intent, Scope
 from invsvc_async.settings import ParameterNames, ReadRetries, ReconcilePolicy, Timeouts
@@ -37,7 +38,7 @@ def test_read_that_settles(row) -> None:
         key="k", operation=row.name, path={"id": "wh_1"}, body={"url": "https://me.example", "events": []},
         scope=Scope(base_url="b"), bounds=Bounds(low=0, high=0), baseline={"id": "wh_1"},
     )  # fmt: skip
-    decision = decide(row, intent, (Attempt(started=0.0, ended=0.1, end=End.LOST),))
+    decision = decide(Known(row, intent, (Attempt(started=0.0, ended=0.1, end=End.LOST),)))
 
     if row.reader:
         assert decision == Read(reader=row.reader, why=decision.why)
@@ -59,10 +60,10 @@ def test_table_of_writes_is_what_the_walker_meets() -> None:
     """In the walked histories each write is settled by the read of its row, and by none where the row has none."""
     met = {row.name: set() for row in WRITES}
 
-    def asked(operation, intent, history):
-        decision = decide(operation, intent, history)
+    def asked(known):
+        decision = decide(known)
         if isinstance(decision, Read):
-            met[operation.name].add((decision.reader, intent.reader))
+            met[known.operation.name].add((decision.reader, known.intent.reader))
         return decision
 
     for setup in SMALL:

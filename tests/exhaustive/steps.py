@@ -61,9 +61,9 @@ class Steps:
     def after(self, node: Node, run: Run) -> Iterator[Node]:
         """Give every place that follows *node*, where *run* is the next to act."""
         hold(ENDING, run.steps < MOST_STEPS, "it never ends")
-        decision = self.subject.decide(self.operation(run), run.intent, run.history)
+        decision = self.subject.decide(self._known(run))
         if node.sign % 64 == 0:
-            again = self.subject.decide(self.operation(run), run.intent, run.history)
+            again = self.subject.decide(self._known(run))
             hold(ENDING, again == decision, "the same history gave two decisions")
         run = run._replace(steps=run.steps + 1)
         last = run.history[-1] if run.history else None

@@ -135,7 +135,7 @@ def journey(**changes):
 
 
 def next_of(of, *history):
-    return decide(BY_NAME[of.operation], of, history)
+    return decide(Known(BY_NAME[of.operation], of, history))
 
 
 GRAPH = {"nodes": [], "edges": []}

@@ -9,6 +9,7 @@ import pytest
 
 from invsvc_async.api.operations import TABLE, Kind
 from invsvc_async.reconcile.decide import answered_at_once, decide, sent_at_once
+from invsvc_async.reconcile.facts import Known
 from invsvc_async.reconcile.history import Attempt, Bounds, Done, End, Reading, Send, Tick, Verdict
 from invsvc_async.reconcile.intent import NEVER_LISTED, Intent, Scope
 from invsvc_async.settings import ReconcilePolicy, Timeouts
@@ -49,7 +50,7 @@ def test_first_send_of_any_write(operation, baseline, bounds, policy, timeouts, 
         forgotten_until=forgotten_until,
     )
 
-    assert said is None or said == decide(operation, intent, ())
+    assert said is None or said == decide(Known(operation, intent, ()))
 
 
 @pytest.mark.parametrize("operation", WRITES, ids=lambda operation: operation.name)
@@ -76,7 +77,7 @@ def test_answer_to_a_first_send(operation):
     for attempt in ATTEMPTS:
         for history in ((attempt,), (BEFORE, attempt), (attempt, attempt), (attempt, Tick(3.0))):
             said = answered_at_once(history)
-            assert said is None or said == decide(operation, intent, history), history
+            assert said is None or said == decide(Known(operation, intent, history)), history
 
 
 def test_yes_to_a_first_send():

@@ -15,6 +15,7 @@ from invsvc_async import Intent, InvsvcError
 from invsvc_async.api.operations import BY_NAME
 from invsvc_async.reconcile import explain
 from invsvc_async.reconcile.decide import decide
+from invsvc_async.reconcile.facts import Known
 from invsvc_async.reconcile.history import Attempt, Done, End, Read, Reading, Send, Wait
 from invsvc_async.reconcile.intent import Scope
 from tests.support.fuzzing import WRITES, changed, fuzzed, intents, plain, spoilt
@@ -56,7 +57,7 @@ def test_decision_on_anything_that_is_read(seen):
         stamp=seen.draw(st.none() | st.integers()),
     )
     intent = attrs.evolve(intent, sent=())
-    decision = decide(BY_NAME[intent.operation], intent, (lost, read))
+    decision = decide(Known(BY_NAME[intent.operation], intent, (lost, read)))
 
     assert isinstance(decision, Done | Read | Wait | Send)
     if isinstance(decision, Send):
@@ -92,6 +93,6 @@ def test_list_of_webhooks_whose_id_is_no_text(name):
     lost = Attempt(started=1.0, ended=1.1, end=End.LOST, timeout=30.0)
     read = Reading(started=500.0, ended=500.1, status=200, own_envelope=True, seen=seen, raw_count=2)
 
-    decision = decide(BY_NAME[intent.operation], intent, (lost, read))
+    decision = decide(Known(BY_NAME[intent.operation], intent, (lost, read)))
 
     assert not isinstance(decision, Send)

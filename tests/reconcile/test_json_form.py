@@ -12,6 +12,7 @@ from invsvc_async import Intent, InvalidRequestError
 from invsvc_async.api.operations import BY_NAME
 from invsvc_async.reconcile import explain
 from invsvc_async.reconcile.decide import decide
+from invsvc_async.reconcile.facts import Known
 from invsvc_async.reconcile.history import (  # fmt: skip
     Absent,
     Applied,
@@ -91,7 +92,7 @@ def test_story_survives_json_and_replays():
     assert (intent, back, verdict) == (INTENT, history, "unknown")
     operation = BY_NAME["webhooks.create"]
     assert [decision for _, decision in explain.replay(intent, back)] == [
-        decide(operation, INTENT, history[:n]) for n in range(4)
+        decide(Known(operation, INTENT, history[:n])) for n in range(4)
     ]
 
 
