@@ -1,4 +1,8 @@
-"""The embedded service and a client of it with short settle windows, for tests on real sockets."""
+"""
+The embedded service and a client of it with short settle windows, for tests on real sockets.
+
+Both use the time of the loop, which is virtual, except on uvloop.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ import pytest
 
 from invsvc_async import ApiKey, Client, ReadRetries, ReconcilePolicy, Timeouts
 from invsvc_async.simulator import Simulator
+from tests.support.virtual_time import LoopClock, VirtualTimeLoop, service_clock
 
 # The windows are those of the rules, shrunk: late commits of the tests stay well inside them.
 SHORT = ReconcilePolicy(settle_after_error=0.25, settle_after_loss=0.4, deadline=20.0)
@@ -17,16 +22,17 @@ NO_WAIT = ReadRetries(initial=0.01, maximum=0.05)
 
 
 def pytest_asyncio_loop_factories(config, item):
-    """Run on uvloop where the environment asks for it, else on asyncio's own loop."""
+    """Run on uvloop where the environment asks for it, else on asyncio's, with virtual time."""
     if os.environ.get("INVSVC_TEST_LOOP") == "uvloop":
         uvloop = pytest.importorskip("uvloop")
         return {"uvloop": uvloop.new_event_loop}
-    return {"asyncio": asyncio.new_event_loop}
+    real = item.get_closest_marker("real_time")
+    return {"asyncio": asyncio.new_event_loop if real else VirtualTimeLoop}
 
 
 @pytest.fixture
 async def service():
-    async with Simulator(seed=7) as running:
+    async with new_service() as running:
         yield running
 
 
@@ -36,9 +42,13 @@ async def client(service):
         yield made
 
 
+def new_service():
+    """Make a simulator that follows the running loop."""
+    return Simulator(seed=7, clock=service_clock())
+
+
 def client_of(service, **settings):
     """Make a client of *service* with short windows; *settings* go before."""
     credential = settings.pop("credential", None) or ApiKey(service.api_key)
-    return Client(
-        service.base_url, credential, **{"reconcile": SHORT, "timeout": QUICK, "reads": NO_WAIT, **settings}
-    )
+    defaults = {"reconcile": SHORT, "timeout": QUICK, "reads": NO_WAIT, "clock": LoopClock()}
+    return Client(service.base_url, credential, **{**defaults, **settings})

@@ -13,6 +13,7 @@ from invsvc_async import ApiKey, Client, ConfigurationError, ReconcilePolicy, Ti
 from invsvc_async.batch import Batch
 from invsvc_async.codec import envelope
 from tests.faults.conftest import SHORT, client_of
+from tests.support.virtual_time import LoopClock
 
 pytestmark = pytest.mark.every_python
 
@@ -46,7 +47,7 @@ async def no_task_is_left():
 
 async def test_cancelled_waiting_for_a_place(service):
     """A write that waits for a free connection has not left: its intent is not kept."""
-    async with client_of(service, max_concurrency=1, timeout=PATIENT) as client:
+    async with client_of(service, max_concurrency=1, timeout=PATIENT, clock=LoopClock()) as client:
         service.script("webhooks.delete", "hang")
         first = asyncio.create_task(client.webhooks.delete(service.seed_webhook().id))
         await service.arrived("webhooks.delete")
@@ -69,7 +70,8 @@ async def test_cancelled_while_connecting(service):
         for filler in fillers:
             filler.setblocking(False)
             filler.connect_ex(address)
-        async with Client(f"http://127.0.0.1:{address[1]}/v2", ApiKey("k"), timeout=PATIENT) as client:
+        base_url = f"http://127.0.0.1:{address[1]}/v2"
+        async with Client(base_url, ApiKey("k"), timeout=PATIENT, clock=LoopClock()) as client:
             client._view.session.server_clock.learn(1, 0.0, 0.0)
             task = asyncio.create_task(client.webhooks.delete("wh_1"))
             await asyncio.sleep(0.1)

@@ -9,8 +9,7 @@ import pytest
 
 from invsvc_async import Absent, Applied, PersonToken, Verdict
 from invsvc_async.reconcile.history import Attempt, End
-from invsvc_async.simulator import Simulator
-from tests.faults.conftest import client_of
+from tests.faults.conftest import client_of, new_service
 
 pytestmark = pytest.mark.every_python
 
@@ -56,7 +55,7 @@ def begin(case, service, client):
 
 async def settle_one(case):
     """Run *case* and say what is wrong with its verdict, if anything."""
-    async with Simulator(seed=7) as service, client_of(service) as client:
+    async with new_service() as service, client_of(service) as client:
         if case.reused:
             await client.webhooks.list()
         service.script(case.operation, case.step)
@@ -132,7 +131,7 @@ UNREAD = {
 
 async def settle_unread(operation, step, *, with_reader):
     """Run one write without a read, and say what is wrong with its verdict, if anything."""
-    async with Simulator(seed=7) as service:
+    async with new_service() as service:
         credential = PersonToken(service.person_token) if operation.startswith("users") else None
 
         async def by_the_ledger(_client, _intent):

@@ -34,6 +34,7 @@ from invsvc_async import (
 from invsvc_async.models import Team
 from invsvc_async.writes.state_reads import StateReader
 from tests.faults.conftest import SHORT, client_of
+from tests.support.virtual_time import LoopClock
 
 pytestmark = pytest.mark.every_python
 
@@ -197,7 +198,8 @@ async def test_write_that_never_leaves_is_not_applied():
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         port = closed.getsockname()[1]
-    async with Client(f"http://127.0.0.1:{port}/v2", ApiKey("k"), timeout=Timeouts(call=1.0)) as client:
+    base_url = f"http://127.0.0.1:{port}/v2"
+    async with Client(base_url, ApiKey("k"), timeout=Timeouts(call=1.0), clock=LoopClock()) as client:
         outcome = await client.webhooks.delete("wh_1").outcome()
     assert outcome.verdict is Verdict.NOT_APPLIED
     assert isinstance(outcome.error, NotSentError)

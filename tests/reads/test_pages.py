@@ -23,6 +23,7 @@ from invsvc_async.errors import (
 from invsvc_async.settings import ParameterNames, ReadRetries
 from invsvc_async.simulator import Simulator
 from invsvc_async.transport.credentials import ApiKey
+from tests.support.virtual_time import service_clock
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -37,7 +38,7 @@ ONCE = ReadRetries(attempts=1)
 @pytest.fixture
 async def service() -> AsyncIterator[Simulator]:
     """Give a simulator without faults."""
-    async with Simulator() as running:
+    async with Simulator(clock=service_clock()) as running:
         yield running
 
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from invsvc_async.client import Client
-from invsvc_async.concurrency.clock import SystemClock
 from invsvc_async.errors import (
     AuthenticationError,
     DeadlineExceededError,
@@ -25,6 +24,7 @@ from invsvc_async.errors import (
 from invsvc_async.settings import ReadRetries, Timeouts
 from invsvc_async.simulator import Simulator
 from invsvc_async.transport.credentials import ApiKey, TokenProvider
+from tests.support.virtual_time import LoopClock, service_clock
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.every_python
 
 
-class SkippingClock(SystemClock):
-    """The steady clock, on which time that is slept passes at once."""
+class SkippingClock(LoopClock):
+    """The loop's clock, on which time that is slept passes at once."""
 
     def __init__(self) -> None:
         self.slept: list[float] = []
@@ -53,7 +53,7 @@ class SkippingClock(SystemClock):
 @pytest.fixture
 async def service() -> AsyncIterator[Simulator]:
     """Give a simulator without faults."""
-    async with Simulator() as running:
+    async with Simulator(clock=service_clock()) as running:
         yield running
 
 

@@ -269,6 +269,7 @@ async def test_request_whose_deadline_has_passed(method):
         assert (exchange.end, exchange.timed_out, len(server.arrivals)) == (End.NOT_SENT, True, 1)
 
 
+@pytest.mark.real_time
 @pytest.mark.parametrize("method", ["GET", "PUT"])
 async def test_request_whose_deadline_passes_while_the_loop_stands_still(method):
     """A deadline that nobody has noticed yet keeps the request in all the same."""

@@ -97,6 +97,7 @@ async def test_borrowed_session_whose_stream_is_closed():
         assert not session.closed
 
 
+@pytest.mark.real_time
 @pytest.mark.parametrize("method", ["GET", "PUT"])
 async def test_borrowed_session_of_one_connection(method):
     """Waiting for a place in its pool is not connecting, and is not sent when the deadline comes."""

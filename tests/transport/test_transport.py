@@ -181,6 +181,7 @@ async def test_answer_to_nothing_that_was_asked():
     await transport.aclose()
 
 
+@pytest.mark.real_time
 async def test_clock_of_the_system():
     """It sleeps as long as it is told, by its own time."""
     clock = SystemClock()

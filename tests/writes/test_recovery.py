@@ -10,6 +10,7 @@ import pytest
 from invsvc_async import ApiKey, Client, Intent, InvalidRequestError, OAuthToken, PersonToken, Verdict
 from invsvc_async.simulator import Simulator
 from tests.faults.conftest import client_of
+from tests.support.virtual_time import service_clock
 
 pytestmark = pytest.mark.every_python
 
@@ -93,7 +94,7 @@ async def refusal(client, intent, **options):
 async def test_settle_refuses_another_base_url(service, client):
     """What is looked for at another service would seem not to have happened."""
     intent = await cancel_in_flight(client, service, "webhooks.delete", "hang")
-    async with Simulator(seed=8) as other, client_of(other) as stranger:
+    async with Simulator(seed=8, clock=service_clock()) as other, client_of(other) as stranger:
         assert other.base_url in await refusal(stranger, intent)
         assert other.arrivals() == 0
 
