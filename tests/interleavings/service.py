@@ -52,6 +52,7 @@ FATES = {
         Fate("slow", None, ATTEMPT - 0.5, ATTEMPT - CONNECT - 0.01, window=LONG),
         Fate("500", 500, None, window=SHORT),
         Fate("500 late", 500, ANSWER + SHORT - 0.001, window=SHORT),
+        Fate("refused", 403, None),
         Fate("unsent", leaves=False),
     )
 }

@@ -17,7 +17,7 @@ from tests.interleavings.loop import START, Stuck
 from tests.interleavings.schedule import Schedule
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from tests.interleavings.scene import Scene
 
@@ -51,7 +51,14 @@ def play(scene: Scene, schedule: Schedule) -> tuple[Stage, list[str]]:
     return stage, broken(stage)
 
 
-def walk(scene: Scene, *, bound: int | None = None, most: int = 10**9, first: int | None = None) -> Found:
+def walk(
+    scene: Scene,
+    *,
+    bound: int | None = None,
+    most: int = 10**9,
+    first: int | None = None,
+    play: Callable[[Scene, Schedule], tuple[Stage, list[str]]] = play,
+) -> Found:
     """
     Play every schedule whose cost is within *bound*, *most* of them.
 

@@ -1,0 +1,278 @@
+"""
+The journals of the walk: the classes that ship, with their I/O as steps of the scripted loop.
+
+A commit of SQLite, or a transaction of PostgreSQL, is one step: it happens as a whole, or its process was
+killed before it. A reply can be late, or be lost with its process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+import threading
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+from unittest.mock import patch
+
+from invsvc_async.batch.journals.chunk_queue import Handed
+from invsvc_async.batch.journals.postgres import PostgresBatch
+from invsvc_async.batch.journals.sqlite import SqliteBatch
+from invsvc_async.errors import JournalError
+from invsvc_async.storage.sqlite_writer import Writer
+from tests.interleavings.loop import START
+from tests.support.database import database
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+
+    from tests.exhaustive.batches.stage import BatchStage
+
+__all__ = ["FileJournal", "ScriptedFile", "SharedJournal", "inline_writers"]
+
+T = TypeVar("T")
+
+COMMIT = 0.003  # s
+SILENCE = 2.0  # s after which a worker counts as dead
+SLOW = 1.2  # s that a transaction takes if the schedule says so
+
+
+class InlineWriter(Writer):
+    """The writer of a SQLite journal without its thread: a group is committed in one step of the loop."""
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:  # Any: those of Writer
+        super().__init__(*arguments, **named)
+        self.connection: sqlite3.Connection | None = None
+
+    async def start(self) -> None:
+        """Open the connection."""
+        self.connection = self._connect()
+
+    async def stop(self) -> None:
+        """Commit what was asked for, and close."""
+        self._ended = JournalError(f"{self._name}: it is closed. Open it again.")
+        connection, self.connection = self.connection, None
+        for jobs in (self._under_way, self._waiting):
+            if connection is not None and jobs:
+                self._commit(connection, jobs)
+            for job in jobs:
+                job.resolve()
+        if connection is not None:
+            connection.close()
+
+    def _hand_over(self) -> None:
+        if self._waiting and self._ended is None:
+            self._under_way, self._waiting = self._waiting, []
+            self._loop.call_later(COMMIT, self._land)
+
+    def _land(self) -> None:
+        if self.connection is not None:
+            jobs = self._under_way
+            self._commit(self.connection, jobs)
+            self._committed(jobs)
+
+
+@contextmanager
+def inline_writers() -> Iterator[None]:
+    """Let journals in files commit on the loop."""
+    with patch("invsvc_async.journal.sqlite_entries.Writer", InlineWriter):
+        yield
+
+
+class ScriptedFile(SqliteBatch):
+    """The journal of one process in the file of a scene."""
+
+    def drop(self) -> None:
+        """Do what the end of a killed process does: undo what is not committed, and release the file."""
+        writer, self._writer = self._writer, None
+        if isinstance(writer, InlineWriter) and writer.connection is not None:
+            writer.connection.close()
+            writer.connection = None
+        self._lock.release()
+
+
+class FileJournal:
+    """One file, which one process at a time opens."""
+
+    is_shared = False
+
+    def __init__(self, stage: BatchStage) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="walk")
+        self.path = Path(self._folder.name) / "run.db"
+        self._copies = 0
+
+    def entries(self, _run: str) -> ScriptedFile:
+        """Return what a process opens."""
+        return ScriptedFile(self.path)
+
+    def close(self) -> None:
+        """Delete the file."""
+        self._folder.cleanup()
+
+
+# --- PostgreSQL
+
+
+class _Bridge:
+    """A thread with an event loop, on which transactions run while the scripted loop waits."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        threading.Thread(target=self.loop.run_forever, name="transactions", daemon=True).start()
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self.loop).result()
+
+
+class _Pool:
+    """A pool that many journals use in turn, and none of them closes."""
+
+    def __init__(self, pool: Any) -> None:  # Any: asyncpg has no types
+        self.acquire, self.release = pool.acquire, pool.release
+
+    def close(self) -> _Nothing:
+        """Do nothing."""
+        return _Nothing()
+
+
+class _Nothing:
+    """An awaitable that is done, and that need not be awaited."""
+
+    def __await__(self) -> Iterator[None]:
+        return iter(())
+
+
+class _Server:
+    """The database of all scenes: one schema, emptied before each execution."""
+
+    def __init__(self) -> None:
+        self.bridge = _Bridge()
+        self.address = database().journal("walk", silence=SILENCE)
+        self._first = PostgresBatch(self.address)
+        self.bridge.run(self._first.open())
+        self.pool = _Pool(self._first._pool)
+        self._facts = self.bridge.run(self._first.fetch("SELECT name, value FROM facts"))
+        rows = self.bridge.run(self._first.fetch(
+            "SELECT table_name FROM information_schema.tables WHERE table_schema = current_schema() "
+            "AND table_type = 'BASE TABLE'"
+        ))  # fmt: skip
+        self._tables = [row[0] for row in rows]
+
+    def empty(self) -> None:
+        """Delete all rows."""
+
+        async def empty(connection: Any) -> None:
+            await connection.execute("; ".join(f"DELETE FROM {name}" for name in self._tables))
+            await connection.executemany(
+                "INSERT INTO facts VALUES ($1, $2)", [tuple(row) for row in self._facts]
+            )
+
+        self.bridge.run(self._first.ask(empty))
+
+    def fetch(self, text: str) -> list[Any]:
+        """Return rows."""
+        return self.bridge.run(self._first.fetch(text))
+
+
+server = cache(_Server)
+
+
+class Queue:
+    """
+    The queue of chunks as a model: it may assign a chunk again once its worker was silent for too long.
+
+    It stands for pgqueuer, whose clock is that of the database. Like that one, it decides nothing: the
+    journal does.
+    """
+
+    def __init__(self, stage: BatchStage) -> None:
+        self._stage = stage
+        self.waiting: list[int] = []
+        self.taken: dict[int, tuple[str, float]] = {}  # by chunk: the worker, and its last sign of life
+        self.owners: list[tuple[float, int, str]] = []
+
+    def now(self) -> float:
+        """Return the virtual time."""
+        return self._stage.loop.now
+
+
+class WorkerQueue:
+    """The queue as one worker uses it, in place of ``Chunks``."""
+
+    def __init__(self, queue: Queue, run: str) -> None:
+        self._queue, self._run = queue, run
+
+    async def give(self, _connection: Any, chunk: int) -> None:
+        """Add *chunk*."""
+        self._queue.waiting.append(chunk)
+
+    async def take(self) -> Handed | None:
+        """Return the next chunk that is free, or whose worker is silent."""
+        queue = self._queue
+        silent = [chunk for chunk, (_, beat) in queue.taken.items() if queue.now() > beat + SILENCE]
+        chunk = queue.waiting.pop(0) if queue.waiting else silent[0] if silent else None
+        if chunk is None:
+            return None
+        queue.taken[chunk] = self._run, queue.now()
+        queue.owners.append((queue.now() - START, chunk, self._run))
+        return Handed(chunk, None)
+
+    async def beat(self, handed: Sequence[Handed]) -> None:
+        """Note a sign of life, as pgqueuer does: whoever has the chunk by now."""
+        for each in handed:
+            if each.chunk in self._queue.taken:
+                self._queue.taken[each.chunk] = self._queue.taken[each.chunk][0], self._queue.now()
+
+    async def end(self, handed: Handed) -> None:
+        """Remove a chunk."""
+        self._queue.taken.pop(handed.chunk, None)
+
+    async def give_back(self, handed: Handed) -> None:
+        """Return a chunk."""
+        self._queue.taken.pop(handed.chunk, None)
+        self._queue.waiting.append(handed.chunk)
+
+
+class ScriptedPostgres(PostgresBatch):
+    """The journal of one worker: each transaction is a step, whose reply may be slow."""
+
+    def __init__(self, stage: BatchStage, queue: Queue, run: str) -> None:
+        super().__init__(server().address)
+        self._stage, self._run = stage, run
+        self._queue: Any = WorkerQueue(queue, run)
+
+    async def open(self) -> None:
+        """Use the pool of all scenes."""
+        self._pool, self.chunks = server().pool, self._queue
+
+    async def steadily(self, act: Callable[[], Awaitable[T]]) -> T:
+        """Run *act* in one step, after a while; its reply takes another while."""
+        before, after = self._stage.transaction_times(self._run)
+        await asyncio.sleep(before)
+        result = server().bridge.run(super().steadily(act))
+        await asyncio.sleep(after)
+        return result
+
+    def drop(self) -> None:
+        """Do nothing: the server ends transactions of a dead process by itself."""
+
+
+class SharedJournal:
+    """One schema, which any number of workers open."""
+
+    is_shared = True
+
+    def __init__(self, stage: BatchStage) -> None:
+        self._stage = stage
+        server().empty()
+        self.queue = Queue(stage)
+
+    def entries(self, run: str) -> ScriptedPostgres:
+        """Return what a process opens."""
+        return ScriptedPostgres(self._stage, self.queue, run)
+
+    def close(self) -> None:
+        """Do nothing."""
+

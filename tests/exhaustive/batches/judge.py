@@ -1,0 +1,72 @@
+"""
+What must hold at the end of an execution of a batch, judged by the service's ledger.
+
+1  One owner sends: no write is sent while an earlier send of it may still land.
+2  Verdicts are true.
+3  Nothing is done twice.
+8  No write is superseded, because nobody else writes.
+11 Nothing is sent while another write to the same thing may still land.
+12 Writes to one thing take effect in their order.
+13 Nothing is lost: each write has a verdict, and somebody was given it.
+14 Nothing is told again once it is acknowledged.
+0  Nothing fails, and nothing is stuck.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from invsvc_async.reconcile.history import Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.exhaustive.batches.stage import BatchStage
+
+_DONE = 2  # of an entry's states
+
+
+def broken(stage: BatchStage) -> list[str]:
+    """Return what is broken, each with its number."""
+    return [*stage.wrong, *_ended(stage), *_judged(stage), *_in_order(stage)]
+
+
+def _ended(stage: BatchStage) -> Iterator[str]:
+    for context in stage.loop.failures:
+        yield f"0: an error that nobody saw: {context.get('message')} {context.get('exception')!r}"
+    for run, task in stage.loop.tasks:
+        if run in stage.loop.dead:
+            continue
+        if not task.done():
+            yield f"0: {run} never ends"
+        elif not task.cancelled() and (error := task.exception()) is not None and task is stage.runs.get(run):
+            yield f"0: {run} failed: {error!r}"
+
+
+def _judged(stage: BatchStage) -> Iterator[str]:
+    for writer in stage.ranks:
+        effects = sum(effect.writer == writer for effect in stage.service.effects)
+        if effects > 1:
+            yield f"3: {writer} took effect {effects} times"
+        state, verdict = stage.states.get(writer, (None, None))
+        if state != _DONE or verdict is None:
+            yield f"13: {writer} has no verdict: {state}"
+            continue
+        if verdict == Verdict.SUPERSEDED:
+            yield f"8: {writer} is superseded, and nobody else was there"
+        if verdict == Verdict.APPLIED and not effects:
+            yield f"2: {writer} is said to be applied, and is not"
+        if verdict in (Verdict.NOT_APPLIED, Verdict.REFUSED) and effects:
+            yield f"2: {writer} is said to be {verdict}, and took effect"
+
+
+def _in_order(stage: BatchStage) -> Iterator[str]:
+    last: dict[str, tuple[int, str]] = {}
+    for effect in stage.service.effects:
+        if effect.writer is None or effect.thing.startswith("url"):
+            continue
+        rank = stage.ranks_sent[effect.number]
+        before, newer = last.get(effect.thing, (0, ""))
+        if rank < before:
+            yield f"12: {effect.writer} took effect after {newer}, which is newer"
+        last[effect.thing] = max((before, newer), (rank, effect.writer))

@@ -1,0 +1,49 @@
+"""A scripted loop whose runs can also be frozen: they take no step until they are thawed."""
+
+from __future__ import annotations
+
+import heapq
+from typing import TYPE_CHECKING, Any
+
+from tests.interleavings.loop import START, ScriptedLoop, run_of
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable
+
+    from tests.interleavings.schedule import Schedule
+
+MOST_TIME = 600.0  # virtual s
+
+
+class FreezingLoop(ScriptedLoop):
+    """The loop of all processes of a scene. A process stops at once when it is killed or frozen."""
+
+    def __init__(self, schedule: Schedule, pauses: Callable[[bool], bool]) -> None:
+        super().__init__(schedule, pauses)
+        self._frozen: dict[str, list[asyncio.Handle]] = {}  # by run: what it has to do once it is thawed
+
+    def freeze(self, run: str) -> None:
+        """Let *run* take no step."""
+        self._frozen.setdefault(run, [])
+
+    def thaw(self, run: str) -> None:
+        """Let *run* go on, after everything that became due meanwhile."""
+        self._ready += self._frozen.pop(run, [])
+
+    def _step(self) -> bool:
+        if self._frozen:
+            for handle in self._ready:
+                if run_of(handle) in self._frozen:
+                    self._frozen[run_of(handle)].append(handle)
+            self._ready = [each for each in self._ready if run_of(each) not in self._frozen]
+        return super()._step()
+
+    def _jump(self) -> bool:
+        if self.now > START + MOST_TIME:
+            return False
+        return super()._jump()
+
+    def left(self) -> list[Any]:
+        """Return the timers that are still to come."""
+        return [each for _, _, each in heapq.nsmallest(9, self._timers) if not each.cancelled()]

@@ -1,0 +1,255 @@
+"""The scenes of batches that are walked."""
+
+from __future__ import annotations
+
+import asyncio
+from contextvars import Context
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from tests.exhaustive.batches.stage import FROZEN
+from tests.interleavings.actions import EVENTS, URL, change, rename
+from tests.interleavings.scene import Scene
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Iterable
+
+    from tests.exhaustive.batches.stage import BatchStage, Process
+
+    Play = Callable[[BatchStage], Coroutine[Any, Any, None]]
+
+LONG_AGO = 30.0  # s: no window of a write that was done before is open
+FAR = datetime(2100, 1, 1, tzinfo=UTC)
+KINDS = {"rename": rename, "change": change, "create": lambda member, key: member.client.webhooks.create(
+    url=URL, events=EVENTS, description=key
+)}
+
+
+def writes(process: Process, asked: Iterable[tuple[str, str]]) -> list[Any]:
+    """Make the writes (kind, key) of *asked*."""
+    made = [KINDS[kind](process.member, key).keyed(key) for kind, key in asked]
+    process.made += made
+    return made
+
+
+def _seed(stage: BatchStage) -> None:
+    stage.service.seed_journey("old")
+    stage.service.seed_hook("old")
+
+
+def _keys(asked: Iterable[tuple[str, str]]) -> list[str]:
+    return [key for _, key in asked]
+
+
+# --- one process at a time
+
+
+def killed(
+    *asked: tuple[str, str], then: tuple[tuple[str, str], ...] = (), kills: int = 2, **settings: Any
+) -> Play:
+    """Return a scene where a process is killed, perhaps the next one too, and the last one runs to its end."""
+
+    async def scene(stage: BatchStage) -> None:
+        _seed(stage)
+        stage.rank(*_keys(asked), *_keys(then))
+
+        def begin(number: int) -> None:
+            process = stage.process(f"p{number}", **settings)
+            of_this = asked if number == 1 else (*asked, *then)
+
+            async def work(process: Process) -> None:
+                await stage.take(process, writes(process, of_this))
+
+            stage.run(process, work, then=begin if number == 1 and then else None)
+            if number <= kills:
+                stage.offer_kill(process, lambda: begin(number + 1))
+
+        begin(1)
+
+    return scene
+
+
+def retried(
+    *asked: tuple[str, str],
+    then: tuple[tuple[str, str], ...] = (),
+    force: bool = False,
+    prune: bool = False,
+    **settings: Any,
+) -> Play:
+    """
+    Return a scene where the writes that failed are retried by a second process, and a third one runs again.
+
+    With *force*, the retried ones become the newest. The second process may be killed.
+    """
+
+    async def scene(stage: BatchStage) -> None:
+        _seed(stage)
+        stage.rank(*_keys(asked))
+
+        async def first(process: Process) -> None:
+            await stage.take(process, writes(process, asked))
+
+        async def second(process: Process) -> None:
+            if prune:
+                await asyncio.sleep(LONG_AGO)
+                await process.batch.prune(done_before=FAR)
+            failed = [told.writer for told in stage.heard if not told.outcome.applied]
+            stage.reopen(*failed)
+            if force:
+                stage.rank(*(key for key in stage.ranks if key in failed))
+            await process.batch.retry(failed=True, force=force)
+            stage.rank(*(key for key in _keys(then) if key not in stage.ranks))
+            await stage.take(process, writes(process, then))
+
+        async def third(process: Process) -> None:
+            stage.rank(*(key for key in _keys(then) if key not in stage.ranks))
+            await stage.take(process, writes(process, (*asked, *then)))
+
+        def begin(number: int) -> None:
+            process = stage.process(f"p{number}", **(settings if number == 1 else {}))
+            stage.run(process, (first, second, third)[number - 1], then=begin if number < 3 else None)
+            if number == 2:
+                stage.offer_kill(process, lambda: begin(3))
+
+        begin(1)
+
+    return scene
+
+
+def left_early(*asked: tuple[str, str]) -> Play:
+    """Return a scene where the first process takes one result and ends; the next one runs to its end."""
+
+    async def scene(stage: BatchStage) -> None:
+        _seed(stage)
+        stage.rank(*_keys(asked))
+
+        def begin(number: int) -> None:
+            process = stage.process(f"p{number}")
+
+            async def work(process: Process) -> None:
+                await stage.take(process, writes(process, asked), most=1 if number == 1 else None)
+
+            stage.run(process, work, then=begin if number == 1 else None)
+            if number == 1:
+                stage.offer_kill(process, lambda: begin(2))
+
+        begin(1)
+
+    return scene
+
+
+# --- several workers
+
+
+def shared(
+    *asked: tuple[str, str], dies: str = "", freezes: str = "", slow: int = 0, apart: float = 0.3
+) -> Play:
+    """
+    Return a scene where p1 has the input, and p2 works beside it.
+
+    One may be killed, or frozen for longer than its lease. *slow* is how many transactions may take long. A
+    third worker begins when all that is over, and runs to the end.
+    """
+
+    async def scene(stage: BatchStage) -> None:
+        _seed(stage)
+        stage.rank(*_keys(asked))
+        stage.slow = slow
+        one, two = stage.process("p1"), stage.process("p2")
+
+        async def feed(process: Process) -> None:
+            await stage.take(process, writes(process, asked))
+
+        async def help_out(process: Process) -> None:
+            await stage.take(process)
+
+        async def finish(process: Process) -> None:
+            await stage.take(process, writes(process, asked))
+
+        def last() -> None:
+            stage.run(stage.process("p3"), finish)
+
+        stage.run(one, feed)
+        stage.loop.call_later(apart, lambda: stage.run(two, help_out), context=Context())
+        stage.loop.call_later(2 * FROZEN, last, context=Context())
+        for process in (one, two):
+            if process.name in dies.split():
+                stage.offer_kill(process)
+            if process.name in freezes.split():
+                stage.offer_freeze(process)
+
+    return scene
+
+
+def retried_beside(*asked: tuple[str, str], force: bool = False) -> Play:
+    """Return a scene where failed writes are retried by another process while a worker waits for work."""
+
+    async def scene(stage: BatchStage) -> None:
+        _seed(stage)
+        stage.rank(*_keys(asked))
+        one, two = stage.process("p1"), stage.process("p2")
+
+        async def lasting(process: Process) -> None:
+            await stage.take(process, lasting=True)
+
+        async def feed(process: Process) -> None:
+            await stage.take(process, writes(process, asked[:-1]))
+            failed = [told.writer for told in stage.heard if not told.outcome.applied]
+            stage.reopen(*failed)
+            if force:
+                stage.rank(*(key for key in stage.ranks if key in failed))
+            await process.batch.retry(failed=True, force=force)
+            if force:
+                stage.rank(asked[-1][1])
+            await stage.take(process, writes(process, asked))
+            stage.withdraw("freeze p1")
+            stage.loop.call_later(2 * FROZEN, stage.start, "p1/stop", one.batch.stop(0.0), context=Context())
+
+        stage.run(one, lasting)
+        stage.run(two, feed)
+        stage.offer_freeze(one)
+
+    return scene
+
+
+def _scene(name: str, play: Any, fates: dict[str, tuple[str, ...]], **settings: Any) -> Scene:
+    return Scene(name=name, play=play, fates=fates, **settings)
+
+
+ENDS = ("ok", "lost", "landed", "late", "500 late", "unsent")
+LEFT = ("ok", "lost", "late")
+A, B, C = (("rename", key) for key in "ABC")
+D, E = (("change", key) for key in "DE")
+SCENES: tuple[Scene, ...] = (
+    _scene("file: killed: two renames", killed(A, B), {"A": ENDS, "B": LEFT}),
+    _scene("file: killed: two changes", killed(D, E), {"D": LEFT, "E": ("ok", "late")}),
+    _scene("file: killed: two creates", killed(("create", "F"), ("create", "G")), {"F": LEFT, "G": LEFT}),
+    _scene("file: killed: two creates without tags", killed(("create", "F"), ("create", "G"), tag=False),
+           {"F": LEFT, "G": ("ok", "late")}),
+    _scene("file: killed: two things, one at a time", killed(A, D, B, E, concurrency=1, kills=1),
+           {"A": LEFT, "D": ("ok", "late")}),
+    _scene("file: killed: then a third rename", killed(A, B, then=(C,)), {"A": LEFT, "B": LEFT}),
+    _scene("file: unknown: then another rename", killed(A, then=(B,), deadline=1.0),
+           {"A": ("lost", "late", "landed")}),
+    _scene("file: retried: a refused one, and a newer one", retried(A, B),
+           {"A": ("refused", "lost", "late"), "B": ("ok", "late")}),
+    _scene("file: retried: with another one after it", retried(A, B, then=(C,)),
+           {"A": ("refused", "late"), "B": ("ok", "refused"), "C": ("ok", "late")}),
+    _scene("file: retried: with force", retried(A, B, then=(C,), force=True),
+           {"A": ("refused", "late"), "B": ("ok", "refused"), "C": ("ok", "late")}),
+    _scene("file: retried: unknown ones", retried(A, B, deadline=1.0),
+           {"A": ("lost", "late", "landed"), "B": ("ok", "late")}),
+    _scene("file: retried: after a prune", retried(A, B, prune=True, then=(C,), deadline=1.0),
+           {"A": ("lost", "late", "refused"), "B": ("ok", "late"), "C": ("ok", "late")}),
+    _scene("file: left early: two renames", left_early(A, B, D), {"A": LEFT, "B": LEFT}),
+    _scene("database: killed: the one that feeds", shared(A, B, dies="p1"),
+           {"A": LEFT, "B": ("ok", "late")}),
+    _scene("database: killed: the other one", shared(A, B, D, dies="p2"), {"A": LEFT, "D": ("ok", "late")}),
+    _scene("database: frozen: the one that feeds", shared(A, B, freezes="p1"),
+           {"A": LEFT, "B": ("ok", "late")}),
+    _scene("database: slow", shared(A, B, slow=1, apart=0.01), {"A": LEFT}),
+    _scene("database: retried: a worker waits", retried_beside(A, B, C),
+           {"A": ("refused", "late"), "B": ("ok", "refused")}),
+    _scene("database: retried: with force", retried_beside(A, B, C, force=True),
+           {"A": ("refused", "late"), "B": ("ok", "refused")}),
+)  # fmt: skip

@@ -1,0 +1,270 @@
+"""
+One execution of a scene of batches: processes that share a journal, and what happens to them.
+
+What ships is real: ``Batch``, ``Run`` and ``SharedRun``, the engine, the circuit breaker, the entries of both
+journals (SQLite and PostgreSQL themselves), chunk fencing, siblings, the driver and the rules of writes. Models
+are: the service and the transport (as in ``tests/interleavings``), the clock, the queue that assigns chunks,
+and the thread in which SQLite commits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sqlite3
+from contextlib import closing
+from contextvars import Context
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from invsvc_async.batch import Batch
+from tests.exhaustive.batches.journals import SLOW, FileJournal, SharedJournal, server
+from tests.exhaustive.batches.loop import FreezingLoop
+from tests.interleavings.execution import Member, Stage
+from tests.interleavings.loop import RUN, START
+from tests.interleavings.service import WRITER, Service, thing_of
+from tests.interleavings.wire import Wire
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+
+    from invsvc_async.batch.result import Result
+    from invsvc_async.reconcile.history import Verdict
+    from invsvc_async.transport.exchange import Exchange
+
+TRANSACTION = 0.004  # s
+FROZEN = 30.0  # s
+
+
+@attrs.frozen
+class Told:
+    """A result that a process was given."""
+
+    writer: str
+    how: str
+    client: str
+    begun: float
+    at: float
+    outcome: Result
+
+    @property
+    def verdict(self) -> Verdict:
+        """What became of the write."""
+        return self.outcome.verdict
+
+
+class BatchWire(Wire):
+    """The transport of one process: what a request writes shows which write it is."""
+
+    stage: BatchStage
+
+    async def _write(self, exchange: Exchange) -> None:
+        stage, service = self.stage, self.service
+        body = json.loads(exchange.content) if exchange.content else None
+        path = exchange.url.path.removeprefix("/v2")
+        writer = stage.removers[path] if body is None else str(body.get("name") or body["description"]).split()[0]
+        WRITER.set(writer)
+        stage.ranks_sent.append(stage.ranks[writer])
+        before = len(service.sends)
+        if writer in stage.tried and not any(sent.writer == writer for sent in service.sends):
+            service.fates[writer] = ("ok",)  # what did not leave is tried again and again
+        stage.tried.add(writer)
+        stage.judge_send(writer, self.client, thing_of(exchange.method, path, body))
+        try:
+            await super()._write(exchange)
+        finally:
+            if len(service.sends) == before:  # it did not leave
+                stage.ranks_sent.pop()
+
+
+@attrs.define(eq=False)
+class Process:
+    """One process and its batch."""
+
+    name: str
+    member: Member
+    batch: Batch
+    entries: Any
+    is_over: bool = False
+    made: list[Any] = attrs.field(factory=list)  # its writes
+
+
+@attrs.define(eq=False)
+class BatchStage(Stage):
+    """Where one scene of batches is played, by one schedule."""
+
+    journal: Any = None
+    processes: dict[str, Process] = attrs.field(factory=dict)
+    ranks: dict[str, int] = attrs.field(factory=dict)  # the order of the writes, by writer
+    ranks_sent: list[int] = attrs.field(factory=list)  # by number of the send
+    removers: dict[str, str] = attrs.field(factory=dict)  # which write deletes a thing
+    states: dict[str, tuple[str, str | None]] = attrs.field(factory=dict)  # at the end: (state, verdict)
+    acknowledged: set[str] = attrs.field(factory=set)
+    tried: set[str] = attrs.field(factory=set)  # writers that tried to send
+    slow: int = 0  # how many transactions may be slow
+
+    def __attrs_post_init__(self) -> None:
+        self.loop = FreezingLoop(self.schedule, self._happens)
+        scene = self.scene
+        self.service = Service(self.loop, {**scene.fates}, scene.reads)
+
+    def play(self) -> None:
+        """Play the scene to its end, then read the journal."""
+        shared = self.scene.name.startswith("database")
+        self.journal = SharedJournal(self) if shared else FileJournal(self)
+        try:
+            super().play()
+            for process in self.processes.values():
+                for write in process.made:
+                    write.close()
+                if not process.is_over:
+                    process.entries.drop()
+            self.states = self._read()
+        finally:
+            self.journal.close()
+
+    def _read(self) -> dict[str, tuple[str, str | None]]:
+        """Return what the journal says of each write."""
+        if self.journal.is_shared:
+            rows = server().fetch("SELECT key, state, verdict FROM entries")
+            return {row["key"]: (row["state"], row["verdict"]) for row in rows}
+        with closing(sqlite3.connect(self.journal.path)) as connection:
+            rows = connection.execute("SELECT key, state, verdict FROM entries")
+            return {key: (state, verdict) for key, state, verdict in rows}
+
+    # --- what scenes are made of
+
+    def rank(self, *writers: str) -> None:
+        """Put *writers* at the end of the order."""
+        for writer in writers:
+            self.ranks[writer] = max(self.ranks.values(), default=0) + 1
+
+    def process(self, name: str, *, tag: bool = True, concurrency: int = 4, **policy: Any) -> Process:
+        """Make a process with a batch that is not open."""
+        member = self.client(name, program="batch", **policy)
+        wire = BatchWire(self.service, name)
+        wire.stage = self
+        member.wire = wire
+        member.state.transport = wire
+        member.state.random = lambda: 0.5
+        entries = self.journal.entries(f"{name}/run")
+        batch = Batch(
+            entries, member.client, concurrency=concurrency, rate=None, tag=tag, on_secret=lambda *_: None,
+            on_progress=None, same_mode=False,
+        )  # fmt: skip
+        process = self.processes[name] = Process(name, member, batch, entries)
+        return process
+
+    def run(
+        self,
+        process: Process,
+        work: Callable[[Process], Coroutine[Any, Any, None]],
+        then: Callable[[int], None] | None = None,
+    ) -> None:
+        """Start *process*: it opens its batch, does *work*, and closes it. *then* starts number 2 or 3."""
+
+        async def life() -> None:
+            async with process.batch:
+                await work(process)
+            process.is_over = True
+            if then is not None:
+                then(int(process.name[1:]) + 1)
+
+        self.start(f"{process.name}/run", life())
+
+    def start(self, name: str, run: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Start a run in a context of its own: it belongs to no other process."""
+        context = Context()
+        context.run(RUN.set, name)
+        task = self.runs[name] = self.loop.create_task(run, name=name, context=context)
+        return task
+
+    def reopen(self, *writers: str) -> None:
+        """Note that results of *writers* may be given again, because they are retried."""
+        self.acknowledged.difference_update(writers)
+
+    async def take(
+        self, process: Process, writes: Iterable[Any] = (), *, most: int | None = None, lasting: bool = False
+    ) -> None:
+        """Run the batch of *process* over *writes* and take its results, *most* of them."""
+        begun, count = self.loop.now, 0
+        running: AsyncIterator[Result] = process.batch.work() if lasting else process.batch.run(writes)
+        last = None
+        async for result in running:
+            if last is not None:
+                self.acknowledged.add(last)
+            self.tell(process, result, begun)
+            last, count = result.key, count + 1
+            if count == most:
+                return
+        if last is not None:
+            self.acknowledged.add(last)
+
+    def tell(self, process: Process, result: Result, begun: float) -> None:
+        """Record a result."""
+        if result.key in self.acknowledged:
+            self.wrong.append(f"14: {result.key} was told again")
+        self.heard.append(Told(result.key, "batch", process.name, begun, self.loop.now, result))
+
+    def kill_process(self, process: Process, after: Callable[[], None] | None = None) -> None:
+        """Kill *process*, and start what comes *after* it."""
+        self.loop.dead |= {name for name in self.runs if name.startswith(f"{process.name}/")}
+        self.killed_at[process.name] = self.loop.now
+        process.entries.drop()
+        process.is_over = True
+        for number, sent in enumerate(self.service.sends):
+            if sent.client == process.name:
+                self.service.end(number)
+        if after is not None:
+            after()
+
+    def offer_kill(self, process: Process, after: Callable[[], None] | None = None) -> None:
+        """Let *process* be killed once, at a moment that the schedule chooses."""
+
+        def kill() -> None:
+            if not process.is_over:
+                self.kill_process(process, after)
+
+        self.offer(f"kill {process.name}", kill, frozenset((f"{process.name}/run",)))
+
+    def offer_freeze(self, process: Process) -> None:
+        """Let *process* be stopped for longer than its lease, once, at a moment that the schedule chooses."""
+        run = f"{process.name}/run"
+
+        def freeze() -> None:
+            if not process.is_over:
+                self.loop.freeze(run)
+                self.loop.call_later(FROZEN, self.loop.thaw, run, context=Context())
+
+        self.offer(f"freeze {process.name}", freeze, frozenset((run,)))
+
+    def transaction_times(self, run: str) -> tuple[float, float]:
+        """Return how long a transaction takes before and after its commit."""
+        half = TRANSACTION / 2
+        if not self.slow or len(self.processes) < 2:
+            return half, half
+        ways = ["quick", "slow to begin", "slow to answer"]
+        chosen = self.schedule.choose(f"transaction of {run}", ways, at=self.loop.now - START)
+        self.slow -= bool(chosen)
+        return ((half, half), (SLOW, half), (half, SLOW))[chosen]
+
+    # --- judging while it is played
+
+    def judge_send(self, writer: str, client: str, thing: str) -> None:
+        """Judge a request that is about to leave: one owner sends, and nothing older may still land."""
+        service, now = self.service, self.loop.now
+        landed = {effect.number for effect in service.effects}
+        for number, sent in enumerate(service.sends):
+            if number in landed or not sent.fate.window:
+                continue
+            lasts = sent.started + sent.fate.lasts
+            over = min(lasts if sent.ended is None else sent.ended, lasts) + sent.fate.window
+            if now >= over - 1e-6:
+                continue
+            if sent.writer == writer:
+                self.wrong.append(f"1: {writer} is sent by {client} while its send by {sent.client} may land")
+            elif sent.thing == thing and not thing.startswith("url"):
+                self.wrong.append(f"11: {writer} is sent by {client} while {sent.writer} may land")
+
+
