@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import attrs
 
 from invsvc_async._errors import BatchStoppedError, ConfigurationError, InvsvcError, ServiceError
-from invsvc_async.api.operations import WEBHOOKS_GET
+from invsvc_async.api.operations import TEAMS_CREATE, WEBHOOKS_GET
 from invsvc_async.reconcile.facts import time_of
 from invsvc_async.reconcile.history import Attempt, End, Reading, Resumed, Verdict
 from invsvc_async.transport.session import Request
@@ -31,7 +31,7 @@ __all__ = ["CircuitBreaker", "FailureLimit"]
 log: logging.Logger = logging.getLogger("invsvc_async.batch")
 
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0  # s before a probe; doubled until a write succeeds
-IN_A_ROW = 5  # writes that end in a 5xx, one after the other, before the batch pauses
+IN_A_ROW = 5  # writes that end in a 5xx or without an answer, one after the other, before the batch pauses
 _PROBE_TIME = 10.0  # s for one probe, or for a new token
 _MOST_AWAY = 10  # how often one write is put back because the service was away
 _MOST_REFUSED = 3  # how often because its credential was refused, though the probe then succeeded
@@ -53,6 +53,7 @@ class Cause(NamedTuple):
     most: int = _MOST_AWAY  # how often it may put the same write back
     at_once: bool = False  # the first probe needs no pause
     is_over: bool = False  # it is no reason to pause now
+    stops: bool = False  # a pause does not help: the run ends
 
 
 def cause_of(outcome: Outcome[Any], outage: Cause | None) -> Cause | None:  # Any: of any operation
@@ -66,6 +67,8 @@ def cause_of(outcome: Outcome[Any], outage: Cause | None) -> Cause | None:  # An
             last = _last(outcome, Attempt)
             if last is not None and last.status in _REFUSED and not last.own_envelope:
                 return Cause(_refused(last.status), _MOST_REFUSED, at_once=True)
+            if (lacks := _lacking_plan(outcome)) is not None:
+                return Cause(lacks, stops=True)
         case Verdict.NOT_APPLIED if not _is_overtaken(outcome):
             last = _last(outcome, Attempt)
             if last is not None and last.end is End.NOT_SENT:
@@ -103,8 +106,29 @@ def _is_overtaken(outcome: Outcome[Any]) -> bool:  # Any: of any operation
     return resumed is not None and resumed.newest is False
 
 
+def _lacking_plan(outcome: Outcome[Any]) -> str | None:  # Any: of any operation
+    """
+    Return in words that the plan lacks what every write of that operation needs; otherwise ``None``.
+
+    The specification shows this only for creates of teams (401 in the standard envelope, or 403 with a code).
+    """
+    error = outcome.error
+    if outcome.started_as.operation != TEAMS_CREATE.name or not isinstance(error, ServiceError):
+        return None
+    if error.status == 401 or (error.status == 403 and error.code == "insufficient_permissions"):
+        return f"the plan lacks a feature (HTTP {error.status}: {error.message})"
+    return None
+
+
 def _refused(status: int | None) -> str:
     return f"the service refuses the credential (HTTP {status})"
+
+
+def _failure(exchange: Exchange) -> str:
+    """Return in a few words how a request failed that may have arrived."""
+    if exchange.end is End.ANSWERED:
+        return f"the service answers HTTP {exchange.status}"
+    return f"the service does not answer ({'timed out' if exchange.timed_out else 'connection lost'})"
 
 
 def _unreachable(error: BaseException | None) -> str:
@@ -135,7 +159,7 @@ class CircuitBreaker:
         self._on_change, self._on_stop = on_change, on_stop
         self._pause = FIRST_PAUSE
         self._trying = False  # a probe succeeded, and no write has been answered since
-        self._failing: set[str] = set()  # keys of the writes that ended in a 5xx since the last other answer
+        self._failing: set[str] = set()  # keys of writes that failed since the last answer
         self._probing: asyncio.Task[None] | None = None
         self._next_probe = 0.0  # of the client's clock
         self._away_until = -inf  # of the client's clock: the end of the last pause
@@ -152,14 +176,14 @@ class CircuitBreaker:
 
     def learn(self, key: str, exchange: Exchange) -> None:
         """Note how one request of the write *key* ended."""
-        if exchange.end is not End.ANSWERED or exchange.status in _REFUSED:
+        if exchange.end is End.NOT_SENT or exchange.status in _REFUSED or self._session.closed:
             return
-        if (exchange.status or 0) < 500:
+        if exchange.end is End.ANSWERED and (exchange.status or 0) < 500:
             self._answered()
             return
         self._failing.add(key)
         if self._trying or len(self._failing) >= IN_A_ROW:
-            self._open(Cause(f"the service answers HTTP {exchange.status}"))
+            self._open(Cause(_failure(exchange)))
 
     def holds_back(self, outcome: Outcome[Any], times: int) -> bool:  # Any: of any operation
         """
@@ -174,7 +198,14 @@ class CircuitBreaker:
             if outcome.verdict is Verdict.REFUSED:
                 self._answered()
             return False
-        if not cause.is_over:
+        if cause.stops:
+            self._on_stop(
+                BatchStoppedError(
+                    f"{outcome.started_as.operation}: {cause.why}. No write was marked as refused because of "
+                    "it. Run again once the plan has it, or run the other writes with another journal."
+                )
+            )
+        elif not cause.is_over:
             self._open(cause)
         return True
 

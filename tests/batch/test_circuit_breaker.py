@@ -12,7 +12,7 @@ import attrs
 import pytest
 from yarl import URL
 
-from invsvc_async import ApiKey, BatchStoppedError, ConfigurationError, TokenProvider, Verdict
+from invsvc_async import ApiKey, BatchStoppedError, ConfigurationError, Timeouts, TokenProvider, Verdict
 from invsvc_async.batch import Batch, Progress, circuit_breaker
 from invsvc_async.cli.commands import batch_run
 from tests.batch.conftest import POLICY, client_of
@@ -235,6 +235,39 @@ async def test_5xx_in_a_row(service, tmp_path, caplog):
         assert (await batch.summary()).verdicts == {Verdict.APPLIED: 40}
     assert "the batch is paused: the service answers HTTP 503" in caplog.text
     assert made_once(service, 40)
+
+
+@pytest.mark.parametrize("end", ["reset", "hang"])
+async def test_lost_answers_in_a_row(service, tmp_path, caplog, end):
+    """Writes that were sent and got no answer pause the batch. None counts as unsent: each is applied once."""
+    fast = client_of(service, clock=FastClock(), timeout=Timeouts(attempt=0.5))
+    async with fast as client, Batch.open(tmp_path / "run.db", client, concurrency=8) as batch:
+        service.script("webhooks.create", *[f"apply, then {end}", end] * 4)
+        service.script("webhooks.list", *["503"] * 4)
+        async with asyncio.timeout(60):
+            await all_of(batch, creates(client, 40))
+        assert (await batch.summary()).verdicts == {Verdict.APPLIED: 40}
+    assert "the batch is paused: the service does not answer" in caplog.text
+    assert made_once(service, 40)
+
+
+@pytest.mark.parametrize("has", ["multipleIssuerAccounts", "suppliers"])  # without the other: 401, 403
+async def test_plan_that_lacks_a_feature(service, client, tmp_path, has):
+    """The run ends in words, and no team is refused. Once the plan has the feature, each team is made once."""
+    service.set_features(service.team, has)
+    teams = [client.teams.create(legal_name=f"Team {number}").keyed(f"team-{number}") for number in range(9)]
+    path = tmp_path / "run.db"
+    async with Batch.open(path, client, concurrency=2) as batch:
+        with pytest.raises(BatchStoppedError, match=r"teams\.create: the plan lacks a feature"):
+            await all_of(batch, teams)
+        assert (await batch.summary()).verdicts == {}
+    assert service.arrivals("teams.create") <= 4
+    service.set_features(service.team, "multipleIssuerAccounts", "suppliers")
+    teams = [client.teams.create(legal_name=f"Team {number}").keyed(f"team-{number}") for number in range(9)]
+    async with Batch.open(path, client) as batch:
+        await all_of(batch, teams)
+        assert (await batch.summary()).verdicts == {Verdict.APPLIED: 9}
+    assert len(service.ledger.effects("teams.create")) == 9
 
 
 async def test_credential_refused_while_a_write_is_settled(service, tmp_path):
