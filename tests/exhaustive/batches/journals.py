@@ -164,7 +164,7 @@ class _Server:
         """Delete all rows."""
 
         async def empty(connection: Any) -> None:
-            await connection.execute("; ".join(f"DELETE FROM {name}" for name in self._tables))
+            await connection.execute("; ".join(f"DELETE FROM {name}" for name in self._tables))  # noqa: S608 - its own tables
             await connection.executemany(
                 "INSERT INTO facts VALUES ($1, $2)", [tuple(row) for row in self._facts]
             )
@@ -275,4 +275,3 @@ class SharedJournal:
 
     def close(self) -> None:
         """Do nothing."""
-

@@ -20,9 +20,11 @@ if TYPE_CHECKING:
 
 LONG_AGO = 30.0  # s: no window of a write that was done before is open
 FAR = datetime(2100, 1, 1, tzinfo=UTC)
-KINDS = {"rename": rename, "change": change, "create": lambda member, key: member.client.webhooks.create(
-    url=URL, events=EVENTS, description=key
-)}
+KINDS = {
+    "rename": rename,
+    "change": change,
+    "create": lambda member, key: member.client.webhooks.create(url=URL, events=EVENTS, description=key),
+}
 
 
 def writes(process: Process, asked: Iterable[tuple[str, str]]) -> list[Any]:

@@ -9,7 +9,6 @@ and the thread in which SQLite commits.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import sqlite3
 from contextlib import closing
@@ -27,6 +26,7 @@ from tests.interleavings.service import WRITER, Service, thing_of
 from tests.interleavings.wire import Wire
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 
     from invsvc_async.batch.result import Result
@@ -63,7 +63,9 @@ class BatchWire(Wire):
         stage, service = self.stage, self.service
         body = json.loads(exchange.content) if exchange.content else None
         path = exchange.url.path.removeprefix("/v2")
-        writer = stage.removers[path] if body is None else str(body.get("name") or body["description"]).split()[0]
+        writer = (
+            stage.removers[path] if body is None else str(body.get("name") or body["description"]).split()[0]
+        )
         WRITER.set(writer)
         stage.ranks_sent.append(stage.ranks[writer])
         before = len(service.sends)
@@ -266,5 +268,3 @@ class BatchStage(Stage):
                 self.wrong.append(f"1: {writer} is sent by {client} while its send by {sent.client} may land")
             elif sent.thing == thing and not thing.startswith("url"):
                 self.wrong.append(f"11: {writer} is sent by {client} while {sent.writer} may land")
-
-
