@@ -179,7 +179,11 @@ def batches(session: nox.Session) -> None:
 
 @nox.session
 def kills(session: nox.Session) -> None:
-    """Kill batches of 20,000 writes a hundred times on each journal; then clients and receivers."""
+    """
+    Kill batches of 20,000 writes a hundred times on each journal, amid outages, dead tokens and retries.
+
+    Then kill clients and receivers.
+    """
     session.install(".[dev]")
     session.run("python", "-m", "tests.batch.killing", *session.posargs)
     session.run("python", "-m", "tests.soak.kills")

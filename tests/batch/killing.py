@@ -1,11 +1,11 @@
 """
-Kill a batch again and again and hold its verdicts against the service's ledger.
+Kill a batch again and again, amid outages, dead tokens, refusals and retries, and compare with the ledger.
 
     python -m tests.batch.killing [ITEMS [KILLS [SEED]]] [sqlite | postgres | workers]
 
-Without a journal's name, all three in turn.  With "workers", one worker runs to the end while others join it, are stopped past their silence, woken and killed.
-
-Must never judge by what the client saw.
+Without a journal's name, all three in turn.  With "workers", one worker runs to the end while others join it, are
+stopped past their silence, woken and killed.  Compared are verdicts, the order of the effects on each thing, and
+the results that processes were given.
 """
 
 from __future__ import annotations
@@ -22,13 +22,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from invsvc_async import Verdict
+from invsvc_async.batch import Batch
 from invsvc_async.batch.journals.open import entries_of
 from invsvc_async.simulator import Faults, Simulator
+from tests.batch.killing_child import STOPPED
+from tests.batch.killing_troubles import Troubles
+from tests.support.door import Door
 
 if TYPE_CHECKING:
     from asyncio.subprocess import Process
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterator
 
+    from invsvc_async.journal.entry import Entry
+    from tests.batch.killing_troubles import Moved
+
+AT_MOST_ONCE = not hasattr(Batch, "close_input")
 FAULTS = Faults(rate=0.06, reads=0.02, late_up_to=0.15, hang=0.3)
 
 
@@ -122,30 +130,119 @@ async def kill_others(service: Simulator, journal: str, file: Path, kills: int, 
     return killed
 
 
+async def kill_amid_troubles(
+    service: Simulator, troubles: Troubles, kills: int, chance: random.Random
+) -> int:
+    """
+    Run the batch to its end amid troubles, killed up to *kills* times; gives how often it was.
+
+    In the end, when nothing is wrong any more, what failed is retried once.
+    """
+    killed = 0
+    while killed < kills:
+        await troubles.force()
+        before = service.arrivals()
+        child = await troubles.begin()
+        ending = asyncio.create_task(child.wait())
+        while service.arrivals() == before and not ending.done():
+            troubles.stir()
+            await asyncio.sleep(0.005)
+        await asyncio.wait([ending], timeout=chance.uniform(0.0, 1.0))
+        if ending.done():
+            assert child.returncode in (0, STOPPED), "the batch failed by itself"
+            if child.returncode == 0:
+                break
+            continue
+        with suppress(ProcessLookupError):
+            child.kill()
+        await ending
+        killed += 1
+    await _end(service, troubles)
+    return killed
+
+
+async def _end(service: Simulator, troubles: Troubles) -> None:
+    """Run the batch to its end without troubles, and once more after a retry of what failed."""
+    await troubles.calm()
+    for retry in (False, True):
+        child = await troubles.begin(kind="provider", retries=False, failed=retry)
+        assert await child.wait() == 0, "the batch failed"
+    await service.settled()
+
+
+async def kill_workers_amid_troubles(
+    service: Simulator, troubles: Troubles, kills: int, chance: random.Random
+) -> int:
+    """Run the batch to its end amid troubles, and beside it up to *kills* workers that are stopped or killed."""
+    killed = 0
+    child = await troubles.begin(kind="provider", retries=False)
+    try:
+        ending = asyncio.create_task(child.wait())
+        while killed < kills and not ending.done():
+            await troubles.force()
+            troubles.stir()
+            other = await troubles.begin(works=True)
+            await asyncio.wait([ending], timeout=chance.uniform(0.8, 2.5))
+            with suppress(ProcessLookupError):
+                if chance.random() < 0.5:
+                    other.send_signal(signal.SIGSTOP)
+                    await asyncio.wait([ending], timeout=chance.uniform(1.2, 2.2))  # it is silent for 1 s
+                    other.send_signal(signal.SIGCONT)
+                    await asyncio.wait([ending], timeout=chance.uniform(0.0, 0.5))
+                other.kill()
+            await other.wait()
+            killed += 1
+        await troubles.calm()
+        assert await ending == 0, "the batch failed"
+    finally:
+        if child.returncode is None:
+            child.kill()
+            await child.wait()
+    await _end(service, troubles)
+    return killed
+
+
 async def verdicts_of(journal: Path | str) -> dict[str, str]:
     """Read what the journal says of each key."""
+    return {entry.key: str(entry.verdict) for entry in await _done(journal)}
+
+
+async def order_of(journal: Path | str) -> dict[str, int]:
+    """Read the place of each key in the order of the journal."""
+    return {entry.key: entry.seq for entry in await _done(journal)}
+
+
+async def _done(journal: Path | str) -> list[Entry]:
     entries = entries_of(journal)
     await entries.open()
     try:
-        found = await entries.done(None, 0, 1_000_000)
+        return await entries.done(None, 0, 1_000_000)
     finally:
         await entries.aclose()
-    return {entry.key: str(entry.verdict) for entry in found}
 
 
 def violations(
-    service: Simulator, asked: dict[str, tuple[str, str, str]], verdicts: dict[str, str]
+    service: Simulator,
+    asked: dict[str, tuple[str, str, str]],
+    verdicts: dict[str, str],
+    *,
+    order: dict[str, int] | None = None,
+    moved: list[Moved] = (),  # type: ignore[assignment]
+    told: list[tuple[str, str, float]] | None = None,
 ) -> list[str]:
-    """Compare verdicts with the ledger: duplicates, lost writes, wrong verdicts, writes out of order."""
-    effects: Counter[tuple[str, str | None, str]] = Counter()
-    order: dict[str, list[str]] = {}
+    """
+    Compare verdicts with the ledger: duplicates, lost writes, wrong verdicts, writes out of order.
+
+    *order* is the place of each key in the journal, if that is not the order of *asked*, and *moved* are the
+    forced retries, which changed it. *told* are the results that were given, if they are to be compared too.
+    """
+    effects = {write: [] for write in asked.values()}
     for entry in service.ledger.effects():
         value = (entry.body or {}).get("description", "")
-        effects[entry.operation, entry.path_id, value] += 1
-        order.setdefault(str(entry.path_id), []).append(value)
+        effects[entry.operation, str(entry.path_id), value].append(entry.applied_at)
     found = [f"{key}: no verdict" for key in asked if key not in verdicts]
     for key, write in asked.items():
-        times, verdict = effects[write], verdicts.get(key)
+        times, verdict = len(effects[write]), verdicts.get(key)
         if times > 1:
             found.append(f"{key}: {times} effects; {_faults(service, write)}")
         if verdict == Verdict.APPLIED and times == 0:
@@ -154,11 +251,51 @@ def violations(
             found.append(f"{key}: said to be {verdict}, and is applied")
         if verdict == Verdict.SUPERSEDED:
             found.append(f"{key}: superseded, and nobody else was there")
-    for thing, values in order.items():
-        wanted = [value for _, hook, value in asked.values() if hook == thing]
-        if values != [value for value in wanted if value in values]:
-            found.append(f"{thing}: effects came as {values}")
+    places = order or {key: place for place, key in enumerate(asked)}
+    found += _out_of_order(asked, effects, places, moved)
+    if told is not None:
+        found += _wrongly_told(asked, effects, verdicts, told)
     return found
+
+
+def _out_of_order(
+    asked: dict[str, tuple[str, str, str]],
+    effects: dict[tuple[str, str, str], list[float]],
+    places: dict[str, int],
+    moved: list[Moved],
+) -> Iterator[str]:
+    """Compare the order of the effects on each thing with that of the writes at that time."""
+    came: dict[str, list[tuple[float, int, str]]] = {}
+    for key, write in asked.items():
+        for at in effects[write]:
+            later = [each.before for each in moved if each.key == key and each.at > at]
+            came.setdefault(write[1], []).append((at, later[0] if later else places.get(key, 0), key))
+    for thing, each in came.items():
+        ranks = [rank for _, rank, _ in sorted(each)]
+        if ranks != sorted(ranks):
+            yield f"{thing}: effects came as {[(key, rank) for _, rank, key in sorted(each)]}"
+
+
+def _wrongly_told(
+    asked: dict[str, tuple[str, str, str]],
+    effects: dict[tuple[str, str, str], list[float]],
+    verdicts: dict[str, str],
+    told: list[tuple[str, str, float]],
+) -> Iterator[str]:
+    """Compare the results that were given with the ledger, and the last of each write with the journal."""
+    last: dict[str, str] = {}
+    for key, verdict, at in told:
+        happened = any(when <= at for when in effects[asked[key]])
+        if verdict == Verdict.APPLIED and not happened:
+            yield f"{key}: given as applied, and was not"
+        if verdict in (Verdict.NOT_APPLIED, Verdict.REFUSED) and happened:
+            yield f"{key}: given as {verdict}, and was applied"
+        last[key] = verdict
+    for key, verdict in verdicts.items():
+        if key not in last and not AT_MOST_ONCE:
+            yield f"{key}: its result was never given"
+        elif last.get(key, verdict) != verdict and not AT_MOST_ONCE:
+            yield f"{key}: last given as {last[key]}, and the journal has {verdict}"
 
 
 def _faults(service: Simulator, write: tuple[str, str, str]) -> str:
@@ -183,13 +320,23 @@ async def main(items: int = 20_000, kills: int = 100, seed_of: int = 7, where: s
             journal = database().journal(f"kills_{where}", silence=1)
         async with Simulator(seed=seed_of, faults=FAULTS, latency=0.005) as service:
             asked = seed(service, items, file)
-            kill = kill_others if where == "workers" else kill_often
-            killed = await kill(service, journal, file, kills, chance)
-            verdicts = await verdicts_of(journal)
-            found = violations(service, asked, verdicts)
+            door = Door(service)
+            await door.open()
+            troubles = Troubles(service, door, journal, file, chance)
+            kill = kill_workers_amid_troubles if where == "workers" else kill_amid_troubles
+            killed = await kill(service, troubles, kills, chance)
+            await door.shut()
+            verdicts, told = await verdicts_of(journal), troubles.told()
+            found = violations(
+                service, asked, verdicts, order=await order_of(journal), moved=troubles.moved, told=told
+            )
     counts = dict(Counter(verdicts.values()))
-    judged = "\n".join(found) or "no duplicate, none lost, every verdict right"
-    print(f"{where}: {len(asked):,} writes, {killed} kills: {counts}; {judged}", flush=True)  # noqa: T201 - a session's output
+    judged = "\n".join(found) or "no duplicate, none lost, all in order, every verdict right"
+    print(  # noqa: T201 - a session's output
+        f"{where}: {len(asked):,} writes, {killed} kills, {dict(troubles.count)}: {counts}, "
+        f"{len(told):,} results given; {judged}",
+        flush=True,
+    )
     return not found
 
 

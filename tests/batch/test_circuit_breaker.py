@@ -6,11 +6,9 @@ import asyncio
 import time
 from contextlib import asynccontextmanager
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import attrs
 import pytest
-from yarl import URL
 
 from invsvc_async import ApiKey, BatchStoppedError, ConfigurationError, Timeouts, TokenProvider, Verdict
 from invsvc_async.batch import Batch, Progress, circuit_breaker
@@ -18,9 +16,7 @@ from invsvc_async.cli.commands import batch_run
 from tests.batch.conftest import POLICY, client_of
 from tests.batch.writing import all_of, creates
 from tests.support.database import database
-
-if TYPE_CHECKING:
-    from invsvc_async.simulator import Simulator
+from tests.support.door import Door
 
 
 class FastClock:
@@ -33,48 +29,6 @@ class FastClock:
     async def sleep(self, seconds):
         """Sleep for *seconds* of it."""
         await asyncio.sleep(seconds / 20)
-
-
-class Door:
-    """Forwards one port to the simulator. While it is shut, the port refuses connections."""
-
-    def __init__(self, service: Simulator) -> None:
-        self._inner = URL(service.base_url)
-        self._writers = set()
-        self._server = None
-        self.port = 0
-
-    @property
-    def base_url(self):
-        """The address of the service, through the door."""
-        return str(self._inner.with_port(self.port))
-
-    async def open(self):
-        """Accept connections."""
-        self._server = await asyncio.start_server(self._forward, "127.0.0.1", self.port)
-        self.port = self._server.sockets[0].getsockname()[1]
-
-    async def shut(self):
-        """Refuse connections, and break those that are open."""
-        self._server.close()
-        for writer in self._writers:
-            writer.transport.abort()
-        self._writers.clear()
-
-    async def _forward(self, reader, writer):
-        inner_reader, inner_writer = await asyncio.open_connection("127.0.0.1", self._inner.port)
-        self._writers |= {writer, inner_writer}
-        await asyncio.gather(self._pump(reader, inner_writer), self._pump(inner_reader, writer))
-
-    async def _pump(self, reader, writer):
-        try:
-            while content := await reader.read(65536):
-                writer.write(content)
-                await writer.drain()
-        except OSError:
-            pass
-        finally:
-            writer.close()
 
 
 @asynccontextmanager

@@ -11,6 +11,7 @@ from invsvc_async import Verdict
 from invsvc_async.simulator import Simulator
 from tests.batch.child import TRANSITIONS
 from tests.batch.killing import FAULTS, begin, kill_often, seed, verdicts_of, violations
+from tests.batch.killing import main as amid_troubles
 from tests.support.database import database
 
 pytestmark = pytest.mark.untraced
@@ -25,6 +26,11 @@ async def test_batch_killed_at_random_moments(tmp_path):
         verdicts = await verdicts_of(journal)
         assert violations(service, asked, verdicts) == []
     assert Counter(verdicts.values())[Verdict.UNKNOWN] <= 5
+
+
+async def test_batch_killed_amid_troubles(capsys):
+    """With outages, dead tokens, refusals and retries among the kills, verdicts and order agree with the ledger."""
+    assert await amid_troubles(300, 4, 11), capsys.readouterr().out
 
 
 @pytest.mark.parametrize("where", ["file", "database"])

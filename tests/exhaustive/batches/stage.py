@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from contextlib import closing
+from contextlib import closing, suppress
 from contextvars import Context
 from typing import TYPE_CHECKING, Any
 
@@ -125,6 +125,13 @@ class BatchStage(Stage):
             self.states = self._read()
         finally:
             self.journal.close()
+
+    def _bury(self, name: str) -> None:
+        for run, task in self.loop.tasks:
+            if not task.done() and run.startswith(f"{name}/"):
+                task._log_destroy_pending = False
+                with suppress(RuntimeError, BaseExceptionGroup):  # its process is dead: nothing may await
+                    task.get_coro().close()
 
     def _read(self) -> dict[str, tuple[str, str | None]]:
         """Return what the journal says of each write."""

@@ -1,0 +1,58 @@
+"""A door in front of the simulator: while it is shut, its port refuses connections."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from yarl import URL
+
+if TYPE_CHECKING:
+    from invsvc_async.simulator import Simulator
+
+
+class Door:
+    """Forwards one port to the simulator. While it is shut, the port refuses connections."""
+
+    def __init__(self, service: Simulator) -> None:
+        self._inner = URL(service.base_url)
+        self._writers = set()
+        self._server = None
+        self.port = 0
+
+    @property
+    def base_url(self):
+        """The address of the service, through the door."""
+        return str(self._inner.with_port(self.port))
+
+    async def open(self):
+        """Accept connections."""
+        self._server = await asyncio.start_server(self._forward, "127.0.0.1", self.port)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def shut(self):
+        """Refuse connections, and break those that are open."""
+        self._server.close()
+        for writer in self._writers:
+            writer.transport.abort()
+        self._writers.clear()
+
+    async def _forward(self, reader, writer):
+        try:
+            inner_reader, inner_writer = await asyncio.open_connection("127.0.0.1", self._inner.port)
+        except OSError:
+            writer.close()
+            return
+        self._writers |= {writer, inner_writer}
+        await asyncio.gather(self._pump(reader, inner_writer), self._pump(inner_reader, writer))
+        self._writers -= {writer, inner_writer}
+
+    async def _pump(self, reader, writer):
+        try:
+            while content := await reader.read(65536):
+                writer.write(content)
+                await writer.drain()
+        except OSError:
+            pass
+        finally:
+            writer.close()
