@@ -130,10 +130,16 @@ def bench(session: nox.Session) -> None:
 
 @nox.session
 def exhaustive(session: nox.Session) -> None:
-    """Run at least 5,000,000 histories of larger worlds: ``nox -s exhaustive -- --histories 500000``."""
+    """
+    Run at least 5,000,000 histories of larger worlds: ``nox -s exhaustive -- --histories 500000``.
+
+    Then run batches through kills, freezes and retries.
+    """
     session.install(".[dev]")
     wanted = session.posargs or ("--histories", "5000000", "--seconds", "3600")
     session.run("python", "-m", "tests.exhaustive", *wanted)
+    if not session.posargs:
+        session.run("python", "-m", "tests.exhaustive.batches", "--bound", "2", "--most", "3000")
 
 
 @nox.session
@@ -219,6 +225,7 @@ def mutants(session: nox.Session) -> None:
     session.install(".[dev]", "mutmut>=3.8,<4", "pytest>=9")
     wanted = "tests/exhaustive/test_mutants.py"
     session.run("python", "-m", "pytest", "-q", "-n", "2", wanted, *session.posargs)
+    session.run("python", "-m", "tests.exhaustive.batches.mutants")
     session.run("python", "-m", "tests.mutants")
 
 

@@ -30,7 +30,7 @@ async def test_batch_killed_at_random_moments(tmp_path):
 
 async def test_batch_killed_amid_troubles(capsys):
     """With outages, dead tokens, refusals and retries among the kills, verdicts and order agree with the ledger."""
-    assert await amid_troubles(300, 4, 11), capsys.readouterr().out
+    assert await amid_troubles(200, 3, 11), capsys.readouterr().out
 
 
 @pytest.mark.parametrize("where", ["file", "database"])

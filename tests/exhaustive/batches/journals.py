@@ -34,7 +34,7 @@ __all__ = ["FileJournal", "ScriptedFile", "SharedJournal", "inline_writers"]
 
 T = TypeVar("T")
 
-COMMIT = 0.003  # s
+COMMIT = 0.08  # s: longer than a request needs to arrive and take effect
 SILENCE = 2.0  # s after which a worker counts as dead
 SLOW = 1.2  # s that a transaction takes if the schedule says so
 

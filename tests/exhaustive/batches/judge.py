@@ -65,7 +65,7 @@ def _in_order(stage: BatchStage) -> Iterator[str]:
     for effect in stage.service.effects:
         if effect.writer is None or effect.thing.startswith("url"):
             continue
-        rank = stage.ranks_sent[effect.number]
+        rank = stage.places[effect.writer] if stage.by_journal else stage.ranks_sent[effect.number]
         before, newer = last.get(effect.thing, (0, ""))
         if rank < before:
             yield f"12: {effect.writer} took effect after {newer}, which is newer"

@@ -7,6 +7,7 @@ from contextvars import Context
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from invsvc_async import Verdict
 from tests.exhaustive.batches.stage import FROZEN
 from tests.interleavings.actions import EVENTS, URL, change, rename
 from tests.interleavings.scene import Scene
@@ -76,12 +77,14 @@ def retried(
     then: tuple[tuple[str, str], ...] = (),
     force: bool = False,
     prune: bool = False,
+    only: Verdict | None = None,
     **settings: Any,
 ) -> Play:
     """
     Return a scene where the writes that failed are retried by a second process, and a third one runs again.
 
-    With *force*, the retried ones become the newest. The second process may be killed.
+    With *force*, the retried ones become the newest. With *only*, those with that verdict are retried. The second
+    process may be killed.
     """
 
     async def scene(stage: BatchStage) -> None:
@@ -95,11 +98,15 @@ def retried(
             if prune:
                 await asyncio.sleep(LONG_AGO)
                 await process.batch.prune(done_before=FAR)
-            failed = [told.writer for told in stage.heard if not told.outcome.applied]
+            failed = [
+                told.writer
+                for told in stage.heard
+                if told.verdict is only or not (only or told.outcome.applied)
+            ]
             stage.reopen(*failed)
             if force:
                 stage.rank(*(key for key in stage.ranks if key in failed))
-            await process.batch.retry(failed=True, force=force)
+            await process.batch.retry(verdict=only or (), failed=only is None, force=force)
             stage.rank(*(key for key in _keys(then) if key not in stage.ranks))
             await stage.take(process, writes(process, then))
 
@@ -114,6 +121,60 @@ def retried(
                 stage.offer_kill(process, lambda: begin(3))
 
         begin(1)
+
+    return scene
+
+
+def killed_and(*asked: tuple[str, str], prune: bool = False, then: tuple[tuple[str, str], ...] = ()) -> Play:
+    """Return a scene where a process is killed, and the next one prunes, or retries what failed, before it runs."""
+
+    async def scene(stage: BatchStage) -> None:
+        _seed(stage)
+        stage.rank(*_keys(asked), *_keys(then))
+
+        def begin(number: int) -> None:
+            process = stage.process(f"p{number}")
+
+            async def work(process: Process) -> None:
+                if number == 2 and prune:
+                    await asyncio.sleep(LONG_AGO)
+                    await process.batch.prune(done_before=FAR)
+                elif number == 2:
+                    stage.reopen(*(told.writer for told in stage.heard if not told.outcome.applied))
+                    await process.batch.retry(failed=True)
+                await stage.take(process, writes(process, (*asked, *(then if number == 2 else ()))))
+
+            stage.run(process, work, then=begin if number == 1 else None)
+            if number == 1:
+                stage.offer_kill(process, lambda: begin(2))
+
+        begin(1)
+
+    return scene
+
+
+def outage(*asked: tuple[str, str], moments: tuple[float, ...], lasts: float) -> Play:
+    """Return a scene where the service is away for *lasts* seconds, from one of *moments*; p1 may be killed."""
+
+    async def scene(stage: BatchStage) -> None:
+        _seed(stage)
+        stage.rank(*_keys(asked))
+
+        def begin(number: int) -> None:
+            process = stage.process(f"p{number}", deadline=8.0)
+
+            async def work(process: Process) -> None:
+                await stage.take(process, writes(process, asked))
+
+            stage.run(process, work)
+            if number == 1:
+                stage.offer_kill(process, lambda: begin(2))
+
+        begin(1)
+        await stage.at(*moments, what="outage begins")
+        stage.is_away = True
+        await asyncio.sleep(lasts)
+        stage.is_away = False
 
     return scene
 
@@ -183,6 +244,49 @@ def shared(
     return scene
 
 
+def one_after_the_other(*asked: tuple[str, str], then: tuple[tuple[str, str], ...]) -> Play:
+    """Return a scene where p1 ends with an unknown result, and p2 then feeds *then*; the windows may be open."""
+
+    async def scene(stage: BatchStage) -> None:
+        _seed(stage)
+        stage.rank(*_keys(asked), *_keys(then))
+
+        async def first(process: Process) -> None:
+            await stage.take(process, writes(process, asked))
+
+        async def second(process: Process) -> None:
+            await stage.take(process, writes(process, then))
+
+        def begin(_number: int) -> None:
+            stage.run(stage.process("p2"), second)
+
+        stage.run(stage.process("p1", deadline=1.0), first, then=begin)
+
+    return scene
+
+
+def both_feed(one: tuple[tuple[str, str], ...], two: tuple[tuple[str, str], ...], apart: float) -> Play:
+    """Return a scene where two workers have an input each, with writes to the same things."""
+
+    async def scene(stage: BatchStage) -> None:
+        _seed(stage)
+        stage.rank(*_keys(one), *_keys(two))
+        stage.by_journal = True
+
+        def begin(name: str, asked: tuple[tuple[str, str], ...]) -> None:
+            async def feed(process: Process) -> None:
+                await stage.take(process, writes(process, asked))
+
+            stage.run(stage.process(name), feed)
+
+        begin("p1", one)
+        stage.loop.call_later(apart, begin, "p2", two, context=Context())
+        stage.loop.call_later(2 * FROZEN, begin, "p3", (*one, *two), context=Context())
+        stage.offer_kill(stage.processes["p1"])
+
+    return scene
+
+
 def retried_beside(*asked: tuple[str, str], force: bool = False) -> Play:
     """Return a scene where failed writes are retried by another process while a worker waits for work."""
 
@@ -241,8 +345,16 @@ SCENES: tuple[Scene, ...] = (
            {"A": ("refused", "late"), "B": ("ok", "refused"), "C": ("ok", "late")}),
     _scene("file: retried: unknown ones", retried(A, B, deadline=1.0),
            {"A": ("lost", "late", "landed"), "B": ("ok", "late")}),
+    _scene("file: retried: a refused one, and a newer unknown one",
+           retried(A, B, only=Verdict.REFUSED, deadline=1.0), {"A": ("refused",), "B": ("landed", "late", "lost")}),
     _scene("file: retried: after a prune", retried(A, B, prune=True, then=(C,), deadline=1.0),
            {"A": ("lost", "late", "refused"), "B": ("ok", "late"), "C": ("ok", "late")}),
+    _scene("file: killed and retried", killed_and(A, B, then=(C,)),
+           {"A": ("refused", "late"), "B": ("ok", "late"), "C": ("ok", "late")}),
+    _scene("file: killed and pruned", killed_and(A, B, then=(C,), prune=True),
+           {"A": ("refused", "late"), "B": ("ok", "late")}),
+    _scene("file: outage", outage(A, B, D, moments=(0.0, 0.12, 3.0), lasts=12.0),
+           {"A": ("ok", "late", "landed"), "B": ("ok", "late"), "D": ("ok", "lost")}),
     _scene("file: left early: two renames", left_early(A, B, D), {"A": LEFT, "B": LEFT}),
     _scene("database: killed: the one that feeds", shared(A, B, dies="p1"),
            {"A": LEFT, "B": ("ok", "late")}),
@@ -250,6 +362,9 @@ SCENES: tuple[Scene, ...] = (
     _scene("database: frozen: the one that feeds", shared(A, B, freezes="p1"),
            {"A": LEFT, "B": ("ok", "late")}),
     _scene("database: slow", shared(A, B, slow=1, apart=0.01), {"A": LEFT}),
+    _scene("database: unknown: then another rename", one_after_the_other(A, D, then=(B, E)),
+           {"A": ("late", "lost"), "D": ("late", "ok"), "B": ("ok", "late")}),
+    _scene("database: both feed", both_feed((A, D), (B, E), 0.15), {"A": LEFT, "D": ("ok", "late")}),
     _scene("database: retried: a worker waits", retried_beside(A, B, C),
            {"A": ("refused", "late"), "B": ("ok", "refused")}),
     _scene("database: retried: with force", retried_beside(A, B, C, force=True),

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from invsvc_async.batch import Batch
+from invsvc_async.reconcile.enums import End
 from tests.exhaustive.batches.journals import SLOW, FileJournal, SharedJournal, server
 from tests.exhaustive.batches.loop import FreezingLoop
 from tests.interleavings.execution import Member, Stage
@@ -58,6 +59,14 @@ class BatchWire(Wire):
     """The transport of one process: what a request writes shows which write it is."""
 
     stage: BatchStage
+
+    async def send(self, exchange: Exchange) -> Exchange:
+        """Send as :class:`Wire` does, unless the service is away."""
+        if self.stage.is_away:
+            exchange.started = exchange.ended = self.service.loop.now
+            exchange.end, exchange.error = End.NOT_SENT, ConnectionError("refused")
+            return exchange
+        return await super().send(exchange)
 
     async def _write(self, exchange: Exchange) -> None:
         stage, service = self.stage, self.service
@@ -104,6 +113,9 @@ class BatchStage(Stage):
     states: dict[str, tuple[str, str | None]] = attrs.field(factory=dict)  # at the end: (state, verdict)
     acknowledged: set[str] = attrs.field(factory=set)
     tried: set[str] = attrs.field(factory=set)  # writers that tried to send
+    places: dict[str, int] = attrs.field(factory=dict)  # at the end, in the journal
+    by_journal: bool = False  # the order is that in which the writes came into the journal
+    is_away: bool = False  # the service refuses connections
     slow: int = 0  # how many transactions may be slow
 
     def __attrs_post_init__(self) -> None:
@@ -116,7 +128,11 @@ class BatchStage(Stage):
         shared = self.scene.name.startswith("database")
         self.journal = SharedJournal(self) if shared else FileJournal(self)
         try:
-            super().play()
+            try:
+                super().play()
+            finally:
+                for name in self.processes:
+                    self._bury(name)
             for process in self.processes.values():
                 for write in process.made:
                     write.close()
@@ -136,7 +152,8 @@ class BatchStage(Stage):
     def _read(self) -> dict[str, tuple[str, str | None]]:
         """Return what the journal says of each write."""
         if self.journal.is_shared:
-            rows = server().fetch("SELECT key, state, verdict FROM entries")
+            rows = server().fetch("SELECT key, state, verdict, seq FROM entries")
+            self.places = {row["key"]: row["seq"] for row in rows}
             return {row["key"]: (row["state"], row["verdict"]) for row in rows}
         with closing(sqlite3.connect(self.journal.path)) as connection:
             rows = connection.execute("SELECT key, state, verdict FROM entries")

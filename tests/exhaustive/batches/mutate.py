@@ -1,0 +1,82 @@
+"""Change one line of the package in the running process, for as long as a walk takes; nothing on disk."""
+
+from __future__ import annotations
+
+import importlib
+from contextlib import contextmanager
+from pathlib import Path
+from types import FunctionType, ModuleType
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PACKAGE = "invsvc_async.batch"
+
+
+@attrs.frozen
+class Mutant:
+    """
+    One line that is wrong.
+
+    A scene whose name begins with *where* must break the rule of that number, and does not without it.
+    """
+
+    name: str
+    module: str
+    old: str
+    new: str
+    where: str
+    rule: int
+
+
+@contextmanager
+def broken(mutant: Mutant) -> Iterator[None]:
+    """
+    Put the code of functions, and the texts, of the changed module in the place of those that ship.
+
+    Others have imported the functions by name, so these stay, and get the other code.
+    """
+    module = importlib.import_module(f"{PACKAGE}.{mutant.module}")
+    source = Path(str(module.__file__)).read_text(encoding="utf-8")
+    if source.count(mutant.old) != 1:
+        raise LookupError(
+            f"{mutant.name}: its text stands {source.count(mutant.old)} times in {mutant.module}"
+        )
+    changed = ModuleType(module.__name__)
+    code = compile(source.replace(mutant.old, mutant.new), str(module.__file__), "exec")
+    exec(code, changed.__dict__)  # noqa: S102 - our own source, one line changed
+    undo: list[tuple[Any, str, Any]] = []
+    try:
+        for owner, name, new in _differences(module, changed):
+            undo.append((owner, name, getattr(owner, name)))
+            setattr(owner, name, new)
+        yield
+    finally:
+        for owner, name, old in reversed(undo):
+            setattr(owner, name, old)
+
+
+def _differences(module: ModuleType, changed: ModuleType) -> Iterator[tuple[Any, str, Any]]:
+    """Yield what to set: an object, the name of its attribute, and the new value."""
+    for name, old in vars(module).items():
+        new = vars(changed).get(name)
+        if isinstance(old, (str, int, float, tuple)) and not name.startswith("__"):
+            if old != new:
+                yield module, name, new
+        elif isinstance(old, type) and old.__module__ == module.__name__:
+            for each, method in vars(old).items():
+                yield from _code(method, vars(new).get(each))
+        elif getattr(old, "__module__", None) == module.__name__:
+            yield from _code(old, new)
+
+
+def _code(old: Any, new: Any) -> Iterator[tuple[Any, str, Any]]:
+    if isinstance(old, property):
+        old, new = old.fget, new.fget
+    if isinstance(old, (staticmethod, classmethod)):
+        old, new = old.__func__, new.__func__
+    if isinstance(old, FunctionType) and old.__code__ != new.__code__:
+        yield old, "__code__", new.__code__

@@ -1,0 +1,59 @@
+"""
+Batches through kills, freezes, outages, retries and prunes, in the real journals, runs and engine.
+
+Here the executions nearest to the default are walked, and some mutants. ``nox -s exhaustive`` walks on, and
+``nox -s mutants`` judges all mutants.
+"""
+
+from __future__ import annotations
+
+import attrs
+import pytest
+
+from tests.exhaustive.batches.mutants import MUTANTS, caught
+from tests.exhaustive.batches.mutate import broken
+from tests.exhaustive.batches.play import play
+from tests.exhaustive.batches.scenes import SCENES
+from tests.interleavings.walk import walk
+
+pytestmark = [pytest.mark.exhaustive, pytest.mark.untraced]
+QUICK = [mutant for mutant in MUTANTS if mutant.name in {
+    "one thing in two chunks", "the windows of other workers are not asked for", "newer writes are not looked at",
+    "put back as unsent, though it was", "what an earlier run left is forgotten",
+}]  # fmt: skip
+
+
+@pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.name)
+def test_scene(scene):
+    """No execution among the first ones breaks a rule."""
+    found = walk(scene, bound=1, most=6, play=play)
+
+    assert found.walked == 6
+    assert not found.broken, str(found)
+
+
+@pytest.mark.parametrize("mutant", QUICK, ids=lambda mutant: mutant.name)
+def test_mutant(mutant):
+    """A wrong line breaks the rule that it should."""
+    assert caught(mutant, most=150) is not None
+
+
+def test_mutant_whose_text_is_gone():
+    """A line that no longer stands in the source is an error, not a mutant that was caught."""
+    with (
+        pytest.raises(LookupError, match="stands 0 times"),
+        broken(attrs.evolve(MUTANTS[0], old="no such line")),
+    ):
+        pass
+
+
+def test_code_after_a_mutant():
+    """Functions and texts are those that ship again."""
+    from invsvc_async.batch.journals import chunk_fencing
+    from invsvc_async.batch.run import Run
+
+    before = chunk_fencing._STORE, Run._taken_up.__code__
+    for mutant in MUTANTS:
+        with broken(mutant):
+            pass
+    assert before == (chunk_fencing._STORE, Run._taken_up.__code__)
