@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+from zlib import crc32
 
 import asyncpg  # pyright: ignore[reportMissingTypeStubs]  # it has none
 
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["PATIENCE", "Pool"]
 
 T = TypeVar("T")
+log: logging.Logger = logging.getLogger("invsvc_async.storage")
 
 _AWAY = (OSError, asyncpg.PostgresConnectionError, asyncpg.InterfaceError, asyncpg.InternalClientError,
          asyncpg.CannotConnectNowError, asyncpg.AdminShutdownError, asyncpg.CrashShutdownError)  # fmt: skip
@@ -27,6 +30,7 @@ _ANSWER = 30.0  # s to wait for an answer before the connection is dropped
 _TO_LEAVE = 2.0  # s for the last statements of a run that was stopped
 _AT_THE_END = 0.5  # s of patience once those were not answered
 _PAUSE = 0.2  # s between tries
+_WATCH = 5.0  # s between checks whether a connection still has its lock
 
 
 class Pool:
@@ -124,12 +128,95 @@ class Pool:
                 if isinstance(error, ValueError):  # a value that it cannot store, not a matter of connections
                     raise self._refused(error) from error
                 if not self._retry or loop.time() >= begun + self.patience:
-                    raise JournalError(
-                        f"{self._name} is away ({_why(error)}). Check that its server can be reached."
-                    ) from error
+                    raise self._away(error) from error
                 await asyncio.sleep(min(self.patience, _PAUSE))
             except asyncpg.PostgresError as error:
                 raise self._refused(error) from error
+
+    async def ask_for_lock(self, act: Callable[[Any], Awaitable[T]]) -> T:  # Any: asyncpg's connection
+        """
+        Run *act* as :meth:`ask` does, again while a lock that it needs is not granted.
+
+        *act* sets ``lock_timeout`` first, so that others do not wait behind it.
+        """
+
+        async def ask(connection: Any) -> tuple[bool, T | None]:
+            savepoint = connection.transaction()
+            await savepoint.start()
+            try:
+                result = await act(connection)
+            except (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError):
+                await savepoint.rollback()
+                return False, None
+            await savepoint.commit()
+            return True, result
+
+        while True:
+            granted, result = await self.ask(ask)
+            if granted:
+                return cast("T", result)
+            await asyncio.sleep(_PAUSE)
+
+    async def at_leisure(self, text: str) -> None:
+        """Run a statement outside a transaction, however long it takes. For :meth:`alone`."""
+        async with self.lent() as connection:
+            await connection.execute(text)
+
+    async def alone(self, name: str, act: Callable[[], Awaitable[None]]) -> None:
+        """
+        Run *act* while no other process runs one of the same *name*; wait while another does.
+
+        It may take any time, and is run again while the database is away, so it must be idempotent.
+
+        Raises:
+            JournalError: The database stayed away, or refused a statement.
+
+        """
+        loop, waiting = asyncio.get_running_loop(), False
+        begun = loop.time()
+        while True:
+            try:
+                async with self._lock(name) as (guard, locked):
+                    begun = loop.time()
+                    if locked:
+                        await _watched(guard, act)
+                        return
+            except asyncpg.DeadlockDetectedError:
+                pass  # with statements of a process that was killed: they end
+            except _AWAY as error:
+                if loop.time() >= begun + self.patience:
+                    raise self._away(error) from error
+            except asyncpg.PostgresError as error:
+                raise self._refused(error) from error
+            if not waiting:
+                waiting = True
+                log.info("%s: waiting for another process (%s)", self._name, name)
+            await asyncio.sleep(min(self.patience, _PAUSE))
+
+    @asynccontextmanager
+    async def _lock(self, name: str) -> AsyncGenerator[tuple[Any, bool]]:  # Any: asyncpg's connection
+        """
+        Open a transaction that has the lock called *name*; yield its connection, and whether it has it.
+
+        It is a lock of a transaction, because a pooler may give each transaction another session. The
+        transaction keeps no snapshot, for which ``CREATE INDEX CONCURRENTLY`` would wait: hence ``execute``,
+        whose statements leave no open portal.
+        """
+        async with self.lent() as connection:
+            try:
+                async with asyncio.timeout(min(self.patience, _ANSWER)):
+                    await connection.execute("BEGIN; SET LOCAL idle_in_transaction_session_timeout = 0")
+                    text = f"SELECT 1 WHERE pg_try_advisory_xact_lock({crc32(name.encode())})"
+                    status = await connection.execute(text)
+                yield connection, status == "SELECT 1"
+                async with asyncio.timeout(min(self.patience, _ANSWER)):
+                    await connection.execute("ROLLBACK")
+            except BaseException:
+                connection.terminate()
+                raise
+
+    def _away(self, error: Exception) -> JournalError:
+        return JournalError(f"{self._name} is away ({_why(error)}). Check that its server can be reached.")
 
     def _refused(self, error: Exception) -> JournalError:
         return JournalError(f"{self._name} refused a statement ({_why(error)}). The server's log says why.")
@@ -183,6 +270,20 @@ async def _in_transaction(connection: Any, act: Callable[[Any], Awaitable[T]]) -
         raise
     await transaction.commit()
     return result
+
+
+async def _watched(guard: Any, act: Callable[[], Awaitable[None]]) -> None:  # Any: asyncpg's connection
+    """Run *act* while *guard* answers: without it, another process may run the same."""
+    running = asyncio.ensure_future(act())
+    try:
+        while not (await asyncio.wait([running], timeout=_WATCH))[0]:
+            async with asyncio.timeout(_ANSWER):
+                await guard.execute("SELECT 1")
+        running.result()
+    finally:
+        if not running.done():
+            running.cancel()
+            await asyncio.wait([running])
 
 
 async def _no_reset(_connection: object) -> None:

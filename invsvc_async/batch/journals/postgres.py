@@ -14,9 +14,10 @@ import msgspec
 from invsvc_async._errors import InvalidRequestError
 from invsvc_async.batch.journals.chunk_fencing import OwnedEntries
 from invsvc_async.batch.journals.chunk_queue import Chunks
+from invsvc_async.batch.journals.postgres_migrations import IN_TURN
 from invsvc_async.batch.result import Summary
 from invsvc_async.batch.seen_keys import Met
-from invsvc_async.batch.siblings import NO_EFFECT, LastWrite
+from invsvc_async.batch.siblings import LastWrite
 from invsvc_async.journal.entry import Mark, State, entry_of
 from invsvc_async.journal.packed_intent import not_overtaken
 from invsvc_async.reconcile.history import Verdict
@@ -35,8 +36,6 @@ SELECT * FROM unnest($1::text[], $2::bigint[], $3::text[], $4::bytea[], $5::smal
     $7::text[], $8::bigint[], $9::text[])
 ON CONFLICT (key) DO NOTHING
 """
-# One transaction at a time, so that each sees the chunks to which the previous one assigned its things.
-_IN_TURN = "SELECT pg_advisory_xact_lock(hashtext(current_schema()))"
 _TO_REOPEN = """
 SELECT seq, thing, intent FROM entries WHERE state = 2 AND verdict = $1 AND verdict <> 'applied'
     AND intent IS NOT NULL AND seq > $2 AND ($4::text[] IS NULL OR key = ANY ($4)) ORDER BY seq LIMIT $3
@@ -61,27 +60,6 @@ UPDATE entries e SET seq = g.moved, intent = g.intent FROM given g WHERE e.seq =
 _AT_ONCE = 200  # entries reopened together: as many as a new chunk has
 _BUSY = "SELECT thing, min(chunk) FROM entries WHERE thing = ANY ($1) AND done_at IS NULL GROUP BY thing"
 
-# Added to the schema without a new version, because older packages ignore it.
-_STATES = f"""
-CREATE TABLE states (thing text PRIMARY KEY, seq bigint NOT NULL, team text, state text, stamp bigint);
-CREATE INDEX unknown_things ON entries (thing) WHERE verdict = '{Verdict.UNKNOWN}' AND thing IS NOT NULL;
-CREATE INDEX claimed_things ON entries (thing) WHERE claim IS NOT NULL;
-"""
-# Convert what an older package has stored.  It named things TEAM /webhooks/ID and TEAM new URL TAG.
-_OF_BEFORE = rf"""
-UPDATE entries SET thing = CASE operation
-    WHEN 'webhooks.create' THEN regexp_replace(thing, '^\S+ new ([^ #]*).*$', 'url \1')
-    WHEN 'sheets.save_mapping' THEN regexp_replace(thing, '^(\S+) (/\S+)$', '\2 \1')
-    ELSE regexp_replace(thing, '^\S+ /', '/') END
-WHERE thing IS NOT NULL AND (done_at IS NULL OR verdict = '{Verdict.UNKNOWN}' OR claim IS NOT NULL);
-UPDATE entries e SET chunk = m.chunk FROM (
-    SELECT thing, min(chunk) AS chunk FROM entries WHERE done_at IS NULL AND thing IS NOT NULL
-    GROUP BY thing HAVING count(DISTINCT chunk) > 1
-) m WHERE e.thing = m.thing AND e.done_at IS NULL;
-INSERT INTO states (thing, seq) SELECT regexp_replace(thing, '^\S+ /', '/'), max(seq) FROM entries
-    WHERE state = 2 AND verdict NOT IN ('{NO_EFFECT[0]}', '{NO_EFFECT[1]}')
-    AND operation IN ('journeys.update', 'webhooks.update', 'webhooks.delete') GROUP BY 1;
-"""  # noqa: S608 - our own text
 # $1: done before; $2 and $3: the part of the table, after one row and up to another.
 _PRUNE = """
 UPDATE entries SET intent = NULL, outcome = NULL, claim = NULL
@@ -122,8 +100,6 @@ class PostgresBatch(OwnedEntries):
 
         """
         await super().open()
-        if self._create:
-            await self.ask(_make_states)
         self.chunks: Chunks = Chunks(self.lent, slots=self.settings.slots, silence=self.settings.silence)
 
     async def aclose(self) -> None:
@@ -147,7 +123,7 @@ class PostgresBatch(OwnedEntries):
         entries = [entry for entry, _ in given]
 
         async def hand_out(connection: Any) -> None:
-            await connection.execute(_IN_TURN)
+            await connection.execute(IN_TURN)
             chunk = await connection.fetchval("INSERT INTO chunks DEFAULT VALUES RETURNING id")
             chosen = await self._chosen(connection, chunk, [thing for _, thing in given])
             await connection.execute(
@@ -268,7 +244,7 @@ class PostgresBatch(OwnedEntries):
         again: set[int] = set()  # from all tries: a later one no longer finds what an earlier one reopened
 
         async def reopen(connection: Any) -> None:
-            await connection.execute(_IN_TURN)
+            await connection.execute(IN_TURN)
             rows = await connection.fetch(_TO_REOPEN, str(verdict), after, _AT_ONCE, keys)
             if not rows:
                 return
@@ -288,7 +264,7 @@ class PostgresBatch(OwnedEntries):
         after: int | None = 0
 
         async def move(connection: Any) -> int | None:
-            await connection.execute(_IN_TURN)
+            await connection.execute(IN_TURN)
             rows = await connection.fetch(_TO_MOVE, [*map(str, verdicts)], after, last, keys, _AT_ONCE)
             seqs, intents = [row["seq"] for row in rows], [not_overtaken(row["intent"]) for row in rows]
             await connection.execute(_MOVE, seqs, intents)
@@ -304,7 +280,7 @@ class PostgresBatch(OwnedEntries):
         It takes many short transactions. If it is stopped, what they did stays, and another call does the
         rest.
         """
-        await self.ask(_make_states)
+        await self.migrate()
         count, after = 0, 0
         while (last := (await self.fetch(_LAST_ENTRY, after, _LOOKED_AT))[0][0]) is not None:
             count, after = count + await self._prune_entries(before, after, last), last
@@ -319,7 +295,7 @@ class PostgresBatch(OwnedEntries):
         pruned: set[int] = set()  # from all tries: a later one no longer finds what an earlier one pruned
 
         async def prune(connection: Any) -> None:
-            await connection.execute(_IN_TURN)  # it locks rows as a retry does, but in another order
+            await connection.execute(IN_TURN)  # it locks rows as a retry does, but in another order
             pruned.update(row["seq"] for row in await connection.fetch(_PRUNE, before, after, last))
 
         await self.ask(prune)
@@ -355,14 +331,6 @@ class PostgresBatch(OwnedEntries):
                 self.commons.load(row["number"], row["text"])
                 self._stored_commons.add(row["number"])
         return [entry_of(row) for row in rows]
-
-
-async def _make_states(connection: Any) -> None:
-    """Add the table ``states`` to a journal that an older package has created."""
-    await connection.execute(_IN_TURN)
-    if not await connection.fetchval("SELECT to_regclass('states')"):
-        await connection.execute(_STATES)
-        await connection.execute(_OF_BEFORE)
 
 
 async def _refuse_others(connection: Any, entries: Sequence[Entry]) -> None:

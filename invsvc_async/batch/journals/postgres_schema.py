@@ -9,28 +9,11 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 import attrs
 
 from invsvc_async._errors import ConfigurationError, JournalError
+from invsvc_async.batch.journals.postgres_migrations import FIRST, LATEST, migrate
 from invsvc_async.storage.postgres_pool import Pool
 
 __all__ = ["Database", "Settings"]
 
-SCHEMA = 1
-# The columns written at every send (state, common, intent) are in no index and no index condition, so such an
-# update writes no index.
-_TABLES = """
-CREATE TABLE facts (name text PRIMARY KEY, value text NOT NULL);
-CREATE TABLE commons (number bigint PRIMARY KEY, text text NOT NULL);
-CREATE TABLE chunks (id bigserial PRIMARY KEY, owner text, done boolean NOT NULL DEFAULT false);
-CREATE TABLE entries (
-    seq bigserial PRIMARY KEY, key text NOT NULL UNIQUE, chunk bigint NOT NULL, thing text, content bytea
-    NOT NULL, state smallint NOT NULL, run integer NOT NULL, operation text NOT NULL, verdict text, common
-    bigint, intent text, outcome text, claim text, done_at bigint
-) WITH (fillfactor = 70);
-CREATE INDEX not_done ON entries (chunk, seq) WHERE done_at IS NULL;
-CREATE INDEX things ON entries (thing) WHERE done_at IS NULL AND thing IS NOT NULL;
-CREATE INDEX not_applied ON entries (verdict, seq) WHERE verdict <> 'applied';
-CREATE INDEX claimed ON entries (seq) WHERE claim IS NOT NULL;
-CREATE INDEX open_chunks ON chunks (id) WHERE NOT done;
-"""
 _LONGEST = 86_400  # s of silence
 
 
@@ -89,10 +72,11 @@ class Database(Pool):
         self.settings: Settings = Settings.of(address)
         super().__init__(self.settings.address, "the journal's database")
         self._create = create
+        self._version = 0
 
     async def open(self) -> None:
         """
-        Connect, and create the tables if they do not exist.
+        Connect, create the tables if they do not exist, and bring older ones to the latest version.
 
         Raises:
             JournalError: The database cannot be used, or the journal is of a newer version, or it does not
@@ -100,6 +84,24 @@ class Database(Pool):
 
         """
         await self.connect(self._make, search_path=self._schema, application_name="invsvc batch")
+        if self._create:
+            try:
+                await self.migrate()
+            except BaseException:
+                await self.aclose()
+                raise
+
+    async def migrate(self) -> None:
+        """
+        Bring the tables to the latest version, if they have an older one.
+
+        Raises:
+            JournalError: The database stayed away, or refused a statement.
+
+        """
+        if self._version < LATEST:
+            await migrate(self, self._schema)
+            self._version = LATEST
 
     @property
     def _schema(self) -> str:
@@ -115,15 +117,15 @@ class Database(Pool):
                     "Check the name in its address."
                 )
             await connection.execute(f"CREATE SCHEMA IF NOT EXISTS {schema}")
-            await connection.execute(_TABLES)
-            await connection.execute("INSERT INTO facts VALUES ('schema', $1)", str(SCHEMA))
+            await connection.execute(FIRST)
             from pgqueuer.db import AsyncpgDriver
             from pgqueuer.queries import Queries
 
             await Queries(AsyncpgDriver(connection)).install(create_schema=False)
         version = await connection.fetchval("SELECT value FROM facts WHERE name = 'schema'")
-        if version != str(SCHEMA):
+        if not re.fullmatch("[0-9]{1,9}", version or "") or not 1 <= int(version) <= LATEST:
             raise JournalError(
-                f"journal {schema}: it has version {version}, and this package reads version {SCHEMA}. "
-                "Use the version of the package that created it, or a newer one."
+                f"journal {schema}: it has version {version}, and this package reads versions 1 to {LATEST}. "
+                "Use the version of the package that last opened it, or a newer one."
             )
+        self._version = int(version)

@@ -8,8 +8,9 @@ import sqlite3
 import time
 from pathlib import Path
 
-import asyncpg
 import pytest
+from pgqueuer.db import AsyncpgDriver
+from pgqueuer.queries import Queries
 
 from invsvc_async import Verdict
 from invsvc_async.batch import Batch
@@ -19,6 +20,7 @@ from invsvc_async.journal.sqlite_entries import _APPLICATION, _TABLES, SCHEMA
 from invsvc_async.simulator import Simulator
 from invsvc_async.simulator.state import Clock
 from tests.batch.conftest import client_of
+from tests.batch.journals.old_schemas import BEFORE_STATES, old_schema
 from tests.batch.writing import all_of
 from tests.support.database import database
 
@@ -52,24 +54,18 @@ def into_file(tables, path):
     connection.close()
 
 
-async def into_database(tables, address, name):
-    made = PostgresBatch(address)
-    await made.open()
-    connection = await asyncpg.connect(database().address, server_settings={"search_path": f"invsvc_{name}"})
-    await connection.execute(
-        "DROP TABLE states; DROP INDEX unknown_things, claimed_things; DELETE FROM facts"
-    )
-    for text, values in inserts(tables):
-        marks = (f"${number}" for number in range(1, len(values) + 1))
-        await connection.execute(text.replace("?", "{}").format(*marks), *values)
-    for table, column in (("entries", "seq"), ("chunks", "id")):
-        text = f"SELECT setval(pg_get_serial_sequence('{table}', '{column}'), 1000)"
-        await connection.execute(text)
-    for chunk in tables["chunks"]:
-        if not chunk["done"]:
-            await made.chunks.give(connection, chunk["id"])
-    await connection.close()
-    await made.aclose()
+async def into_database(tables, name):
+    async with old_schema(f"invsvc_{name}", BEFORE_STATES) as connection:
+        await connection.execute("DELETE FROM facts")
+        for text, values in inserts(tables):
+            marks = (f"${number}" for number in range(1, len(values) + 1))
+            await connection.execute(text.replace("?", "{}").format(*marks), *values)
+        for table, column in (("entries", "seq"), ("chunks", "id")):
+            text = f"SELECT setval(pg_get_serial_sequence('{table}', '{column}'), 1000)"
+            await connection.execute(text)
+        for chunk in tables["chunks"]:
+            if not chunk["done"]:
+                await Queries(AsyncpgDriver(connection)).enqueue("invsvc_chunk", str(chunk["id"]).encode())
 
 
 def seed(service, things):
@@ -101,7 +97,7 @@ async def test_journal_of_before(stored, tmp_path):
         if "chunks" in whole["tables"]:
             name = f"old{stored.stem.partition('-')[0]}"
             journal = database().journal(name, silence=1)
-            await into_database(whole["tables"], journal, name)
+            await into_database(whole["tables"], name)
         else:
             journal = tmp_path / "run.db"
             into_file(whole["tables"], journal)
@@ -158,8 +154,7 @@ async def test_things_are_named_anew(client):
         each.close()
     for _ in range(2):  # what has its new name keeps it
         await made.fetch("DROP TABLE states")
-        await made.fetch("DROP INDEX unknown_things")
-        await made.fetch("DROP INDEX claimed_things")
+        await made.fetch("UPDATE facts SET value = '1' WHERE name = 'schema'")
         await made.aclose()
         await made.open()
         rows = {row["key"]: row for row in await made.fetch("SELECT key, thing, chunk FROM entries")}

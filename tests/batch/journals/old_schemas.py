@@ -1,0 +1,51 @@
+"""The schemas of PostgreSQL journals, as earlier versions of the package made them."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import asyncpg
+from pgqueuer.db import AsyncpgDriver
+from pgqueuer.queries import Queries
+
+from tests.support.database import database
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+BEFORE_STATES = """
+CREATE TABLE facts (name text PRIMARY KEY, value text NOT NULL);
+CREATE TABLE commons (number bigint PRIMARY KEY, text text NOT NULL);
+CREATE TABLE chunks (id bigserial PRIMARY KEY, owner text, done boolean NOT NULL DEFAULT false);
+CREATE TABLE entries (
+    seq bigserial PRIMARY KEY, key text NOT NULL UNIQUE, chunk bigint NOT NULL, thing text, content bytea
+    NOT NULL, state smallint NOT NULL, run integer NOT NULL, operation text NOT NULL, verdict text, common
+    bigint, intent text, outcome text, claim text, done_at bigint
+) WITH (fillfactor = 70);
+CREATE INDEX not_done ON entries (chunk, seq) WHERE done_at IS NULL;
+CREATE INDEX things ON entries (thing) WHERE done_at IS NULL AND thing IS NOT NULL;
+CREATE INDEX not_applied ON entries (verdict, seq) WHERE verdict <> 'applied';
+CREATE INDEX open_chunks ON chunks (id) WHERE NOT done;
+INSERT INTO facts VALUES ('schema', '1');
+"""
+WITH_STATES = f"""{BEFORE_STATES}
+CREATE TABLE states (thing text PRIMARY KEY, seq bigint NOT NULL, team text, state text, stamp bigint);
+CREATE INDEX unknown_things ON entries (thing) WHERE verdict = 'unknown' AND thing IS NOT NULL;
+CREATE INDEX claimed_things ON entries (thing) WHERE claim IS NOT NULL;
+"""
+WITH_CLAIMED = f"{WITH_STATES} CREATE INDEX claimed ON entries (seq) WHERE claim IS NOT NULL;"
+OLD = {"before states": BEFORE_STATES, "with states": WITH_STATES, "with claimed": WITH_CLAIMED}
+
+
+@asynccontextmanager
+async def old_schema(name: str, tables: str) -> AsyncIterator[asyncpg.Connection[Any]]:
+    """Create the schema *name* with *tables*, and yield a connection that uses it."""
+    connection = await asyncpg.connect(database().address, server_settings={"search_path": name})
+    try:
+        await connection.execute(f"CREATE SCHEMA {name}")
+        await connection.execute(tables)
+        await Queries(AsyncpgDriver(connection)).install(create_schema=False)
+        yield connection
+    finally:
+        await connection.close()
