@@ -300,6 +300,7 @@ class SharedRun(Run):
             each.store.until = now if each.store.lost else now + _LEASE * self._entries.settings.silence
         if mine:
             engine.share_pace(1 / workers)
+        await self._entries.fold_counts()
 
     async def _join(self, token: str) -> None:
         """Wait until the other workers have noticed this one, and left it its part of the rate."""

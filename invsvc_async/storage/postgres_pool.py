@@ -181,8 +181,8 @@ class Pool:
                     if locked:
                         await _watched(guard, act)
                         return
-            except asyncpg.DeadlockDetectedError:
-                pass  # with statements of a process that was killed: they end
+            except (asyncpg.DeadlockDetectedError, asyncpg.LockNotAvailableError):
+                pass  # by statements of other processes, which end
             except _AWAY as error:
                 if loop.time() >= begun + self.patience:
                     raise self._away(error) from error

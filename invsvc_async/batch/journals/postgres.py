@@ -14,7 +14,7 @@ import msgspec
 from invsvc_async._errors import InvalidRequestError
 from invsvc_async.batch.journals.chunk_fencing import OwnedEntries
 from invsvc_async.batch.journals.chunk_queue import Chunks
-from invsvc_async.batch.journals.postgres_migrations import IN_TURN
+from invsvc_async.batch.journals.postgres_migrations import COUNTED, COUNTS_KEPT_FROM, IN_TURN
 from invsvc_async.batch.result import Summary
 from invsvc_async.batch.seen_keys import Met
 from invsvc_async.batch.siblings import LastWrite
@@ -78,6 +78,15 @@ SELECT max(seq) FROM (SELECT seq FROM entries WHERE seq > $1 ORDER BY seq LIMIT 
 _LAST_STATE = """
 SELECT max(thing) FROM (SELECT thing FROM states WHERE thing > $1 ORDER BY thing LIMIT $2) AS part
 """
+# The counts that were appended become few again. Who folds others at the same time skips them.
+_FOLD = """
+WITH few AS (SELECT id FROM counts ORDER BY id LIMIT 10000 FOR UPDATE SKIP LOCKED),
+gone AS (DELETE FROM counts USING few WHERE counts.id = few.id
+    RETURNING state, verdict, lost, overtaken, many)
+INSERT INTO counts (state, verdict, lost, overtaken, many)
+SELECT state, verdict, lost, overtaken, sum(many) FROM gone GROUP BY 1, 2, 3, 4 HAVING sum(many) <> 0
+"""
+_FEW = 500  # counts that are not worth a fold
 _LOOKED_AT = 5000  # rows that one transaction of a prune looks at
 
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
@@ -211,12 +220,14 @@ class PostgresBatch(OwnedEntries):
 
     async def summary(self) -> Summary:
         """Return the counts of entries."""
-        text = (
-            "SELECT state, verdict, count(*) AS many, "
-            "count(*) FILTER (WHERE outcome LIKE '%\"lost\":true%') AS lost, "
-            "count(*) FILTER (WHERE outcome LIKE '%\"overtaken\":true%') AS overtaken FROM entries "
-            "GROUP BY state, verdict"
-        )
+        kept = self._version >= COUNTS_KEPT_FROM
+        text = f"""
+            SELECT state, verdict, sum(many)::bigint AS many,
+                coalesce(sum(many) FILTER (WHERE lost), 0)::bigint AS lost,
+                coalesce(sum(many) FILTER (WHERE overtaken), 0)::bigint AS overtaken
+            FROM {"counts" if kept else f"(SELECT {COUNTED}, 1 AS many FROM entries) AS counts"}
+            GROUP BY state, verdict HAVING sum(many) <> 0
+        """  # noqa: S608 - our own text
         rows = await self.fetch(text)
         return Summary(
             to_do=sum(row["many"] for row in rows if row["state"] == State.TO_DO),
@@ -225,6 +236,11 @@ class PostgresBatch(OwnedEntries):
             secrets_lost=sum(row["lost"] for row in rows),
             overtaken=sum(row["overtaken"] for row in rows),
         )
+
+    async def fold_counts(self) -> None:
+        """Fold the counts that were appended, if they are many."""
+        if len(await self.fetch("SELECT 1 FROM counts LIMIT $1", _FEW)) == _FEW:
+            await self.fetch(_FOLD)
 
     async def reopen(self, verdict: Verdict, *, keep_sends: bool, keys: Sequence[str] | None = None) -> int:
         """
@@ -235,6 +251,7 @@ class PostgresBatch(OwnedEntries):
         count, after = 0, 0
         while again := await self._reopen_some(verdict, keys, after, keep_sends=keep_sends):
             count, after = count + len(again), max(again)
+            await self.fold_counts()
         return count
 
     async def _reopen_some(
@@ -284,6 +301,7 @@ class PostgresBatch(OwnedEntries):
         count, after = 0, 0
         while (last := (await self.fetch(_LAST_ENTRY, after, _LOOKED_AT))[0][0]) is not None:
             count, after = count + await self._prune_entries(before, after, last), last
+            await self.fold_counts()
         thing = ""
         while (to := (await self.fetch(_LAST_STATE, thing, _LOOKED_AT))[0][0]) is not None:
             await self.fetch(_PRUNE_STATES, before, thing, to)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from invsvc_async.storage.postgres_pool import Pool
 
-__all__ = ["FIRST", "IN_TURN", "LATEST", "migrate"]
+__all__ = ["COUNTED", "COUNTS_KEPT_FROM", "FIRST", "IN_TURN", "LATEST", "migrate"]
 
 # The columns written at every send (state, common, intent) are in no index and no index condition, so such an
 # update writes no index.
@@ -43,7 +43,8 @@ INSERT INTO facts VALUES ('schema', '1');
 # One transaction at a time, so that each sees the chunks to which the previous one assigned its things.
 IN_TURN = "SELECT pg_advisory_xact_lock(hashtext(current_schema()))"
 _LOCK = "SET LOCAL lock_timeout = '2s'"  # who waits for a table's lock makes all others wait behind it
-_SLICE = 20_000  # rows that one statement looks at
+_SLICE = 20_000  # rows that one transaction changes
+_COUNTED_AT_ONCE = 200_000
 
 
 @attrs.frozen(kw_only=True)
@@ -114,6 +115,67 @@ async def _name_things(pool: Pool) -> None:
         pass
 
 
+# --- version 4: counts of entries, kept as they change
+
+# Each statement that changes entries appends what it adds to the counts, so no row is waited for.
+COUNTED = """state, verdict, coalesce(outcome LIKE '%"lost":true%', false) AS lost,
+    coalesce(outcome LIKE '%"overtaken":true%', false) AS overtaken"""
+_COUNTS = f"""
+CREATE TABLE IF NOT EXISTS counts (
+    id bigserial PRIMARY KEY, state smallint NOT NULL, verdict text, lost boolean NOT NULL,
+    overtaken boolean NOT NULL, many bigint NOT NULL
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);
+CREATE OR REPLACE FUNCTION count_entries() RETURNS trigger LANGUAGE plpgsql AS $body$
+DECLARE
+    given text := CASE TG_OP WHEN 'INSERT' THEN 'SELECT *, 1 AS one FROM fresh'
+        WHEN 'DELETE' THEN 'SELECT *, -1 AS one FROM gone'
+        ELSE 'SELECT *, 1 AS one FROM fresh UNION ALL SELECT *, -1 FROM gone' END;
+BEGIN
+    EXECUTE format($text$
+        INSERT INTO %I.counts (state, verdict, lost, overtaken, many)
+        SELECT {COUNTED.replace("%", "%%")}, sum(one)
+        FROM (%s) AS given GROUP BY 1, 2, 3, 4 HAVING sum(one) <> 0
+    $text$, TG_TABLE_SCHEMA, given);
+    RETURN NULL;
+END $body$;
+"""  # noqa: S608 - our own text
+_COUNTING = "".join(
+    f"""
+    DROP TRIGGER IF EXISTS count_{event} ON entries;
+    CREATE TRIGGER count_{event} AFTER {event} ON entries REFERENCING {tables}
+        FOR EACH STATEMENT EXECUTE FUNCTION count_entries();
+    """
+    for event, tables in {
+        "insert": "NEW TABLE AS fresh",
+        "update": "OLD TABLE AS gone NEW TABLE AS fresh",
+        "delete": "OLD TABLE AS gone",
+    }.items()
+)
+_COUNT = f"""
+INSERT INTO counts (state, verdict, lost, overtaken, many)
+SELECT {COUNTED}, count(*) AS many FROM entries WHERE seq > $1 AND seq <= $2 GROUP BY 1, 2, 3, 4
+"""  # noqa: S608 - our own text
+
+
+async def _count(pool: Pool) -> None:
+    """
+    Count the entries there are, and let every change be counted from then on.
+
+    The snapshot that is counted is taken while nobody can change an entry, which is a moment only.
+    """
+    # Not by `ask`, which could repeat a part of this: the lock, without the snapshot.
+    async with pool.lent() as counting, counting.transaction(isolation="repeatable_read"):
+        async with pool.lent() as locking, locking.transaction():
+            await locking.execute(f"{_LOCK}; LOCK TABLE entries IN SHARE ROW EXCLUSIVE MODE")
+            await locking.execute(_COUNTING)
+            await locking.execute("DELETE FROM counts")
+            await counting.execute("SELECT 1")
+        at = 0
+        while (to := await counting.fetchval(_TO, at, _COUNTED_AT_ONCE)) is not None:
+            await counting.execute(_COUNT, at, to)
+            at = to
+
+
 # The step at index n leads to version n + 2.
 _STEPS: tuple[Step, ...] = (
     Step(
@@ -125,8 +187,10 @@ _STEPS: tuple[Step, ...] = (
         fill=_name_things,
     ),
     Step(indexes={"claimed": "entries (seq) WHERE claim IS NOT NULL"}),
+    Step(tables=_COUNTS, fill=_count),
 )
 LATEST = len(_STEPS) + 1
+COUNTS_KEPT_FROM = 4
 
 
 async def migrate(pool: Pool, schema: str) -> None:
