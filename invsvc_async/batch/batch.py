@@ -319,9 +319,9 @@ def reopened(
     wanted = wanted or {*Verdict} - {Verdict.APPLIED}
 
     async def reopen(entries: Entries) -> int:
-        count = 0
         if force:
-            await entries.move_to_end(sorted(wanted), chosen)
+            return await entries.reopen_as_newest({each: each not in _CERTAIN for each in wanted}, chosen)
+        count = 0
         for each in sorted(wanted):
             count += await entries.reopen(each, keep_sends=each not in _CERTAIN, keys=chosen)
         return count

@@ -23,7 +23,7 @@ from invsvc_async.journal.packed_intent import not_overtaken
 from invsvc_async.reconcile.history import Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from invsvc_async.journal.entry import Entry
 
@@ -36,26 +36,26 @@ SELECT * FROM unnest($1::text[], $2::bigint[], $3::text[], $4::bytea[], $5::smal
     $7::text[], $8::bigint[], $9::text[])
 ON CONFLICT (key) DO NOTHING
 """
+# $1: verdicts; $2 and $3: the part of the order, after one entry and up to another.
 _TO_REOPEN = """
-SELECT seq, thing, intent FROM entries WHERE state = 2 AND verdict = $1 AND verdict <> 'applied'
-    AND intent IS NOT NULL AND seq > $2 AND ($4::text[] IS NULL OR key = ANY ($4)) ORDER BY seq LIMIT $3
+SELECT e.* FROM unnest($1::text[]) AS chosen, LATERAL (
+    SELECT seq, thing, intent, verdict FROM entries
+    WHERE verdict = chosen AND verdict <> 'applied' AND state = 2 AND intent IS NOT NULL
+        AND seq > $2 AND seq <= $3 ORDER BY verdict, seq LIMIT $4
+) AS e ORDER BY seq LIMIT $4
+"""
+_THESE_TO_REOPEN = """
+SELECT seq, thing, intent, verdict FROM entries WHERE key = ANY ($2) AND verdict = ANY ($1)
+    AND verdict <> 'applied' AND state = 2 AND intent IS NOT NULL ORDER BY seq
 """
 _REOPEN = """
-UPDATE entries e SET state = 0, verdict = NULL, outcome = NULL, done_at = NULL, chunk = g.chunk,
-    intent = g.intent
-FROM unnest($1::bigint[], $2::bigint[], $3::text[]) AS g (seq, chunk, intent) WHERE e.seq = g.seq
-"""
-_TO_MOVE = """
-SELECT seq, intent FROM entries WHERE state = 2 AND verdict = ANY ($1) AND verdict <> 'applied'
-    AND intent IS NOT NULL AND seq > $2 AND seq <= $3 AND ($4::text[] IS NULL OR key = ANY ($4))
-    ORDER BY seq LIMIT $5
-"""
-_MOVE = """
 WITH given AS MATERIALIZED (
-    SELECT seq, intent, nextval('entries_seq_seq') AS moved
-    FROM unnest($1::bigint[], $2::text[]) WITH ORDINALITY AS t (seq, intent, place) ORDER BY place
+    SELECT seq, chunk, intent, CASE WHEN $4 THEN nextval('entries_seq_seq') ELSE seq END AS place
+    FROM (SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::text[]) WITH ORDINALITY
+        AS t (seq, chunk, intent, number) ORDER BY number) AS t
 )
-UPDATE entries e SET seq = g.moved, intent = g.intent FROM given g WHERE e.seq = g.seq
+UPDATE entries e SET seq = g.place, state = 0, verdict = NULL, outcome = NULL, done_at = NULL,
+    chunk = g.chunk, intent = g.intent FROM given g WHERE e.seq = g.seq
 """
 _AT_ONCE = 200  # entries reopened together: as many as a new chunk has
 _BUSY = "SELECT thing, min(chunk) FROM entries WHERE thing = ANY ($1) AND done_at IS NULL GROUP BY thing"
@@ -246,49 +246,74 @@ class PostgresBatch(OwnedEntries):
         """
         Reopen the entries with *verdict*, all or those of *keys*; return how many.
 
-        Without *keep_sends*, they are reopened as if they had never been sent.
+        Without *keep_sends*, they are reopened as if they had never been sent. It takes many short
+        transactions. If it is stopped, what they did stays, and another call does the rest.
         """
-        count, after = 0, 0
-        while again := await self._reopen_some(verdict, keys, after, keep_sends=keep_sends):
-            count, after = count + len(again), max(again)
-            await self.fold_counts()
+        return await self._reopen({verdict: keep_sends}, keys, newest=False)
+
+    async def reopen_as_newest(
+        self, keep_sends: Mapping[Verdict, bool], keys: Sequence[str] | None = None
+    ) -> int:
+        """
+        Reopen entries at the end of the order, so that they overtake what came after them; return how many.
+
+        They keep their order among themselves. *keep_sends* has each verdict that is meant.
+        """
+        return await self._reopen(keep_sends, keys, newest=True)
+
+    async def _reopen(
+        self, keep_sends: Mapping[Verdict, bool], keys: Sequence[str] | None, *, newest: bool
+    ) -> int:
+        await self.migrate()
+        # Up to the last entry of today: those moved behind it may be finished again meanwhile.
+        last: int = (await self.fetch("SELECT coalesce(max(seq), 0) FROM entries"))[0][0]
+        verdicts = [*map(str, keep_sends)]
+        count = 0
+        if keys is None:
+            after = 0
+            while again := await self._reopen_some(
+                keep_sends, _TO_REOPEN, [verdicts, after, last, _AT_ONCE], newest=newest
+            ):
+                count, after = count + len(again), max(again)
+                await self.fold_counts()
+            return count
+        for some in _slices(await self._in_order(keys)):
+            args = [verdicts, some]
+            count += len(await self._reopen_some(keep_sends, _THESE_TO_REOPEN, args, newest=newest))
         return count
 
+    async def _in_order(self, keys: Sequence[str]) -> list[str]:
+        """Return those of *keys* that are in the journal, in the order of their entries."""
+        found: list[tuple[int, str]] = []
+        for some in _slices([*dict.fromkeys(keys)]):
+            text = "SELECT seq, key FROM entries WHERE key = ANY ($1)"
+            found += [(row["seq"], row["key"]) for row in await self.fetch(text, some)]
+        return [key for _, key in sorted(found)]
+
     async def _reopen_some(
-        self, verdict: Verdict, keys: Sequence[str] | None, after: int, *, keep_sends: bool
+        self, keep_sends: Mapping[Verdict, bool], text: str, args: Sequence[object], *, newest: bool
     ) -> set[int]:
-        """Reopen the next chunk of them; return their numbers."""
+        """Reopen the entries that the query *text* finds, as one chunk; return their earlier numbers."""
         again: set[int] = set()  # from all tries: a later one no longer finds what an earlier one reopened
 
         async def reopen(connection: Any) -> None:
             await connection.execute(IN_TURN)
-            rows = await connection.fetch(_TO_REOPEN, str(verdict), after, _AT_ONCE, keys)
+            rows = await connection.fetch(text, *args)
             if not rows:
                 return
             chunk = await connection.fetchval("INSERT INTO chunks DEFAULT VALUES RETURNING id")
             chosen = await self._chosen(connection, chunk, [row["thing"] for row in rows])
-            intents = [row["intent"] if keep_sends else _without_sends(row["intent"]) for row in rows]
-            await connection.execute(_REOPEN, [row["seq"] for row in rows], chosen, intents)
+            intents = [
+                intent if keep_sends[Verdict(row["verdict"])] else _without_sends(intent)
+                for row in rows
+                for intent in [not_overtaken(row["intent"]) if newest else row["intent"]]
+            ]
+            await connection.execute(_REOPEN, [row["seq"] for row in rows], chosen, intents, newest)
             await self.chunks.give(connection, chunk)
             again.update(row["seq"] for row in rows)
 
         await self.ask(reopen)
         return again
-
-    async def move_to_end(self, verdicts: Sequence[Verdict], keys: Sequence[str] | None) -> None:
-        """Move entries to the end of the order, so that a retry of them overtakes what came after them."""
-        last: int = (await self.fetch("SELECT coalesce(max(seq), 0) FROM entries"))[0][0]
-        after: int | None = 0
-
-        async def move(connection: Any) -> int | None:
-            await connection.execute(IN_TURN)
-            rows = await connection.fetch(_TO_MOVE, [*map(str, verdicts)], after, last, keys, _AT_ONCE)
-            seqs, intents = [row["seq"] for row in rows], [not_overtaken(row["intent"]) for row in rows]
-            await connection.execute(_MOVE, seqs, intents)
-            return max(seqs, default=None)
-
-        while after is not None:
-            after = await self.ask(move)
 
     async def prune(self, before: int) -> int:
         """
@@ -349,6 +374,12 @@ class PostgresBatch(OwnedEntries):
                 self.commons.load(row["number"], row["text"])
                 self._stored_commons.add(row["number"])
         return [entry_of(row) for row in rows]
+
+
+def _slices(keys: list[str]) -> Iterator[list[str]]:
+    """Divide *keys* into slices for one transaction each."""
+    for start in range(0, len(keys), _AT_ONCE):
+        yield keys[start : start + _AT_ONCE]
 
 
 async def _refuse_others(connection: Any, entries: Sequence[Entry]) -> None:

@@ -176,6 +176,7 @@ async def _count(pool: Pool) -> None:
             at = to
 
 
+_COUNTED = Step(tables=_COUNTS, fill=_count)
 # The step at index n leads to version n + 2.
 _STEPS: tuple[Step, ...] = (
     Step(
@@ -187,10 +188,10 @@ _STEPS: tuple[Step, ...] = (
         fill=_name_things,
     ),
     Step(indexes={"claimed": "entries (seq) WHERE claim IS NOT NULL"}),
-    Step(tables=_COUNTS, fill=_count),
+    _COUNTED,
 )
 LATEST = len(_STEPS) + 1
-COUNTS_KEPT_FROM = 4
+COUNTS_KEPT_FROM = _STEPS.index(_COUNTED) + 2
 
 
 async def migrate(pool: Pool, schema: str) -> None:

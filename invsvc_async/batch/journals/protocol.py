@@ -61,8 +61,14 @@ class Entries(Protocol):
         """
         ...
 
-    async def move_to_end(self, verdicts: Sequence[Verdict], keys: Sequence[str] | None) -> None:
-        """Move entries to the end of the order, so that a retry of them overtakes what came after them."""
+    async def reopen_as_newest(
+        self, keep_sends: Mapping[Verdict, bool], keys: Sequence[str] | None = None
+    ) -> int:
+        """
+        Reopen entries at the end of the order, so that they overtake what came after them; return how many.
+
+        They keep their order among themselves. *keep_sends* has each verdict that is meant.
+        """
         ...
 
     async def last_writes(self, things: Sequence[str]) -> list[LastWrite]:

@@ -112,9 +112,15 @@ class SqliteBatch(SqliteEntries):
         """
         return await self.ask(partial(_reopen, verdict, keys, keep_sends=keep_sends))
 
-    async def move_to_end(self, verdicts: Sequence[Verdict], keys: Sequence[str] | None) -> None:
-        """Move entries to the end of the order, so that a retry of them overtakes what came after them."""
-        await self.ask(partial(_move_to_end, verdicts, keys))
+    async def reopen_as_newest(
+        self, keep_sends: Mapping[Verdict, bool], keys: Sequence[str] | None = None
+    ) -> int:
+        """
+        Reopen entries at the end of the order, so that they overtake what came after them; return how many.
+
+        They keep their order among themselves. *keep_sends* has each verdict that is meant.
+        """
+        return await self.ask(partial(_reopen_as_newest, keep_sends, keys))
 
     async def prune(self, before: int) -> int:
         """Reduce entries done before *before* (epoch ms) to key, digest and verdict; return how many."""
@@ -217,6 +223,14 @@ def _reopen(
         {"verdict": verdict, "keys": None if keys is None else _encode(keys).decode()},
     )
     return changed.rowcount
+
+
+def _reopen_as_newest(
+    keep_sends: Mapping[Verdict, bool], keys: Sequence[str] | None, connection: sqlite3.Connection
+) -> int:
+    with transaction(connection):
+        _move_to_end([*keep_sends], keys, connection)
+        return sum(_reopen(each, keys, connection, keep_sends=keep) for each, keep in keep_sends.items())
 
 
 def _move_to_end(

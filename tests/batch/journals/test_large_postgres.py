@@ -8,7 +8,8 @@ from datetime import UTC, datetime, timedelta
 import asyncpg
 import pytest
 
-from invsvc_async.batch.journals.postgres import PostgresBatch
+from invsvc_async import Verdict
+from invsvc_async.batch.journals.postgres import _TO_REOPEN, PostgresBatch
 from tests.support.database import database
 
 ROWS = 12_000
@@ -102,3 +103,58 @@ async def test_two_prunes_and_a_retry(journal, connection):
         journal.prune(LATER), journal.prune(LATER), journal.reopen("refused", keep_sends=True)
     )
     assert first + second + reopened == ROWS
+
+
+FAILED = "UPDATE entries SET verdict = CASE seq % 2 WHEN 0 THEN 'refused' ELSE 'unknown' END, intent = '{}'"
+ORDER = "SELECT key FROM entries ORDER BY seq"
+
+
+class StoppedError(Exception):
+    """The process ends here."""
+
+
+@pytest.mark.parametrize("keys", [None, [f"row-{n}" for n in range(1000, 1, -1)]], ids=["all", "keys"])
+async def test_forced_retry_that_is_stopped(journal, connection, monkeypatch, keys):
+    """Stopped anywhere, each entry is either finished in its place or to do at the end; a repetition does the rest."""
+    await connection.execute(FAILED)
+    await connection.execute("DELETE FROM entries WHERE seq > 1000")
+    before = [row["key"] for row in await connection.fetch(ORDER)]
+    steadily, left = journal.steadily, 0
+
+    async def stop(act):
+        nonlocal left
+        left -= 1
+        if left == 0:
+            raise StoppedError
+        return await steadily(act)
+
+    monkeypatch.setattr(journal, "steadily", stop)
+    verdicts = {Verdict.UNKNOWN: True, Verdict.REFUSED: False}
+    for number in (1, 2, 3, 4) if keys is None else (6, 7, 8, 9):
+        left = number
+        with pytest.raises(StoppedError):
+            await journal.reopen_as_newest(verdicts, keys)
+        torn = "SELECT count(*) FROM entries WHERE (state = 2) <> (seq <= 12000)"
+        assert await connection.fetchval(torn) == 0
+    assert await connection.fetchval("SELECT count(*) FROM entries WHERE state = 0") >= 200
+    await journal.reopen_as_newest(verdicts, keys)
+    left = len(before) if keys is None else len(before) - 1
+    assert await connection.fetchval("SELECT count(*) FROM entries WHERE state = 0") == left
+    assert [row["key"] for row in await connection.fetch(ORDER)] == before
+
+
+async def test_retry_finds_each_slice_by_an_index(journal, connection):
+    """The next entries to reopen are found without a look at the entries that are applied."""
+    await connection.execute("UPDATE entries SET verdict = 'refused', intent = '{}' WHERE seq % 50 = 0")
+    await connection.execute("ANALYZE entries")
+    args = ["refused", "unknown"], 6000, 12000, 50
+    plan = [row[0] for row in await connection.fetch(f"EXPLAIN {_TO_REOPEN}", *args)]
+    assert [line.split(" using ")[1].split()[0] for line in plan if " entries " in line] == ["not_applied"]
+    assert not any("Seq Scan" in line for line in plan)
+
+
+async def test_retry_of_many_keys(journal, connection, monkeypatch):
+    """Keys that are not in the journal, or come twice, are no harm; they are looked up in slices."""
+    await connection.execute(FAILED)
+    keys = [f"row-{n % 700}" for n in range(1500)] + ["none"] * 500
+    assert await journal.reopen(Verdict.REFUSED, keep_sends=True, keys=keys) == 349

@@ -63,7 +63,7 @@ async def test_reply_about_writes_to_do_again_that_is_lost(client, way, journal)
     """The number of reopened entries is right, though a reply is lost and the statement repeated."""
     async with Batch.open(journal, client) as batch:
         await all_of(batch, [client.webhooks.update("wh_none", description=str(n)) for n in range(3)])
-        way.lose("UPDATE entries e SET state = 0", "COMMIT")
+        way.lose("UPDATE entries e SET seq", "COMMIT")
         assert await batch.retry(verdict=Verdict.REFUSED) == 3
         assert way.lost == 1
         assert len(await all_of(batch)) == 3
