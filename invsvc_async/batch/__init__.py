@@ -4,5 +4,6 @@ from __future__ import annotations
 
 from invsvc_async.batch.batch import Batch
 from invsvc_async.batch.result import Progress, Result, Summary
+from invsvc_async.batch.worker import Worker
 
-__all__ = ["Batch", "Progress", "Result", "Summary"]
+__all__ = ["Batch", "Progress", "Result", "Summary", "Worker"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from math import inf
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from invsvc_async._errors import ConfigurationError, InvalidRequestError
 from invsvc_async.batch.journals.open import entries_of
@@ -23,11 +23,13 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from invsvc_async.batch.intake import Writes
+    from invsvc_async.batch.journals.chunk_workers import WorkersOfBatch
     from invsvc_async.batch.journals.protocol import Entries
     from invsvc_async.batch.result import Progress, Summary
+    from invsvc_async.batch.worker import Worker
     from invsvc_async.client import Client
 
-__all__ = ["Batch", "reopened"]
+__all__ = ["Batch", "reopened", "workers_of"]
 
 log: logging.Logger = logging.getLogger("invsvc_async.batch")
 
@@ -215,6 +217,16 @@ class Batch:
         """Count the writes in the journal by their state."""
         return await self.entries.summary()
 
+    async def workers(self) -> list[Worker]:
+        """
+        Return the workers of the last day, the longest-running first.
+
+        Raises:
+            ConfigurationError: The journal is a file, which only one process can use.
+
+        """
+        return await workers_of(self.entries)
+
     async def results(self, *, verdict: Verdict | str | None = None) -> AsyncIterator[Result]:
         """
         Iterate over the results in the journal, of one *verdict* or all, in the order of the input.
@@ -289,6 +301,19 @@ class Batch:
                 "client: this batch was begun with another credential",
                 hint="If this one has the same team and data mode, pass same_mode=True.",
             )
+
+
+async def workers_of(entries: Entries) -> list[Worker]:
+    """
+    Return the workers of the last day of a shared batch, the longest-running first.
+
+    Raises:
+        ConfigurationError: The journal is a file, which only one process can use.
+
+    """
+    if isinstance(entries, SqliteBatch):
+        raise ConfigurationError("workers: a journal in a file has none. Use a journal at postgresql://….")
+    return await cast("WorkersOfBatch", entries).workers()
 
 
 def reopened(

@@ -20,6 +20,8 @@ from invsvc_async._errors import JournalError
 from invsvc_async.batch.file_check import sound
 from invsvc_async.batch.intake import Intake, chunks
 from invsvc_async.batch.journals.chunk_fencing import ChunkStore, token_of
+from invsvc_async.batch.journals.chunk_queue import QUEUED
+from invsvc_async.batch.journals.chunk_workers import Sign
 from invsvc_async.batch.run import Run, note_in_flight
 from invsvc_async.batch.siblings import take_claims
 from invsvc_async.client import options_of
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from invsvc_async.batch.intake import Writes
     from invsvc_async.batch.item import Item
     from invsvc_async.batch.journals.chunk_queue import Handed
+    from invsvc_async.batch.journals.chunk_workers import Offer
     from invsvc_async.batch.journals.postgres import PostgresBatch
     from invsvc_async.batch.result import Result
     from invsvc_async.writes.spec import WriteSpec
@@ -47,7 +50,10 @@ MOST, LEAST = 200, 20  # writes in a chunk
 ROUNDS = 8  # writes in a chunk for each slot, within those limits: the last chunk has only one worker
 AHEAD = 40  # chunks in the queue before the input has to wait
 _KEPT = 10_000  # writes with readers, at most: those of other workers are not needed
-_POLL = 0.2  # s between polls for work
+_COURTESY = 0.2  # s in which others may take the rest of a chunk that was divided
+_POLL = 0.2  # s before the first poll for work without signals; each later one waits twice as long
+_SLOWEST = 2.0  # s
+_TIDY = 60.0  # s between clean-ups by one worker
 _BEATS = 4  # heartbeats in the time after which a silent worker counts as dead
 _LEASE = 0.8  # of that time: how long a worker relies on its last heartbeat
 
@@ -59,6 +65,7 @@ class _Work:
     handed: Handed
     store: ChunkStore
     sender_gone: bool  # the worker that had it before is provably done with it
+    divided: bool  # others got a part of it
     open: int = 0  # items under way
     ended: asyncio.Event = attrs.field(factory=asyncio.Event)
 
@@ -80,6 +87,12 @@ class SharedRun(Run):
         self._run_number = 0
         self._work: dict[str, _Work] = {}  # by token
         self._given = asyncio.Event()  # a chunk was queued, or the input has ended
+        self._room = asyncio.Event()  # a chunk is done
+        self._signals = False  # whether the workers' signals arrive
+        self._tidied = self._clock.now()
+        self._polls = 0  # in a row, without work
+        self._done = 0  # writes
+        self._measured = (0.0, 0, 0.0)  # at what time, what was done by then, and how many per second
         self._giving = True
         self._with_readers: OrderedDict[str, WriteSpec] = OrderedDict()
         self._beating: asyncio.Task[None] | None = None
@@ -108,6 +121,7 @@ class SharedRun(Run):
         with suppress(JournalError):
             async with self._entries.hurried():
                 await self._entries.idle()
+                await self._entries.sign(self._sign(ended=True))
                 ours = await self._entries.release(list(work))
                 for each in work.values():
                     if each.store.chunk in ours:
@@ -116,10 +130,13 @@ class SharedRun(Run):
     async def _feed_all(self, engine: Engine) -> None:
         self._entries.patience = PATIENCE
         self._beating = asyncio.create_task(self._beat(engine))
+        await self._entries.sign(self._sign())
         try:
             async with asyncio.TaskGroup() as group:
+                listening = group.create_task(self._entries.listen(self._heard, self._hears))
                 group.create_task(self._give())
                 await self._take(engine, group)
+                listening.cancel()
         except ExceptionGroup as several:  # the first cancelled the others
             first = several.exceptions[0]
             raise first from first.__cause__
@@ -152,8 +169,10 @@ class SharedRun(Run):
                 if fresh:
                     await entries.hand_out([(self._entry(item), item.thing) for item in fresh])
                     self._given.set()
-                while await entries.open_chunks() > AHEAD:  # noqa: ASYNC110 - there is no event
-                    await asyncio.sleep(_POLL)
+                self._room.clear()
+                while await entries.open_chunks() > AHEAD:
+                    await self._wait(self._room)
+                    self._room.clear()
 
     def _entry(self, item: Item) -> Entry:
         assert item.spec is not None
@@ -181,43 +200,70 @@ class SharedRun(Run):
         while True:
             await engine.hunger()
             self._given.clear()
-            work = await self._next()
+            offer, until = await self._offered()
+            work = None if offer.handed is None else await self._begin(offer.handed, offer.parts, until)
             if work is not None:
+                self._polls = 0
                 await self._add(engine, work)
                 group.create_task(self._end_chunk(engine, work))
-            elif await self._all_is_done():
-                return
-            else:
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(self._given.wait(), _POLL)
+                if work.divided:
+                    await asyncio.sleep(_COURTESY)
+            elif offer.handed is None:
+                if not (offer.open_chunks or self._giving or self._work or self._lasting):
+                    return
+                await self._wait(self._given)
+                self._polls += 1
 
-    async def _all_is_done(self) -> bool:
-        if self._giving or self._work or self._lasting:
-            return False
-        return not await self._entries.open_chunks()
+    async def _wait(self, event: asyncio.Event) -> None:
+        """Wait for *event*, or until it is time to look in case that a signal was lost, or a worker was."""
+        seconds = self._entries.settings.silence
+        if not self._signals:
+            seconds = min(seconds, _SLOWEST, _POLL * 2 ** min(self._polls, 9))
+        with suppress(TimeoutError):
+            await asyncio.wait_for(event.wait(), seconds)
 
-    async def _next(self) -> _Work | None:
-        """Return the next chunk in the queue, which this worker then has, or ``None``."""
+    def _heard(self, signal: str) -> None:
+        """React to a signal of a worker."""
+        if signal == QUEUED:
+            self._given.set()
+        else:
+            self._room.set()
+            if not self._lasting or self._entries.settings.slots:
+                self._given.set()
+
+    def _hears(self, signals: bool) -> None:  # noqa: FBT001 - a callback
+        self._signals = signals
+
+    async def _begin(self, handed: Handed, parts: int, until: float) -> _Work | None:
+        """Become the owner of a chunk, or ``None``; leave parts of it to others who need work."""
         entries, alone = self._entries, not self._work
-        handed, until = await entries.steadily(self._be_handed)
-        if handed is None or self._has(handed.chunk):
+        if self._has(handed.chunk):
             return None
+        divided = parts > 1 and await entries.divide(handed.chunk, parts)
         token = token_of(self._name, next(self._numbers))
         done, free = await entries.take(handed.chunk, token)
         if done:
             await entries.steadily(partial(entries.chunks.end, handed))
-            self._given.set()  # look again at once
             return None
-        work = _Work(handed, ChunkStore(entries, handed.chunk, token, until, self._clock), free)
+        store = ChunkStore(entries, handed.chunk, token, until, self._clock)
+        work = _Work(handed, store, free, divided)
         self._work[token] = work
         if alone and self._batch.rate is not None:
             await self._join(token)
         return work
 
-    async def _be_handed(self) -> tuple[Handed | None, float]:
+    async def _offered(self) -> tuple[Offer, float]:
         """Get a chunk from the queue, and the time until which this worker can rely on having it."""
         until = self._clock.now() + _LEASE * self._entries.settings.silence
-        return await self._entries.chunks.take(), until
+        return await self._entries.next_chunk(self._sign()), until
+
+    def _sign(self, *, ended: bool = False) -> Sign:
+        """Return this worker's sign of life."""
+        now, (before, done, rate) = asyncio.get_running_loop().time(), self._measured
+        if now - before >= 1.0:
+            rate = (self._done - done) / (now - before)
+            self._measured = now, self._done, rate
+        return Sign(self._name, self._done, rate, len(self._work), ended)
 
     def _has(self, chunk: int) -> bool:
         """Return whether this worker has *chunk*. It is queued again if a heartbeat was late."""
@@ -264,6 +310,7 @@ class SharedRun(Run):
             await self._entries.steadily(partial(self._entries.chunks.end, work.handed))
         self._work.pop(work.store.token, None)
         self._given.set()
+        self._room.set()
 
     async def _emptied(self, work: _Work) -> None:
         while work.open:
@@ -272,6 +319,7 @@ class SharedRun(Run):
 
     def _ended(self, work: _Work) -> None:
         work.open -= 1
+        self._done += 1
         work.ended.set()
 
     # --- heartbeats
@@ -300,7 +348,11 @@ class SharedRun(Run):
             each.store.until = now if each.store.lost else now + _LEASE * self._entries.settings.silence
         if mine:
             engine.share_pace(1 / workers)
+        await self._entries.sign(self._sign())
         await self._entries.fold_counts()
+        if now >= self._tidied + _TIDY:
+            self._tidied = now
+            await self._entries.tidy()
 
     async def _join(self, token: str) -> None:
         """Wait until the other workers have noticed this one, and left it its part of the rate."""

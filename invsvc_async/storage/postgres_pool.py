@@ -15,12 +15,12 @@ from invsvc_async._errors import JournalError
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable
 
-__all__ = ["PATIENCE", "Pool"]
+__all__ = ["AWAY", "PATIENCE", "Pool"]
 
 T = TypeVar("T")
 log: logging.Logger = logging.getLogger("invsvc_async.storage")
 
-_AWAY = (OSError, asyncpg.PostgresConnectionError, asyncpg.InterfaceError, asyncpg.InternalClientError,
+AWAY = (OSError, asyncpg.PostgresConnectionError, asyncpg.InterfaceError, asyncpg.InternalClientError,
          asyncpg.CannotConnectNowError, asyncpg.AdminShutdownError, asyncpg.CrashShutdownError)  # fmt: skip
 # Classes of SQLSTATE whose messages contain no stored value: connection, login, database, syntax and rights,
 # resources, shutdown, system.
@@ -69,7 +69,7 @@ class Pool:
             )  # fmt: skip
             async with asyncio.timeout(limit), self.lent() as connection:
                 await _in_transaction(connection, prepare)
-        except (*_AWAY, asyncpg.PostgresError, ValueError, OverflowError) as error:
+        except (*AWAY, asyncpg.PostgresError, ValueError, OverflowError) as error:
             await self.aclose()
             # The text of a ValueError may be part of the address, and so of the password.
             raise JournalError(
@@ -85,7 +85,7 @@ class Pool:
         if pool is not None:
             try:
                 await asyncio.wait_for(pool.close(), min(self.patience, 5.0))
-            except _AWAY:
+            except AWAY:
                 pool.terminate()
 
     async def ask(self, act: Callable[[Any], Awaitable[T]]) -> T:  # Any: asyncpg's connection
@@ -124,7 +124,7 @@ class Pool:
             try:
                 async with asyncio.timeout(min(self.patience, _ANSWER)):
                     return await act()
-            except _AWAY as error:
+            except AWAY as error:
                 if isinstance(error, ValueError):  # a value that it cannot store, not a matter of connections
                     raise self._refused(error) from error
                 if not self._retry or loop.time() >= begun + self.patience:
@@ -183,7 +183,7 @@ class Pool:
                         return
             except (asyncpg.DeadlockDetectedError, asyncpg.LockNotAvailableError):
                 pass  # by statements of other processes, which end
-            except _AWAY as error:
+            except AWAY as error:
                 if loop.time() >= begun + self.patience:
                     raise self._away(error) from error
             except asyncpg.PostgresError as error:

@@ -76,7 +76,7 @@ async def test_worker_that_cannot_say_that_it_is_alive(service, client, journal,
             await anext(run)
 
 
-async def stuck():
+async def stuck(_connection):
     await asyncio.sleep(60)
 
 

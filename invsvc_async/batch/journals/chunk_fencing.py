@@ -20,6 +20,7 @@ import attrs
 from msgspec.structs import astuple
 
 from invsvc_async._errors import JournalError
+from invsvc_async.batch.journals.chunk_queue import DONE, SIGNAL
 from invsvc_async.batch.journals.postgres_schema import Database
 from invsvc_async.journal.entry import Entry, LostChunkError
 from invsvc_async.journal.packed_intent import Commons
@@ -168,6 +169,8 @@ class OwnedEntries(Database):
 
         async def take(connection: Any) -> tuple[bool, bool]:
             row = await connection.fetchrow("SELECT owner, done FROM chunks WHERE id = $1 FOR UPDATE", chunk)
+            if row is None:  # done, and deleted since
+                return True, True
             if not row["done"]:
                 await connection.execute("UPDATE chunks SET owner = $2 WHERE id = $1", chunk, token)
             free.append(row["owner"] in (None, token))
@@ -186,7 +189,7 @@ class OwnedEntries(Database):
 
         async def close(connection: Any) -> bool:
             row = await connection.fetchrow("SELECT owner, done FROM chunks WHERE id = $1 FOR UPDATE", chunk)
-            if row["done"]:
+            if row is None or row["done"]:
                 return True
             if row["owner"] != token:
                 raise _lost(f"chunk {chunk}")
@@ -195,6 +198,7 @@ class OwnedEntries(Database):
             ):
                 return False
             await connection.execute("UPDATE chunks SET done = true, owner = NULL WHERE id = $1", chunk)
+            await connection.execute(SIGNAL.format(DONE))
             return True
 
         return await self.ask(close)

@@ -19,7 +19,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from contextlib import AbstractAsyncContextManager
 
-__all__ = ["Chunks", "Handed"]
+__all__ = ["DONE", "QUEUED", "SIGNAL", "Chunks", "Handed"]
+
+SIGNAL = "SELECT pg_notify(current_schema(), '{}')"  # one of the next two, to all workers of the journal
+QUEUED, DONE = "queued", "done"
 
 _NAME: Any = "invsvc_chunk"  # Any: pgqueuer has its own type for names
 
@@ -68,19 +71,26 @@ class Chunks:
         self._me: Any = uuid4()
 
     async def give(self, connection: Any, chunk: int) -> None:  # Any: asyncpg's
-        """Add *chunk* to the queue, in the transaction of *connection*."""
+        """Add *chunk* to the queue, in the transaction of *connection*, and tell the workers."""
         await Queries(AsyncpgDriver(connection)).enqueue(_NAME, str(chunk).encode())
+        await connection.execute(SIGNAL.format(QUEUED))
 
-    async def take(self) -> Handed | None:
-        """Return the next chunk for this worker, or None."""
-        jobs = await self._queries.dequeue(
+    async def take(self, connection: Any) -> Handed | None:  # Any: asyncpg's
+        """Return the next chunk for this worker, or None, in the transaction of *connection*."""
+        savepoint = connection.transaction()
+        await savepoint.start()
+        jobs = await Queries(AsyncpgDriver(connection)).dequeue(
             batch_size=1,
             entrypoints=self._limits,
             queue_manager_id=self._me,
             global_concurrency_limit=None,
             heartbeat_timeout=self._silence,
         )
-        return Handed(int(jobs[0].payload or b"0"), jobs[0]) if jobs else None
+        if not jobs:  # perhaps because another worker took the last slot, which ends the transaction
+            await savepoint.rollback()
+            return None
+        await savepoint.commit()
+        return Handed(int(jobs[0].payload or b"0"), jobs[0])
 
     async def beat(self, handed: Sequence[Handed]) -> None:
         """Send a heartbeat for the chunks of this worker."""
@@ -93,3 +103,4 @@ class Chunks:
     async def give_back(self, handed: Handed) -> None:
         """Return a chunk to the queue, for another worker."""
         await self._queries.retry_job(handed.job, timedelta(0), None)
+        await self._queries.driver.execute(SIGNAL.format(QUEUED))

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from invsvc_async._errors import InvalidRequestError
-from invsvc_async.batch.journals.chunk_fencing import OwnedEntries
 from invsvc_async.batch.journals.chunk_queue import Chunks
+from invsvc_async.batch.journals.chunk_workers import WorkersOfBatch
 from invsvc_async.batch.journals.postgres_migrations import COUNTED, COUNTS_KEPT_FROM, IN_TURN
 from invsvc_async.batch.result import Summary
 from invsvc_async.batch.seen_keys import Met
@@ -93,7 +93,7 @@ _members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _text = msgspec.json.Encoder().encode
 
 
-class PostgresBatch(OwnedEntries):
+class PostgresBatch(WorkersOfBatch):
     """The journal of a shared batch: one schema of one database."""
 
     def __init__(self, address: str, *, create: bool = True) -> None:
@@ -109,7 +109,7 @@ class PostgresBatch(OwnedEntries):
 
         """
         await super().open()
-        self.chunks: Chunks = Chunks(self.lent, slots=self.settings.slots, silence=self.settings.silence)
+        self.chunks = Chunks(self.lent, slots=self.settings.slots, silence=self.settings.silence)
 
     async def aclose(self) -> None:
         """Store everything and disconnect."""

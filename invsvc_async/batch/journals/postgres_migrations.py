@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from invsvc_async.storage.postgres_pool import Pool
 
-__all__ = ["COUNTED", "COUNTS_KEPT_FROM", "FIRST", "IN_TURN", "LATEST", "migrate"]
+__all__ = ["COUNTED", "COUNTS_KEPT_FROM", "FIRST", "IN_TURN", "LATEST", "WORKERS_KEPT_FROM", "migrate"]
 
 # The columns written at every send (state, common, intent) are in no index and no index condition, so such an
 # update writes no index.
@@ -176,6 +176,18 @@ async def _count(pool: Pool) -> None:
             at = to
 
 
+# --- version 5: the list of workers
+
+_WORKERS = """
+CREATE TABLE IF NOT EXISTS workers (
+    name text PRIMARY KEY, host text NOT NULL, pid integer NOT NULL,
+    begun timestamptz NOT NULL DEFAULT now(), seen timestamptz NOT NULL DEFAULT now(),
+    done bigint NOT NULL, rate float8 NOT NULL, chunks integer NOT NULL,
+    ended boolean NOT NULL DEFAULT false
+) WITH (fillfactor = 50);
+"""
+
+_LISTED = Step(tables=_WORKERS)
 _COUNTED = Step(tables=_COUNTS, fill=_count)
 # The step at index n leads to version n + 2.
 _STEPS: tuple[Step, ...] = (
@@ -189,9 +201,11 @@ _STEPS: tuple[Step, ...] = (
     ),
     Step(indexes={"claimed": "entries (seq) WHERE claim IS NOT NULL"}),
     _COUNTED,
+    _LISTED,
 )
 LATEST = len(_STEPS) + 1
 COUNTS_KEPT_FROM = _STEPS.index(_COUNTED) + 2
+WORKERS_KEPT_FROM = _STEPS.index(_LISTED) + 2
 
 
 async def migrate(pool: Pool, schema: str) -> None:

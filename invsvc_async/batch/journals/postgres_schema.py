@@ -70,7 +70,7 @@ class Database(Pool):
 
     def __init__(self, address: str, *, create: bool = True) -> None:
         self.settings: Settings = Settings.of(address)
-        super().__init__(self.settings.address, "the journal's database")
+        super().__init__(self.settings.address, "the journal's database", size=6)  # one of them listens
         self._create = create
         self._version = 0
 
@@ -83,7 +83,7 @@ class Database(Pool):
                 exist and *create* is false.
 
         """
-        await self.connect(self._make, search_path=self._schema, application_name="invsvc batch")
+        await self.connect(self._make, search_path=self.schema, application_name="invsvc batch")
         if self._create:
             try:
                 await self.migrate()
@@ -100,15 +100,16 @@ class Database(Pool):
 
         """
         if self._version < LATEST:
-            await migrate(self, self._schema)
+            await migrate(self, self.schema)
             self._version = LATEST
 
     @property
-    def _schema(self) -> str:
+    def schema(self) -> str:
+        """The name of the schema, which is also that of the channel for signals."""
         return f"invsvc_{self.settings.batch}"
 
     async def _make(self, connection: Any) -> None:  # Any: asyncpg has no types
-        schema = self._schema
+        schema = self.schema
         await connection.execute("SELECT pg_advisory_xact_lock(hashtext($1))", schema)
         if not await connection.fetchval("SELECT to_regclass($1)", f"{schema}.facts"):
             if not self._create:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from invsvc_async.cli.commands.batch_workers import workers
 from invsvc_async.cli.options import Json, Profile, Team  # noqa: TC001 - typer reads the types
 from invsvc_async.cli.output import DONE, USAGE, console, emit_json, fail, note
 from invsvc_async.concurrency.event_loop import until_done
@@ -43,6 +44,9 @@ app: typer.Typer = typer.Typer(
     cls=_Group, add_completion=False, rich_markup_mode="markdown", no_args_is_help=True,
     help="Run the writes of a file, one per line. Safe to kill at any moment: nothing is lost or sent twice.",
 )  # fmt: skip
+
+
+app.command()(workers)
 
 
 @app.command()

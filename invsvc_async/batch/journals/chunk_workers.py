@@ -1,0 +1,204 @@
+"""The workers of a shared batch: their list, the signals between them, and how they share what is left."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+from secrets import token_hex
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from invsvc_async._errors import JournalError
+from invsvc_async.batch.journals.chunk_fencing import OwnedEntries
+from invsvc_async.batch.journals.chunk_queue import QUEUED, SIGNAL, Chunks
+from invsvc_async.batch.journals.postgres_migrations import IN_TURN, WORKERS_KEPT_FROM
+from invsvc_async.batch.worker import Worker
+from invsvc_async.journal.entry import State
+from invsvc_async.storage.postgres_pool import AWAY
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from invsvc_async.batch.journals.chunk_queue import Handed
+
+__all__ = ["Offer", "Sign", "WorkersOfBatch"]
+
+log: logging.Logger = logging.getLogger("invsvc_async.batch")
+
+_SIGN = """
+INSERT INTO workers (name, host, pid, done, rate, chunks, ended) VALUES ($1, $2, $3, $4, $5, $6, $7)
+ON CONFLICT (name) DO UPDATE SET seen = now(), done = excluded.done, rate = excluded.rate,
+    chunks = excluded.chunks, ended = workers.ended OR excluded.ended
+"""
+_SILENT = 3  # times the silence: a worker without a chunk gives a sign of life once in that time
+_LIST = f"""
+SELECT host, pid, done, rate, chunks, begun, seen, extract(epoch FROM now() - seen)::float8 AS silent,
+    ended, NOT ended AND seen > now() - {_SILENT} * $1 * interval '1 second' AS alive
+FROM workers ORDER BY begun, name
+"""  # noqa: S608 - our own text
+_SHORT = f"""
+SELECT (SELECT count(*) FROM (SELECT 1 FROM chunks WHERE NOT done AND owner IS NULL LIMIT $2) AS few)
+    AS queued, (SELECT count(*) FROM chunks WHERE NOT done) AS open,
+    (SELECT count(*) FROM workers WHERE NOT ended AND seen > now() - {_SILENT} * $1 * interval '1 second')
+    AS workers
+"""  # noqa: S608 - our own text
+_MANY = 1000  # chunks in the queue, beyond which nobody counts
+LEAST = 20  # writes in a part of a chunk
+_OLD = """
+DELETE FROM workers WHERE seen < now() - interval '1 day'
+"""
+_LOG = """
+DELETE FROM pgqueuer_log WHERE id IN (SELECT id FROM pgqueuer_log ORDER BY id LIMIT 5000)
+    AND created < now() - interval '1 hour'
+"""
+_CHUNKS = """
+DELETE FROM chunks WHERE id IN
+    (SELECT id FROM chunks WHERE done ORDER BY id LIMIT 5000 FOR UPDATE SKIP LOCKED)
+"""
+_ECHO = 5.0  # s to wait for one's own notification
+_AGAIN = 5.0  # s before a lost connection for notifications is replaced
+_NO_SIGNALS = (
+    "the journal's database sends no notifications to this worker, perhaps because of a pooler in "
+    "transaction mode. It looks for work from time to time instead: nothing is lost, but work begins later."
+)
+
+
+@attrs.frozen
+class Sign:
+    """A worker's sign of life."""
+
+    name: str
+    done: int
+    rate: float
+    chunks: int
+    ended: bool = False
+
+
+@attrs.frozen
+class Offer:
+    """A chunk for a worker, if any; how many chunks are open, and whether others may need a part of it."""
+
+    handed: Handed | None
+    open_chunks: int
+    parts: int = 1
+
+
+class WorkersOfBatch(OwnedEntries):
+    """Entries in chunks, and the workers that share them."""
+
+    chunks: Chunks
+
+    async def workers(self) -> list[Worker]:
+        """Return the workers of the last day, the longest-running first."""
+        if self._version < WORKERS_KEPT_FROM:
+            return []
+        return [Worker(**row) for row in await self.fetch(_LIST, self.settings.silence)]
+
+    async def sign(self, sign: Sign) -> None:
+        """Store a worker's sign of life."""
+        await self.fetch(_SIGN, *_columns(sign))
+
+    async def next_chunk(self, sign: Sign) -> Offer:
+        """Return the next chunk for a worker, and store its sign of life, in one transaction."""
+
+        async def take(connection: Any) -> Offer:  # Any: asyncpg has no types
+            handed = await self.chunks.take(connection)
+            await connection.execute(_SIGN, *_columns(sign))
+            row = await connection.fetchrow(_SHORT, self.settings.silence, _MANY)
+            parts = row["workers"] - (row["queued"] - 1)  # those queued besides this one
+            return Offer(handed, row["open"], max(1, parts))
+
+        return await self.ask(take)
+
+    async def divide(self, chunk: int, parts: int) -> bool:
+        """
+        Keep one of *parts* of a chunk that no worker has had, and queue the rest; return whether it did.
+
+        The writes to one thing stay together, because one worker at a time may write to it.
+        """
+
+        async def divide(connection: Any) -> bool:  # Any: asyncpg has no types
+            await connection.execute(IN_TURN)
+            text = "SELECT 1 FROM chunks WHERE id = $1 AND owner IS NULL AND NOT done FOR UPDATE"
+            if not await connection.fetchval(text, chunk):
+                return False
+            text = "SELECT seq, thing, state FROM entries WHERE chunk = $1 AND done_at IS NULL ORDER BY seq"
+            rows = await connection.fetch(text, chunk)
+            things: dict[object, list[Any]] = {}
+            for row in rows:
+                things.setdefault(row["seq"] if row["thing"] is None else row["thing"], []).append(row)
+            least, kept = max(LEAST, -(-len(rows) // parts)), 0
+            rest: list[int] = []
+            for each in things.values():
+                if kept < least or any(row["state"] != State.TO_DO for row in each):
+                    kept += len(each)
+                else:
+                    rest += [row["seq"] for row in each]
+            if len(rest) < LEAST:
+                return False
+            other = await connection.fetchval("INSERT INTO chunks DEFAULT VALUES RETURNING id")
+            await connection.execute("UPDATE entries SET chunk = $2 WHERE seq = ANY ($1)", rest, other)
+            await self.chunks.give(connection, other)
+            return True
+
+        return await self.ask(divide)
+
+    async def tidy(self) -> None:
+        """Delete the queue's log of the last hour and before, chunks that are done, and workers of old."""
+        for text in (_LOG, _CHUNKS, _OLD):
+            await self.fetch(text)
+
+    async def listen(self, heard: Callable[[str], None], works: Callable[[bool], None]) -> None:
+        """
+        Call *heard* with each signal of the workers, until cancelled; *works* says whether signals arrive.
+
+        It ends if the database sends none.
+        """
+        while True:
+            try:
+                async with self.lent() as connection:
+                    if not await self._hears(connection, heard):
+                        log.warning(_NO_SIGNALS)
+                        return
+                    works(True)
+                    heard(QUEUED)  # what was missed before
+                    await _closed(connection)
+            except (JournalError, *AWAY):
+                pass  # the database is away; those who store something say so
+            works(False)
+            await asyncio.sleep(_AGAIN)
+
+    async def _hears(self, connection: Any, heard: Callable[[str], None]) -> bool:  # Any: asyncpg's
+        """Listen, and return whether a notification of one's own arrives."""
+        arrived, token = asyncio.Event(), token_hex(8)
+
+        def called(_connection: object, _pid: int, _channel: str, payload: str) -> None:
+            if payload == token:
+                arrived.set()
+            else:
+                heard(payload)
+
+        await connection.add_listener(self.schema, called)
+        await self.fetch(SIGNAL.format(token))
+        try:
+            async with asyncio.timeout(_ECHO):
+                await arrived.wait()
+        except TimeoutError:
+            await connection.remove_listener(self.schema, called)
+            return False
+        return True
+
+
+def _columns(sign: Sign) -> tuple[object, ...]:
+    return (sign.name, socket.gethostname(), os.getpid(), sign.done, sign.rate, sign.chunks, sign.ended)
+
+
+async def _closed(connection: Any) -> None:  # Any: asyncpg's
+    """Wait until *connection* is closed."""
+    closed = asyncio.Event()
+    connection.add_termination_listener(lambda _connection: closed.set())
+    if not connection.is_closed():
+        await closed.wait()
