@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 from zlib import crc32
@@ -21,11 +22,30 @@ T = TypeVar("T")
 log: logging.Logger = logging.getLogger("invsvc_async.storage")
 
 AWAY = (OSError, asyncpg.PostgresConnectionError, asyncpg.InterfaceError, asyncpg.InternalClientError,
-         asyncpg.CannotConnectNowError, asyncpg.AdminShutdownError, asyncpg.CrashShutdownError)  # fmt: skip
+         asyncpg.CannotConnectNowError, asyncpg.AdminShutdownError, asyncpg.CrashShutdownError,
+         asyncpg.TooManyConnectionsError)  # fmt: skip
 # Classes of SQLSTATE whose messages contain no stored value: connection, login, database, syntax and rights,
 # resources, shutdown, system.
 _WITHOUT_VALUES = {"08", "28", "3D", "42", "53", "57", "58"}
+# Errors of the first connection that are of ``AWAY`` but last: a host that has no address, and what
+# a pooler does not pass on.
+_HOPELESS = (socket.gaierror, asyncpg.ProtocolViolationError, ValueError)
+# What to do about an error of the server, by SQLSTATE.
+_HINTS = {
+    "08P01": "A pooler is in between, which does not pass on search_path. Let it (PgBouncer: "
+    "track_extra_parameters, from PostgreSQL 18), or connect without it.",
+    "25006": "The database is read-only, perhaps a standby. Nothing was stored. Use the primary's address.",
+    "26000": "A pooler in transaction mode does not keep prepared statements. Let it (PgBouncer: "
+    "max_prepared_statements), or connect without it.",
+    "42501": "The role lacks this right. Its owner can grant it; see the page on batches.",
+    "42P05": "A pooler in transaction mode does not keep prepared statements apart. Let it (PgBouncer: "
+    "max_prepared_statements), or connect without it.",
+    "53100": "Its disk is full. What was stored before is safe. Make room, and run again.",
+    "53200": "It is out of memory. What was stored before is safe. Run again later.",
+    "57014": "It was cancelled, perhaps by a statement_timeout of the role. What was stored before is safe.",
+}
 PATIENCE = 60.0  # s of retries while the database is away
+_TO_OPEN = PATIENCE  # s of retries of the first connection
 _ANSWER = 30.0  # s to wait for an answer before the connection is dropped
 _TO_LEAVE = 2.0  # s for the last statements of a run that was stopped
 _AT_THE_END = 0.5  # s of patience once those were not answered
@@ -54,12 +74,25 @@ class Pool:
         self, prepare: Callable[[Any], Awaitable[None]], **server_settings: str
     ) -> None:  # Any: asyncpg's connection
         """
-        Connect, and run *prepare* on a connection, in a transaction.
+        Connect, and run *prepare* on a connection, in a transaction. Tries on while the database is away.
 
         Raises:
             JournalError: The database cannot be used.
 
         """
+        begun, told = asyncio.get_running_loop().time(), False
+        while (away := await self._connect(prepare, server_settings)) is not None:
+            if not self._retry or asyncio.get_running_loop().time() >= begun + min(self.patience, _TO_OPEN):
+                raise self._unusable(away) from away
+            if not told:
+                told = True
+                log.warning("%s cannot be reached yet (%s); trying on", self._name, _why(away))
+            await asyncio.sleep(min(self.patience, _PAUSE))
+
+    async def _connect(
+        self, prepare: Callable[[Any], Awaitable[None]], server_settings: dict[str, str]
+    ) -> Exception | None:  # Any: asyncpg's connection
+        """Connect once; return the error if the database is away."""
         limit = min(self.patience, _ANSWER)
         try:
             create: Any = asyncpg.create_pool  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
@@ -71,13 +104,14 @@ class Pool:
                 await _in_transaction(connection, prepare)
         except (*AWAY, asyncpg.PostgresError, ValueError, OverflowError) as error:
             await self.aclose()
+            if isinstance(error, AWAY) and not isinstance(error, _HOPELESS):
+                return error
             # The text of a ValueError may be part of the address, and so of the password.
-            raise JournalError(
-                f"{self._name} cannot be used ({_why(error)}). Check its address, and that the server runs."
-            ) from (None if isinstance(error, ValueError) else error)
+            raise self._unusable(error) from (None if isinstance(error, ValueError) else error)
         except JournalError:
             await self.aclose()
             raise
+        return None
 
     async def aclose(self) -> None:
         """Disconnect."""
@@ -215,11 +249,16 @@ class Pool:
                 connection.terminate()
                 raise
 
+    def _unusable(self, error: Exception) -> JournalError:
+        hint = _HINTS.get(_state(error), "Check its address, and that the server runs.")
+        return JournalError(f"{self._name} cannot be used ({_why(error)}). {hint}")
+
     def _away(self, error: Exception) -> JournalError:
         return JournalError(f"{self._name} is away ({_why(error)}). Check that its server can be reached.")
 
     def _refused(self, error: Exception) -> JournalError:
-        return JournalError(f"{self._name} refused a statement ({_why(error)}). The server's log says why.")
+        hint = _HINTS.get(_state(error), "The server's log says why.")
+        return JournalError(f"{self._name} refused a statement ({_why(error)}). {hint}")
 
     @asynccontextmanager
     async def hurried(self) -> AsyncGenerator[None]:
@@ -293,7 +332,12 @@ async def _no_reset(_connection: object) -> None:
 def _why(error: Exception) -> str:
     """Name *error*, with its text unless that may contain a stored value."""
     name = type(error).__name__
-    state: str | None = getattr(error, "sqlstate", None)  # of an error of the server
-    if isinstance(error, ValueError) or (state is not None and state[:2] not in _WITHOUT_VALUES):
+    state = _state(error)
+    if isinstance(error, ValueError) or (state and state[:2] not in _WITHOUT_VALUES):
         return name
     return f"{name}: {error}" if str(error) else name
+
+
+def _state(error: Exception) -> str:
+    """Return the SQLSTATE of an error of the server, or an empty text."""
+    return getattr(error, "sqlstate", None) or ""

@@ -112,8 +112,9 @@ async def test_file_has_no_workers(client, tmp_path):
             batch.work()
 
 
-async def test_database_that_is_not_there(client):
+async def test_database_that_is_not_there(client, monkeypatch):
     """An address that nobody answers at is an error in words."""
+    monkeypatch.setattr("invsvc_async.storage.postgres_pool._TO_OPEN", 0.3)
     with pytest.raises(JournalError, match="database cannot be used"):
         async with Batch.open("postgresql://127.0.0.1:1/none", client):
             pass

@@ -32,9 +32,9 @@ class Way:
         self.port = 0
         self.lost = 0
 
-    async def open(self) -> None:
-        """Take connections."""
-        self._server = await asyncio.start_server(self._take, "127.0.0.1", 0)
+    async def open(self, port: int = 0) -> None:
+        """Take connections, at *port* if it is given."""
+        self._server = await asyncio.start_server(self._take, "127.0.0.1", port)
         self.port = self._server.sockets[0].getsockname()[1]
 
     def journal(self, name: str) -> str:

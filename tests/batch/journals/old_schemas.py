@@ -39,9 +39,11 @@ OLD = {"before states": BEFORE_STATES, "with states": WITH_STATES, "with claimed
 
 
 @asynccontextmanager
-async def old_schema(name: str, tables: str) -> AsyncIterator[asyncpg.Connection[Any]]:
+async def old_schema(
+    name: str, tables: str, *, address: str | None = None
+) -> AsyncIterator[asyncpg.Connection[Any]]:
     """Create the schema *name* with *tables*, and yield a connection that uses it."""
-    connection = await asyncpg.connect(database().address, server_settings={"search_path": name})
+    connection = await asyncpg.connect(address or database().address, server_settings={"search_path": name})
     try:
         await connection.execute(f"CREATE SCHEMA {name}")
         await connection.execute(tables)

