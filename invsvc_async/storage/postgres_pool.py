@@ -37,7 +37,7 @@ _HINTS = {
     "25006": "The database is read-only, perhaps a standby. Nothing was stored. Use the primary's address.",
     "26000": "A pooler in transaction mode does not keep prepared statements. Let it (PgBouncer: "
     "max_prepared_statements), or connect without it.",
-    "42501": "The role lacks this right. Its owner can grant it; see the page on batches.",
+    "42501": "The role lacks this right. Let the owner of the tables grant it.",
     "42P05": "A pooler in transaction mode does not keep prepared statements apart. Let it (PgBouncer: "
     "max_prepared_statements), or connect without it.",
     "53100": "Its disk is full. What was stored before is safe. Make room, and run again.",

@@ -47,17 +47,18 @@ SELECT (SELECT count(*) FROM (SELECT 1 FROM chunks WHERE NOT done AND owner IS N
 """  # noqa: S608 - our own text
 _MANY = 1000  # chunks in the queue, beyond which nobody counts
 LEAST = 20  # writes in a part of a chunk
+_DELETED = 5000  # rows by one statement
 _OLD = """
 DELETE FROM workers WHERE seen < now() - interval '1 day'
 """
-_LOG = """
-DELETE FROM pgqueuer_log WHERE id IN (SELECT id FROM pgqueuer_log ORDER BY id LIMIT 5000)
+_LOG = f"""
+DELETE FROM pgqueuer_log WHERE id IN (SELECT id FROM pgqueuer_log ORDER BY id LIMIT {_DELETED})
     AND created < now() - interval '1 hour'
-"""
-_CHUNKS = """
+"""  # noqa: S608 - our own text
+_CHUNKS = f"""
 DELETE FROM chunks WHERE id IN
-    (SELECT id FROM chunks WHERE done ORDER BY id LIMIT 5000 FOR UPDATE SKIP LOCKED)
-"""
+    (SELECT id FROM chunks WHERE done ORDER BY id LIMIT {_DELETED} FOR UPDATE SKIP LOCKED)
+"""  # noqa: S608 - our own text
 _ECHO = 5.0  # s to wait for one's own notification
 _AGAIN = 5.0  # s before a lost connection for notifications is replaced
 _NO_SIGNALS = (
@@ -146,10 +147,14 @@ class WorkersOfBatch(OwnedEntries):
 
         return await self.ask(divide)
 
-    async def tidy(self) -> None:
-        """Delete the queue's log of the last hour and before, chunks that are done, and workers of old."""
-        for text in (_LOG, _CHUNKS, _OLD):
-            await self.fetch(text)
+    async def tidy(self) -> bool:
+        """
+        Delete some of the queue's log, of the chunks that are done, and of the workers of former days.
+
+        Return whether there may be more.
+        """
+        deleted = [len(await self.fetch(f"{text} RETURNING 1")) for text in (_LOG, _CHUNKS, _OLD)]
+        return max(deleted) == _DELETED
 
     async def listen(self, heard: Callable[[str], None], works: Callable[[bool], None]) -> None:
         """

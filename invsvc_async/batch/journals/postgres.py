@@ -331,6 +331,8 @@ class PostgresBatch(WorkersOfBatch):
         while (to := (await self.fetch(_LAST_STATE, thing, _LOOKED_AT))[0][0]) is not None:
             await self.fetch(_PRUNE_STATES, before, thing, to)
             thing = to
+        while await self.tidy():
+            pass
         return count
 
     async def _prune_entries(self, before: int, after: int, last: int) -> int:

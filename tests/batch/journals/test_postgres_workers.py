@@ -15,6 +15,7 @@ from invsvc_async import ConfigurationError, Verdict
 from invsvc_async.batch import Batch
 from invsvc_async.batch.journals.chunk_workers import Sign
 from invsvc_async.batch.journals.postgres import PostgresBatch
+from invsvc_async.batch.journals.postgres_schema import Settings
 from invsvc_async.cli.commands.batch_workers import plain_worker
 from invsvc_async.journal.entry import Entry, State
 from tests.batch.conftest import client_of
@@ -215,6 +216,8 @@ async def test_what_is_done_is_deleted(service, client, address):
 
 async def test_command_that_lists_workers(journal, address):
     """It prints each worker, with its state; as JSON, all fields of it."""
+    address = address.replace("silence=1", "silence=3600")
+    journal.settings = Settings.of(address)
     await journal.sign(Sign("one", 1234, 5.25, 2))
     await journal.sign(Sign("two", 0, 0.0, 0, ended=True))
     child = await asyncio.create_subprocess_exec(
