@@ -28,7 +28,7 @@ COMMANDS = {
     "million": "tests.batch.million",
     "workers": "benchmarks.bench_journal workers",
     "postgres": "benchmarks.bench_journal postgres",
-    "large_postgres": "benchmarks.bench_large_postgres 50000000 ../before",
+    "large_postgres": "benchmarks.bench_large_postgres",
     "audit": "tests.support.audit",
     "fuzz": "tests.support.suites fuzz",
     "hostile": "tests.support.suites hostile",

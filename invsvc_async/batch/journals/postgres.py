@@ -54,8 +54,8 @@ WITH given AS MATERIALIZED (
     FROM (SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::text[]) WITH ORDINALITY
         AS t (seq, chunk, intent, number) ORDER BY number) AS t
 )
-UPDATE entries e SET seq = g.place, state = 0, verdict = NULL, outcome = NULL, done_at = NULL,
-    chunk = g.chunk, intent = g.intent FROM given g WHERE e.seq = g.seq
+UPDATE entries e SET seq = g.place, state = 0, verdict = NULL, outcome = NULL,
+    done_at = NULL, chunk = g.chunk, intent = g.intent FROM given g WHERE e.seq = g.seq
 """
 _AT_ONCE = 200  # entries reopened together: as many as a new chunk has
 _BUSY = "SELECT thing, min(chunk) FROM entries WHERE thing = ANY ($1) AND done_at IS NULL GROUP BY thing"

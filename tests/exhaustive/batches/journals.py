@@ -18,6 +18,7 @@ from unittest.mock import patch
 
 from invsvc_async.batch.journals.chunk_queue import Handed
 from invsvc_async.batch.journals.postgres import PostgresBatch
+from invsvc_async.batch.journals.postgres_migrations import LATEST
 from invsvc_async.batch.journals.sqlite import SqliteBatch
 from invsvc_async.errors import JournalError
 from invsvc_async.storage.sqlite_writer import Writer
@@ -164,7 +165,7 @@ class _Server:
         """Delete all rows."""
 
         async def empty(connection: Any) -> None:
-            await connection.execute("; ".join(f"DELETE FROM {name}" for name in self._tables))  # noqa: S608 - its own tables
+            await connection.execute("; ".join(f"DELETE FROM {name}" for name in [*self._tables, "counts"]))  # noqa: S608 - its own tables
             await connection.executemany(
                 "INSERT INTO facts VALUES ($1, $2)", [tuple(row) for row in self._facts]
             )
@@ -208,7 +209,7 @@ class WorkerQueue:
         """Add *chunk*."""
         self._queue.waiting.append(chunk)
 
-    async def take(self) -> Handed | None:
+    async def take(self, _connection: Any) -> Handed | None:
         """Return the next chunk that is free, or whose worker is silent."""
         queue = self._queue
         silent = [chunk for chunk, (_, beat) in queue.taken.items() if queue.now() > beat + SILENCE]
@@ -246,6 +247,10 @@ class ScriptedPostgres(PostgresBatch):
     async def open(self) -> None:
         """Use the pool of all scenes."""
         self._pool, self.chunks = server().pool, self._queue
+        self._version = LATEST
+
+    async def listen(self, heard: Callable[[str], None], works: Callable[[bool], None]) -> None:
+        """Hear nothing: every signal of the workers is lost."""
 
     async def steadily(self, act: Callable[[], Awaitable[T]]) -> T:
         """Run *act* in one step, after a while; its reply takes another while."""
