@@ -19,6 +19,8 @@ from tests.batch.journals.old_schemas import WITH_CLAIMED, old_schema
 from tests.batch.writing import all_of
 from tests.support.database import database
 
+pytestmark = pytest.mark.one_python
+
 LATER = 2**50
 SCAN = """
 SELECT state, verdict, count(*) AS many, count(*) FILTER (WHERE outcome LIKE '%"lost":true%') AS lost,

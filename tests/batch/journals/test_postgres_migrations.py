@@ -13,6 +13,8 @@ from invsvc_async.batch.journals.postgres_migrations import LATEST
 from tests.batch.journals.old_schemas import BEFORE_STATES, OLD, old_schema
 from tests.support.database import database
 
+pytestmark = pytest.mark.one_python
+
 ROWS = """
 INSERT INTO entries (key, chunk, thing, content, state, run, operation, verdict, outcome, claim, done_at)
 SELECT 'row-' || n, 1, 'team_1 /webhooks/' || n, '', 2, 1, 'webhooks.update', 'unknown',
