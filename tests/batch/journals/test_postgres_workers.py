@@ -85,7 +85,7 @@ async def test_idle_worker_asks_seldom(service, client, address, monkeypatch):
 
 async def test_idle_worker_is_told_of_work(service, client, address):
     """It begins at once, not at its next look."""
-    address = address.replace("silence=1", "silence=3600")
+    address = address.replace("silence=1", "silence=8")
     async with (
         client_of(service) as other,
         Batch.open(address, client, concurrency=1) as one,
@@ -105,7 +105,7 @@ async def test_database_that_sends_no_signals(service, client, address, monkeypa
     for module in ("chunk_workers", "chunk_queue", "chunk_fencing"):
         monkeypatch.setattr(f"invsvc_async.batch.journals.{module}.SIGNAL", "SELECT pg_notify('none', '{}')")
     monkeypatch.setattr("invsvc_async.batch.journals.chunk_workers._ECHO", 0.1)
-    address = address.replace("silence=1", "silence=3600")
+    address = address.replace("silence=1", "silence=8")
     async with (
         client_of(service) as other,
         Batch.open(address, client) as one,
