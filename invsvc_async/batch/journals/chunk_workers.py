@@ -9,6 +9,7 @@ import socket
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
+import asyncpg  # pyright: ignore[reportMissingTypeStubs]  # it has none
 import attrs
 
 from invsvc_async._errors import JournalError
@@ -171,8 +172,8 @@ class WorkersOfBatch(OwnedEntries):
                     works(True)
                     heard(QUEUED)  # what was missed before
                     await _closed(connection)
-            except (JournalError, *AWAY):
-                pass  # the database is away; those who store something say so
+            except (JournalError, asyncpg.PostgresError, *AWAY):
+                pass  # those who store something say what is wrong
             works(False)
             await asyncio.sleep(_AGAIN)
 
