@@ -18,7 +18,6 @@ from unittest.mock import patch
 
 from invsvc_async.batch.journals.chunk_queue import Handed
 from invsvc_async.batch.journals.postgres import PostgresBatch
-from invsvc_async.batch.journals.postgres_migrations import LATEST
 from invsvc_async.batch.journals.sqlite import SqliteBatch
 from invsvc_async.errors import JournalError
 from invsvc_async.storage.sqlite_writer import Writer
@@ -154,6 +153,13 @@ class _Server:
         self._first = PostgresBatch(self.address)
         self.bridge.run(self._first.open())
         self.pool = _Pool(self._first._pool)
+        before = vars(PostgresBatch(self.address))
+        plain = (int, str, bool)
+        self.opened = {
+            name: value
+            for name, value in vars(self._first).items()
+            if isinstance(value, plain) and value != before.get(name)
+        }
         self._facts = self.bridge.run(self._first.fetch("SELECT name, value FROM facts"))
         rows = self.bridge.run(self._first.fetch(
             "SELECT table_name FROM information_schema.tables WHERE table_schema = current_schema() "
@@ -165,7 +171,7 @@ class _Server:
         """Delete all rows."""
 
         async def empty(connection: Any) -> None:
-            await connection.execute("; ".join(f"DELETE FROM {name}" for name in [*self._tables, "counts"]))  # noqa: S608 - its own tables
+            await connection.execute("; ".join(f"DELETE FROM {name}" for name in self._tables))  # noqa: S608 - its own tables
             await connection.executemany(
                 "INSERT INTO facts VALUES ($1, $2)", [tuple(row) for row in self._facts]
             )
@@ -209,7 +215,7 @@ class WorkerQueue:
         """Add *chunk*."""
         self._queue.waiting.append(chunk)
 
-    async def take(self, _connection: Any) -> Handed | None:
+    async def take(self, *_: Any) -> Handed | None:
         """Return the next chunk that is free, or whose worker is silent."""
         queue = self._queue
         silent = [chunk for chunk, (_, beat) in queue.taken.items() if queue.now() > beat + SILENCE]
@@ -246,11 +252,15 @@ class ScriptedPostgres(PostgresBatch):
 
     async def open(self) -> None:
         """Use the pool of all scenes."""
+        self.__dict__.update(server().opened)  # what opening has found out
         self._pool, self.chunks = server().pool, self._queue
-        self._version = LATEST
 
-    async def listen(self, heard: Callable[[str], None], works: Callable[[bool], None]) -> None:
-        """Hear nothing: every signal of the workers is lost."""
+    async def migrate(self) -> None:
+        """Do nothing: the schema of all scenes is new."""
+
+    async def listen(self, *_: Any) -> None:
+        """Hear no signals: workers have to look for work themselves."""
+        await asyncio.Event().wait()
 
     async def steadily(self, act: Callable[[], Awaitable[T]]) -> T:
         """Run *act* in one step, after a while; its reply takes another while."""

@@ -28,7 +28,7 @@ _DONE = 2  # of an entry's states
 
 def broken(stage: BatchStage) -> list[str]:
     """Return what is broken, each with its number."""
-    return [*stage.wrong, *_ended(stage), *_judged(stage), *_in_order(stage)]
+    return [*stage.wrong, *_ended(stage), *_judged(stage), *_told(stage), *_in_order(stage)]
 
 
 def _ended(stage: BatchStage) -> Iterator[str]:
@@ -58,6 +58,14 @@ def _judged(stage: BatchStage) -> Iterator[str]:
             yield f"2: {writer} is said to be applied, and is not"
         if verdict in (Verdict.NOT_APPLIED, Verdict.REFUSED) and effects:
             yield f"2: {writer} is said to be {verdict}, and took effect"
+
+
+def _told(stage: BatchStage) -> Iterator[str]:
+    """Compare the last result that was given of each write with the journal."""
+    last = {told.writer: str(told.verdict) for told in stage.heard}
+    for writer, (_, verdict) in stage.states.items():
+        if stage.gives_again and verdict is not None and last.get(writer) != verdict:
+            yield f"13: {writer} is {verdict}, and was last given as {last.get(writer)}"
 
 
 def _in_order(stage: BatchStage) -> Iterator[str]:

@@ -13,6 +13,7 @@ import json
 import sqlite3
 from contextlib import closing, suppress
 from contextvars import Context
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
 TRANSACTION = 0.004  # s
 FROZEN = 30.0  # s
+NOTED = 0.5  # s until the journal has noted that a result was taken
 
 
 @attrs.frozen
@@ -111,7 +113,7 @@ class BatchStage(Stage):
     ranks_sent: list[int] = attrs.field(factory=list)  # by number of the send
     removers: dict[str, str] = attrs.field(factory=dict)  # which write deletes a thing
     states: dict[str, tuple[str, str | None]] = attrs.field(factory=dict)  # at the end: (state, verdict)
-    acknowledged: set[str] = attrs.field(factory=set)
+    acknowledged: dict[str, tuple[str, float]] = attrs.field(factory=dict)  # which process took it, and when
     tried: set[str] = attrs.field(factory=set)  # writers that tried to send
     places: dict[str, int] = attrs.field(factory=dict)  # at the end, in the journal
     by_journal: bool = False  # the order is that in which the writes came into the journal
@@ -161,6 +163,11 @@ class BatchStage(Stage):
 
     # --- what scenes are made of
 
+    @property
+    def gives_again(self) -> bool:
+        """Whether results that were not taken are given again."""
+        return any(hasattr(process.entries, "deliveries") for process in self.processes.values())
+
     def rank(self, *writers: str) -> None:
         """Put *writers* at the end of the order."""
         for writer in writers:
@@ -208,7 +215,8 @@ class BatchStage(Stage):
 
     def reopen(self, *writers: str) -> None:
         """Note that results of *writers* may be given again, because they are retried."""
-        self.acknowledged.difference_update(writers)
+        for writer in writers:
+            self.acknowledged.pop(writer, None)
 
     async def take(
         self, process: Process, writes: Iterable[Any] = (), *, most: int | None = None, lasting: bool = False
@@ -219,18 +227,20 @@ class BatchStage(Stage):
         last = None
         async for result in running:
             if last is not None:
-                self.acknowledged.add(last)
+                self.acknowledged[last] = process.name, self.loop.now
             self.tell(process, result, begun)
             last, count = result.key, count + 1
             if count == most:
                 return
         if last is not None:
-            self.acknowledged.add(last)
+            self.acknowledged[last] = process.name, self.loop.now
 
     def tell(self, process: Process, result: Result, begun: float) -> None:
         """Record a result."""
         if result.key in self.acknowledged:
-            self.wrong.append(f"14: {result.key} was told again")
+            taker, at = self.acknowledged[result.key]
+            if at < self.killed_at.get(taker, inf) - NOTED:  # a kill may undo what was not noted yet
+                self.wrong.append(f"14: {result.key} was told again")
         self.heard.append(Told(result.key, "batch", process.name, begun, self.loop.now, result))
 
     def kill_process(self, process: Process, after: Callable[[], None] | None = None) -> None:
