@@ -72,13 +72,13 @@ MUTANTS = (
     # retry and prune
     Mutant("an unknown one is reopened as never sent", _sqlite, 'intent = "intent" if keep_sends else anew',
            "intent = anew", "file: retried: unknown", 1),
-    Mutant("a retried one stays in its old chunk", _postgres, "done_at = NULL, chunk = g.chunk,", "done_at = NULL,",
+    Mutant("a retried one stays in its old chunk", _postgres, "chunk = g.chunk,", "",
            "database: retried", 13),
     Mutant("an open one is pruned", _sqlite, '"WHERE state = 2 AND done_at < ? AND (intent IS NOT',
            '"WHERE (state < 2 OR done_at < ?) AND (intent IS NOT', "file: killed and pruned", 0),
     # nothing lost
-    Mutant("what an earlier run left is forgotten", "run", "            await self._feed_left(engine, entries)\n",
-           "            pass\n", "file: killed: two renames", 13),
+    Mutant("what an earlier run left is forgotten", "run", "await self._feed_left(engine, ",
+           "await asyncio.sleep(0, 0) and (engine, ", "file: killed: two renames", 13),
 )  # fmt: skip
 
 
