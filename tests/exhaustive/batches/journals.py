@@ -11,7 +11,7 @@ import asyncio
 import tempfile
 import threading
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from unittest.mock import patch
@@ -144,13 +144,41 @@ class _Nothing:
         return iter(())
 
 
+# The clock of the database is that of the scene: these functions stand before those of PostgreSQL.
+_CLOCK = """
+CREATE SCHEMA IF NOT EXISTS invsvc_walk;
+CREATE SEQUENCE invsvc_walk.walk_clock;
+CREATE FUNCTION invsvc_walk.clock_timestamp() RETURNS timestamptz LANGUAGE sql AS
+    'SELECT to_timestamp(last_value / 1e6) FROM invsvc_walk.walk_clock';
+CREATE FUNCTION invsvc_walk.now() RETURNS timestamptz LANGUAGE sql AS
+    'SELECT to_timestamp(last_value / 1e6) FROM invsvc_walk.walk_clock';
+"""
+
+
+class _FirstJournal(PostgresBatch):
+    """The journal that makes the tables, and whose connections all others use."""
+
+    async def connect(self, prepare: Callable[[Any], Awaitable[None]], **settings: str) -> None:
+        """Connect with the functions of the schema before those of PostgreSQL."""
+        settings["search_path"] += ", pg_catalog"
+
+        async def prepared(connection: Any) -> None:
+            await connection.execute(_CLOCK)
+            await prepare(connection)
+
+        await super().connect(prepared, **settings)
+
+    async def _check_place(self, _connection: Any) -> None:
+        """Accept that search path."""
+
+
 class _Server:
     """The database of all scenes: one schema, emptied before each execution."""
 
     def __init__(self) -> None:
         self.bridge = _Bridge()
         self.address = database().journal("walk", silence=SILENCE)
-        self._first = PostgresBatch(self.address)
+        self._first = _FirstJournal(self.address)
         self.bridge.run(self._first.open())
         self.pool = _Pool(self._first._pool)
         before = vars(PostgresBatch(self.address))
@@ -177,6 +205,16 @@ class _Server:
             )
 
         self.bridge.run(self._first.ask(empty))
+
+    def step(self, act: Callable[[], Coroutine[Any, Any, T]], now: float) -> T:
+        """Run *act*, while the clock of the database shows *now*."""
+
+        async def at_that_time() -> T:
+            async with self._first.lent() as connection:
+                await connection.execute(f"SELECT setval('walk_clock', {round(now * 1e6)})")
+            return await act()
+
+        return self.bridge.run(at_that_time())
 
     def fetch(self, text: str) -> list[Any]:
         """Return rows."""
@@ -266,7 +304,7 @@ class ScriptedPostgres(PostgresBatch):
         """Run *act* in one step, after a while; its reply takes another while."""
         before, after = self._stage.transaction_times(self._run)
         await asyncio.sleep(before)
-        result = server().bridge.run(super().steadily(act))
+        result = server().step(partial(super().steadily, act), self._stage.loop.now)
         await asyncio.sleep(after)
         return result
 
