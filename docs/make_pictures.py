@@ -117,16 +117,16 @@ def counts(printed: str) -> list[tuple[str, int, int]]:
     """Return the compared rows of the demo's table."""
     wanted = {
         "writes requested": "writes requested",
-        "duplicates": "duplicate effects",
+        "duplicates (took effect again)": "duplicate effects",
         "wrong verdicts": "wrong verdicts",
-        "lost writes": "lost writes",
-        "verdict unknown": "unknown",
-        "requests received": "requests received",
-        "reads": "reads",
+        "lost (applied, but no effect)": "lost writes",
+        "reported unknown": "unknown",
+        "write requests sent": "write requests",
+        "read requests sent": "reads",
     }
     found = []
     for name, words in wanted.items():
-        row = re.search(rf"^\s*{name}\s+([\d,]+)\s+([\d,]+)\s*$", printed, re.MULTILINE)
+        row = re.search(rf"^\s*{re.escape(name)}\s+([\d,]+)\s+([\d,]+)\s*$", printed, re.MULTILINE)
         if row is None:
             raise LookupError(f"the demo printed no row {name!r}")
         found.append((words, *(int(count.replace(",", "")) for count in row.groups())))

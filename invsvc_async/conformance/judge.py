@@ -93,7 +93,8 @@ class Judgement:
     ``duplicates`` counts additional effects of a write; ``lost`` has the writes reported applied that had
     no effect, and ``inverted`` counts those whose effect came after that of a newer write to the same thing
     (both are also in ``wrong``); ``unasked`` counts effects that belong to no write; ``sends`` counts the
-    write requests received.
+    write requests received; ``already`` counts the writes reported applied that needed no effect of their
+    own, because the state was as requested.
     """
 
     asked: int
@@ -106,6 +107,12 @@ class Judgement:
     verdicts: dict[Verdict, int]
     unknown_reasons: dict[str, int]
     inverted: int = 0
+    already: int = 0
+
+    @property
+    def effective(self) -> int:
+        """How many of the requested writes took effect, once or more often."""
+        return self.effects - self.duplicates - self.unasked
 
 
 def sender_of(key: str) -> str:
@@ -146,6 +153,10 @@ def judge(
         verdicts=Counter(report.verdict for report in reports),
         unknown_reasons=Counter(report.reason for report in reports if report.verdict is Verdict.UNKNOWN),
         inverted=len(inverted),
+        already=sum(
+            each.verdict is Verdict.APPLIED and not own.effects.get(each.key) and each.key not in false
+            for each in reports
+        ),
     )
 
 

@@ -7,6 +7,8 @@ A unit is a sequence of writes that one task awaits one after another; units run
 from __future__ import annotations
 
 import random
+import sys
+from contextlib import nullcontext
 from itertools import cycle, islice
 from typing import TYPE_CHECKING, Any
 
@@ -154,10 +156,14 @@ def _journey(number: int, seed: int) -> Unit:
 
 
 def checked(path: Path) -> tuple[list[Line], list[BadLine]]:
-    """Return a file's writes, and a problem for each line that is invalid or repeats a key."""
+    """
+    Return the writes of a file, and a problem for each line that is invalid or repeats a key.
+
+    ``-`` is standard input.
+    """
     client = Client("http://127.0.0.1:1/v2", ApiKey("never-sent"))
     lines, problems, keys = list[Line](), list[BadLine](), dict[str, int]()
-    with path.open("rb") as file:
+    with nullcontext(sys.stdin.buffer) if str(path) == "-" else path.open("rb") as file:
         for line in read_lines(file):
             bad = line if isinstance(line, BadLine) else _problem(client, line, keys)
             if bad is not None:

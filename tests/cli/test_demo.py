@@ -87,13 +87,51 @@ def test_table_of_a_column_that_fails(capsys):
     report = attrs.evolve(LOST, story="it was never sent")
     judged = attrs.evolve(CLEAN, wrong=(Wrong(report=report, why="called applied"),))
 
-    show(columns(judged), ["invsvc_async has 1 wrong verdicts"])
+    show(columns(judged), ["invsvc_async has 1 wrong verdicts"], kept=0)
     shown = capsys.readouterr().out
 
     assert re.search(r"wrong verdicts +\| +0\| +1\|", shown.replace(" | ", "| "))
     assert "called applied\nit was never sent\n" in shown
     assert "FAIL invsvc_async has 1 wrong verdicts" in shown
     assert "PASS" not in shown
+
+
+def test_numbers_of_the_table_add_up(capsys):
+    """Effects are writes that took effect and duplicates; verdicts, wrong verdicts and webhooks add up."""
+    denied = attrs.evolve(LOST, key="b", verdict=Verdict.REFUSED)
+    wrong = [
+        (LOST, "no effect"),
+        (denied, "its effect"),
+        (LOST, "its effect came after that of a newer write"),
+    ]
+    theirs = attrs.evolve(
+        CLEAN, effects=1100, duplicates=110, unasked=3, lost=(LOST,), inverted=1, already=5,
+        verdicts={Verdict.APPLIED: 980, Verdict.REFUSED: 12, Verdict.UNKNOWN: 8},
+        unknown_reasons={"timed out": 8},
+        wrong=tuple(Wrong(report=report, why=why) for report, why in wrong),
+    )  # fmt: skip
+
+    show(columns(CLEAN, theirs), [], kept=-4)
+    cells = [line.split("|") for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
+    rows = {name.rstrip(): int(number.replace(",", "")) for _, name, number, *_ in cells[1:-1]}
+
+    def total(*names):
+        return sum(rows[name] for name in names)
+
+    assert rows["writes requested"] == total("  had no effect", "  took effect") == 1000
+    assert (
+        rows["effects in the service"]
+        == 1100
+        == total("  took effect", "duplicates (took effect again)", "effects that belong to no write")
+    )
+    assert total(*(name for name in rows if name.startswith("reported"))) == 1000
+    assert (
+        rows["wrong verdicts"]
+        == 3
+        == total("  lost (applied, but no effect)", "  denied, but took effect", "  in the wrong order")
+    )
+    assert rows["webhooks left in the service"] == 0
+    assert rows["  left over"] == 4
 
 
 @pytest.mark.parametrize(("number", "colour"), [("0", "green"), ("3", "red")])

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from invsvc_async.cli.options import existing_file
 from invsvc_async.concurrency.event_loop import until_done
 
 if TYPE_CHECKING:
@@ -28,10 +29,9 @@ def command(
         Path | None,
         typer.Option(
             "--input",
-            exists=True,
-            dir_okay=False,
+            callback=existing_file,
             metavar="FILE.jsonl",
-            help='Your own writes: one {"operation", "arguments", "key"} per line.',
+            help='Your own writes: one {"operation", "arguments", "key"} per line; - is stdin.',
         ),
     ] = None,
     json_: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
@@ -54,9 +54,9 @@ def command(
     runs = until_done(_run(units, concurrency, seed, faults))
     failures = demo_report.failures(runs)
     if json_:
-        demo_report.as_json(runs, failures, seed=seed)
+        demo_report.as_json(runs, failures, seed=seed, kept=demo_report.kept(units))
     else:
-        demo_report.show(runs, failures)
+        demo_report.show(runs, failures, kept=demo_report.kept(units))
     raise typer.Exit(1 if failures else 0)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from invsvc_async.cli.output import console, emit_json, print_facts
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from invsvc_async.conformance.judge import Judgement
     from invsvc_async.conformance.workload import Unit
 
-__all__ = ["as_json", "failures", "head", "show"]
+__all__ = ["as_json", "failures", "head", "kept", "show"]
 
 UNKNOWN_ALLOWED = 0.01
 STORIES = 3
@@ -41,10 +42,32 @@ def head(units: Sequence[Unit], *, concurrency: int, seed: int, faults: str) -> 
     ]
     if plan.late_up_to > POLICY.settle_after_error and "late" in plan.phases:
         facts.append(("note", "some faults commit after the settle windows: expect wrong verdicts"))
+    facts[:0] = [("work", _work(units))]
     out = console()
     out.print(f"[bold]{writes}[/], against the embedded service (seed {seed})")
     print_facts(out, facts)
     out.print()
+
+
+def _work(units: Sequence[Unit]) -> str:
+    """Return what the writes do, in words."""
+    kinds = Counter(step.operation.rpartition(".")[2] for unit in units for step in unit)
+    updates = [sum(step.operation.endswith(".update") for step in unit) for unit in units]
+    sequences = [count for count in updates if count > 1]
+    parts = [f"{count:,} {kind}s" for kind, count in sorted(kinds.items())]
+    if sequences:
+        most = max(sequences)
+        parts.append(
+            f"{sum(sequences):,} of the updates in {len(sequences):,} sequences of 2 to {most} to one thing"
+        )
+    return ", ".join(parts)
+
+
+def kept(units: Sequence[Unit]) -> int:
+    """Return how many of the webhooks that *units* create are not deleted by them."""
+    steps = [step for unit in units for step in unit]
+    created = sum(step.operation == "webhooks.create" for step in steps)
+    return created - sum(step.follows and step.operation == "webhooks.delete" for step in steps)
 
 
 def failures(runs: Mapping[str, ClientRun]) -> list[str]:
@@ -65,17 +88,17 @@ def failures(runs: Mapping[str, ClientRun]) -> list[str]:
     return found
 
 
-def show(runs: Mapping[str, ClientRun], failures: Sequence[str]) -> None:
-    """Print the table, and the stories of wrong verdicts."""
+def show(runs: Mapping[str, ClientRun], failures: Sequence[str], *, kept: int) -> None:
+    """Print the table, and the stories of wrong verdicts.  *kept* webhooks were requested to be left."""
     from rich import box
     from rich.table import Table
 
     out = console()
     shown = Table(box=box.SIMPLE_HEAD if out.is_terminal else box.ASCII2, header_style="bold", pad_edge=False)
-    shown.add_column("according to the service's ledger")
+    shown.add_column("by the service's ledger")
     shown.add_column("ordinary client", justify="right")
     shown.add_column("invsvc_async", justify="right")
-    for name, pair in _rows(runs["ordinary"], runs["sdk"]):
+    for name, pair in _rows(runs["ordinary"], runs["sdk"], kept=kept):
         shown.add_row(name, *(_coloured(name, number) for number in pair))
     out.print(shown)
     for wrong in runs["sdk"].judgement.wrong[:STORIES]:
@@ -86,12 +109,19 @@ def show(runs: Mapping[str, ClientRun], failures: Sequence[str]) -> None:
         out.print("[bold green]PASS[/] invsvc_async has no duplicate, no lost write, no wrong verdict")
 
 
-def as_json(runs: Mapping[str, ClientRun], failures: Sequence[str], *, seed: int) -> None:
+def as_json(runs: Mapping[str, ClientRun], failures: Sequence[str], *, seed: int, kept: int) -> None:
     """Print the result as one JSON object; times in seconds."""
     windows = {"after_error": POLICY.settle_after_error, "after_loss": POLICY.settle_after_loss}
     plain = {name: _plain(run) for name, run in runs.items()}
     emit_json(
-        {"passed": not failures, "failures": list(failures), "seed": seed, "settle_windows": windows, **plain}
+        {
+            "passed": not failures,
+            "failures": list(failures),
+            "seed": seed,
+            "settle_windows": windows,
+            "webhooks_requested": kept,
+            **plain,
+        }
     )
 
 
@@ -99,12 +129,14 @@ def _plain(run: ClientRun) -> dict[str, Any]:
     judged = run.judgement
     return {
         "writes": judged.asked,
+        "took_effect": judged.effective,
         "effects": judged.effects,
         "duplicates": judged.duplicates,
         "lost": len(judged.lost),
         "wrong": [{"key": each.report.key, "why": each.why} for each in judged.wrong],
         "out_of_order": judged.inverted,
         "unasked": judged.unasked,
+        "already_so": judged.already,
         "verdicts": {str(verdict): judged.verdicts.get(verdict, 0) for verdict in Verdict},
         "unknown_reasons": dict(judged.unknown_reasons),
         "sends": judged.sends,
@@ -114,30 +146,48 @@ def _plain(run: ClientRun) -> dict[str, Any]:
     }
 
 
-def _rows(*runs: ClientRun) -> list[tuple[str, list[str]]]:
+def _rows(*runs: ClientRun, kept: int) -> list[tuple[str, list[str]]]:
     both = [run.judgement for run in runs]
 
-    def row(name: str, numbers: list[int]) -> tuple[str, list[str]]:
+    def row(name: str, numbers: Sequence[int]) -> tuple[str, list[str]]:
         return name, [f"{number:,}" for number in numbers]
 
+    def verdict(each: Verdict) -> tuple[str, list[str]]:
+        return row(f"reported {each}", [judged.verdicts.get(each, 0) for judged in both])
+
+    unasked = [row("effects that belong to no write", [each.unasked for each in both])]
     return [
         row("writes requested", [each.asked for each in both]),
-        row("effects that happened", [each.effects for each in both]),
-        row("duplicates", [each.duplicates for each in both]),
-        row("lost writes", [len(each.lost) for each in both]),
-        row("wrong verdicts", [len(each.wrong) for each in both]),
-        row("  of these, out of order", [each.inverted for each in both]),
-        *(row(f"verdict {verdict}", [each.verdicts.get(verdict, 0) for each in both]) for verdict in Verdict),
+        row("  had no effect", [each.asked - each.effective for each in both]),
+        row("  took effect", [each.effective for each in both]),
+        row("duplicates (took effect again)", [each.duplicates for each in both]),
+        *(unasked if any(each.unasked for each in both) else ()),
+        row("effects in the service", [each.effects for each in both]),
+        verdict(Verdict.APPLIED),
+        row("  of these, it was already so", [each.already for each in both]),
+        *map(verdict, (Verdict.NOT_APPLIED, Verdict.REFUSED, Verdict.SUPERSEDED, Verdict.UNKNOWN)),
         *(
             row(f"  {reason}", [each.unknown_reasons.get(reason, 0) for each in both])
             for reason in _reasons(both)
         ),
-        row("requests received", [each.sends for each in both]),
-        row("reads", [run.reads for run in runs]),
-        row("new webhooks at the end", [run.left for run in runs]),
+        row("wrong verdicts", [len(each.wrong) for each in both]),
+        row("  lost (applied, but no effect)", [len(each.lost) for each in both]),
+        row("  denied, but took effect", [_denied(each) for each in both]),
+        row("  in the wrong order", [len(each.wrong) - len(each.lost) - _denied(each) for each in both]),
+        row("webhooks left in the service", [run.left for run in runs]),
+        row("  of these, requested", [kept for _ in runs]),
+        row("  left over", [run.left - kept for run in runs]),
+        row("write requests sent", [each.sends for each in both]),
+        row("read requests sent", [run.reads for run in runs]),
         ("time", [f"{run.seconds:.1f} s" for run in runs]),
-        ("settle windows", ["none", f"{POLICY.settle_after_error:g} / {POLICY.settle_after_loss:g} s"]),
     ]
+
+
+def _denied(judged: Judgement) -> int:
+    """Return how many verdicts are wrong for another reason than a lost write or the order of effects."""
+    return sum(
+        each.report.verdict is not Verdict.APPLIED and "came after" not in each.why for each in judged.wrong
+    )
 
 
 def _reasons(both: Sequence[Judgement]) -> list[str]:
@@ -146,6 +196,6 @@ def _reasons(both: Sequence[Judgement]) -> list[str]:
 
 def _coloured(name: str, number: str) -> str:
     """Colour the rows that should be zero."""
-    if name not in ("duplicates", "lost writes", "wrong verdicts"):
+    if not name.strip().startswith(("duplicates", "lost", "denied", "wrong verdicts", "in the wrong order")):
         return number
     return f"[bold green]{number}[/]" if number == "0" else f"[bold red]{number}[/]"
