@@ -7,6 +7,7 @@ import os
 import shutil
 import sqlite3
 import stat
+import sys
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -56,12 +57,12 @@ class Checked:
 
 def rereadable(path: Path) -> BinaryIO:
     """
-    Open the file at *path* for reading it more than once.
+    Open the file at *path* for reading it more than once; ``-`` is standard input.
 
     If it is not a regular file, such as a pipe, it is copied to an unnamed file first.
     """
-    file = path.open("rb")
-    if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+    file: BinaryIO = sys.stdin.buffer if str(path) == "-" else path.open("rb")
+    if str(path) != "-" and stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         return file
     copy: BinaryIO = TemporaryFile()  # noqa: SIM115 - the caller closes it
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from importlib import import_module
 from io import TextIOWrapper
@@ -15,7 +16,7 @@ from typer.core import TyperGroup
 
 from invsvc_async._errors import ConfigurationError, InvalidRequestError, InvsvcError
 from invsvc_async._version import __version__
-from invsvc_async.cli.output import DONE, FAILED, USAGE, fail
+from invsvc_async.cli.output import DONE, FAILED, USAGE, errors_as_json, fail
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,6 +33,7 @@ COMMANDS = {
     "write": "write",
     "batch": "batch",
     "settle": "settle",
+    "resume": "resume",
     "explain": "explain",
     "listen": "listen",
     "export": "export",
@@ -65,7 +67,21 @@ class Commands(TyperGroup):
             group.command(cmd_name)(module.command)
         found = _plain_unless_terminal(typer.main.get_command(group))
         found.name = cmd_name
+        found.short_help = _summary(found.help or "")
         return found
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # Any: the same
+        """Find the command; suggest a similar name for an unknown one."""
+        if args and args[0] not in COMMANDS and not args[0].startswith("-") and not ctx.resilient_parsing:
+            from invsvc_async.cli.arguments import did_you_mean
+
+            ctx.fail(f"No such command {args[0]!r}. {did_you_mean(args[0], COMMANDS)}".rstrip())
+        return super().resolve_command(ctx, args)
+
+
+def _summary(text: str) -> str:
+    """Return the first sentence of a command's help, without its examples."""
+    return re.split(r"[.:;](?=\s|$)", " ".join(text.split()), maxsplit=1)[0]
 
 
 def _plain_unless_terminal(command: Any) -> Any:  # Any: the same
@@ -77,8 +93,9 @@ def _plain_unless_terminal(command: Any) -> Any:  # Any: the same
 
 
 app: typer.Typer = typer.Typer(
-    cls=Commands, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="markdown"
-)
+    cls=Commands, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="markdown",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)  # fmt: skip
 
 
 def _show_version(asked: bool) -> None:  # noqa: FBT001 - typer's signature
@@ -119,6 +136,7 @@ def run(arguments: Sequence[str]) -> int:
         if isinstance(stream, TextIOWrapper):  # latin-1, for example, lacks some characters
             stream.reconfigure(errors="replace")
     shell = Shell()
+    restored = errors_as_json.set("--json" in _before_end(arguments))
     try:
         code = _code_of(arguments, shell)
         sys.stdout.flush()  # while BrokenPipeError can still be handled
@@ -129,23 +147,38 @@ def run(arguments: Sequence[str]) -> int:
         if shell.debug:
             raise
         return _report(error)
+    finally:
+        errors_as_json.reset(restored)
     return code
 
 
 def _code_of(arguments: Sequence[str], shell: Shell) -> int:
     command = _plain_unless_terminal(typer.main.get_command(app))
     try:
-        command(args=_debug_first(arguments), prog_name="invsvc", obj=shell)
+        code = command(
+            args=_debug_first(arguments), prog_name="invsvc", obj=shell,
+            standalone_mode=not errors_as_json.get(),
+        )  # fmt: skip
     except SystemExit as ended:
         return ended.code if isinstance(ended.code, int) else FAILED
-    return DONE
+    except Exception as error:
+        if (words := getattr(error, "format_message", None)) is None:
+            raise
+        fail(words(), error)  # a usage error, with --json
+        return USAGE
+    return code if isinstance(code, int) else DONE
+
+
+def _before_end(arguments: Sequence[str]) -> Sequence[str]:
+    """Return the arguments before ``--``."""
+    return arguments[: arguments.index("--")] if "--" in arguments else arguments
 
 
 def _debug_first(arguments: Sequence[str]) -> list[str]:
     """Move ``--debug`` to the front: people append it to a failed command."""
-    end = arguments.index("--") if "--" in arguments else len(arguments)
-    own = [each for each in arguments[:end] if each != "--debug"]
-    return ["--debug"] * (len(own) < end) + own + list(arguments[end:])
+    first = _before_end(arguments)
+    own = [each for each in first if each != "--debug"]
+    return ["--debug"] * (len(own) < len(first)) + own + list(arguments[len(first) :])
 
 
 def _report(error: Exception) -> int:
@@ -153,14 +186,14 @@ def _report(error: Exception) -> int:
         case ExceptionGroup():  # from a task group; the first error is shown
             return _report(error.exceptions[0])
         case ConfigurationError() | InvalidRequestError():
-            fail(str(error))
+            fail(str(error), error)
             return USAGE
         case InvsvcError():
-            fail(str(error))
+            fail(str(error), error)
         case OSError(filename=str() | bytes() as name, strerror=str() as why):
-            fail(f"{os.fsdecode(name)}: {why}")
+            fail(f"{os.fsdecode(name)}: {why}", error)
         case OSError(strerror=str() as why):
-            fail(why)
+            fail(why, error)
         case _:
-            fail(f"{type(error).__name__}: {error} (run with --debug for the traceback)")
+            fail(f"{type(error).__name__}: {error} (run with --debug for the traceback)", error)
     return FAILED

@@ -10,18 +10,30 @@ from __future__ import annotations
 import inspect
 import re
 from datetime import date, datetime
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
+
+import typer  # noqa: TC002 - it reads the type of a completion's context
 
 from invsvc_async._errors import InvalidRequestError, UnreadableResponseError
 from invsvc_async.api.operations import BY_NAME, Form, Kind, Operation
 from invsvc_async.codec import envelope
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
+    from invsvc_async.api.schema import Parameter
     from invsvc_async.client import Client
 
-__all__ = ["arguments_of", "called", "operation_of"]
+__all__ = [
+    "arguments_of",
+    "called",
+    "complete_argument",
+    "complete_operation",
+    "did_you_mean",
+    "operation_of",
+    "operations_of",
+]
 
 _WORD = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_.-]*)(?P<sign>:?=)(?P<value>.*)", re.DOTALL)
 _FORMS = {"extra_body": Form.OBJECT, "extra_query": Form.OBJECT}  # arguments outside the table of operations
@@ -36,15 +48,27 @@ def operation_of(name: str, kind: Kind, *, many: bool | None = None, short: str 
         InvalidRequestError: No such operation of that kind; the message lists the known ones.
 
     """
-    possible = {
+    possible = operations_of(kind, many=many)
+    found = possible.get(name) or possible.get(f"{name}.{short}")
+    if found is None:
+        suggestion = did_you_mean(name, possible) or None
+        raise InvalidRequestError(f"{name}: unknown. Use one of {', '.join(possible)}", hint=suggestion)
+    return found
+
+
+def operations_of(kind: Kind, *, many: bool | None = None) -> dict[str, Operation]:
+    """Return the operations of *kind* by name; *many* selects lists, or reads of one item."""
+    return {
         row.name: row
         for row in BY_NAME.values()
         if row.kind is kind and not row.name.startswith("client.") and many in (None, row.many)
     }
-    found = possible.get(name) or possible.get(f"{name}.{short}")
-    if found is None:
-        raise InvalidRequestError(f"{name}: unknown. Use one of {', '.join(possible)}")
-    return found
+
+
+def did_you_mean(name: str, possible: Iterable[str]) -> str:
+    """Return a question with the possible names that are most like *name*; it is empty if none is."""
+    close = get_close_matches(name, [*possible], n=2)
+    return f"Did you mean {' or '.join(close)}?" if close else ""
 
 
 def arguments_of(operation: Operation, words: Sequence[str]) -> dict[str, Any]:  # Any: depends on the form
@@ -72,7 +96,40 @@ def arguments_of(operation: Operation, words: Sequence[str]) -> dict[str, Any]: 
             row = rows.get(match["name"])
             form = row.form if row else _unlisted_form(match["name"], match["value"])
             arguments[match["name"]] = _value(match["name"], match["value"], form)
+            _check_choice(operation, row, arguments[match["name"]])
+    if not operation.name.startswith("client."):
+        _check_names(operation, arguments)
     return arguments
+
+
+def _check_choice(operation: Operation, row: Parameter | None, value: object) -> None:
+    """Suggest the choice that was probably meant; the operation itself checks the value."""
+    if row is None or not row.choices:
+        return
+    for each in value if isinstance(value, list) else [value]:
+        if isinstance(each, str) and each not in row.choices and (words := did_you_mean(each, row.choices)):
+            known = "an event type" if row.form is Form.EVENTS else f"one of {', '.join(row.choices)}"
+            raise InvalidRequestError(
+                f"{row.name}: {each!r} is not {known}", operation=operation.name, hint=words
+            )
+
+
+def _check_names(operation: Operation, arguments: Iterable[str]) -> None:
+    known = _names_of(operation)
+    for name in arguments:
+        if name not in known and (words := did_you_mean(name, known)):
+            raise InvalidRequestError(
+                f"unknown argument {name}. Use {', '.join(known)}", operation=operation.name, hint=words
+            )
+
+
+def _names_of(operation: Operation) -> list[str]:
+    """Return the names of the arguments of an operation's method."""
+    from invsvc_async.client import Client
+    from invsvc_async.transport.credentials import ApiKey
+
+    method = _method(Client("http://127.0.0.1:1/v2", ApiKey("never-sent")), operation)
+    return [name for name in inspect.signature(method).parameters if name not in _INTERNAL]
 
 
 def called(client: Client, operation: Operation, arguments: dict[str, Any]) -> Any:  # Any: a read, Pages, …
@@ -83,8 +140,7 @@ def called(client: Client, operation: Operation, arguments: dict[str, Any]) -> A
         InvalidRequestError: An argument is unknown, missing or of the wrong type.
 
     """
-    resource, _, name = operation.name.partition(".")
-    method: Callable[..., Any] = getattr(getattr(client, resource), name)
+    method = _method(client, operation)
     signature = inspect.signature(method)
     if unknown := [name for name in arguments if name not in signature.parameters]:
         known = ", ".join(name for name in signature.parameters if name not in _INTERNAL)
@@ -96,6 +152,39 @@ def called(client: Client, operation: Operation, arguments: dict[str, Any]) -> A
     except TypeError as error:
         raise InvalidRequestError(str(error), operation=operation.name) from error
     return method(**arguments)
+
+
+def _method(client: Client, operation: Operation) -> Callable[..., Any]:
+    resource, _, name = operation.name.partition(".")
+    method: Callable[..., Any] = getattr(getattr(client, resource), name)
+    return method
+
+
+def complete_operation(kind: Kind, *, many: bool | None = None) -> Callable[[str], list[str]]:
+    """Return the completion of an operation's name, for a shell."""
+
+    def complete(incomplete: str) -> list[str]:
+        return [name for name in operations_of(kind, many=many) if name.startswith(incomplete)]
+
+    return complete
+
+
+def complete_argument(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Complete the name of an argument, and its value if the specification lists the possible ones."""
+    words: Sequence[str] = ctx.params.get("words") or ()
+    what = str(ctx.params.get("what") or "")
+    found = BY_NAME.get(what) or next(
+        (row for key, row in BY_NAME.items() if key.startswith(f"{what}.")), None
+    )
+    if found is None:
+        return []
+    name, sign, value = incomplete.partition("=")
+    if not sign:
+        given = {word.partition("=")[0].removesuffix(":") for word in words}
+        return [f"{each}=" for each in _names_of(found) if each.startswith(name) and each not in given]
+    row = next((row for row in found.parameters if row.name == name), None)
+    before, comma, last = value.rpartition(",")
+    return [f"{name}={before}{comma}{each}" for each in (row.choices if row else ()) if each.startswith(last)]
 
 
 def _unlisted_form(name: str, text: str) -> Form:

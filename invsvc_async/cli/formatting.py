@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from invsvc_async._errors import FieldError
 from invsvc_async.api.json_values import is_object
-from invsvc_async.cli.output import table
+from invsvc_async.cli.output import console, table, visible
 from invsvc_async.export.files import text_of
 from invsvc_async.models.common import Model, wire_names
 
@@ -17,7 +17,7 @@ __all__ = ["cell", "fields_of", "show", "text_of"]
 
 
 def show(value: Any) -> None:  # Any: a model, or plain data
-    """Print one item as two columns, one field a row.  Secrets are left out."""
+    """Print one item, one field a line.  Secrets are left out."""
     if isinstance(value, Model):
         rows = [(name, cell(value, name)) for name in fields_of(type(value))]
         rows += [(name, text_of(each)) for name, each in value.extra.items()]
@@ -25,7 +25,14 @@ def show(value: Any) -> None:  # Any: a model, or plain data
         rows = [(name, text_of(each)) for name, each in value.items()]
     else:
         rows = [("value", text_of(value))]
-    table(("field", "value"), [row for row in rows if row[1] and row[0] != "secret"])
+    rows = [row for row in rows if row[1] and row[0] != "secret"]
+    out = console()
+    if not out.is_terminal:
+        table(("field", "value"), rows)
+        return
+    from invsvc_async.cli.terminal_table import print_fields
+
+    print_fields(out, [(visible(name), visible(text)) for name, text in rows])
 
 
 def fields_of(model: type[Model]) -> tuple[str, ...]:

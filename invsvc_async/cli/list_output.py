@@ -29,6 +29,7 @@ class Sink:
     form: Form
     columns: Sequence[str]
     escape_formulas: bool = False
+    wide: bool = False
     taken: int = 0
     _kept: list[Any] = attrs.field(factory=list[Any], init=False)  # rows of a table, or items of a JSON array
 
@@ -51,7 +52,7 @@ class Sink:
         """Print what was kept, and the header of a CSV without rows."""
         if self.form == "table":
             right = [index for index, name in enumerate(self.columns) if name in _NUMBERS]
-            table(self.columns, self._kept, right=right)
+            table(self.columns, self._kept, right=right, wide=self.wide)
         elif self.form == "json":
             emit_json(self._kept)
         elif self.form == "csv" and not self.taken:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,7 +11,10 @@ import typer
 if TYPE_CHECKING:
     from invsvc_async.client import Client
 
-__all__ = ["EscapeFormulas", "Json", "Profile", "Story", "Team", "client_of"]
+__all__ = [
+    "EscapeFormulas", "Json", "Profile", "SameMode", "SecretsTo", "Story", "Team", "Yes", "client_of",
+    "content_of",
+]  # fmt: skip
 
 Profile = Annotated[str | None, typer.Option(help="A profile in invsvc.toml.", metavar="NAME")]
 Team = Annotated[str | None, typer.Option(help="Act on this team (Connect).", metavar="ID")]
@@ -32,12 +36,33 @@ Story = Annotated[
         help="Write the history of the decision here, for `invsvc explain`.",
     ),
 ]
+SecretsTo = Annotated[
+    Path, typer.Option(help="Write the secret of a new webhook here (mode 0600); it is never printed.")
+]
+SameMode = Annotated[
+    bool, typer.Option("--same-mode", help="Confirm that the credential has the intent's team and data mode.")
+]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before a delete.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, as the service sends it.")]
 
 EscapeFormulas = Annotated[
     bool,
     typer.Option("--escape-formulas", help="In CSV, put ' before text that a spreadsheet would run."),
 ]
+
+
+def existing_file(file: Path | None) -> Path | None:
+    """Check that an input file exists; ``-`` is standard input."""
+    if file is not None and str(file) != "-" and not (file.exists() and not file.is_dir()):
+        raise typer.BadParameter(
+            f"file {str(file)!r} {'is a directory' if file.is_dir() else 'does not exist'}"
+        )
+    return file
+
+
+def content_of(file: Path) -> bytes:
+    """Return the content of an input file; ``-`` is standard input."""
+    return sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
 
 
 def client_of(profile: str | None, team: str | None, **settings: Any) -> Client:  # Any: arguments of Client

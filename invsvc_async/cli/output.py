@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import sys
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from rich.console import Console
 
@@ -22,6 +23,7 @@ __all__ = [
     "USAGE",
     "console",
     "emit_json",
+    "errors_as_json",
     "fail",
     "note",
     "print_facts",
@@ -36,6 +38,10 @@ _HIDDEN: Final = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
 _WIDE = 10_000  # columns: output to a file or pipe is not wrapped
+_ERROR_FACTS = ("operation", "status", "code", "request_id", "resume_token")  # in JSON, if an error has them
+
+errors_as_json: ContextVar[bool] = ContextVar("errors_as_json", default=False)  # with --json
+_shared: tuple[TextIO, Console] | None = None  # the console of stderr on a terminal
 
 
 class _Console(Console):
@@ -52,17 +58,33 @@ def visible(text: str) -> str:
 
 
 def console(*, stderr: bool = False) -> Console:
-    """Return a console for the current stream; colours only on a terminal, and not if NO_COLOR is set."""
+    """
+    Return a console for the current stream; colours only on a terminal, and not if NO_COLOR is set.
+
+    A terminal's stderr has one console, so that notes are printed above a bar or spinner, not into it.
+    """
+    global _shared  # noqa: PLW0603 - one for each stream, as rich knows of a bar by its console
     stream = sys.stderr if stderr else sys.stdout
+    stream = getattr(stream, "rich_proxied_file", stream)  # rich replaces both while it shows a bar
     on_terminal = stream.isatty()
+    if stderr and on_terminal and _shared is not None and _shared[0] is stream:
+        return _shared[1]
     width = None if on_terminal else _WIDE
-    return _Console(
+    made = _Console(
         file=stream, force_terminal=on_terminal, width=width, highlight=False, soft_wrap=not on_terminal
     )
+    if stderr and on_terminal:
+        _shared = stream, made
+    return made
 
 
-def fail(message: str) -> None:
-    """Print an error to stderr."""
+def fail(message: str, error: Exception | None = None) -> None:
+    """Print an error to stderr: a line of text, or with ``--json`` a line of JSON with facts of *error*."""
+    if errors_as_json.get():
+        facts: dict[str, object] = {"type": type(error).__name__ if error else "Error", "message": message}
+        facts |= {name: each for name in _ERROR_FACTS if (each := getattr(error, name, None)) is not None}
+        sys.stderr.write(_json_line({"error": facts}))
+        return
     console(stderr=True).print(f"[bold red]invsvc:[/] {_plain(message)}", soft_wrap=True)
 
 
@@ -73,27 +95,31 @@ def note(message: str) -> None:
 
 def emit_json(plain: Any) -> None:  # Any: JSON values
     """Print one JSON value on one line; decimals keep their digits, control characters are escaped."""
-    line = _HIDDEN.sub(lambda found: f"\\u{ord(found[0]):04x}", envelope.dumps(plain).decode())
-    sys.stdout.write(line + "\n")
+    sys.stdout.write(_json_line(plain))
 
 
-def table(titles: Sequence[str], rows: Iterable[Sequence[str]], *, right: Sequence[int] = ()) -> None:
-    """Print *rows*: a table on a terminal (columns *right* right-aligned), tab-separated lines elsewhere."""
+def _json_line(plain: object) -> str:
+    text = envelope.dumps(plain).decode()
+    return _HIDDEN.sub(lambda found: f"\\u{ord(found[0]):04x}", text) + "\n"
+
+
+def table(
+    titles: Sequence[str], rows: Iterable[Sequence[str]], *, right: Sequence[int] = (), wide: bool = False
+) -> None:
+    """
+    Print *rows*: a table on a terminal (columns *right* right-aligned), tab-separated lines elsewhere.
+
+    *wide* rows may be longer than the terminal's.
+    """
     out = console()
-    if not out.is_terminal:
-        for row in (titles, *rows):
-            cells = (visible(cell.replace("\t", " ").replace("\n", " ")) for cell in row)
-            sys.stdout.write("\t".join(cells) + "\n")
-        return
-    from rich import box
-    from rich.table import Table
+    if out.is_terminal:
+        from invsvc_async.cli.terminal_table import print_table
 
-    shown = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False)
-    for number, title in enumerate(titles):
-        shown.add_column(title, justify="right" if number in right else "left", overflow="fold")
-    for row in rows:
-        shown.add_row(*map(_plain, row))
-    out.print(shown)
+        print_table(out, titles, [[*map(visible, row)] for row in rows], right=right, wide=wide)
+        return
+    for row in (titles, *rows):
+        cells = (visible(cell.replace("\t", " ").replace("\n", " ")) for cell in row)
+        sys.stdout.write("\t".join(cells) + "\n")
 
 
 def print_facts(out: Console, facts: Iterable[tuple[str, str]]) -> None:

@@ -384,8 +384,9 @@ def test_intent_that_cannot_be_kept(invsvc, served, here, monkeypatch):
     ran = invsvc(*words, "--json")
 
     assert (ran.code, json.loads(ran.out)["verdict"]) == (3, "unknown")
-    (intent,) = [each for each in ran.err.splitlines() if each.startswith("{")]
-    assert json.loads(intent)["key"] == "row-1"
+    error, intent = [json.loads(each) for each in ran.err.splitlines() if each.startswith("{")]
+    assert intent["key"] == "row-1"
+    assert "Read-only file system" in error["error"]["message"]
     assert "Read-only file system" in ran.err
 
 

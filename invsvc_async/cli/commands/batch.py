@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from invsvc_async.cli.commands.batch_workers import workers
-from invsvc_async.cli.options import Json, Profile, Team  # noqa: TC001 - typer reads the types
+from invsvc_async.cli.options import Json, Profile, Team, existing_file
 from invsvc_async.cli.output import DONE, USAGE, console, emit_json, fail, note
 from invsvc_async.concurrency.event_loop import until_done
 from invsvc_async.storage.private_file import create_private, write_private
@@ -35,7 +35,7 @@ class _Group(TyperGroup):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # Any: newer typer brings its own click
         """Insert the command ``run`` if the first word is not a command."""
-        if args and args[0] not in (*self.commands, "--help"):
+        if args and args[0] not in (*self.commands, "-h", "--help"):
             args = ["run", *args]
         return list(super().parse_args(ctx, args))
 
@@ -51,7 +51,10 @@ app.command()(workers)
 
 @app.command()
 def run(  # noqa: PLR0913 - each is an option of its own
-    file: Annotated[Path, typer.Argument(help="One write per line, as JSON.", exists=True, dir_okay=False)],
+    file: Annotated[
+        Path,
+        typer.Argument(help="One write per line, as JSON; - is stdin.", callback=existing_file),
+    ],
     *,
     journal: Journal,
     concurrency: Annotated[int, typer.Option(min=1, help="Maximum writes in flight.")] = 200,

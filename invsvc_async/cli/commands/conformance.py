@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from invsvc_async.concurrency.event_loop import until_done
 
 if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
     from invsvc_async.conformance import Conformance
 
 __all__ = ["command"]
@@ -63,12 +65,24 @@ def command(
     argv = shlex.split(words[0]) if len(words) == 1 else words
     try:
         found = until_done(
-            conform(argv, writes=writes, seed=seed, faults=faults, concurrency=concurrency, timeout=timeout)
+            _judged(
+                conform(
+                    argv, writes=writes, seed=seed, faults=faults, concurrency=concurrency, timeout=timeout
+                ),
+                timeout,
+            )
         )
     except (FileNotFoundError, PermissionError) as error:
         raise typer.BadParameter(f"{argv[0]}: {error.strerror}", param_hint="COMMAND") from error
     _print_result(found, json_=json_)
     raise typer.Exit(0 if found.holds else 1)
+
+
+async def _judged(running: Coroutine[Any, Any, Conformance], timeout: float) -> Conformance:
+    from invsvc_async.cli.waiting import waiting
+
+    with waiting("waiting for the command", timeout):
+        return await running
 
 
 def _print_result(found: Conformance, *, json_: bool) -> None:

@@ -63,11 +63,13 @@ def command(
 
 
 async def _examined(profile: str | None, team: str | None, journey: str | None) -> tuple[Checkup, str]:
+    from invsvc_async.cli.waiting import waiting_for_read
     from invsvc_async.client import options_of
     from invsvc_async.doctor import examine
 
     async with client_of(profile, team) as client:
-        found = await examine(client, journey=journey)
+        with waiting_for_read(client, "the next check"):
+            found = await examine(client, journey=journey)
         return found, options_of(client).session.base_url
 
 

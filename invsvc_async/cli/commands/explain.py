@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from invsvc_async.cli.options import content_of, existing_file
+
 if TYPE_CHECKING:
     from invsvc_async.reconcile.history import Decision
 
@@ -15,7 +17,10 @@ __all__ = ["command"]
 
 def command(
     file: Annotated[
-        Path, typer.Argument(exists=True, dir_okay=False, help="A story written by `write --story`.")
+        Path,
+        typer.Argument(
+            callback=existing_file, help="A story written by `write --story`; - is standard input."
+        ),
     ],
     *,
     json_: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
@@ -29,7 +34,7 @@ def command(
     from invsvc_async.reconcile.explain import from_json, replay, tell
     from invsvc_async.reconcile.history import Done
 
-    intent, history, stored = from_json(file.read_bytes())
+    intent, history, stored = from_json(content_of(file))
     steps = replay(intent, history)
     last = steps[-1][1]
     now = str(last.verdict) if isinstance(last, Done) else "none: the story ends before a verdict"

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from invsvc_async.api.schema import Kind
+from invsvc_async.cli.arguments import complete_argument, complete_operation
 from invsvc_async.cli.options import Json, Profile, Team, client_of
 from invsvc_async.concurrency.event_loop import until_done
 
@@ -17,11 +19,17 @@ __all__ = ["command"]
 
 def command(
     what: Annotated[
-        str, typer.Argument(help="A read, such as webhooks.get (or webhooks), or a path like /users/usr_1.")
+        str,
+        typer.Argument(
+            help="A read, such as webhooks.get (or webhooks), or a path like /users/usr_1.",
+            autocompletion=complete_operation(Kind.READ, many=False),
+        ),
     ],
     words: Annotated[
         list[str] | None,
-        typer.Argument(metavar="ID | NAME=VALUE", help="Its id and other arguments."),
+        typer.Argument(
+            metavar="ID | NAME=VALUE", help="Its id and other arguments.", autocompletion=complete_argument
+        ),
     ] = None,
     *,
     json_: Json = False,
@@ -44,12 +52,16 @@ def command(
 
 
 async def _read(what: str, words: Sequence[str], profile: str | None, team: str | None) -> Any:
-    from invsvc_async.api.operations import CLIENT_REQUEST, Kind
+    from invsvc_async.api.operations import CLIENT_REQUEST
     from invsvc_async.cli.arguments import arguments_of, called, operation_of
+    from invsvc_async.cli.waiting import waiting_for_read
 
     async with client_of(profile, team) as client:
         if what.startswith("/"):
-            envelope = await client.request("GET", what, params=arguments_of(CLIENT_REQUEST, words))
-            return envelope.data
+            params = arguments_of(CLIENT_REQUEST, words)
+            with waiting_for_read(client, what):
+                return (await client.request("GET", what, params=params)).data
         operation = operation_of(what, Kind.READ, many=False, short="get")
-        return await called(client, operation, arguments_of(operation, words))
+        found = called(client, operation, arguments_of(operation, words))
+        with waiting_for_read(client, operation.name):
+            return await found

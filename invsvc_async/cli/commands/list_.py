@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import attrs
 import typer
 
+from invsvc_async.api.schema import Kind
+from invsvc_async.cli.arguments import complete_argument, complete_operation
 from invsvc_async.cli.options import EscapeFormulas, Json, Profile, Team, client_of
 from invsvc_async.concurrency.event_loop import until_done
 
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["command"]
 
-# Columns that fit a terminal.  --fields selects others; JSON and CSV have all fields.
+# Columns that fit a terminal.  --columns selects others; JSON and CSV have all fields.
 COLUMNS: dict[str, tuple[str, ...]] = {
     "Invoice": ("uuid", "created_at", "client.legal_name", "total", "currency", "status"),
     "Webhook": ("id", "url", "events", "status", "description", "created_at"),
@@ -30,18 +32,28 @@ COLUMNS: dict[str, tuple[str, ...]] = {
 
 def command(
     what: Annotated[
-        str, typer.Argument(help="invoices.egress, invoices.payment_complements, webhooks, retentions.files.")
+        str,
+        typer.Argument(
+            help="invoices.egress, invoices.payment_complements, webhooks, retentions.files.",
+            autocompletion=complete_operation(Kind.READ, many=True),
+        ),
     ],
     words: Annotated[
         list[str] | None,
         typer.Argument(
             metavar="NAME=VALUE",
             help="Filters: status=valid created_after=2026-05-01 metadata.order=A-1.",
+            autocompletion=complete_argument,
         ),
     ] = None,
     *,
     all_: Annotated[bool, typer.Option("--all", help="Read all pages.")] = False,
-    fields: Annotated[str | None, typer.Option(help="Comma-separated columns: uuid,client.email.")] = None,
+    fields: Annotated[
+        str | None, typer.Option("--columns", "--fields", help="Comma-separated columns: uuid,client.email.")
+    ] = None,
+    wide: Annotated[
+        bool, typer.Option("--wide", help="Do not wrap columns, even if rows are longer than the terminal.")
+    ] = False,
     json_: Json = False,
     jsonl: Annotated[
         bool, typer.Option("--jsonl", help="Print one JSON object per line, as items arrive.")
@@ -57,7 +69,6 @@ def command(
 
     Without --all it prints the first page; a note on stderr shows how to continue.
     """
-    from invsvc_async.api.operations import Kind
     from invsvc_async.cli.arguments import arguments_of, operation_of
     from invsvc_async.cli.list_output import Sink
 
@@ -70,7 +81,7 @@ def command(
         raise typer.BadParameter("this list has no pages", param_hint="--resume")
     query = _Query(operation, arguments_of(operation, words or []), every=all_, resume=resume)
     form: Form = "json" if json_ else "jsonl" if jsonl else "csv" if csv else "table"
-    sink = Sink(form, _columns(fields, form, operation.result), escape_formulas)
+    sink = Sink(form, _columns(fields, form, operation.result), escape_formulas, wide)
     complete = False
     try:
         until_done(_list(query, sink, profile, team))
@@ -90,7 +101,7 @@ def _columns(fields: str | None, form: Form, result: str) -> tuple[str, ...]:
     asked = tuple(name.strip() for name in fields.split(","))
     if unknown := [name for name in asked if name.partition(".")[0] not in known]:
         raise typer.BadParameter(
-            f"{', '.join(unknown)}: unknown. {result} has {', '.join(known)}", param_hint="--fields"
+            f"{', '.join(unknown)}: unknown. {result} has {', '.join(known)}", param_hint="--columns"
         )
     return asked
 
@@ -106,12 +117,16 @@ class _Query:
 async def _list(query: _Query, sink: Sink, profile: str | None, team: str | None) -> None:
     from invsvc_async._errors import InvsvcError
     from invsvc_async.cli.output import note, progress
+    from invsvc_async.cli.waiting import waiting_for_read
 
     notes: list[str] = []  # printed after the progress bar
     broken = 0
     try:
         async with client_of(profile, team) as client:
-            with progress(query.operation.name, shown=query.every) as advance:
+            with (
+                progress(query.operation.name, shown=query.every) as advance,
+                waiting_for_read(client, query.operation.name, shown=not query.every),
+            ):
                 async for item in _items(client, query, notes.append):
                     sink.take(item)
                     advance()

@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from invsvc_async.cli.options import Json, Profile, Story, Team, client_of
+from invsvc_async.cli.options import (
+    Json,
+    Profile,
+    SameMode,
+    Story,
+    Team,
+    client_of,
+    content_of,
+    existing_file,
+)
 from invsvc_async.concurrency.event_loop import until_done
 
 if TYPE_CHECKING:
@@ -17,12 +26,12 @@ __all__ = ["command"]
 
 
 def command(
-    file: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="The intent, as JSON.")],
+    file: Annotated[
+        Path,
+        typer.Argument(callback=existing_file, help="The intent, as JSON; - is standard input."),
+    ],
     *,
-    same_mode: Annotated[
-        bool,
-        typer.Option("--same-mode", help="Confirm that the credential has the intent's team and data mode."),
-    ] = False,
+    same_mode: SameMode = False,
     story: Story = None,
     json_: Json = False,
     profile: Profile = None,
@@ -35,13 +44,17 @@ def command(
     """
     from invsvc_async.cli.outcome_output import exit_code_of, print_outcome
 
-    outcome = until_done(_settle(file.read_bytes(), profile, team, same_mode=same_mode))
+    outcome = until_done(_settle(content_of(file), profile, team, same_mode=same_mode))
     print_outcome(outcome, as_json=json_, story=story)
     raise typer.Exit(exit_code_of(outcome))
 
 
 async def _settle(text: bytes, profile: str | None, team: str | None, *, same_mode: bool) -> Outcome[Any]:
+    from invsvc_async.cli.waiting import WaitingForWrite
     from invsvc_async.reconcile.intent import Intent
 
-    async with client_of(profile, team) as client:
-        return await client.settle(Intent.from_json(text), same_mode=same_mode)
+    intent = Intent.from_json(text)
+    waiting = WaitingForWrite()
+    async with client_of(profile, team, on_decision=waiting.on_decision) as client:
+        with waiting.shown(client):
+            return await client.settle(intent, same_mode=same_mode)

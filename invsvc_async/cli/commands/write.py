@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,11 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import attrs
 import typer
 
-from invsvc_async.cli.options import Json, Profile, Story, Team, client_of
+from invsvc_async.api.operations import BY_NAME, Kind
+from invsvc_async.cli.arguments import complete_argument, complete_operation
+from invsvc_async.cli.options import Json, Profile, SecretsTo, Story, Team, Yes, client_of
 from invsvc_async.concurrency.event_loop import until_done
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from contextlib import AbstractAsyncContextManager
     from typing import BinaryIO
 
@@ -24,23 +27,31 @@ if TYPE_CHECKING:
     from invsvc_async.reconcile.outcome import Outcome
     from invsvc_async.writes.write import Write
 
-__all__ = ["command"]
+__all__ = ["command", "send"]
 
 
 def command(
-    what: Annotated[str | None, typer.Argument(help="A write, such as webhooks.create.")] = None,
+    what: Annotated[
+        str | None,
+        typer.Argument(
+            help="A write, such as webhooks.create.", autocompletion=complete_operation(Kind.WRITE)
+        ),
+    ] = None,
     words: Annotated[
         list[str] | None,
-        typer.Argument(metavar="ID | NAME=VALUE", help="Its id and arguments; NAME:=JSON for JSON values."),
+        typer.Argument(
+            metavar="ID | NAME=VALUE",
+            help="Its id and arguments; NAME:=JSON for JSON values.",
+            autocompletion=complete_argument,
+        ),
     ] = None,
     *,
     file: Annotated[
         typer.FileBinaryRead | None,
         typer.Option(help='One write: {"operation", "arguments", "key"}; - is stdin.'),
     ] = None,
-    secrets_to: Annotated[
-        Path, typer.Option(help="Write the secret of a new webhook here (mode 0600); it is never printed.")
-    ] = Path("invsvc-secrets.jsonl"),
+    secrets_to: SecretsTo = Path("invsvc-secrets.jsonl"),
+    yes: Yes = False,
     story: Story = None,
     json_: Json = False,
     profile: Profile = None,
@@ -50,7 +61,8 @@ def command(
     Send one write: `invsvc write webhooks.create url=https://me.example/in events=invoice.created`.
 
     Prints the verdict and the story.  Exits with 0 if the write was applied, 3 if the result is unknown,
-    and 1 otherwise; also with 1 if a webhook's secret could not be stored.
+    and 1 otherwise; also with 1 if a webhook's secret could not be stored.  Asks before a delete on a
+    terminal.
 
     If the result stays open, or on Ctrl-C, the intent is stored in a file for `invsvc settle`.
     """
@@ -58,31 +70,50 @@ def command(
 
     if (what is None) == (file is None):
         raise typer.BadParameter("give either an operation with arguments, or --file")
-    outcome, lost = until_done(_send(what, words or [], file, profile, team, secrets_to))
+
+    def make(client: Client) -> Write[Any]:
+        write = _from_file(client, file) if file is not None else _from_words(client, what or "", words or [])
+        if not yes:
+            confirm_delete(write)
+        return write
+
+    outcome, lost = until_done(send(make, profile, team, secrets_to))
     print_outcome(outcome, as_json=json_, story=story)
     if lost is not None:
         raise lost
     raise typer.Exit(exit_code_of(outcome))
 
 
-async def _send(
-    what: str | None,
-    words: Sequence[str],
-    file: BinaryIO | None,
-    profile: str | None,
-    team: str | None,
-    secrets_to: Path,
-) -> tuple[Outcome[Any], JournalError | None]:
-    """Send the write.  Also return the error if its secret could not be stored."""
-    from invsvc_async._errors import JournalError
-    from invsvc_async.cli.outcome_output import doubt_notifier, store_unsettled
-    from invsvc_async.cli.output import note
+def confirm_delete(write: Write[Any]) -> None:
+    """Ask on a terminal before a delete; a "no" ends the command."""
+    intent = write.intent
+    if BY_NAME[intent.operation].method != "DELETE" or not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return
+    things = " ".join(intent.path.values())
+    team = f" of team {intent.scope.team}" if intent.scope.team else ""
+    try:
+        typer.confirm(f"{intent.operation} {things}{team}: delete it?", abort=True, err=True)
+    except typer.Abort:
+        write.close()
+        raise
 
-    async with client_of(profile, team, on_decision=doubt_notifier()) as client:
-        write = _from_file(client, file) if file is not None else _from_words(client, what or "", words)
+
+async def send(
+    make: Callable[[Client], Write[Any]], profile: str | None, team: str | None, secrets_to: Path
+) -> tuple[Outcome[Any], JournalError | None]:
+    """Send the write that *make* returns.  Also return the error if its secret could not be stored."""
+    from invsvc_async._errors import JournalError
+    from invsvc_async.cli.outcome_output import store_unsettled
+    from invsvc_async.cli.output import note
+    from invsvc_async.cli.waiting import WaitingForWrite
+
+    waiting = WaitingForWrite()
+    async with client_of(profile, team, on_decision=waiting.on_decision) as client:
+        write = make(client)
         try:
             async with _secrets_file(write, secrets_to) as secrets:
-                outcome = await write.outcome()
+                with waiting.shown(client):
+                    outcome = await write.outcome()
                 if secrets is not None and getattr(outcome.value, "secret", None) is not None:
                     try:
                         await secrets.take(outcome.intent.key, outcome.value)
@@ -109,7 +140,6 @@ def _secrets_file(write: Write[Any], path: Path) -> AbstractAsyncContextManager[
 
 
 def _from_words(client: Client, what: str, words: Sequence[str]) -> Write[Any]:
-    from invsvc_async.api.operations import Kind
     from invsvc_async.batch.jsonl import as_write
     from invsvc_async.cli.arguments import arguments_of, operation_of
 

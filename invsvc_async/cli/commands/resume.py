@@ -1,0 +1,63 @@
+"""``invsvc resume``: settle another process's write, and send it again if it is proven absent."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from invsvc_async.cli.options import (
+    Json,
+    Profile,
+    SameMode,
+    SecretsTo,
+    Story,
+    Team,
+    content_of,
+    existing_file,
+)
+from invsvc_async.concurrency.event_loop import until_done
+
+if TYPE_CHECKING:
+    from invsvc_async.client import Client
+    from invsvc_async.writes.write import Write
+
+__all__ = ["command"]
+
+
+def command(
+    file: Annotated[
+        Path,
+        typer.Argument(
+            metavar="INTENT", callback=existing_file, help="The intent, as JSON; - is standard input."
+        ),
+    ],
+    *,
+    secrets_to: SecretsTo = Path("invsvc-secrets.jsonl"),
+    same_mode: SameMode = False,
+    story: Story = None,
+    json_: Json = False,
+    profile: Profile = None,
+    team: Team = None,
+) -> None:  # fmt: skip
+    """
+    Complete an interrupted write: `invsvc resume invsvc-intent-row-17.json`.
+
+    It reads first, and sends the write again only if the reads prove that it was not applied.  Exits with 0
+    if the write was applied, 3 if the result is unknown, and 1 otherwise.
+    """
+    from invsvc_async.cli.commands.write import send
+    from invsvc_async.cli.outcome_output import exit_code_of, print_outcome
+    from invsvc_async.reconcile.intent import Intent
+
+    intent = Intent.from_json(content_of(file))
+
+    def make(client: Client) -> Write[Any]:  # Any: the intent's operation says what the value is
+        return client.resume(intent, same_mode=same_mode)
+
+    outcome, lost = until_done(send(make, profile, team, secrets_to))
+    print_outcome(outcome, as_json=json_, story=story)
+    if lost is not None:
+        raise lost
+    raise typer.Exit(exit_code_of(outcome))

@@ -1,0 +1,110 @@
+"""Tables on a terminal: ids, times and numbers stay whole, and the widest columns give way."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING
+
+from rich import box
+from rich.cells import cell_len
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import Console
+
+__all__ = ["print_fields", "print_table"]
+
+_WHOLE = re.compile(r"[^\s,/\[{]*")  # an id, a time, a number, a token
+_NARROWEST, _LONG_WORD = 12, 16  # columns that a text gets at least; longer words, such as URLs, are broken
+_GAP = 2  # columns between two columns of a table
+
+
+def print_table(
+    out: Console, titles: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[int], wide: bool
+) -> None:
+    """
+    Print *rows* as a table.
+
+    Columns of ids, times and numbers are never wrapped; the other ones are, from the widest on.  If that is
+    not enough, each row is printed as one line for each field, unless *wide* rows were requested.
+    """
+    columns = [[_readable(row[number]) for row in rows] for number in range(len(titles))]
+    whole = [all(map(_WHOLE.fullmatch, cells)) for cells in columns]
+    widths = [
+        max(cell_len(title), *(_width(each) for each in cells), 0)
+        for title, cells in zip(titles, columns, strict=True)
+    ]
+    least = [
+        width if is_whole else min(width, max(_NARROWEST, cell_len(title), *map(_longest_word, cells)))
+        for title, width, is_whole, cells in zip(titles, widths, whole, columns, strict=True)
+    ]
+    frame = _GAP * len(titles) + 2
+    if wide:
+        out.width = max(out.width, sum(widths) + frame)
+    elif sum(least) + frame > out.width:
+        for row in zip(*columns, strict=True):
+            print_fields(out, list(zip(titles, row, strict=True)))
+            out.print()
+        return
+    shown = Table(box=box.SIMPLE_HEAD, header_style="bold", padding=(0, _GAP - 1, 0, 0))
+    for number, (title, is_whole) in enumerate(zip(titles, whole, strict=True)):
+        shown.add_column(
+            title, justify="right" if number in right else "left", overflow="fold", no_wrap=is_whole,
+            min_width=least[number],
+        )  # fmt: skip
+    for row in zip(*columns, strict=True):
+        shown.add_row(*map(Text, row))
+    out.print(shown, soft_wrap=wide)
+
+
+def print_fields(out: Console, fields: Sequence[tuple[str, str]]) -> None:
+    """
+    Print names with their values, aligned.
+
+    Texts are wrapped at spaces.  A value without spaces is printed whole, so that it can be copied.
+    """
+    indent = max((cell_len(name) for name, _ in fields), default=0) + 2 * _GAP
+    for name, value in fields:
+        label = Text(f"  {name}".ljust(indent), style="cyan")
+        for line in _readable(value).split("\n") or [""]:
+            for part in _wrapped(line, out.width - indent):
+                out.print(Text.assemble(label, part), soft_wrap=True)
+                label = Text(" " * indent)
+
+
+def _wrapped(line: str, width: int) -> list[str]:
+    """Return *line* in parts of at most *width* columns; words are not broken."""
+    if cell_len(line) <= width or width < _NARROWEST:
+        return [line]
+    parts = [""]
+    for word in line.split(" "):
+        longer = f"{parts[-1]} {word}" if parts[-1] else word
+        if parts[-1] and cell_len(longer) > width:
+            parts.append(word)
+        else:
+            parts[-1] = longer
+    return parts
+
+
+def _readable(cell: str) -> str:
+    """Return a JSON array of texts as a list with commas."""
+    if cell.startswith('["'):
+        try:
+            texts = json.loads(cell)
+        except ValueError:
+            return cell
+        if all(isinstance(each, str) for each in texts):
+            return ", ".join(texts)
+    return cell
+
+
+def _longest_word(cell: str) -> int:
+    return min(_LONG_WORD, max(map(cell_len, cell.split()), default=0))
+
+
+def _width(cell: str) -> int:
+    return max(map(cell_len, cell.split("\n")))

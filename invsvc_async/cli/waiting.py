@@ -1,0 +1,111 @@
+"""A spinner on stderr, if it is a terminal: what a command waits for, and how long at most."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from rich.live import Live
+from rich.spinner import Spinner
+from rich.text import Text
+
+from invsvc_async.cli.output import console, visible
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+    from contextlib import AbstractContextManager
+
+    from invsvc_async.client import Client
+    from invsvc_async.transport.session import DecisionReport
+
+__all__ = ["WaitingForWrite", "waiting", "waiting_for_read"]
+
+_SILENCE = 1.0  # s before the spinner appears
+_STEPS = {"read": "reading the state", "wait": "waiting for late effects before the next read"}
+
+
+class _Message:
+    """What is waited for, with the time limit; rich renders it several times per second."""
+
+    def __init__(self, words: str, seconds: float) -> None:
+        self._spinner = Spinner("dots")
+        self.set(words, seconds)
+
+    def set(self, words: str, seconds: float) -> None:
+        """Replace the words; *seconds* is the limit from now on."""
+        self._words, self._until = visible(words), time.monotonic() + seconds
+
+    def __rich__(self) -> Spinner:
+        left = max(0.0, self._until - time.monotonic())
+        self._spinner.update(text=Text(f"{self._words} (at most {left:.0f} s)", style="dim"))
+        return self._spinner
+
+
+@contextmanager
+def _spinner(message: _Message, *, shown: bool = True) -> Generator[None]:
+    """Show *message* after a second, until the block ends.  Needs a running event loop."""
+    err = console(stderr=True)
+    if not (shown and err.is_terminal):
+        yield
+        return
+    live = Live(message, console=err, transient=True, refresh_per_second=10)
+    timer = asyncio.get_running_loop().call_later(_SILENCE, live.start)
+    try:
+        yield
+    finally:
+        timer.cancel()
+        live.stop()
+
+
+def waiting(words: str, seconds: float) -> AbstractContextManager[None]:
+    """Show *words* and the limit in *seconds*, from the first silent second to the end of the block."""
+    return _spinner(_Message(words, seconds))
+
+
+def waiting_for_read(client: Client, what: str, *, shown: bool = True) -> AbstractContextManager[None]:
+    """Show that a read, with its retries, has not been answered yet."""
+    from invsvc_async.client import options_of
+
+    message = _Message(f"waiting for the answer to {what}", options_of(client).timeouts.call)
+    return _spinner(message, shown=shown)
+
+
+class WaitingForWrite:
+    """Shows what a write waits for.  `on_decision` is a hook of `Client`."""
+
+    def __init__(self) -> None:
+        from invsvc_async.cli.outcome_output import doubt_notifier
+
+        self._note = doubt_notifier()
+        self._message = _Message("", 0.0)
+        self._attempt = self._deadline = 0.0  # s
+        self._sent = False
+        self._until: float | None = None  # the end of settling
+
+    @contextmanager
+    def shown(self, client: Client) -> Generator[None]:
+        """Show the spinner until the write ends."""
+        from invsvc_async.client import options_of
+
+        options = options_of(client)
+        self._attempt, self._deadline = options.timeouts.attempt, options.reconcile.deadline
+        self._message.set("waiting for other writes to the same resource", self._deadline)
+        with _spinner(self._message):
+            yield
+
+    def on_decision(self, report: DecisionReport) -> None:
+        """Replace the words by those of the write's next step."""
+        if self._note is not None:
+            self._note(report)
+        if report.decision == "send":
+            self._message.set(f"waiting for the answer to {report.operation}", self._attempt)
+            self._sent = True
+            return
+        if self._sent and self._until is None:
+            self._until = time.monotonic() + self._deadline
+        if report.decision in _STEPS:
+            lead = f"{report.operation}: no clear answer" if self._sent else report.operation
+            left = self._deadline if self._until is None else self._until - time.monotonic()
+            self._message.set(f"{lead}; {_STEPS[report.decision]}", left)

@@ -1,0 +1,328 @@
+"""The command line for people: what a terminal shows, what it asks, and how it helps with a wrong word."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import re
+import sys
+
+import pytest
+
+from invsvc_async.cli import waiting
+from invsvc_async.cli.app import COMMANDS, run
+from invsvc_async.cli.output import console, note, progress, table
+from tests.cli.conftest import called
+
+pytestmark = [pytest.mark.one_python, pytest.mark.usefixtures("here")]
+
+UUID = r"\b[0-9A-F]{8}-[0-9A-F]{4}-[0-9A-F]{4}-[0-9A-F]{4}-[0-9A-F]{12}\b"
+TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
+HOOK = ("webhooks.create", "events=invoice.created", "url=https://terminal.example/in")
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.fixture
+def terminal(monkeypatch):
+    """Run one command line on a terminal of so many columns; return what it shows, without colours."""
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("NO_COLOR", "1")
+
+    def shown(width, *arguments):
+        monkeypatch.setenv("COLUMNS", str(width))
+        both = Terminal()
+        with contextlib.redirect_stdout(both), contextlib.redirect_stderr(both):
+            run(arguments)
+        return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", both.getvalue())
+
+    return shown
+
+
+# --- tables
+
+
+@pytest.mark.parametrize("width", [60, 80, 110, 130, 200])
+def test_ids_and_times_stay_whole(invsvc, terminal, width):
+    """Whatever the width, each id and each time of a list stands on one line."""
+    text = terminal(width, "list", "invoices.egress", "limit=5")
+
+    assert len(re.findall(UUID, text)) == len(re.findall(TIME, text)) == 5
+    assert "1234567890.123456789" in text
+
+
+@pytest.mark.parametrize(("width", "is_table"), [(80, False), (130, True)])
+def test_table_that_does_not_fit(invsvc, terminal, width, is_table):
+    """Where even the narrowest columns do not fit, each item is a block with one line for each field."""
+    text = terminal(width, "list", "invoices.egress", "limit=5")
+
+    assert ("───" in text) is is_table
+    assert len(re.findall(r"^ +uuid +\S+$", text, re.MULTILINE)) == (0 if is_table else 5)
+
+
+def test_widest_column_gives_way(terminal, monkeypatch):
+    """Of several texts the longest is wrapped, and the id is not."""
+    monkeypatch.setenv("COLUMNS", "60")
+    screen, text = Terminal(), "one long text that needs more than a line of this terminal"
+    with contextlib.redirect_stdout(screen):
+        table(("id", "short", "long"), [("wh_2eeb779de8804d58aabc0788", "two words", text)])
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", screen.getvalue()).splitlines()
+
+    assert all(len(line) <= 60 for line in lines)
+    assert any("wh_2eeb779de8804d58aabc0788  two words  one long" in line for line in lines)
+
+
+def test_wide_rows(invsvc, terminal):
+    """With --wide each item is one line, as long as it needs to be."""
+    text = terminal(60, "list", "invoices.egress", "limit=5", "--wide")
+
+    assert len(re.findall(rf"^ *{UUID} +{TIME} .*valid", text, re.MULTILINE)) == 5
+
+
+def test_columns_by_either_name(invsvc):
+    """--columns selects the columns, and so does --fields."""
+    by_columns = invsvc("list", "invoices.egress", "--columns", "uuid,total").out
+
+    assert by_columns == invsvc("list", "invoices.egress", "--fields", "uuid,total").out
+    assert by_columns.startswith("uuid\ttotal\n")
+
+
+def test_long_value_of_an_item(invsvc, terminal):
+    """A value without spaces is printed in one piece, so that it can be copied; texts are wrapped at words."""
+    url = f"https://terminal.example/{'x' * 90}"
+    words = ("description=" + "word " * 30, "url=" + url, "events=invoice.created")
+    text = terminal(60, "write", "webhooks.create", *words)
+
+    assert url in text
+    assert re.search(r"description +(word ?)+\n +(word ?)+", text)
+    assert all(len(line) <= 60 for line in text.splitlines() if "word" in line)
+
+
+# --- waiting
+
+
+def test_spinner_of_a_slow_write(invsvc, terminal, served, monkeypatch):
+    """A silent write shows what it waits for and how long at most, and leaves no trace in what follows."""
+    monkeypatch.setattr(waiting, "_SILENCE", 0.0)
+    served.script("journeys.update", "slow 0.5")
+
+    text = terminal(100, "write", "journeys.update", "jrn_1", "name=slow")
+
+    assert re.search(r"waiting for the answer to journeys.update \(at most \d+ s\)", text)
+    assert re.search(r"[\r\n]APPLIED", text)
+
+
+def test_spinner_of_an_ambiguous_write(invsvc, terminal, served, monkeypatch):
+    """While a lost answer is settled, it names the step, and the end of settling."""
+    monkeypatch.setattr(waiting, "_SILENCE", 0.0)
+    served.script("journeys.update", "apply, then reset")
+    served.script("journeys.get", "slow 0.5")
+
+    text = terminal(100, "write", "journeys.update", "jrn_1", "name=lost")
+
+    assert re.search(r"journeys.update: no clear answer; reading the state \(at most (90|8\d) s\)", text)
+
+
+def test_no_spinner_in_a_pipe(invsvc, monkeypatch, served):
+    """Off a terminal nothing is drawn."""
+    monkeypatch.setattr(waiting, "_SILENCE", 0.0)
+    served.script("users.get", "slow 0.1")
+
+    assert invsvc("get", "users", "usr_1").err == ""
+
+
+def test_note_while_a_bar_is_shown(monkeypatch):
+    """A note is printed on a line of its own above the bar, such as one about Ctrl-C."""
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setenv("TERM", "xterm-256color")
+    screen = Terminal()
+    with contextlib.redirect_stderr(screen), progress("work", 10) as advance:
+        advance()
+        assert console(stderr=True) is console(stderr=True)
+        note("stopping: writes in flight have 10 s to finish")
+
+    before, _, after = screen.getvalue().partition("stopping: writes")
+    assert before.replace("\x1b[2m", "").endswith("\r\x1b[2K")  # the line of the bar was erased
+    assert "\n" in after.partition("work")[0]
+
+
+# --- a question before a delete
+
+
+@pytest.mark.parametrize(("answer", "arrives"), [("y\n", 1), ("n\n", 0), ("\n", 0)])
+def test_question_before_a_delete(invsvc, terminal, served, monkeypatch, answer, arrives):
+    """On a terminal a delete is sent after a yes only, and names what it deletes."""
+    made = json.loads(invsvc("write", *HOOK, "--json").out)["value"]["id"]
+    before = served.ask("/_simulator/arrivals?operation=webhooks.delete")["arrivals"]
+    monkeypatch.setattr(sys, "stdin", Terminal(answer))
+
+    text = terminal(100, "write", "webhooks.delete", made)
+
+    assert f"webhooks.delete {made}: delete it?" in text
+    assert served.ask("/_simulator/arrivals?operation=webhooks.delete")["arrivals"] == before + arrives
+
+
+def test_delete_without_a_question(invsvc, terminal, monkeypatch):
+    """--yes sends at once, and so does a program, which has no terminal."""
+    monkeypatch.setattr(sys, "stdin", Terminal(""))
+    made = [json.loads(invsvc("write", *HOOK, "--json").out)["value"]["id"] for _ in range(2)]
+
+    assert "APPLIED" in terminal(100, "write", "webhooks.delete", made[0], "--yes")
+    assert invsvc("write", "webhooks.delete", made[1]).code == 0
+
+
+# --- resume, and standard input
+
+
+@pytest.fixture
+def typed(monkeypatch):
+    """Make a text the standard input."""
+
+    def type_in(text):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+
+    return type_in
+
+
+def intent_of(invsvc, served, *steps):
+    """Return the intent of a delete that was cut off, with the id of its webhook."""
+    made = json.loads(invsvc("write", *HOOK, "--json").out)["value"]["id"]
+    served.script("webhooks.delete", *steps)
+    return json.loads(invsvc("write", "webhooks.delete", made, "--json").out)["intent"], made
+
+
+@pytest.mark.parametrize("dash", [False, True])
+def test_resume_of_a_write(invsvc, served, here, typed, dash):
+    """It finds what was applied by reading, and sends nothing again."""
+    intent, made = intent_of(invsvc, served, "apply, then reset")
+    (here / "intent.json").write_text(json.dumps(intent))
+    typed(json.dumps(intent))
+    before = served.ask("/_simulator/arrivals?operation=webhooks.delete")
+
+    ran = invsvc("resume", "-" if dash else "intent.json", "--json")
+
+    assert (ran.code, json.loads(ran.out)["verdict"]) == (0, "applied")
+    assert served.ask("/_simulator/arrivals?operation=webhooks.delete") == before
+    assert invsvc("get", "webhooks", made).code == 1
+
+
+def test_files_from_standard_input(invsvc, typed, here):
+    """A dash is standard input for an intent, a story, a batch and the writes of the demo."""
+    line = {"operation": "journeys.update", "arguments": {"journey": "jrn_1", "name": "typed"}, "key": "k"}
+    told = json.loads(invsvc("write", "journeys.update", "jrn_1", "name=typed", "--json",
+                             "--story", "story.json").out)  # fmt: skip
+    typed(json.dumps(told["intent"]))
+    assert invsvc("settle", "-").code == 0
+    typed((here / "story.json").read_text())
+    assert invsvc("explain", "-").code == 0
+    typed(json.dumps(line))
+    assert invsvc("batch", "-", "--journal", "run.db").code == 0
+    typed(json.dumps(line))
+    assert json.loads(invsvc("demo", "--input", "-", "--faults", "none", "--json").out)["sdk"]["writes"] == 1
+
+
+# --- help, suggestions, completion
+
+
+@pytest.mark.parametrize(
+    "words", [("-h",), ("--help",), ("write", "-h"), ("batch", "-h"), ("batch", "run", "-h")]
+)
+def test_help_by_its_short_name(offline, words):
+    """-h is --help, for each command."""
+    ran = offline(*words)
+
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out == offline(*words[:-1], "--help").out
+
+
+def test_summaries_in_the_help(offline):
+    """Each command has a summary that is not cut."""
+    text = offline("--help").out.partition("Commands:")[2]
+
+    assert "..." not in text
+    assert all(re.search(rf"^  {name} +[A-Z]\w+ ", text, re.MULTILINE) for name in COMMANDS)
+
+
+@pytest.mark.parametrize(
+    ("words", "suggestion"),
+    [
+        ("wirte webhooks.create", "Did you mean write?"),
+        ("write webhook.create", "Did you mean webhooks.create"),
+        ("list invoice.egress", "Did you mean invoices.egress?"),
+        ("list invoices.egress statuss=valid", "Did you mean status?"),
+        ("list invoices.egress status=valdi", "Did you mean valid?"),
+        ("write webhooks.create url=https://a.example events=invoice.creatd", "Did you mean invoice.created"),
+        ("write webhooks.create ulr=https://a.example", "Did you mean url?"),
+    ],
+)
+def test_suggestion_for_a_wrong_word(invsvc, words, suggestion):
+    """A word that is nearly right is named, and nothing is sent."""
+    ran = invsvc(*words.split())
+
+    assert (ran.code, ran.out) == (2, "")
+    assert suggestion in ran.err
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        ("invsvc wri", ["write"]),
+        ("invsvc write webhooks.c", ["webhooks.create"]),
+        ("invsvc get users", ["users.get"]),
+        ("invsvc write webhooks.create ur", ["url="]),
+        ("invsvc list invoices.egress status=val", ["status=valid"]),
+        ("invsvc write webhooks.create events=invoice.created,invoice.canc",
+         ["events=invoice.created,invoice.canceled"]),
+    ],
+)  # fmt: skip
+def test_completion(offline, monkeypatch, words, found):
+    """A shell completes commands, operations, names of arguments, and values that the specification lists."""
+    monkeypatch.setenv("_INVSVC_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", words)
+    monkeypatch.setenv("COMP_CWORD", str(len(words.split()) - 1))
+
+    assert offline().out.split() == found
+
+
+# --- errors as JSON
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "facts"),
+    [
+        (
+            "get users nobody --json",
+            1,
+            {"type": "NotFoundError", "status": 404, "code": "resource_not_found"},
+        ),
+        ("get nonsense x --json", 2, {"type": "InvalidRequestError"}),
+        ("wirte --json", 2, {"type": "UsageError"}),
+        ("list invoices.egress --json --wide=x", 2, {}),
+        ("settle nofile.json --json", 2, {"type": "BadParameter"}),
+        ("export invoices -o nowhere/x.csv --json", 1, {}),
+    ],
+)
+def test_error_as_json(invsvc, words, code, facts):
+    """With --json each error is a line of JSON on stderr, with its class and what is known of it."""
+    ran = invsvc(*words.split())
+    error = json.loads(ran.err)["error"]
+
+    assert (ran.code, ran.out) == (code, "")
+    assert error["message"]
+    assert {name: error[name] for name in facts} == facts
+
+
+def test_error_as_text_again(invsvc):
+    """The next command without --json has its errors as text."""
+    invsvc("get", "users", "nobody", "--json")
+
+    assert invsvc("get", "users", "nobody").err.startswith("invsvc: users.get: HTTP 404")
+
+
+def test_dash_json_after_the_end_of_options(capsys, here):
+    """After "--" the word is not an option."""
+    assert called(capsys, "get", "nonsense", "--", "--json").err.startswith("invsvc: ")
