@@ -6,6 +6,7 @@ Each command really runs, in its own terminal, against the embedded service.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import pty
@@ -89,7 +90,7 @@ def picture(name: str, *commands: tuple[str, ...], width: int = WIDTH) -> list[s
 def somewhere(*, losing: bool) -> Iterator[None]:
     """Run a service for the commands, in an empty folder; if *losing*, the first create loses its answer."""
     before = Path.cwd()
-    with tempfile.TemporaryDirectory() as folder, serving(admin=True) as service:
+    with tempfile.TemporaryDirectory() as folder, serving(admin=True, inspect=True) as service:
         os.environ.update(INVSVC_BASE_URL=service.base_url, INVSVC_API_KEY=service.api_key)
         if losing:
             service.script("webhooks.create", "apply, then reset")
@@ -178,13 +179,38 @@ def doctor() -> None:
     picture("transport", ("doctor", "--transport"))
 
 
-PICTURES = {"demo": demo, "list": list_, "write": write, "batch": batch, "doctor": doctor}
+def inspector() -> None:
+    """Picture the inspector's page after a create whose answer is lost; needs Chromium."""
+    from invsvc_async.cli.app import run
+
+    run(["write", "journeys.update", "jrn_1", "name=Reminders"])
+    run(["write", "webhooks.create", "url=https://me.example/in", "events=invoice.created"])
+    run(["list", "webhooks"])
+    asyncio.run(_inspected())
+
+
+async def _inspected() -> None:
+    from tests.support.browser import browser
+
+    address = os.environ["INVSVC_BASE_URL"].removesuffix("/v2") + "/_inspect/"
+    row = "[...document.querySelectorAll('#arrivals tr')].find(each => each.textContent.includes('reset'))"
+    async with browser(Path.cwd()) as page:
+        await page.open(address, 1280, 800)
+        await page.until(row + " && true")
+        await page.run(row + ".click()")
+        await page.until("document.querySelector('#detail svg') && true")
+        (HERE / "_static" / "inspector.png").write_bytes(await page.picture())
+
+
+PICTURES = {
+    "demo": demo, "list": list_, "write": write, "batch": batch, "doctor": doctor, "inspector": inspector,
+}  # fmt: skip
 
 
 def main() -> None:
     """Make the requested pictures, or all."""
     for name in sys.argv[1:] or PICTURES:
-        with somewhere(losing=name == "write"):
+        with somewhere(losing=name in ("write", "inspector")):
             PICTURES[name]()
 
 

@@ -53,22 +53,24 @@ def mount(app: web.Application, service: Simulator) -> None:
             return replies.answer(400, {"problem": str(error)})
         return replies.answer(200, asdict(service.faults))
 
-    app.router.add_get("/_simulator/ledger", _guarded(ledger))
-    app.router.add_get("/_simulator/arrivals", _guarded(arrivals))
-    app.router.add_get("/_simulator/settled", _guarded(settled))
-    app.router.add_post("/_simulator/script", _guarded(script))
-    app.router.add_post("/_simulator/faults", _guarded(faults))
+    app.router.add_get("/_simulator/ledger", guarded(ledger))
+    app.router.add_get("/_simulator/arrivals", guarded(arrivals))
+    app.router.add_get("/_simulator/settled", guarded(settled))
+    app.router.add_post("/_simulator/script", guarded(script))
+    app.router.add_post("/_simulator/faults", guarded(faults))
 
 
-def _guarded(
+def guarded(
     handler: Callable[[web.Request], Awaitable[web.Response]],
 ) -> Callable[[web.Request], Awaitable[web.Response]]:
+    """Return *handler* behind a check that refuses, with a 403, what a page of another site could send."""
+
     @wraps(handler)
-    async def guarded(request: web.Request) -> web.Response:
+    async def checked(request: web.Request) -> web.Response:
         problem = _refusal(request.host, request.headers.get("Origin"), request.headers.get("Sec-Fetch-Site"))
         return await handler(request) if problem is None else replies.answer(403, {"problem": problem})
 
-    return guarded
+    return checked
 
 
 def _refusal(host: str, origin: str | None, site: str | None) -> str | None:

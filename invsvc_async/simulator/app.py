@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from invsvc_async.simulator.auth import Keyring
     from invsvc_async.simulator.json_records import Json
-    from invsvc_async.simulator.ledger import Ledger
+    from invsvc_async.simulator.ledger import Entry, Ledger
     from invsvc_async.simulator.state import State
 
 PASS = parse_step("pass")
@@ -73,6 +73,10 @@ class Application:
         parsed = [parse_for(operation, words, write=route.write) for words in steps]
         self._scripts.setdefault(operation, deque()).extend(parsed)
 
+    def scripted(self) -> dict[str, list[str]]:
+        """Return the words of the steps that wait for their arrivals, by operation."""
+        return {name: [step.words for step in steps] for name, steps in self._scripts.items() if steps}
+
     async def settled(self) -> None:
         """Wait until no effect is pending, neither a late one nor that of a slow exchange."""
         while self._pending:
@@ -93,10 +97,22 @@ class Application:
             return replies.Broken(replies.close)  # the client disconnected within the body: not an arrival
         protocol = request.protocol
         self._busy.add(protocol)
+        exchange = self._note(route, request, raw)
         try:
-            return await self._play(self._next_step(route), request, self._note(route, request, raw))
+            response = await self._play(self._next_step(route), request, exchange)
+        except BaseException:
+            self._end(exchange.entry)
+            raise
         finally:
             self._busy.discard(protocol)
+        if isinstance(response, replies.Broken):
+            response.on_end = partial(self._end, exchange.entry)
+        else:
+            self._end(exchange.entry)
+        return response
+
+    def _end(self, entry: Entry) -> None:
+        entry.ended_at = self._ledger.steady()
 
     def _note(self, route: Route, request: web.Request, raw: bytes) -> Exchange:
         query = dict(request.query) if request.query_string else {}

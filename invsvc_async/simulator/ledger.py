@@ -46,6 +46,7 @@ class Entry:
     by: Literal["client", "other"] = "client"
     target: str | None = None  # the id of the resource that was created or changed
     refused: bool = False  # the service answered with a definite 4xx, without an effect
+    ended_at: float | None = None  # the answer was sent, or the connection was closed without one
     sender: str | None = None  # the header `SENDER` of the request: which write of the client sent it
 
     @property
@@ -126,6 +127,7 @@ class Ledger:
             livemode=livemode,
             received_at=now,
             applied_at=now,
+            ended_at=now,
             by="other",
             target=target,
         )

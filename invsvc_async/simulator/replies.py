@@ -55,10 +55,15 @@ class Broken(web.StreamResponse):
     def __init__(self, act: Callable[[web.BaseRequest], Awaitable[None]]) -> None:
         super().__init__()
         self._act = act
+        self.on_end: Callable[[], None] | None = None  # called when the connection is about to close
 
     async def prepare(self, request: web.BaseRequest) -> AbstractStreamWriter | None:
         """Run the act, then close the connection."""
-        await self._act(request)
+        try:
+            await self._act(request)
+        finally:
+            if self.on_end is not None:
+                self.on_end()
         raise ConnectionAbortedError
 
 

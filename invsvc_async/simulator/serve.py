@@ -13,6 +13,7 @@ import signal
 from typing import TYPE_CHECKING
 
 from invsvc_async.simulator.faults import Faults
+from invsvc_async.simulator.inspector import plan_text
 from invsvc_async.simulator.service import Simulator
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ async def serve(service: Simulator, *, announce: Callable[[str], None] = print) 
 
 
 def about(service: Simulator) -> dict[str, str | list[str]]:
-    """Return what a client needs: base URL, credentials, teams."""
+    """Return what a client needs (base URL, credentials, teams), the fault plan, and enabled pages."""
     return {
         "base_url": service.base_url,
         "api_key": service.api_key,
@@ -45,6 +46,8 @@ def about(service: Simulator) -> dict[str, str | list[str]]:
         "oauth_token": service.oauth_token,
         "person_token": service.person_token,
         "teams": service.teams,
+        "faults": plan_text(service.faults),
+        **service.pages,
     }
 
 
@@ -64,12 +67,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--journey-reads", choices=("draft", "published", "off"), default="draft")
     parser.add_argument("--deliver", action="store_true", help="deliver events of its own writes")
     parser.add_argument("--admin", action="store_true", help="open /_simulator/")
+    parser.add_argument("--inspect", action="store_true", help="serve a page that shows what arrives")
     chosen = parser.parse_args(arguments)
     try:
         service = Simulator(
             seed=chosen.seed, faults=Faults.parse(chosen.faults), latency=chosen.latency,
             at_once=chosen.at_once, journey_reads=chosen.journey_reads, deliver=chosen.deliver,
-            host=chosen.host, port=chosen.port, admin=chosen.admin,
+            host=chosen.host, port=chosen.port, admin=chosen.admin, inspect=chosen.inspect,
         )  # fmt: skip
     except ValueError as error:
         parser.error(str(error))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal, Self, get_args
 
 from aiohttp import web
 
-from invsvc_async.simulator import admin
+from invsvc_async.simulator import admin, inspector
 from invsvc_async.simulator.app import Application
 from invsvc_async.simulator.auth import MODULES, Credential, Keyring, Role
 from invsvc_async.simulator.deliveries import Post
@@ -62,6 +62,7 @@ class Simulator(Seeding, Delivering):
         delivery_backoff: Seconds before the second attempt of a delivery; doubled up to 16 times that.
         delivery_timeout: Timeout of one attempt of a delivery, in seconds.
         admin: Serve ``/_simulator/`` (ledger, arrivals, script, faults), without authentication.
+        inspect: Serve the page at `inspect_url` from the start.
         clock: Its clock, by default the machine's. Waits use the event loop.
 
     Raises:
@@ -84,6 +85,7 @@ class Simulator(Seeding, Delivering):
         delivery_backoff: float = 0.01,
         delivery_timeout: float = 10.0,
         admin: bool = False,
+        inspect: bool = False,
         clock: Clock | None = None,
     ) -> None:
         unknown = set(names or ()) - set(NAMES)
@@ -116,6 +118,7 @@ class Simulator(Seeding, Delivering):
             self._app.on_effect = self._post.on_effect
         self._at_once, self._host, self._port, self._admin = at_once, host, port, admin
         self._runner: web.AppRunner | None = None
+        self._is_inspected = inspect
         self._seed_all()
         self.api_key: str = self.issue_key()
         self.test_key: str = self.issue_key(livemode=False)
@@ -128,6 +131,7 @@ class Simulator(Seeding, Delivering):
         app = web.Application(client_max_size=MAX_BODY)
         if self._admin:
             admin.mount(app, self)
+        inspector.mount(app, self, is_open=lambda: self._is_inspected)
         self._app.mount(app)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=PATIENCE)
         await self._runner.setup()
@@ -163,7 +167,33 @@ class Simulator(Seeding, Delivering):
         """
         self._app.script(operation, *steps)
 
+    def scripted(self) -> dict[str, list[str]]:
+        """Return the steps that wait for their arrivals, by operation."""
+        return self._app.scripted()
+
     # What happened
+
+    @property
+    def inspect_url(self) -> str:
+        """
+        Address of a page that shows live what arrives and what becomes of it.
+
+        The page is served from the first use of this property on (with ``inspect=True``, from the start), to
+        this machine only.  With ``admin=True`` it can also script faults.
+        """
+        self._is_inspected = True
+        return self._root + inspector.PATH
+
+    @property
+    def pages(self) -> dict[str, str]:
+        """Addresses of what is enabled beside the API: ``admin_url`` and ``inspect_url``."""
+        found = {"admin_url": f"{self._root}/_simulator/"} if self._admin else {}
+        return found | {"inspect_url": self.inspect_url} if self._is_inspected else found
+
+    @property
+    def _root(self) -> str:
+        root = self.base_url.removesuffix("/v2")
+        return root.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
 
     @property
     def clock(self) -> Clock:

@@ -1,0 +1,202 @@
+"""
+A page that shows live what arrives, which fault met it, what it did, and which deliveries went out.
+
+The page loads nothing from elsewhere.  It only reads; scripts and fault plans go through the admin API, if
+that is enabled.  Only this machine may open it, and pages of other sites may not.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import ipaddress
+import secrets
+from bisect import bisect_left
+from dataclasses import fields
+from functools import cache
+from heapq import merge
+from importlib.resources import files
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+from aiohttp import web
+
+from invsvc_async.simulator import replies
+from invsvc_async.simulator.admin import guarded
+from invsvc_async.simulator.faults import KINDS, Faults, digits
+from invsvc_async.simulator.json_records import json_text
+from invsvc_async.simulator.routes import TABLE
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from invsvc_async.simulator.deliveries import Delivery
+    from invsvc_async.simulator.json_records import Json
+    from invsvc_async.simulator.ledger import Entry
+    from invsvc_async.simulator.service import Simulator
+
+PATH = "/_inspect/"
+SHOWN = 1000  # most recent arrivals that one answer has
+DELIVERIES = 100  # most recent deliveries that one answer has
+BODY = 2000  # characters of a request's body
+HEADERS = {
+    "Cache-Control": "no-store",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+POLICY = (
+    "default-src 'none'; connect-src 'self'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; "
+    "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+
+
+def mount(app: web.Application, service: Simulator, *, is_open: Callable[[], bool]) -> None:
+    """Add the page and its data below `PATH`; both are a 404 until *is_open* returns true."""
+    start = service.ledger.steady()
+
+    async def page(_request: web.Request) -> web.Response:
+        nonce = secrets.token_urlsafe(16)
+        text = _page().replace("NONCE", nonce)
+        headers = {**HEADERS, "Content-Security-Policy": POLICY.format(nonce=nonce)}
+        return web.Response(text=text, content_type="text/html", headers=headers)
+
+    async def data(request: web.Request) -> web.Response:
+        first = request.query.get("from", "1")
+        if not first.isdecimal():
+            return replies.answer(400, {"problem": "from: must be the number of an arrival"})
+        return replies.answer(200, _data(service, int(first), start), HEADERS)
+
+    for path, handler in (("", page), ("data", data)):
+        app.router.add_get(PATH + path, _opened(_local(guarded(handler)), is_open))
+
+
+def _opened(
+    handler: Callable[[web.Request], Awaitable[web.Response]], is_open: Callable[[], bool]
+) -> Callable[[web.Request], Awaitable[web.Response]]:
+    async def opened(request: web.Request) -> web.Response:
+        if is_open():
+            return await handler(request)
+        return replies.answer(404, {"problem": "The inspector is not enabled. Use service.inspect_url."})
+
+    return opened
+
+
+def _local(
+    handler: Callable[[web.Request], Awaitable[web.Response]],
+) -> Callable[[web.Request], Awaitable[web.Response]]:
+    async def local(request: web.Request) -> web.Response:
+        if _is_loopback(request.remote):
+            return await handler(request)
+        return replies.answer(403, {"problem": "The inspector answers only to this machine."})
+
+    return local
+
+
+def _is_loopback(address: str | None) -> bool:
+    try:
+        found = ipaddress.ip_address(address or "")
+    except ValueError:
+        return False
+    mapped = found.ipv4_mapped if isinstance(found, ipaddress.IPv6Address) else None
+    return (mapped or found).is_loopback
+
+
+@cache
+def _page() -> str:
+    return files("invsvc_async.simulator").joinpath("inspector.html").read_text(encoding="utf-8")
+
+
+def plan_text(plan: Faults) -> str:
+    """Return *plan* in the words of `Faults.parse`."""
+    if not (plan.rate or plan.reads or plan.duplicate_deliveries or plan.reorder_deliveries):
+        return "none"
+    parts: list[str] = []
+    for field in fields(plan):
+        value = getattr(plan, field.name)
+        if value != field.default:
+            text = "+".join(value) if isinstance(value, tuple) else digits(value)
+            parts.append(f"{field.name}={text}")
+    return ",".join(parts)
+
+
+def _data(service: Simulator, first: int, start: float) -> dict[str, Json]:
+    """Return the arrivals from number *first* on, the last deliveries and the settings, as JSON."""
+    ledger = service.ledger
+    newest = max((each[-1].number for each in (ledger.entries, ledger.reads) if each), default=0)
+    first = max(first, newest - SHOWN + 1)
+    writes, reads = (
+        each[bisect_left(each, first, key=attrgetter("number")) :] for each in (ledger.entries, ledger.reads)
+    )
+    written = {id(entry) for entry in writes}
+    found = merge(writes, reads, key=attrgetter("number"))
+    return {
+        "admin": "admin_url" in service.pages,
+        "base_url": service.base_url,
+        "now": _since(start, ledger.steady()),
+        "faults": plan_text(service.faults),
+        "kinds": list(KINDS),
+        "scripts": {name: list(words) for name, words in service.scripted().items()},
+        "operations": [{"name": each.operation, "write": each.write} for each in TABLE],
+        "newest": newest,
+        "totals": {
+            "writes": len(ledger.entries),
+            "reads": len(ledger.reads),
+            "effects": sum(entry.applied_at is not None for entry in ledger.entries),
+            "deliveries": len(service.deliveries),
+        },
+        "arrivals": [_arrival(entry, start, write=id(entry) in written) for entry in found],
+        "deliveries": [
+            _delivery(number, each, start)
+            for number, each in enumerate(service.deliveries, 1)
+            if number > len(service.deliveries) - DELIVERIES
+        ],
+    }
+
+
+def _since(start: float, at: float | None) -> float | None:
+    return None if at is None else round(at - start, 4)
+
+
+def _arrival(entry: Entry, start: float, *, write: bool) -> dict[str, Json]:
+    body = json_text(entry.body) if entry.body is not None else ""
+    return {
+        "number": entry.number,
+        "operation": entry.operation,
+        "write": _write_of(entry, body) if write else None,
+        "thing": entry.target or entry.path_id,
+        "team": entry.team,
+        "query": "&".join(f"{name}={value}" for name, value in (entry.query or {}).items()),
+        "body": body[:BODY] + "…" * (len(body) > BODY),
+        "at": _since(start, entry.received_at),
+        "ended": _since(start, entry.ended_at),
+        "applied": _since(start, entry.applied_at),
+        "late": entry.late,
+        "fault": entry.fault,
+        "answered": entry.answered,
+        "refused": entry.refused,
+        "by": entry.by,
+    }
+
+
+def _write_of(entry: Entry, body: str) -> str:
+    """Return a name that the attempts of one write share: that of its sender, or one of its content."""
+    if entry.sender is not None:
+        return entry.sender
+    content = "\n".join((entry.operation, entry.team or "", entry.path_id or "", body))
+    return hashlib.sha256(content.encode(errors="replace")).hexdigest()[:8]
+
+
+def _delivery(number: int, delivery: Delivery, start: float) -> dict[str, Json]:
+    return {
+        "number": number,
+        "event": delivery.event,
+        "url": delivery.url,
+        "copies": delivery.copies,
+        "delivered": delivery.delivered,
+        "attempts": [
+            {"at": _since(start, each.at), "status": each.status, "error": each.error}
+            for each in delivery.attempts
+        ],
+    }
