@@ -664,7 +664,7 @@ def test_version(offline):
 
 def test_serve_for_people(here):
     """Served for people, it prints what to paste, and ends at Ctrl-C."""
-    serving = child("serve")
+    serving = child("serve", "--admin", "--inspect", "--faults", "rate=0.5,kinds=500")
     lines = [serving.stdout.readline()]
     while "curl" not in lines[-1]:
         lines.append(serving.stdout.readline())
@@ -674,6 +674,9 @@ def test_serve_for_people(here):
 
     assert "press Ctrl-C to stop" in lines[0]
     assert any("export INVSVC_BASE_URL=http://127.0.0.1:" in line for line in lines)
+    assert "  faults        rate=0.5,kinds=500\n" in lines
+    assert any(re.match(r"  admin_url +http://127.0.0.1:\d+/_simulator/$", line) for line in lines)
+    assert any(re.match(r"  inspect_url +http://127.0.0.1:\d+/_inspect/$", line) for line in lines)
     assert (serving.returncode, errors) == (0, "")
 
 

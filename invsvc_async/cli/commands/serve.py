@@ -24,6 +24,10 @@ def command(
     admin: Annotated[
         bool, typer.Option("--admin", help="Enable /_simulator/: ledger, scripts, faults.")
     ] = False,
+    inspect: Annotated[
+        bool,
+        typer.Option("--inspect", help="Serve a page that shows what arrives; with --admin, script faults."),
+    ] = False,
     json_: Annotated[
         bool, typer.Option("--json", help="Print the connection details as one line of JSON.")
     ] = False,
@@ -42,7 +46,14 @@ def command(
         raise typer.BadParameter(str(error), param_hint="--faults") from error
     try:
         service = Simulator(
-            seed=seed, faults=plan, latency=latency, at_once=at_once, host=host, port=port, admin=admin
+            seed=seed,
+            faults=plan,
+            latency=latency,
+            at_once=at_once,
+            host=host,
+            port=port,
+            admin=admin,
+            inspect=inspect,
         )
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
