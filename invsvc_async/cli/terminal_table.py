@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from rich import box
 from rich.cells import cell_len
@@ -51,11 +51,9 @@ def print_table(
             out.print()
         return
     shown = Table(box=box.SIMPLE_HEAD, header_style="bold", padding=(0, _GAP - 1, 0, 0))
-    for number, (title, is_whole) in enumerate(zip(titles, whole, strict=True)):
-        shown.add_column(
-            title, justify="right" if number in right else "left", overflow="fold", no_wrap=is_whole,
-            min_width=least[number],
-        )  # fmt: skip
+    for number, title in enumerate(titles):
+        side: Literal["left", "right"] = "right" if number in right else "left"
+        shown.add_column(title, justify=side, overflow="fold", min_width=least[number])
     for row in zip(*columns, strict=True):
         shown.add_row(*map(Text, row))
     out.print(shown, soft_wrap=wide)

@@ -102,7 +102,7 @@ def test_numbers_of_the_table_add_up(capsys):
     wrong = [
         (LOST, "no effect"),
         (denied, "its effect"),
-        (LOST, "its effect came after that of a newer write"),
+        (attrs.evolve(denied, key="c"), "its effect came after that of a newer write"),
     ]
     theirs = attrs.evolve(
         CLEAN, effects=1100, duplicates=110, unasked=3, lost=(LOST,), inverted=1, already=5,
@@ -130,6 +130,7 @@ def test_numbers_of_the_table_add_up(capsys):
         == 3
         == total("  lost (applied, but no effect)", "  denied, but took effect", "  in the wrong order")
     )
+    assert rows["  in the wrong order"] == rows["  denied, but took effect"] == 1
     assert rows["webhooks left in the service"] == 0
     assert rows["  left over"] == 4
 

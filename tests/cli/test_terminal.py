@@ -12,7 +12,7 @@ import pytest
 
 from invsvc_async.cli import waiting
 from invsvc_async.cli.app import COMMANDS, run
-from invsvc_async.cli.output import console, note, progress, table
+from invsvc_async.cli.output import console, fail, note, progress, table
 from tests.cli.conftest import called
 
 pytestmark = [pytest.mark.one_python, pytest.mark.usefixtures("here")]
@@ -316,9 +316,11 @@ def test_error_as_json(invsvc, words, code, facts):
     assert {name: error[name] for name in facts} == facts
 
 
-def test_error_as_text_again(invsvc):
-    """The next command without --json has its errors as text."""
+def test_error_as_text_again(invsvc, capsys):
+    """After the command, and in the next one without --json, errors are text."""
     invsvc("get", "users", "nobody", "--json")
+    fail("after it")
+    assert capsys.readouterr().err == "invsvc: after it\n"
 
     assert invsvc("get", "users", "nobody").err.startswith("invsvc: users.get: HTTP 404")
 

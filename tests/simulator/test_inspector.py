@@ -302,6 +302,7 @@ async def test_page_without_the_admin_api(tmp_path):
         await page.until("document.getElementById('plan').textContent === 'rate=0.5'")
 
         assert await page.run("document.getElementById('script').checkVisibility()") is False
+        assert await page.run("document.getElementById('closed').checkVisibility()") is True
         assert "--admin" in await page.run("document.getElementById('closed').innerText")
         assert await page.run("document.documentElement.scrollWidth <= innerWidth")
         assert page.messages == []
