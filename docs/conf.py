@@ -39,8 +39,8 @@ napoleon_numpy_docstring = False
 OUTSIDE = r"(aiohttp|asyncio|collections|contextlib|datetime|decimal|enum|msgspec|pathlib|random|tls|web)\..*"
 ALIASES = """
     Any AnyReader AsgiApp Book Bounds Callable[[] Clock Credential CredentialKind datetime Decimal Entries
-    Basis Event Form H Headers History InvoiceBatch Journal JourneyReads Json Literal['inline'
-    MeterProvider Path Reader Record Request Scope Secrets Sent Step SyncedInvoice T T_co
+    Basis Event EventName Form H Headers History InvoiceBatch Journal JourneyReads Json Literal['inline'
+    MeterProvider Path Reader Record Request Scope Secrets Sent SharedHeaders Step SyncedInvoice T T_co
     TracerProvider Version ClientOptions Wire Writes
 """
 INNER = (

@@ -9,19 +9,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from invsvc_async.api.event_types import EVENT_TYPES
 from invsvc_async.api.schema import Form, Kind, Operation, Parameter
 from invsvc_async.codec.shape import Shape
 
 __all__ = ["BY_NAME", "EVENT_TYPES", "TABLE", "Form", "Kind", "Operation", "Parameter"]
-
-EVENT_TYPES = (
-    "payment.created", "payment.updated", "payment.succeeded", "payment.canceled", "payment.deleted",
-    "payment.upcoming_due_date",
-    "invoice.created", "invoice.canceled", "invoice.failed", "invoice_batch.completed",
-    "receipt.created", "receipt.updated", "receipt.completed", "receipt.deleted",
-    "customer.created", "customer.updated", "customer.deleted",
-    "service.created", "service.updated", "service.deleted", "sat.invoice.synced",
-)  # fmt: skip
 
 _TEAM_ID = r"[A-Za-z0-9_-]{1,128}"
 _WEBHOOK_ID = r"wh_[^/\s]+"

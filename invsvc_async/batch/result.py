@@ -8,6 +8,7 @@ import attrs
 
 from invsvc_async.journal.entry import unreadable
 from invsvc_async.journal.outcome_record import Record, decoded
+from invsvc_async.models.portable import html_table
 from invsvc_async.reconcile.history import Verdict
 
 if TYPE_CHECKING:
@@ -131,6 +132,11 @@ class Summary:
     def unknown(self) -> int:
         """How many have the verdict UNKNOWN."""
         return self.verdicts.get(Verdict.UNKNOWN, 0)
+
+    def _repr_html_(self) -> str:
+        """Return a table of the counts, for notebooks."""
+        rows = [*self.verdicts.items(), ("to do", self.to_do), ("sending", self.sending)]
+        return html_table(f"{self.total} writes", ("verdict", "writes"), rows)
 
 
 @attrs.frozen(kw_only=True)

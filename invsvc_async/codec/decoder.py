@@ -2,25 +2,36 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import Raw
 
 from invsvc_async import _errors
-from invsvc_async._errors import UnreadableResponseError
+from invsvc_async._errors import InvalidRequestError, UnreadableResponseError
 from invsvc_async.codec import decode_fast
 from invsvc_async.codec.arrays import split
-from invsvc_async.codec.exact_json import MEMBERS, UNREADABLE
-from invsvc_async.models.common import Meta, Model, flaws_of
+from invsvc_async.codec.exact_json import EXACT_UNTIL, MEMBERS, UNREADABLE, is_array, utc
+from invsvc_async.models.common import Meta, Model, Page, flaws_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from invsvc_async.codec.envelope import Envelope
 
-__all__ = ["decode", "decode_items", "many", "member", "meta_of", "one", "structure", "with_meta"]
+__all__ = [
+    "decode",
+    "decode_items",
+    "many",
+    "member",
+    "meta_of",
+    "one",
+    "page_from",
+    "structure",
+    "with_meta",
+]
 
 T = TypeVar("T", bound=Model)
+P = TypeVar("P", bound=Page[Any])
 
 
 def decode(cls: type[T], raw: Raw | bytes, *, meta: Meta | None = None) -> T:
@@ -63,6 +74,34 @@ def structure(cls: type[T], plain: object, *, meta: Meta | None = None) -> T:
     from invsvc_async.codec.decode_lenient import structure_item
 
     return with_meta(structure_item(cls, plain), meta)
+
+
+def page_from(cls: type[P], plain: Mapping[str, Any], model: type[Model] | None) -> P:
+    """
+    Convert the plain form of a page of *model*.  Without a model, its items stay plain data.
+
+    Raises:
+        InvalidRequestError: ``data`` is not an array, or another member has the wrong type.
+    """
+    items = plain.get("data")
+    if not is_array(items):
+        raise InvalidRequestError("data: must be an array")
+    wanted: dict[str, tuple[type, ...]] = {
+        "next": (str,), "has_more": (bool,), "total_results": (int,), "page": (int,), "per_page": (int,),
+        "message": (str,),
+    }  # fmt: skip
+    given = {name: plain[name] for name in wanted if plain.get(name) is not None}
+    wrong = [
+        f"{name}: has the wrong type" for name, value in given.items() if type(value) not in wanted[name]
+    ]
+    stamp = plain.get("timestamp")
+    if stamp is not None and (type(stamp) is not int or not 0 <= stamp < EXACT_UNTIL):
+        wrong.append("timestamp: must be in epoch milliseconds")
+    if wrong:
+        raise InvalidRequestError(wrong)
+    is_model = isinstance(model, type) and issubclass(model, Model)
+    made = tuple(structure(model, item) for item in items) if is_model and model else tuple(items)
+    return cls(items=made, timestamp=None if stamp is None else utc(stamp), **given)
 
 
 def member(raw: Raw | bytes, name: str) -> Raw:

@@ -12,10 +12,11 @@ from typing import Any, cast
 from msgspec import Raw
 
 from invsvc_async._errors import InvalidRequestError
-from invsvc_async.codec.exact_json import EPOCH
+from invsvc_async.codec.exact_json import EPOCH, dumps
 from invsvc_async.models.common import UNSET, Flaws, Model, flaws_of, stored_value, wire_names
+from invsvc_async.models.portable import Portable
 
-__all__ = ["plain_of", "unstructure"]
+__all__ = ["enc_hook", "object_of", "plain_of", "unstructure"]
 
 _NO_FLAWS = Flaws({}, {})
 _AS_THEY_ARE: frozenset[type[object]] = frozenset({str, int, bool, Decimal, type(None)})
@@ -23,7 +24,7 @@ _AS_THEY_ARE: frozenset[type[object]] = frozenset({str, int, bool, Decimal, type
 
 def unstructure(model: object) -> Any:  # Any: JSON as Python values
     """
-    Return the wire form of *model*, or of plain data that contains models.
+    Return the wire form of *model*, or of plain data that contains models, outcomes, pages or events.
 
     Absent fields stay absent, and null stays null.  Unknown and invalid fields are returned as received.
     Times become epoch milliseconds (``int``, or ``Decimal`` if not whole), floats exact numbers.
@@ -34,12 +35,26 @@ def unstructure(model: object) -> Any:  # Any: JSON as Python values
     return plain_of(model)
 
 
+def enc_hook(value: object) -> Raw:
+    """
+    Return *value* as JSON with all digits, for ``msgspec.json.encode(…, enc_hook=enc_hook)``.
+
+    Raises:
+        NotImplementedError: It is not a model, page, outcome or event.
+    """
+    if not isinstance(value, Portable):
+        raise NotImplementedError(f"{type(value).__name__}: enc_hook cannot encode it")
+    return Raw(dumps(value._to_public(plain_of)))  # noqa: SLF001 - its counterpart
+
+
 def plain_of(value: Any) -> Any:
     """Return the wire form of any value that a model may contain."""
     if type(value) in _AS_THEY_ARE:  # most values; the abstract classes below are slow to check
         return value
     if isinstance(value, Model):
-        return _object_of(value)
+        return object_of(value)
+    if isinstance(value, Portable):
+        return value._to_plain(plain_of)  # noqa: SLF001 - its counterpart
     if isinstance(value, Mapping):
         return {name: plain_of(item) for name, item in cast("Mapping[str, object]", value).items()}
     if isinstance(value, Sequence) and not isinstance(value, (str, bytes, bytearray)):
@@ -66,7 +81,8 @@ def _milliseconds(time: datetime) -> int | Decimal:
     return whole if not rest else Decimal(f"{whole}.{rest.microseconds:03}")
 
 
-def _object_of(model: Model) -> Any:
+def object_of(model: Model) -> Any:
+    """Return the wire form of *model*; if it is not an object, what was received."""
     flaws = flaws_of(model) or _NO_FLAWS
     if "" in flaws.problems:
         return flaws.problems[""].raw

@@ -8,14 +8,19 @@ is only counted or forwarded takes little time.
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Self, TypeAlias
 
 import attrs
 
-from invsvc_async.api.operations import EVENT_TYPES
+from invsvc_async._errors import InvalidRequestError, MalformedEventError
+from invsvc_async.api.event_types import EVENT_TYPES
 from invsvc_async.events.body import Body, plain_of
+from invsvc_async.models.portable import Portable, hide_fields
 
 if TYPE_CHECKING:
+    import builtins
+    from collections.abc import Callable, Iterator
+
     from invsvc_async.events.payloads import InvoiceBatch, SyncedInvoice
 
 __all__ = ["Event", "InvoiceBatchCompleted", "ResourceEvent", "SatInvoiceSynced"]
@@ -28,8 +33,8 @@ _V1_FIELDS: Final = frozenset(
 
 
 @attrs.frozen(repr=False, slots=False)  # with slots, a frozen class takes three times as long to create
-class _Event:
-    """The common part of the three families."""
+class _Event(Portable):
+    """The common part of the three families.  ``from_dict`` and ``from_json`` verify no signature."""
 
     raw: bytes
     """The body as received, byte for byte."""
@@ -50,6 +55,46 @@ class _Event:
 
     def __reduce__(self) -> tuple[object, ...]:
         return _again, (self.raw, self.is_test)
+
+    def __rich_repr__(self) -> Iterator[tuple[str, object]]:
+        yield from (("type", self.type), ("id", self.id), ("is_test", self.is_test))
+
+    def to_json(self) -> str:
+        """
+        Return the body as received, with the test mark if only the headers had it.
+
+        Raises:
+            InvalidRequestError: The body with the mark cannot be encoded.
+        """
+        return self.raw.decode() if self.is_test == self.body_says_test else super().to_json()
+
+    def _to_plain(self, convert: Callable[[object], Any]) -> dict[str, Any]:  # noqa: ARG002 - plain already
+        mark = {} if self.is_test == self.body_says_test else {"test": True}
+        return {**self._plain(), **mark}
+
+    @classmethod
+    def _from_plain(cls, plain: dict[str, Any], arguments: tuple[Any, ...]) -> Self:  # noqa: ARG003 - none
+        from invsvc_async.codec.exact_json import dumps
+
+        return cls.from_json(dumps(plain))
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Self:
+        """
+        Return the event with the body *text*.  Verifies no signature.
+
+        Raises:
+            InvalidRequestError: It is not the body of such an event.
+        """
+        from invsvc_async.events.parse import parse
+
+        try:
+            event = parse(text.encode(errors="surrogatepass") if isinstance(text, str) else text)
+        except MalformedEventError as error:
+            raise InvalidRequestError(f"{cls.__name__}: {error}") from None
+        if not isinstance(event, cls):
+            raise InvalidRequestError(f"{cls.__name__}: it is a {event.__class__.__name__}")
+        return event
 
     @property
     def type(self) -> str:
@@ -107,6 +152,14 @@ class ResourceEvent(_Event):
     """
 
     version: Literal["v1", "v1.1", "v2"]
+
+    @classmethod
+    def _wire_types(cls, arguments: tuple[Any, ...]) -> dict[str, tuple[Any, bool]]:  # noqa: ARG003 - none
+        texts = dict.fromkeys(("event", "type", "id", "team", "webhook"), (str | None, False))
+        return {
+            **texts, "livemode": (bool | None, False), "created": (int | None, False),
+            "data": (dict[str, Any], False), "test": (bool | None, False),
+        }  # fmt: skip
 
     @property
     def id(self) -> str | None:
@@ -199,6 +252,26 @@ class _SignedEvent(_Event):
 
     _known_fields = frozenset({"id", "event", "created_at", "data", "test"})
 
+    def _to_plain(self, convert: Callable[[object], Any]) -> dict[str, Any]:
+        return {**super()._to_plain(convert), "data": convert(self._resource())}
+
+    @classmethod
+    def _wire_types(cls, arguments: tuple[Any, ...]) -> dict[str, tuple[Any, bool]]:  # noqa: ARG003 - none
+        return {
+            "id": (str, True), "event": (str, True), "created_at": (int | None, False),
+            "data": (cls._model(), True), "test": (bool | None, False),
+        }  # fmt: skip
+
+    @classmethod
+    def _model(cls) -> builtins.type[SyncedInvoice | InvoiceBatch]:
+        """Return the class of ``data``."""
+        raise NotImplementedError
+
+    def _structure(self, plain: dict[str, Any]) -> SyncedInvoice | InvoiceBatch:
+        from invsvc_async import codec
+
+        return codec.structure(self._model(), plain)
+
     @property
     def created_at(self) -> datetime | None:
         """When it happened, in UTC, to the second."""
@@ -221,11 +294,11 @@ class SatInvoiceSynced(_SignedEvent):
         made: SyncedInvoice = self._resource()
         return made
 
-    def _structure(self, plain: dict[str, Any]) -> Any:
-        from invsvc_async import codec
+    @classmethod
+    def _model(cls) -> builtins.type[SyncedInvoice]:
         from invsvc_async.events.payloads import SyncedInvoice
 
-        return codec.structure(SyncedInvoice, plain)
+        return SyncedInvoice
 
 
 @attrs.frozen(repr=False, slots=False)
@@ -244,12 +317,19 @@ class InvoiceBatchCompleted(_SignedEvent):
         made: InvoiceBatch = self._resource()
         return made
 
-    def _structure(self, plain: dict[str, Any]) -> Any:
-        from invsvc_async import codec
+    @classmethod
+    def _model(cls) -> builtins.type[InvoiceBatch]:
         from invsvc_async.events.payloads import InvoiceBatch
 
-        return codec.structure(InvoiceBatch, plain)
+        return InvoiceBatch
 
+
+for _each in (
+    ResourceEvent,
+    SatInvoiceSynced,
+    InvoiceBatchCompleted,
+):  # attrs sets them after the class is made
+    hide_fields(_each)
 
 Event: TypeAlias = ResourceEvent | SatInvoiceSynced | InvoiceBatchCompleted
 

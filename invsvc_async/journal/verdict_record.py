@@ -22,7 +22,7 @@ from invsvc_async.journal.outcome_record import Record, record_of
 from invsvc_async.journal.packed_intent import Packed, unpack
 from invsvc_async.reconcile.history import Evidence, Verdict
 from invsvc_async.reconcile.intent import SentEnd
-from invsvc_async.reconcile.outcome import Outcome
+from invsvc_async.reconcile.outcome import OutcomeBase
 from invsvc_async.writes.results import result_of
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from invsvc_async.journal.packed_intent import Commons
     from invsvc_async.reconcile.history import Basis
     from invsvc_async.reconcile.intent import Intent
+    from invsvc_async.reconcile.outcome import Outcome
 
 __all__ = ["VerdictRecord", "intent_of", "is_answered", "outcome_of", "verdict_record"]
 
@@ -134,7 +135,7 @@ def outcome_of(entry: Entry, commons: Commons) -> Outcome[Any]:  # Any: the oper
     try:
         verdict, record = Verdict(str(entry.verdict)), _decode(entry.outcome or "")
         intent = intent_of(entry, commons)
-        return Outcome(
+        outcome: OutcomeBase[Any] = OutcomeBase(
             verdict=verdict,
             message=record.why,
             evidence=Evidence(
@@ -152,6 +153,7 @@ def outcome_of(entry: Entry, commons: Commons) -> Outcome[Any]:  # Any: the oper
             else intent,
             livemode=record.livemode,
         )
+        return cast("Outcome[Any]", outcome)
     except _errors.JournalError:
         raise
     except (InvsvcError, TypeError, *UNREADABLE) as error:

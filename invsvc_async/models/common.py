@@ -13,11 +13,12 @@ from datetime import datetime
 from enum import Enum
 from functools import cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeAlias, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, Self, TypeAlias, TypeVar, cast, overload
 
 import attrs
 
 from invsvc_async._errors import NONE_CAME, FieldError
+from invsvc_async.models.portable import Portable, html_table, keep_arguments
 
 __all__ = ["UNSET", "Address", "Meta", "Model", "Page", "Unset"]
 
@@ -120,7 +121,7 @@ def restore(cls: type[M], slots: Mapping[str, object], extra: Mapping[str, Any] 
 
 
 @attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)
-class Model:
+class Model(Portable):
     """
     A value of the service: frozen, with exact numbers and UTC times.
 
@@ -146,6 +147,27 @@ class Model:
             object.__setattr__(self, "extra", MappingProxyType(dict(given["extra"])))
         if broken:
             object.__setattr__(self, "_rest", Flaws(broken, {}))
+
+    def _to_plain(self, convert: Callable[[object], Any]) -> dict[str, Any]:  # noqa: ARG002 - knows its parts
+        from invsvc_async.codec.encode import object_of
+
+        plain: dict[str, Any] = object_of(self)
+        return plain
+
+    @classmethod
+    def _from_plain(cls, plain: dict[str, Any], arguments: tuple[Any, ...]) -> Self:  # noqa: ARG003 - none
+        from invsvc_async.codec.decoder import structure
+
+        return structure(cls, plain)
+
+    @classmethod
+    def _wire_types(cls, arguments: tuple[Any, ...]) -> dict[str, tuple[Any, bool]]:  # noqa: ARG003 - none
+        from invsvc_async.codec.fields import fields_of
+
+        return {
+            field.wire: (field.type | None if field.nullable else field.type, not field.nullable)
+            for field in fields_of(cls)
+        }
 
     @property
     def problems(self) -> tuple[FieldError, ...]:
@@ -270,10 +292,21 @@ def _models_in(value: Any) -> Iterator[tuple[str, Model]]:  # Any: what a slot h
     yield from ((path, item) for path, item in parts if isinstance(item, Model))
 
 
+def html_of_items(items: Sequence[object]) -> str:
+    """Return an HTML table of *items*, with a column for each field that one of them has."""
+    rows = [dict(item.__rich_repr__()) if isinstance(item, Model) else {"value": item} for item in items]
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    title = f"{type(items[0]).__name__}: {len(rows)}" if items else "no items"
+    return html_table(title, columns, ([row.get(name) for name in columns] for row in rows))
+
+
 @attrs.frozen(kw_only=True)
-class Page(Sequence[T_co], Generic[T_co]):
+class Page(Portable, Generic[T_co], Sequence[T_co]):  # noqa: PYI059 - an alias of Sequence has no attributes
     """
-    One page of a list, in the service's order.
+    One page of a list, in the service's order.  Its wire form is the service's envelope, with ``data``.
+
+    ``Page[Invoice].from_dict(…)`` and ``from_json`` make items of that class; those of ``Page`` alone stay
+    plain data.
 
     ``next`` is the cursor of the next page.  Lists filtered by metadata have ``page`` and ``per_page``
     instead.  Attributes missing from the answer are ``None``.  ``timestamp`` is aware, in UTC.
@@ -305,6 +338,41 @@ class Page(Sequence[T_co], Generic[T_co]):
 
     def __iter__(self) -> Iterator[T_co]:
         return iter(self.items)
+
+    def __class_getitem__(cls, item: Any) -> Any:  # Any: as in typing
+        return keep_arguments(cls, super().__class_getitem__(item))  # type: ignore[misc]  # Generic has it
+
+    def _to_plain(self, convert: Callable[[object], Any]) -> dict[str, Any]:
+        beside = {"next": self.next} if self.page is None else {"page": self.page, "per_page": self.per_page}
+        more = {
+            "total_results": self.total_results, "message": self.message, "timestamp": self.timestamp
+        }  # fmt: skip
+        return {
+            "success": True,
+            "data": [convert(item) for item in self.items],
+            **beside,
+            "has_more": self.has_more,
+            **{name: convert(value) for name, value in more.items() if value is not None},
+        }
+
+    @classmethod
+    def _from_plain(cls, plain: dict[str, Any], arguments: tuple[Any, ...]) -> Self:
+        from invsvc_async.codec.decoder import page_from
+
+        return page_from(cls, plain, next(iter(arguments), None))
+
+    @classmethod
+    def _wire_types(cls, arguments: tuple[Any, ...]) -> dict[str, tuple[Any, bool]]:
+        item: Any = next(iter(arguments), Any)
+        return {
+            "success": (bool, False), "data": (tuple[item, ...], True), "next": (str | None, False),
+            "has_more": (bool, False), "total_results": (int | None, False), "page": (int | None, False),
+            "per_page": (int | None, False), "message": (str | None, False),
+            "timestamp": (datetime | None, False),
+        }  # fmt: skip
+
+    def _repr_html_(self) -> str:
+        return html_of_items(self.items)
 
     @overload
     def __getitem__(self, index: int) -> T_co: ...

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from enum import StrEnum
-from typing import overload
+from typing import Any, Self, overload
 
 import attrs
 
-from invsvc_async.models.common import ABSENT, Meta, Model
+from invsvc_async.models.common import ABSENT, Meta, Model, Page, html_of_items
+from invsvc_async.models.portable import Portable
 
 __all__ = ["Deleted", "EventType", "Health", "Webhook", "WebhookList", "WebhookStatus"]
 
@@ -70,9 +71,9 @@ class Webhook(Model):
 
 
 @attrs.frozen(kw_only=True)
-class WebhookList(Sequence[Webhook]):
+class WebhookList(Portable, Sequence[Webhook]):
     """
-    The webhooks of a team, as listed in one answer.
+    The webhooks of a team, as listed in one answer.  Its wire form has ``data`` and ``is_full``.
 
     ``is_full``: there are as many as requested.  The list has no cursor, so more may be missing.
 
@@ -82,6 +83,21 @@ class WebhookList(Sequence[Webhook]):
     items: tuple[Webhook, ...] = ()
     is_full: bool = False
     meta: Meta | None = attrs.field(default=None, eq=False, repr=False)
+
+    def _to_plain(self, convert: Callable[[object], Any]) -> dict[str, Any]:
+        return {"data": [convert(hook) for hook in self.items], "is_full": self.is_full}
+
+    @classmethod
+    def _from_plain(cls, plain: dict[str, Any], arguments: tuple[Any, ...]) -> Self:  # noqa: ARG003 - none
+        page = Page[Webhook].from_dict(plain)
+        return cls(items=page.items, is_full=plain.get("is_full") is True)
+
+    @classmethod
+    def _wire_types(cls, arguments: tuple[Any, ...]) -> dict[str, tuple[Any, bool]]:  # noqa: ARG003 - none
+        return {"data": (tuple[Webhook, ...], True), "is_full": (bool, False)}
+
+    def _repr_html_(self) -> str:
+        return html_of_items(self.items)
 
     def __len__(self) -> int:
         return len(self.items)

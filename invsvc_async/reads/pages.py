@@ -23,6 +23,7 @@ from invsvc_async._errors import (
 )
 from invsvc_async.api import arguments
 from invsvc_async.models.common import Model, Page
+from invsvc_async.models.portable import html_table
 from invsvc_async.reads import retry
 from invsvc_async.reads.filter_check import filters_of, first_mismatch
 from invsvc_async.reads.resume_token import FIRST, Place, Position, read_token, write_token
@@ -58,6 +59,11 @@ class Pages(Generic[T]):
 
     def __repr__(self) -> str:
         return f"<Pages of {self._request.operation.name}>"
+
+    def _repr_html_(self) -> str:
+        """Return a table of the arguments, for notebooks.  Nothing is loaded before it is awaited."""
+        title = f"{self._request.operation.name}: not loaded (await it, or iterate over it)"
+        return html_table(title, ("parameter", "value"), self._request.query.items())
 
     def __await__(self) -> Generator[object, None, Page[T]]:
         return self._page(self._start).__await__()

@@ -12,6 +12,7 @@ from invsvc_async.reconcile.facts import Known, time_of
 from invsvc_async.reconcile.history import Attempt, Done, End, Reading, Resumed, Tick
 from invsvc_async.reconcile.json_form import (
     SCHEMA,
+    check_version,
     event_from_wire,
     event_to_wire,
     intent_from_json,
@@ -20,10 +21,11 @@ from invsvc_async.reconcile.json_form import (
 )
 
 if TYPE_CHECKING:
+    from invsvc_async.codec.exact_json import Wire
     from invsvc_async.reconcile.history import Decision, Event, History
     from invsvc_async.reconcile.intent import Intent
 
-__all__ = ["from_json", "replay", "tell", "to_json"]
+__all__ = ["from_json", "replay", "story_of", "tell", "to_json", "to_plain"]
 
 
 def tell(intent: Intent, history: History, verdict: str, reason: str) -> str:
@@ -73,16 +75,20 @@ def _told_reading(reading: Reading) -> str:
     return f"read the state: HTTP {reading.status}{shown}"
 
 
-def to_json(intent: Intent, history: History, verdict: str, reason: str) -> str:
-    """Encode the intent as it was at the start, the history, and the verdict as JSON."""
-    plain = {
+def to_plain(intent: Intent, history: History, verdict: str, reason: str) -> dict[str, Wire]:
+    """Convert the intent as it was at the start, the history, and the verdict to plain data."""
+    return {
         "schema": SCHEMA,
+        "verdict": str(verdict),
+        "message": reason,
         "intent": envelope.loads(intent_to_json(intent).encode()),
         "history": [event_to_wire(event) for event in history],
-        "verdict": str(verdict),
-        "reason": reason,
     }
-    return envelope.dumps(plain).decode()
+
+
+def to_json(intent: Intent, history: History, verdict: str, reason: str) -> str:
+    """Encode the intent as it was at the start, the history, and the verdict as JSON."""
+    return envelope.dumps(to_plain(intent, history, verdict, reason)).decode()
 
 
 def from_json(text: str | bytes) -> tuple[Intent, History, str]:
@@ -94,9 +100,23 @@ def from_json(text: str | bytes) -> tuple[Intent, History, str]:
 
     """
     plain = parsed(text, "a story")
-    events, intent, verdict = plain.get("history"), plain.get("intent"), plain.get("verdict")
+    if "history" not in plain:
+        raise InvalidRequestError("not a story: it has no history")
+    return story_of(plain, "a story")
+
+
+def story_of(plain: dict[str, Wire], what: str) -> tuple[Intent, History, str]:
+    """
+    Return the intent, the history (empty if there is none), and the verdict in *plain*.
+
+    Raises:
+        InvalidRequestError: One of them is missing or not valid.  The message names *what* it is not.
+
+    """
+    check_version(plain, what)
+    events, intent, verdict = plain.get("history", []), plain.get("intent"), plain.get("verdict")
     if not isinstance(events, list) or not isinstance(intent, dict) or not isinstance(verdict, str):
-        raise InvalidRequestError("not a story: intent, history or verdict is missing")
+        raise InvalidRequestError(f"not {what}: intent, history or verdict is missing")
     return intent_from_json(envelope.dumps(intent)), tuple(map(event_from_wire, events)), verdict
 
 

@@ -7,6 +7,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import attrs
+from msgspec import Raw
 
 from invsvc_async import settings
 from invsvc_async._errors import InvalidRequestError, InvsvcError
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "SCHEMA",
+    "check_version",
     "event_from_wire",
     "event_to_wire",
     "intent_from_json",
@@ -30,6 +32,8 @@ __all__ = [
     "misfit",
     "parsed",
     "structured",
+    "unstructured",
+    "without_secrets",
 ]
 
 T = TypeVar("T")
@@ -76,6 +80,11 @@ def parsed(text: str | bytes, what: str) -> dict[str, Wire]:
         plain = envelope.loads(text.encode() if isinstance(text, str) else text)
     except (InvsvcError, UnicodeEncodeError) as error:
         raise InvalidRequestError(f"not {what}: the text is damaged or truncated") from error
+    return check_version(plain, what)
+
+
+def check_version(plain: Wire, what: str) -> dict[str, Wire]:
+    """Return *plain* if it is an object of this schema version; otherwise raise ``InvalidRequestError``."""
     if not isinstance(plain, dict) or "schema" not in plain:
         raise InvalidRequestError(f"not {what}: the text has no schema version")
     version = plain["schema"]
@@ -85,6 +94,11 @@ def parsed(text: str | bytes, what: str) -> dict[str, Wire]:
             "Use the version that wrote it, or a newer one"
         )
     return plain
+
+
+def unstructured(value: object) -> Wire:
+    """Convert a value of this folder to plain data."""
+    return _converter().unstructure(value)
 
 
 def structured(plain: Wire, cls: type[T], what: str) -> T:
@@ -122,7 +136,7 @@ def misfit(intent: Intent) -> str | None:
 def event_to_wire(event: Event) -> Wire:
     """Convert one event of a history to plain data."""
     name = next(name for name, cls in _EVENTS.items() if type(event) is cls)
-    return {"event": name, **_without_secrets(_converter().unstructure(event))}
+    return {"event": name, **without_secrets(_converter().unstructure(event))}
 
 
 def event_from_wire(plain: Wire) -> Event:
@@ -134,10 +148,13 @@ def event_from_wire(plain: Wire) -> Event:
     return structured(fields, _EVENTS[name], "a story")
 
 
-def _without_secrets(value: Wire) -> Wire:
+def without_secrets(value: Wire) -> Wire:
+    """Return plain data without the members called ``secret``, and what could not be decoded."""
     if isinstance(value, dict):
-        return {name: _without_secrets(inner) for name, inner in value.items() if name != "secret"}
-    return [_without_secrets(each) for each in value] if isinstance(value, list) else value
+        return {name: without_secrets(inner) for name, inner in value.items() if name != "secret"}
+    if isinstance(value, (list, tuple)):
+        return [without_secrets(each) for each in value]
+    return None if isinstance(value, Raw) else value  # it may contain one
 
 
 @cache
@@ -152,6 +169,7 @@ def _converter() -> Converter:
         history.Reading,
         history.Attempt,
         history.ErrorFacts,
+        history.Evidence,
         Intent,
     )
     for cls in unresolved:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeAlias, TypeVar, cast
 
 import attrs
 
 from invsvc_async._errors import ServiceError
 from invsvc_async.api.operations import BY_NAME
-from invsvc_async.reconcile.explain import tell, to_json
+from invsvc_async.models.portable import Portable, keep_arguments
+from invsvc_async.reconcile.explain import tell
 from invsvc_async.reconcile.facts import Known
 from invsvc_async.reconcile.history import Verdict
 from invsvc_async.reconcile.stored_intent import stored
@@ -21,11 +22,14 @@ from invsvc_async.reconcile.write_errors import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from invsvc_async._errors import InvsvcError
+    from invsvc_async.codec.exact_json import Wire
     from invsvc_async.reconcile.history import Evidence, History
     from invsvc_async.reconcile.intent import Intent
 
-__all__ = ["Outcome"]
+__all__ = ["Outcome", "OutcomeBase"]
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -43,7 +47,7 @@ def _shown(value: object) -> str:
 
 
 @attrs.frozen(kw_only=True)
-class Outcome(Generic[T_co]):
+class OutcomeBase(Portable, Generic[T_co]):
     """
     The outcome of a write, with its evidence.
 
@@ -53,6 +57,10 @@ class Outcome(Generic[T_co]):
     - ``attempts``: the number of requests, including those that never left.
     - ``resends``: how many of them were re-sent on proof of absence.
     - ``secret_lost``: a webhook was created, but the answer with its secret was lost.
+
+    ``to_dict`` and ``to_json`` include the intent and the history, which ``invsvc explain FILE`` replays
+    offline by the same rules.  In pydantic, the history is left out.  No form contains a webhook's secret: an
+    outcome that is read back has ``secret_lost``.
     """
 
     verdict: Verdict
@@ -93,13 +101,15 @@ class Outcome(Generic[T_co]):
         if self.verdict is Verdict.APPLIED:
             if self.secret_lost:
                 raise SecretLostError(
-                    f"{self._lead()}: applied, but its secret was lost", outcome=self
+                    f"{self._lead()}: applied, but its secret was lost", outcome=cast("Outcome[T_co]", self)
                 ) from self.error
             return self.value  # type: ignore[return-value]  # None only where no read gives the value; see explain()
         if self.verdict is Verdict.REFUSED and isinstance(self.error, ServiceError):
             raise self.error
         raise _ERRORS[self.verdict](
-            f"{self._lead()}: {self.verdict}: {self.message}", outcome=self, hint=self._hint()
+            f"{self._lead()}: {self.verdict}: {self.message}",
+            outcome=cast("Outcome[T_co]", self),
+            hint=self._hint(),
         ) from self.error
 
     def _hint(self) -> str | None:
@@ -114,6 +124,59 @@ class Outcome(Generic[T_co]):
         """Return a few lines on what was sent, what was read, and why the verdict follows."""
         return tell(self.started_as, self.history, self.verdict, self.message)
 
-    def to_json(self) -> str:
-        """Return the history as JSON, which ``invsvc explain FILE`` replays offline by the same rules."""
-        return to_json(self.started_as, self.history, self.verdict, self.message)
+    def __class_getitem__(cls, item: Any) -> Any:  # Any: as in typing
+        return keep_arguments(cls, super().__class_getitem__(item))  # type: ignore[misc]  # Generic has it
+
+    def _to_plain(self, convert: Callable[[object], Wire]) -> dict[str, Wire]:
+        from invsvc_async.reconcile.outcome_form import full_form
+
+        return full_form(self, convert)
+
+    def _to_public(self, convert: Callable[[object], Wire]) -> dict[str, Wire]:
+        from invsvc_async.reconcile.outcome_form import public_form
+
+        return public_form(self, convert)
+
+    @classmethod
+    def _from_plain(cls, plain: dict[str, Wire], arguments: tuple[Any, ...]) -> Self:  # noqa: ARG003 - the operation says
+        from invsvc_async.reconcile.outcome_form import arguments_of
+
+        return cls(**arguments_of(plain))
+
+    @classmethod
+    def _wire_types(cls, arguments: tuple[Any, ...]) -> dict[str, tuple[Any, bool]]:
+        value: Any = next(iter(arguments), Any)
+        return {
+            "verdict": (Literal[tuple(str(each) for each in Verdict)], True),
+            "applied": (bool | None, True), "message": (str, True), "value": (value | None, True),
+            "error": (dict[str, object] | None, True), "attempts": (int, True), "resends": (int, True),
+            "secret_lost": (bool, True), "livemode": (bool | None, True),
+            "evidence": (dict[str, object], True), "schema": (int, True), "intent": (str, True),
+        }  # fmt: skip
+
+
+if TYPE_CHECKING:
+
+    class AppliedOutcome(OutcomeBase[T_co]):
+        """An outcome with the verdict APPLIED."""
+
+        verdict: Literal[Verdict.APPLIED]
+        value: T_co
+
+        @property
+        def applied(self) -> Literal[True]: ...
+
+    class OtherOutcome(OutcomeBase[T_co]):
+        """An outcome with another verdict."""
+
+        verdict: Literal[Verdict.NOT_APPLIED, Verdict.REFUSED, Verdict.SUPERSEDED, Verdict.UNKNOWN]
+        value: None
+
+        @property
+        def applied(self) -> Literal[False] | None: ...
+
+    # Type checkers narrow a union, but no class, by an attribute.
+    Outcome: TypeAlias = AppliedOutcome[T_co] | OtherOutcome[T_co]
+else:
+    Outcome = OutcomeBase
+    Outcome.__name__ = Outcome.__qualname__ = "Outcome"

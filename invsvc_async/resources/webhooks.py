@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
     from typing import Any
 
+    from invsvc_async.api.event_types import EventName
     from invsvc_async.models import Deleted, Health, Webhook, WebhookList
     from invsvc_async.writes.write import Write
 
@@ -74,7 +75,7 @@ class Webhooks(Resource):
         self,
         *,
         url: str,
-        events: Sequence[str] | AbstractSet[str],
+        events: Sequence[EventName] | AbstractSet[EventName],
         description: str | Unset = UNSET,
         status: Literal["active", "inactive"] | Unset = UNSET,
         tag: bool | str = False,
@@ -119,7 +120,7 @@ class Webhooks(Resource):
         webhook: Webhook | str,
         *,
         url: str | Unset = UNSET,
-        events: Sequence[str] | AbstractSet[str] | Unset = UNSET,
+        events: Sequence[EventName] | AbstractSet[EventName] | Unset = UNSET,
         description: str | Unset = UNSET,
         status: Literal["active", "inactive"] | Unset = UNSET,
         extra_body: Mapping[str, Any] | None = None,  # Any: JSON

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 import attrs
 from msgspec.structs import replace
@@ -27,7 +27,7 @@ from invsvc_async.reconcile.history import (
     Verdict,
     Wait,
 )
-from invsvc_async.reconcile.outcome import Outcome
+from invsvc_async.reconcile.outcome import OutcomeBase
 from invsvc_async.reconcile.own_writes import milliseconds
 from invsvc_async.reconcile.stored_intent import stored
 from invsvc_async.transport.session import DecisionReport, stamp_of
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from invsvc_async.api.operations import Operation
     from invsvc_async.reconcile.history import Decision, Event, History, Reading
     from invsvc_async.reconcile.intent import Intent
+    from invsvc_async.reconcile.outcome import Outcome
     from invsvc_async.transport.journal import Journal
     from invsvc_async.transport.session import ClientOptions, ClientState, Request
     from invsvc_async.transport.transport import Exchange
@@ -363,7 +364,7 @@ class Driver(Generic[T]):
             and self.operation.finder == "created_webhook"
             and self.value is None
         )
-        return Outcome(
+        outcome: OutcomeBase[T] = OutcomeBase(
             verdict=done.verdict,
             message=done.reason,
             evidence=done.evidence,
@@ -376,6 +377,7 @@ class Driver(Generic[T]):
             started_as=self.intent,
             livemode=self.session.livemode,
         )
+        return cast("Outcome[T]", outcome)
 
     async def _value_of(self, done: Done) -> T | None:
         if done.verdict is not Verdict.APPLIED:

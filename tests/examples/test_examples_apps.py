@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-import socket
-from contextlib import asynccontextmanager
 
 import httpx
 import pytest
-import uvicorn
 from aiohttp import web
 
 from examples import aiohttp_app, fastapi_app
 from invsvc_async import ReconcilePolicy, Verdict
+from tests.support.web_server import web_server
 
 pytestmark = pytest.mark.untraced
 
@@ -27,24 +25,10 @@ EVENT = {
 KEY = {"X-Events-Key": "a secret of the dashboard"}
 
 
-@asynccontextmanager
-async def served(app):
-    listening = socket.create_server(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config(app, log_config=None, lifespan="on", ws="none"))
-    task = asyncio.create_task(server.serve(sockets=[listening]))
-    async with asyncio.timeout(10):
-        while not server.started and not task.done():  # noqa: ASYNC110 - uvicorn has no event for it
-            await asyncio.sleep(0.005)
-    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{listening.getsockname()[1]}") as browser:
-        yield browser
-    server.should_exit = True
-    await task
-
-
 @pytest.fixture
 async def fastapi(service):
     app = fastapi_app.create_app()
-    async with served(app) as browser:
+    async with web_server(app) as browser:
         yield app, browser
 
 

@@ -14,7 +14,7 @@ import random as randomness
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeAlias, TypeVar
 
 from invsvc_async._errors import ConfigurationError, MalformedEventError
-from invsvc_async.api.operations import EVENT_TYPES
+from invsvc_async.api.event_types import EVENT_TYPES
 from invsvc_async.events.receiving.admission import Admitted, Trust, Unreadable
 from invsvc_async.events.receiving.inline import Inline
 from invsvc_async.events.receiving.receipt import Receipt, unavailable
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from aiohttp import web
 
+    from invsvc_async.api.event_types import EventName
     from invsvc_async.events.event import Event
     from invsvc_async.events.headers import Headers
     from invsvc_async.events.receiving.web import AsgiApp
@@ -107,7 +108,7 @@ class Receiver:
         """Return the store of events, which also contains the dead letters."""
         return self._store
 
-    def on(self, *types: str) -> Callable[[H], H]:
+    def on(self, *types: EventName | Literal["*"]) -> Callable[[H], H]:
         """
         Register the handler of event types; ``"*"`` stands for all types without a handler of their own.
 

@@ -1,0 +1,199 @@
+"""
+What pydantic makes of models, pages, outcomes and events: schemas, validation and serialisation.
+
+Only pydantic itself imports this module, through ``__get_pydantic_core_schema__``.
+
+The form is that of the wire, with one difference in JSON: pydantic's encoder writes numbers as floats, which
+lose digits.  Exact decimals are therefore strings there, as are the decimals of pydantic's own models.  In
+data without a declared type (``extra``, metadata), a number stays a number if a float keeps all its digits.
+Input may have strings or numbers; a float with more digits than it can keep is rejected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from decimal import Decimal
+from enum import StrEnum
+from types import NoneType, UnionType
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, cast, get_args, get_origin
+
+from msgspec import Raw
+from pydantic_core import PydanticCustomError, SchemaSerializer, core_schema
+
+from invsvc_async._errors import InvalidRequestError
+from invsvc_async.codec.encode import plain_of
+from invsvc_async.codec.exact_json import is_array, is_object
+from invsvc_async.codec.fields import fields_of
+from invsvc_async.models.common import UNSET, Model, flaws_of, stored_value
+from invsvc_async.models.portable import Portable
+
+if TYPE_CHECKING:
+    from pydantic import GetCoreSchemaHandler
+    from pydantic_core import CoreSchema
+
+__all__ = ["core_schema_of", "jsonable", "serializer"]
+
+P = TypeVar("P", bound=Portable)
+
+_KEPT = 15  # significant digits that each float keeps
+
+
+def core_schema_of(cls: type[P], source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+    """Return pydantic's schema of *cls*; *source* is the class, or an alias of it with type arguments."""
+    arguments = get_args(source)
+    wire = core_schema.typed_dict_schema(
+        {
+            name: core_schema.typed_dict_field(_schema_of(hint, handler), required=False)
+            for name, (hint, _) in cls._wire_types(arguments).items()
+        },
+        extra_behavior="allow",
+        extras_schema=_free_form(),
+        metadata={"pydantic_js_updates": {"title": _title(cls, arguments)}},
+    )
+
+    def made(plain: dict[str, Any]) -> P:
+        try:
+            value: P = source.from_dict(plain)
+        except InvalidRequestError as error:
+            raise ValueError("; ".join(error.problems)) from None
+        problems = getattr(value, "problems", ())
+        if problems:
+            raise ValueError("; ".join(f"{each.address}: {each.why}" for each in problems))
+        return value
+
+    def made_unless_it_is(value: object, validate: Callable[[object], dict[str, Any]]) -> P:
+        return value if isinstance(value, cls) else made(validate(value))
+
+    made_unless_it_is.__qualname__ = _title(cls, arguments)  # as errors show it
+    return core_schema.no_info_wrap_validator_function(
+        made_unless_it_is,
+        wire,
+        serialization=core_schema.plain_serializer_function_ser_schema(_serialised, info_arg=True),
+        ref=f"{cls.__module__}.{_title(cls, arguments)}",
+    )
+
+
+def _title(cls: type[Portable], arguments: tuple[Any, ...]) -> str:
+    inner = ", ".join(getattr(each, "__name__", str(each)) for each in arguments)
+    return f"{cls.__name__}[{inner}]" if inner else cls.__name__
+
+
+def serializer() -> SchemaSerializer:
+    """Return what encodes any of these values where pydantic does not know the type."""
+    encode = core_schema.plain_serializer_function_ser_schema(_serialised, info_arg=True)
+    return SchemaSerializer(core_schema.any_schema(serialization=encode))
+
+
+def _serialised(value: Portable, info: core_schema.SerializationInfo) -> Any:  # Any: plain data
+    return jsonable(value) if info.mode == "json" else value._to_public(plain_of)  # noqa: SLF001 - its counterpart
+
+
+# --- schemas of types
+
+
+def _schema_of(hint: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+    """Return the schema of the wire form of a field's type."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin in (UnionType, Union):
+        rest = [each for each in arguments if each is not NoneType]
+        known = next((each for each in rest if isinstance(each, type) and issubclass(each, StrEnum)), None)
+        inner = _open_enum(known) if known else _schema_of(rest[0], handler)
+        return core_schema.nullable_schema(inner) if NoneType in arguments else inner
+    if origin is Literal:
+        return core_schema.literal_schema([*arguments])
+    if origin is tuple:
+        return core_schema.list_schema(_schema_of(arguments[0], handler))
+    if origin in (Mapping, dict):
+        return core_schema.dict_schema(core_schema.str_schema(), _schema_of(arguments[1], handler))
+    scalar = _SCALARS.get(hint)
+    return scalar() if scalar else handler.generate_schema(hint)
+
+
+def _open_enum(known: type[StrEnum]) -> CoreSchema:
+    examples = [member.value for member in known]
+    return core_schema.str_schema(metadata={"pydantic_js_updates": {"examples": examples}})
+
+
+def _decimal() -> CoreSchema:
+    return core_schema.no_info_before_validator_function(_exact, core_schema.decimal_schema())
+
+
+def _free_form() -> CoreSchema:
+    return core_schema.no_info_after_validator_function(_exact, core_schema.any_schema())
+
+
+_SCALARS: Mapping[Any, Callable[[], CoreSchema]] = {
+    str: core_schema.str_schema, bool: core_schema.bool_schema, int: core_schema.int_schema,
+    float: core_schema.float_schema, Decimal: _decimal, datetime: core_schema.int_schema, Any: _free_form,
+    object: core_schema.any_schema,  # may have floats
+}  # fmt: skip
+
+
+def _exact(value: Any) -> Any:  # Any: JSON as Python values
+    """Replace floats in *value* by decimals with the same digits; reject those that may have lost some."""
+    if isinstance(value, float):
+        found = Decimal(repr(value))
+        if not found.is_finite() or len(found.as_tuple().digits) > _KEPT:
+            raise PydanticCustomError(
+                "inexact_number", "The number has more digits than a float keeps; send it as a string"
+            )
+        return found
+    if is_object(value):
+        return {name: _exact(item) for name, item in value.items()}
+    return [_exact(item) for item in value] if is_array(value) else value
+
+
+# --- JSON
+
+
+def jsonable(value: Any) -> Any:  # Any: any value that a model may contain
+    """Return the wire form of *value* with numbers that pydantic's encoder writes without loss."""
+    if isinstance(value, Model):
+        return _jsonable_model(value)
+    if isinstance(value, Portable):
+        return _lossless(value._to_public(jsonable))  # noqa: SLF001 - its counterpart
+    return _lossless(plain_of(value))
+
+
+def _jsonable_model(model: Model) -> Any:
+    flaws = flaws_of(model)
+    problems = flaws.problems if flaws else {}
+    if "" in problems:
+        return _lossless(problems[""].raw)
+    found: dict[str, Any] = {}
+    for field in fields_of(type(model)):
+        value = stored_value(model, field.name)
+        if value is not UNSET:
+            is_free = Any in (field.type, *get_args(field.type))
+            found[field.wire] = jsonable(value) if is_free else _declared(value)
+        elif field.name in problems:
+            found[field.wire] = _lossless(problems[field.name].raw)
+    return {**found, **{name: _lossless(value) for name, value in model.extra.items()}}
+
+
+def _declared(value: Any) -> Any:
+    """Return the JSON form of a value with a declared type.  Decimals are strings, whatever their digits."""
+    if isinstance(value, Model):
+        return _jsonable_model(value)
+    if isinstance(value, Decimal):
+        return str(value)
+    if isinstance(value, tuple):
+        return [_declared(item) for item in cast("tuple[object, ...]", value)]
+    if isinstance(value, Mapping):
+        return {name: _declared(item) for name, item in cast("Mapping[str, object]", value).items()}
+    return value if isinstance(value, float) else _lossless(plain_of(value))
+
+
+def _lossless(plain: Any) -> Any:
+    """Replace each decimal in *plain* by a float with the same digits, or else by a string."""
+    if is_object(plain):
+        return {name: _lossless(item) for name, item in plain.items()}
+    if is_array(plain):
+        return [_lossless(item) for item in plain]
+    if isinstance(plain, Raw):  # a part that could not be decoded
+        return bytes(plain).decode(errors="replace")
+    if not isinstance(plain, Decimal):
+        return plain
+    digits = str(plain)
+    return float(plain) if repr(float(plain)) == digits else digits

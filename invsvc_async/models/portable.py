@@ -1,0 +1,239 @@
+"""How values leave the package: plain data, JSON, pydantic, rich and notebooks, for all classes alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from functools import partial
+from html import escape
+from inspect import cleandoc
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, get_args
+
+import attrs
+
+from invsvc_async._errors import InvalidRequestError, UnreadableResponseError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+    from pydantic.json_schema import JsonSchemaValue
+    from pydantic_core import CoreSchema
+
+__all__ = ["Portable", "hide_fields", "html_table", "keep_arguments"]
+
+_LONGEST_CELL = 200  # characters
+
+
+class _Serializer:
+    """The serializer by which pydantic encodes a value where it does not know the type."""
+
+    def __get__(self, value: object, owner: type[Portable]) -> object:
+        from invsvc_async.codec.pydantic_schema import serializer
+
+        return serializer()
+
+
+class _Fields:
+    """The ``__attrs_attrs__`` of all classes, which attrs reads and msgspec does not find."""
+
+    def __get__(self, value: object, owner: type[Portable]) -> object:
+        return owner._attrs  # noqa: SLF001 - as hide_fields sets it
+
+
+def hide_fields(cls: type[Portable]) -> None:
+    """
+    Hide the attrs fields of *cls* from msgspec.
+
+    It would encode an instance of any attrs class by its Python names, secrets included, and not ask
+    ``enc_hook``.
+    """
+    fields = cls.__dict__.get("__attrs_attrs__")
+    if fields is not None:
+        cls._attrs = fields
+        del cls.__attrs_attrs__
+
+
+class Portable:
+    """
+    The base class of models, pages, outcomes and events: values with a plain wire form.
+
+    A subclass defines ``_to_plain``, ``_from_plain``, and for pydantic ``_wire_types``.  The codec is a layer
+    above the models, so the methods import it when they are called.
+    """
+
+    __slots__ = ()
+
+    if TYPE_CHECKING:
+        _attrs: ClassVar[tuple[attrs.Attribute[Any], ...]]
+    __attrs_attrs__: ClassVar[Any] = _Fields()  # Any: as attrs has it
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        hide_fields(cls)
+
+    def to_dict(self) -> dict[str, Any]:  # Any: JSON as Python values
+        """
+        Return the wire form as plain data: numbers are ``int`` or exact ``Decimal``, times epoch ms.
+
+        Raises:
+            InvalidRequestError: A value has no wire form, such as a time without a zone.
+        """
+        from invsvc_async.codec.encode import plain_of
+
+        return self._to_plain(plain_of)
+
+    def to_json(self) -> str:
+        """
+        Return the wire form as JSON.  Numbers keep all digits.
+
+        Raises:
+            InvalidRequestError: As for :meth:`to_dict`.
+        """
+        from invsvc_async.codec.exact_json import dumps
+
+        return dumps(self.to_dict()).decode()
+
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any]) -> Self:  # Any: as in to_dict
+        """
+        Return the value with the wire form *plain*, as :meth:`to_dict` returns it.
+
+        A field of the wrong type does not affect the others, as in an answer of the service: it is listed in
+        ``problems`` if the class has that.
+
+        Raises:
+            InvalidRequestError: It is not an object, or lacks what the class needs.
+        """
+        return _from_dict(cls, (), plain)
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Self:
+        """
+        Return the value with the wire form in *text*, as :meth:`to_json` returns it.
+
+        Raises:
+            InvalidRequestError: It is not JSON, or as for :meth:`from_dict`.
+        """
+        return _from_json(cls, (), text)
+
+    def _to_plain(self, convert: Callable[[object], Any]) -> dict[str, Any]:
+        """Return the wire form; *convert* returns that of a part."""
+        raise NotImplementedError
+
+    def _to_public(self, convert: Callable[[object], Any]) -> dict[str, Any]:
+        """Return the part of the wire form that pydantic, and so an endpoint, shows."""
+        return self._to_plain(convert)
+
+    @classmethod
+    def _from_plain(cls, plain: dict[str, Any], arguments: tuple[Any, ...]) -> Self:
+        """*arguments* are those of the type: of ``Page[Invoice]``, ``(Invoice,)``."""
+        raise NotImplementedError
+
+    @classmethod
+    def _wire_types(cls, arguments: tuple[Any, ...]) -> dict[str, tuple[Any, bool]]:
+        """Return the type of each member of the wire form, and whether it is required, by wire name."""
+        raise NotImplementedError
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        # Any: a class or an alias of it, such as Page[Invoice]
+        from invsvc_async.codec.pydantic_schema import core_schema_of
+
+        return core_schema_of(cls, source, handler)
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        made = handler(schema)
+        found = handler.resolve_ref_schema(made)
+        found.setdefault("description", cleandoc(cls.__doc__ or "").partition("\n\n")[0])
+        required = [name for name, (_, is_required) in cls._wire_types(()).items() if is_required]
+        # Not of input: the service may leave out a field, and what was stored must be readable again.
+        if handler.mode == "serialization" and required:
+            found["required"] = required
+        return made
+
+    if not TYPE_CHECKING:
+        __pydantic_serializer__ = _Serializer()
+
+        @property
+        def __dict__(self) -> dict[str, Any]:
+            """
+            The wire form with numbers that survive conversion to floats.
+
+            FastAPI takes what ``vars`` returns of a value whose endpoint has no return annotation.
+            """
+            from invsvc_async.codec.pydantic_schema import jsonable
+
+            return jsonable(self)
+
+    def __rich_repr__(self) -> Iterator[tuple[str, object]]:
+        """Yield what the repr shows, for rich."""
+        for field in attrs.fields(type(self)):
+            if not field.repr:
+                continue
+            with suppress(AttributeError):  # an absent field
+                value: object = object.__getattribute__(self, field.name)
+                yield field.name, _Verbatim(field.repr(value)) if callable(field.repr) else value
+
+    def _repr_html_(self) -> str:
+        """Return a table of what the repr shows, for notebooks."""
+        rows = ((name, _cell(value)) for name, value in self.__rich_repr__())
+        return html_table(type(self).__name__, ("field", "value"), rows)
+
+
+P = TypeVar("P", bound=Portable)
+
+
+def _from_dict(cls: type[P], arguments: tuple[Any, ...], plain: object) -> P:
+    from invsvc_async.codec.encode import plain_of
+
+    if not isinstance(plain, Mapping):
+        raise InvalidRequestError(f"{cls.__name__}: expected an object, got {type(plain).__name__}")
+    return cls._from_plain(plain_of(plain), arguments)
+
+
+def _from_json(cls: type[P], arguments: tuple[Any, ...], text: str | bytes) -> P:
+    from invsvc_async.codec.exact_json import loads
+
+    try:
+        plain = loads(text.encode() if isinstance(text, str) else text)
+    except (UnreadableResponseError, UnicodeEncodeError):
+        raise InvalidRequestError(f"{cls.__name__}: the text is not valid JSON") from None
+    return _from_dict(cls, arguments, plain)
+
+
+def keep_arguments(cls: type[Portable], alias: Any) -> Any:  # Any: typing's own class
+    """Make ``from_dict`` and ``from_json`` of *alias*, such as ``Page[Invoice]``, know its arguments."""
+    for name, read in (("from_dict", _from_dict), ("from_json", _from_json)):
+        object.__setattr__(alias, name, partial(read, cls, get_args(alias)))
+    return alias
+
+
+class _Verbatim(str):
+    """A text whose repr is the text."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def _cell(value: object) -> object:
+    return value if isinstance(value, str) or value is None else repr(value)
+
+
+def html_table(title: str, columns: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
+    """Return an HTML table.  All texts are escaped, and long ones are cut."""
+
+    def text(value: object) -> str:
+        shown = "" if value is None else str(value)
+        return escape(shown if len(shown) <= _LONGEST_CELL else f"{shown[:_LONGEST_CELL]}…")
+
+    head = "".join(f"<th>{text(name)}</th>" for name in columns)
+    body = "".join(f"<tr>{''.join(f'<td>{text(value)}</td>' for value in row)}</tr>" for row in rows)
+    return (
+        f"<table><caption>{text(title)}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    )

@@ -1,0 +1,258 @@
+"""Models, pages, outcomes and events in pydantic and FastAPI, on a real server."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+from typing import Annotated, Any
+
+import httpx
+import pytest
+from fastapi import Body, FastAPI
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from invsvc_async import Client, Outcome, Page, events, models
+from invsvc_async.codec import envelope
+from invsvc_async.models import Address, Invoice, Journey, Webhook, WebhookList
+from invsvc_async.simulator import Simulator
+from invsvc_async.testing import quick_client
+from tests.codec.recorded import SAMPLES
+from tests.events.bodies import SIGNED_TYPES, VERSIONS, encoded, signed_body
+from tests.support.web_server import web_server
+
+DIGITS = "1234567890.123456789"
+HOOK = {
+    "id": "wh_1", "url": "https://me.example/in", "events": ["invoice.created"], "status": "active",
+    "owner": "usr_1", "created_at": 1_700_000_000_000,
+}  # fmt: skip
+
+
+class Order(BaseModel):
+    """What an application stores."""
+
+    invoice: Invoice
+    hook: Webhook | None = None
+
+
+def application(client: Client) -> FastAPI:  # noqa: C901 - endpoints
+    app = FastAPI()
+
+    @app.get("/invoice")
+    async def invoice() -> Invoice:
+        return (await client.invoices.egress(limit=1))[0]
+
+    @app.get("/page", response_model=Page[Invoice])
+    async def page() -> Any:
+        return await client.invoices.egress(limit=2)
+
+    @app.get("/bare")
+    async def bare():
+        return (await client.invoices.egress(limit=1))[0]
+
+    @app.get("/within")
+    async def within() -> dict[str, Any]:
+        return {"invoice": (await client.invoices.egress(limit=1))[0]}
+
+    @app.get("/hooks")
+    async def hooks() -> WebhookList:
+        return await client.webhooks.list()
+
+    @app.put("/journey")
+    async def journey(name: str) -> Outcome[Journey]:
+        return await client.journeys.update("jrn_1", name=name).outcome()
+
+    @app.post("/bare-outcome")
+    async def bare_outcome():
+        return await client.webhooks.create(url="https://me.example/in", events=["invoice.created"]).outcome()
+
+    @app.post("/echo")
+    async def echo(hook: Annotated[Webhook, Body()]) -> Webhook:
+        return hook
+
+    @app.post("/order")
+    async def order(order: Order) -> Order:
+        return order
+
+    @app.post("/event")
+    async def event(event: Annotated[events.Event, Body()]) -> events.Event:
+        return event
+
+    return app
+
+
+@pytest.fixture
+async def service():
+    async with Simulator(seed=7) as running:
+        running.seed_invoice(total=Decimal(DIGITS), subtotal=Decimal("116.00"))
+        yield running
+
+
+@pytest.fixture
+async def browser(service):
+    async with quick_client(service) as client, web_server(application(client)) as found:
+        yield found
+
+
+def as_sent(plain):
+    """Write each number of *plain* as its digits, and each text that is a number likewise."""
+    if isinstance(plain, dict):
+        return {name: as_sent(value) for name, value in plain.items()}
+    if isinstance(plain, list):
+        return [as_sent(value) for value in plain]
+    return str(plain) if isinstance(plain, (int, Decimal)) and not isinstance(plain, bool) else plain
+
+
+async def on_the_wire(service):
+    """Return the first invoice as the service sends it."""
+    header = {"Authorization": f"Bearer {service.api_key}"}
+    async with httpx.AsyncClient() as browser:
+        answer = await browser.get(f"{service.base_url}/invoices/egress?limit=1", headers=header)
+    return envelope.loads(answer.content)["data"][0]
+
+
+@pytest.mark.parametrize("path", ["/invoice", "/bare", "/within", "/page"])
+async def test_digits_of_an_endpoint(browser, service, path):
+    """With and without an annotation, an endpoint answers the wire's own digits."""
+    answer = await browser.get(path)
+    found = envelope.loads(answer.content)
+    found = found["invoice"] if path == "/within" else found["data"][0] if path == "/page" else found
+
+    assert answer.status_code == 200
+    assert as_sent(found) == as_sent(await on_the_wire(service))
+    assert isinstance(found["total"], str)  # decimals are strings, whatever their digits
+    assert DIGITS in answer.text
+
+
+async def test_outcome_of_an_endpoint(browser, service):
+    """An outcome after a lost answer is shown without its history, and can be settled elsewhere."""
+    service.script("journeys.update", "apply, then reset")
+    answer = await browser.put("/journey", params={"name": "May"})
+    shown = answer.json()
+    back = TypeAdapter(Outcome[Journey]).validate_json(answer.content)
+
+    assert (shown["verdict"], shown["applied"], shown["value"]["name"]) == ("applied", True, "May")
+    assert "history" not in shown
+    assert len(service.ledger.effects("journeys.update")) == 1
+    async with quick_client(service) as other:
+        assert (await other.settle(back.intent)).applied is True
+    assert back.value.name == "May"
+
+
+async def test_secret_of_an_outcome_without_annotation(browser, service):
+    """An outcome that is only returned is answered, too, and shows no secret."""
+    answer = await browser.post("/bare-outcome")
+
+    assert answer.json()["verdict"] == "applied"
+    assert "whsec" not in answer.text
+
+
+async def test_request_bodies(browser):
+    """A model is accepted as a body, unknown fields included, and a field of the wrong type is named."""
+    sent = {**HOOK, "news": {"a": 1.5}}
+    echoed = await browser.post("/echo", json=sent)
+    wrong = await browser.post("/echo", json={**HOOK, "url": 7, "created_at": "now"})
+
+    assert echoed.json() == sent
+    assert wrong.status_code == 422
+    assert [each["loc"] for each in wrong.json()["detail"]] == [["body", "url"], ["body", "created_at"]]
+
+
+async def test_decimals_of_a_body(browser):
+    """A decimal may be text or a short number; a number that JSON parsers have cut is refused."""
+    exact = await browser.post("/order", json={"invoice": {"total": DIGITS}})
+    short = await browser.post("/order", json={"invoice": {"total": 12.5, "news": 0.1}})
+    kind = {"Content-Type": "application/json"}
+    cut, hidden = [
+        await browser.post("/order", content=f'{{"invoice": {body}}}', headers=kind)
+        for body in (f'{{"total": {DIGITS}}}', f'{{"news": {{"a": [{DIGITS}]}}}}')
+    ]
+
+    assert exact.json()["invoice"]["total"] == DIGITS
+    assert short.json()["invoice"] == {"total": "12.5", "news": 0.1}
+    assert (cut.status_code, hidden.status_code) == (422, 422)
+    assert cut.json()["detail"][0]["type"] == "inexact_number"
+
+
+@pytest.mark.parametrize("name", SIGNED_TYPES)
+async def test_events_of_an_endpoint(browser, name):
+    """Events of each family are accepted and answered."""
+    for body in (signed_body(name), VERSIONS["v2"]("invoice.created"), VERSIONS["v1"]("payment.created")):
+        answer = await browser.post("/event", json=body)
+
+        assert answer.status_code == 200, answer.text
+        assert events.parse(answer.content).type == events.parse(encoded(body)).type
+
+
+async def test_openapi(browser):
+    """The schema has types, optional and required fields, and allows further ones."""
+    schemas = (await browser.get("/openapi.json")).json()["components"]["schemas"]
+    output, given = schemas["Invoice-Output"], schemas["Invoice-Input"]
+
+    assert output["properties"]["total"]["type"] == "string"
+    assert {each["type"] for each in given["properties"]["total"]["anyOf"]} == {"number", "string"}
+    assert output["properties"]["created_at"]["type"] == "integer"
+    assert output["properties"]["client"] == {"$ref": "#/components/schemas/Customer-Output"}
+    assert output["properties"]["items"]["items"]["$ref"].startswith("#/components/schemas/InvoiceItem")
+    assert {"uuid", "total"} <= set(output["required"])
+    assert "required" not in given
+    assert output["additionalProperties"] is not False
+    hook = schemas["Webhook-Output"]
+    assert hook["properties"]["description"]["anyOf"] == [{"type": "string"}, {"type": "null"}]
+    assert "description" not in hook["required"]
+    outcome = schemas["Outcome_Journey_"]
+    assert outcome["properties"]["verdict"]["enum"] == [
+        "applied",
+        "not applied",
+        "refused",
+        "superseded",
+        "unknown",
+    ]
+    assert outcome["properties"]["value"]["anyOf"][0] == {"$ref": "#/components/schemas/Journey"}
+    assert schemas["Page_Invoice_"]["properties"]["data"]["items"]["$ref"].startswith(
+        "#/components/schemas/Invoice"
+    )
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_sample_through_pydantic(name):
+    """Each sample is validated, encoded as JSON and validated again without a loss, and has a schema."""
+    cls = getattr(models, name)
+    adapter, model = TypeAdapter(cls), cls.from_json(SAMPLES[name])
+
+    text = adapter.dump_json(model)
+
+    assert adapter.validate_python(model) is model
+    assert adapter.validate_python(model.to_dict()) == model
+    back = as_sent(adapter.validate_json(text).to_dict())
+    assert back == as_sent(model.to_dict()) or name == "Journey"  # whose 3e3 is a float, so 3000
+    assert adapter.dump_python(model) == model.to_dict()
+    for mode in ("validation", "serialization"):
+        assert set(adapter.json_schema(mode=mode)["properties"]) == {
+            field.metadata.get("wire", field.name.rstrip("_")) for field in cls.__attrs_attrs__ if field.name not in ("extra", "meta", "_rest")
+        }  # fmt: skip
+
+
+def test_field_of_a_pydantic_model():
+    """A stored order is read back, even if the service left out fields of its invoice."""
+    order = Order(invoice=Invoice.from_json(f'{{"uuid": "A", "total": {DIGITS}, "news": {DIGITS}}}'))
+
+    back = Order.model_validate_json(order.model_dump_json())
+
+    assert back.invoice.total == Decimal(DIGITS)
+    assert back.invoice.extra["news"] == DIGITS  # without a declared type, digits are kept as text
+    assert Order.model_validate(order.model_dump()) == order
+    assert order.model_dump()["invoice"]["total"] == Decimal(DIGITS)
+
+
+@pytest.mark.parametrize("wrong", [7, "a", None, [], {"zip": 7}, {"zip": []}])
+def test_values_that_are_no_address(wrong):
+    """Pydantic refuses them with its own error."""
+    with pytest.raises(ValidationError):
+        TypeAdapter(Address).validate_python(wrong)
+
+
+def test_broken_parts_are_encoded():
+    """A field of the wrong type, and one that cannot be decoded, are encoded as they came."""
+    page = Page(items=(Invoice.from_dict({"uuid": 7}),))
+
+    assert json.loads(TypeAdapter(Page[Invoice]).dump_json(page))["data"] == [{"uuid": 7}]
