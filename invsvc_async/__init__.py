@@ -115,7 +115,7 @@ if TYPE_CHECKING:
     from invsvc_async.reconcile.history import Absent, Applied, CannotTell, Holds, Superseded, Verdict
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.reconcile.outcome import Outcome
-    from invsvc_async.settings import ParameterNames, ReadRetries, ReconcilePolicy, Timeouts
+    from invsvc_async.settings import CallOptions, ParameterNames, ReadRetries, ReconcilePolicy, Timeouts
     from invsvc_async.transport.credentials import ApiKey, OAuthToken, PersonToken, TokenProvider
     from invsvc_async.writes.write import Write
 
@@ -139,6 +139,7 @@ __all__ = [
     "Batch",
     "BatchStoppedError",
     "Brand",
+    "CallOptions",
     "CannotTell",
     "Client",
     "ClonedFrom",

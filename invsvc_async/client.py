@@ -16,8 +16,9 @@ from invsvc_async._version import __version__
 from invsvc_async.concurrency.clock import Clock, SystemClock
 from invsvc_async.concurrency.retry_quota import RetryQuota
 from invsvc_async.models.common import UNSET
-from invsvc_async.settings import ParameterNames, ReadRetries, ReconcilePolicy, Timeouts
+from invsvc_async.settings import ParameterNames, ReadRetries, ReconcilePolicy, Timeouts, checked_headers
 from invsvc_async.transport.credentials import Credential, credential_from
+from invsvc_async.transport.debug_log import log_to_stderr, logged
 from invsvc_async.transport.session import ClientOptions, ClientState
 from invsvc_async.transport.transport import BUILT_ON, MAX_RESPONSE_BYTES, Transport
 from invsvc_async.transport.write_register import WriteRegister
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from invsvc_async.resources.unlisted import ByteStream, Unlisted
     from invsvc_async.resources.users import Users
     from invsvc_async.resources.webhooks import Webhooks
+    from invsvc_async.settings import CallOptions
     from invsvc_async.transport.journal import Journal
     from invsvc_async.transport.session import AttemptReport, DecisionReport
     from invsvc_async.writes.write import Write
@@ -61,15 +63,6 @@ _SETTINGS: dict[str, type] = {  # by the names in ClientOptions
     "reconcile": ReconcilePolicy,
     "names": ParameterNames,
 }
-_OURS_TO_SET = (
-    "authorization",
-    "content-type",
-    "content-length",
-    "content-encoding",
-    "expect",
-    "host",
-    "transfer-encoding",
-)
 
 
 class Client:
@@ -82,9 +75,13 @@ class Client:
     ``max_concurrency`` limits the requests in flight; ``"adaptive"`` finds the limit by watching the service.
     ``max_response_bytes`` limits a body, both as received and decompressed. ``headers`` and ``user_agent``
     are sent with each request. ``session`` is a user-supplied ``aiohttp.ClientSession``; the client does not
-    close it. ``ssl`` and ``trust_env`` (proxies from the environment) configure the client's own session.
+    close it. ``ssl`` and ``trust_env`` (proxies from the environment) configure the client's own session,
+    as does ``proxy``, the URL of an HTTP proxy, whose user and password are in no log, repr or error.
     ``allow_insecure_http`` allows plain HTTP to another machine. ``journal`` is a file in which each write is
     stored before its first byte is sent.
+
+    ``INVSVC_LOG=debug`` (or ``info``, ``warning``, ``error``) in the environment logs to stderr: each request
+    and each decision, without bodies and credentials.
 
     The hooks get metadata only: ``on_attempt`` is called for each request, ``on_decision`` for each decision
     about a write, and ``on_unsettled`` with the intent of each write whose outcome is unknown. ``clock`` is
@@ -115,6 +112,7 @@ class Client:
         headers: Mapping[str, str] | None = None,
         user_agent: str | None = None,
         trust_env: bool = False,
+        proxy: str | None = None,
         allow_insecure_http: bool = False,
         on_attempt: Callable[[AttemptReport], None] | None = None,
         on_decision: Callable[[DecisionReport], None] | None = None,
@@ -123,12 +121,15 @@ class Client:
     ) -> None:
         if not isinstance(credential, Credential):
             raise ConfigurationError("credential: must be ApiKey, OAuthToken, PersonToken or TokenProvider")
+        if log_to_stderr(os.environ):
+            on_attempt = logged(on_attempt)
         clock = clock or SystemClock()
         transport = Transport(
             max_concurrency=max_concurrency,
             session=session,
             ssl=ssl,
             trust_env=trust_env,
+            proxy=proxy,
             max_response_bytes=max_response_bytes,
             clock=clock,
         )
@@ -297,6 +298,7 @@ class Client:
         params: Mapping[str, Any] | None = None,  # Any: texts, whole numbers, booleans
         json: Wire = UNSET,
         team: str | None = None,
+        options: CallOptions | None = None,
     ) -> Envelope:
         """
         Read any other path, with the retries of all reads, and return the envelope.
@@ -311,7 +313,7 @@ class Client:
         Spec: Endpoints.
 
         """
-        return await self._unlisted.read(method, path, params, json, team)
+        return await self._unlisted.read(method, path, params, json, team, options)
 
     def write(
         self,
@@ -322,6 +324,7 @@ class Client:
         json: Wire = UNSET,
         reader: Reader | None = None,
         team: str | None = None,
+        options: CallOptions | None = None,
     ) -> Write[Any]:  # Any: the payload, plain
         """
         Make any other write, under the rules of all writes. Its value is the payload as plain data.
@@ -339,10 +342,15 @@ class Client:
         Spec: Endpoints.
 
         """
-        return self._unlisted.write(method, path, params, json, reader, team)
+        return self._unlisted.write(method, path, params, json, reader, team, options)
 
     def download(
-        self, path: str, *, params: Mapping[str, Any] | None = None, team: str | None = None
+        self,
+        path: str,
+        *,
+        params: Mapping[str, Any] | None = None,  # Any: texts, whole numbers, booleans
+        team: str | None = None,
+        options: CallOptions | None = None,
     ) -> ByteStream:
         """
         Stream bytes that have no envelope, such as a package of the tax authority.
@@ -357,7 +365,7 @@ class Client:
         Spec: Endpoints, Invoices.
 
         """
-        return self._unlisted.download(path, params, team)
+        return self._unlisted.download(path, params, team, options)
 
     @cached_property
     def _unlisted(self) -> Unlisted:
@@ -504,17 +512,7 @@ def _checked(view: ClientOptions) -> ClientOptions:
 
 def _headers(extra: Mapping[str, str] | None, user_agent: str | None) -> dict[str, str]:
     ours = user_agent or f"invsvc-async/{__version__} {BUILT_ON}"
-    headers = {"Accept": "application/json", "User-Agent": ours, **(extra or {})}
-    for name, value in headers.items():
-        if not isinstance(name, str) or not isinstance(value, str):
-            raise ConfigurationError("headers and user_agent: names and values must be strings")
-        if name.lower() in _OURS_TO_SET:
-            raise ConfigurationError(f"headers: {name} is set by the client itself")
-        if not value.isprintable():
-            raise ConfigurationError(
-                f"headers: the value of {name} contains a line break or control character"
-            )
-    return headers
+    return checked_headers({"Accept": "application/json", "User-Agent": ours, **(extra or {})})
 
 
 def _journal(given: str | Path | Journal | None) -> Journal | None:

@@ -6,8 +6,10 @@ All times are in seconds.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from math import inf
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, cast
 
 import attrs
 
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
 
-__all__ = ["ParameterNames", "ReadRetries", "ReconcilePolicy", "Timeouts", "unpickles_older"]
+__all__ = ["CallOptions", "ParameterNames", "ReadRetries", "ReconcilePolicy", "Timeouts", "unpickles_older"]
 
 T = TypeVar("T")
 
@@ -100,6 +102,83 @@ class Timeouts:
     attempt: float = attrs.field(default=30.0, validator=_positive)
     connect: float = attrs.field(default=10.0, validator=_positive)
     call: float = attrs.field(default=60.0, validator=_positive)
+
+
+_SET_BY_CLIENT = frozenset({
+    "authorization", "content-type", "content-length", "content-encoding", "expect", "host",
+    "transfer-encoding",
+})  # fmt: skip
+# A call cannot change these: the client relies on them, or they make another request of it.
+_SET_FOR_CALLS = _SET_BY_CLIENT | {
+    "accept", "accept-encoding", "connection", "keep-alive", "proxy-connection", "range", "te", "trailer",
+    "upgrade", "x-http-method", "x-http-method-override", "x-method-override",
+}  # fmt: skip
+_HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+_SECRET_NAME = re.compile(r"cookie|auth|token|secret|password|api-?key|credential", re.IGNORECASE)
+
+
+def checked_headers(given: object, *, of_call: bool = False) -> dict[str, str]:
+    """
+    Return headers of a client or, with *of_call*, of one call.
+
+    Raises:
+        ConfigurationError: They are no mapping of texts, or the client sets one of them itself.
+
+    """
+    if not isinstance(given, Mapping):
+        raise ConfigurationError("headers: must be a mapping of names to values, both strings.")
+    headers: dict[str, str] = {}
+    for name, value in cast("Mapping[object, object]", given).items():
+        if not isinstance(name, str) or not isinstance(value, str):
+            raise ConfigurationError("headers and user_agent: names and values must be strings")
+        if not _HEADER_NAME.fullmatch(name):
+            raise ConfigurationError(f"headers: {name!a} is not a valid name of a header")
+        if name.lower() in (_SET_FOR_CALLS if of_call else _SET_BY_CLIENT):
+            raise ConfigurationError(f"headers: {name} is set by the client itself")
+        if of_call and _SECRET_NAME.search(name):
+            raise ConfigurationError(
+                f"headers: {name} may be a secret, which an intent would store. Pass it as Client(headers=…)."
+            )
+        if not value.isprintable():
+            raise ConfigurationError(
+                f"headers: the value of {name} contains a line break or control character"
+            )
+        headers[name] = value
+    return headers
+
+
+def _call_headers(given: object) -> dict[str, str]:
+    return checked_headers(given, of_call=True)
+
+
+def _names(headers: Mapping[str, str]) -> str:
+    return f"<{', '.join(headers)}>"
+
+
+def _call_timeout(settings: object, field: attrs.Attribute[Any], value: object) -> None:
+    if value is not None and not isinstance(value, Timeouts):
+        _positive(settings, field, value)
+
+
+@attrs.frozen(kw_only=True)
+class CallOptions:
+    """
+    Options of one call, which every method of a resource takes as ``options=``.
+
+    ``timeout`` replaces the client's :class:`Timeouts`; a number of seconds limits the whole call, and each
+    attempt, to that.  A write may still take longer to settle, as its :class:`ReconcilePolicy` says.
+
+    ``headers`` are added to each request of the call, reads that settle a write included.  They are meant for
+    gateways and tracing: they must not select other data, which is what ``team=`` is for.  Headers that the
+    client sets itself, and those that may be secrets, are refused, because the headers of a write are stored
+    in its intent: who settles or resumes it sends them as well.
+
+    Raises:
+        ConfigurationError: The timeout is not positive, or a header is not allowed.
+    """
+
+    timeout: Timeouts | float | None = attrs.field(default=None, validator=_call_timeout)
+    headers: Mapping[str, str] = attrs.field(factory=dict, converter=_call_headers, repr=_names)
 
 
 @attrs.frozen(kw_only=True)

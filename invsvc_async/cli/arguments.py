@@ -37,7 +37,7 @@ __all__ = [
 
 _WORD = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_.-]*)(?P<sign>:?=)(?P<value>.*)", re.DOTALL)
 _FORMS = {"extra_body": Form.OBJECT, "extra_query": Form.OBJECT}  # arguments outside the table of operations
-_INTERNAL = ("prefetch",)  # set by a command, not by the user
+_INTERNAL = ("prefetch", "options")  # set by a command, or in Python, not by the user
 
 
 def operation_of(name: str, kind: Kind, *, many: bool | None = None, short: str | None = None) -> Operation:

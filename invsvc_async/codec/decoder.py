@@ -134,7 +134,13 @@ def _refused(cls: type[Model], raw: Raw | bytes, cause: object) -> _errors.Unrea
 
 def meta_of(envelope: Envelope) -> Meta:
     """Return the parts of the answer beside its payload."""
-    return Meta(message=envelope.message, timestamp=envelope.timestamp, request_id=envelope.request_id)
+    return Meta(
+        message=envelope.message,
+        timestamp=envelope.timestamp,
+        request_id=envelope.request_id,
+        status=envelope.status,
+        headers=envelope.headers,
+    )
 
 
 def one(cls: type[T], envelope: Envelope) -> T:

@@ -77,7 +77,7 @@ _NOTHING = Raw()
 _REQUEST_ID = istr("X-Request-Id")
 _SECONDS = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")  # the standard has no fractions, but some services do
 _FIRST, _LAST = -62_135_596_800_000, 253_402_300_799_999  # ms: the range of datetime
-_NOT_SHOWN = {"raw", "content"}  # a body may contain a secret
+_NOT_SHOWN = {"raw", "content", "headers"}  # they may contain a secret
 _ENVELOPE_NAMES = frozenset(_List.__struct_fields__)
 
 
@@ -87,7 +87,7 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):  # a Struct, because 
 
     ``raw`` has the bytes of the payload: one ``Raw`` per item of a list, or ``None`` if an open answer has no
     ``data``.  Do not keep ``raw``, because it keeps the whole body in memory.  ``stamp`` is the service's
-    time, in whole epoch ms.
+    time, in whole epoch ms.  ``status`` and ``headers`` are those of the answer.
 
     Spec: Response envelopes.
     """
@@ -102,6 +102,8 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):  # a Struct, because 
     page: int | None = None
     per_page: int | None = None
     request_id: str | None = None
+    status: int = 200
+    headers: Mapping[str, str] = {}
     content: bytes
 
     def __repr__(self) -> str:
@@ -167,7 +169,10 @@ def read_success(
             content.decode()
         if shape is Shape.BARE:
             MEMBERS.decode(content)
-            return Envelope(raw=Raw(content), content=content, request_id=_request_id(headers))
+            request_id = _request_id(headers)
+            return Envelope(
+                raw=Raw(content), content=content, request_id=request_id, status=status, headers=headers
+            )
         if shape is Shape.LIST:
             check(content)
         found = _DECODE[shape](content)
@@ -181,7 +186,7 @@ def read_success(
         )
     if not found.success:
         raise _unreadable(content, "success is false", status=status, headers=headers, operation=operation)
-    return _ENVELOPE[shape](found, content, headers)
+    return _ENVELOPE[shape](found, content, status, headers)
 
 
 def _request_id(headers: Mapping[str, str]) -> str | None:
@@ -189,17 +194,19 @@ def _request_id(headers: Mapping[str, str]) -> str | None:
     return headers.get(_REQUEST_ID)
 
 
-def _single(found: _Standard, content: bytes, headers: Mapping[str, str]) -> Envelope:
+def _single(found: _Standard, content: bytes, status: int, headers: Mapping[str, str]) -> Envelope:
     return Envelope(
         raw=found.data,
         content=content,
         message=_text(found.message),
         stamp=_stamp(found.timestamp),
         request_id=_request_id(headers),
+        status=status,
+        headers=headers,
     )
 
 
-def _open(found: _Open, content: bytes, headers: Mapping[str, str]) -> Envelope:
+def _open(found: _Open, content: bytes, status: int, headers: Mapping[str, str]) -> Envelope:
     return Envelope(
         raw=found.data if found.data != _NOTHING else None,
         content=content,
@@ -211,10 +218,12 @@ def _open(found: _Open, content: bytes, headers: Mapping[str, str]) -> Envelope:
         page=_whole(found.page),
         per_page=_whole(found.per_page),
         request_id=_request_id(headers),
+        status=status,
+        headers=headers,
     )
 
 
-def _listed(found: _List, content: bytes, headers: Mapping[str, str]) -> Envelope:
+def _listed(found: _List, content: bytes, status: int, headers: Mapping[str, str]) -> Envelope:
     return Envelope(
         raw=found.data,
         content=content,
@@ -226,10 +235,12 @@ def _listed(found: _List, content: bytes, headers: Mapping[str, str]) -> Envelop
         page=_whole(found.page),
         per_page=_whole(found.per_page),
         request_id=_request_id(headers),
+        status=status,
+        headers=headers,
     )
 
 
-_ENVELOPE: Mapping[Shape, Callable[[Any, bytes, Mapping[str, str]], Envelope]] = {
+_ENVELOPE: Mapping[Shape, Callable[[Any, bytes, int, Mapping[str, str]], Envelope]] = {
     Shape.LIST: _listed,
     Shape.STANDARD: _single,
     Shape.OPEN: _open,

@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, Self, TypeAlias, TypeVar, cast, overload
 
 import attrs
+from multidict import CIMultiDict, CIMultiDictProxy
 
 from invsvc_async._errors import NONE_CAME, FieldError
 from invsvc_async.models.portable import Portable, html_table, keep_arguments
@@ -55,7 +56,8 @@ class Meta:
     The parts of an answer beside its payload.
 
     ``message`` and ``timestamp`` are the service's; the timestamp is aware, in UTC.  ``request_id`` is from
-    a header, if there was one.
+    a header, if there was one.  ``status`` and ``headers`` (their names in any case) are those of the answer,
+    and do not count in comparisons.
 
     Spec: Response envelopes.
     """
@@ -63,6 +65,33 @@ class Meta:
     message: str | None = None
     timestamp: datetime | None = None
     request_id: str | None = None
+    status: int | None = attrs.field(default=None, eq=False, repr=False)
+    headers: Mapping[str, str] = attrs.field(default=NO_EXTRA, eq=False, repr=False)
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        """Unpickle a value of an older version, which lacks newer fields."""
+        for field in attrs.fields(type(self)):
+            object.__setattr__(self, field.name, state.get(field.name, field.default))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        headers = tuple(self.headers.items())  # aiohttp's own class cannot be pickled
+        return _restore_meta, (self.message, self.timestamp, self.request_id, self.status, headers)
+
+
+def _restore_meta(
+    message: str | None,
+    timestamp: datetime | None,
+    request_id: str | None,
+    status: int | None,
+    headers: tuple[tuple[str, str], ...],
+) -> Meta:
+    return Meta(
+        message=message,
+        timestamp=timestamp,
+        request_id=request_id,
+        status=status,
+        headers=CIMultiDictProxy(CIMultiDict(headers)),
+    )
 
 
 def once(make: F) -> F:

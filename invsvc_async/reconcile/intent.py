@@ -76,6 +76,7 @@ class Intent:
     - ``forgotten_until``: webhooks created up to this server time (ms) may be missing in ``strangers``.
     - ``newest``: whether no later write of this program to the same resource had been sent when this was
       stored; ``None`` if not known.
+    - ``headers``: those of its ``CallOptions``, which settling and resuming it send, too.
     - ``nonce``: distinguishes writes with the same user-supplied key.
     """
 
@@ -97,6 +98,7 @@ class Intent:
     policy: ReconcilePolicy = attrs.field(factory=ReconcilePolicy)
     timeouts: Timeouts = attrs.field(factory=Timeouts)
     reader: str | None = None  # name of the user-supplied reader
+    headers: dict[str, str] = attrs.field(factory=dict)
 
     @property
     def identity(self) -> str:

@@ -10,7 +10,7 @@ import attrs
 from msgspec import Raw
 
 from invsvc_async import settings
-from invsvc_async._errors import InvalidRequestError, InvsvcError
+from invsvc_async._errors import ConfigurationError, InvalidRequestError, InvsvcError
 from invsvc_async.api.operations import BY_NAME
 from invsvc_async.codec import envelope
 from invsvc_async.reconcile import history
@@ -58,7 +58,10 @@ _FINDINGS: dict[str, type[Any]] = {  # Any: findings contain wire data
 
 def intent_to_json(intent: Intent) -> str:
     """Encode *intent* as JSON."""
-    return envelope.dumps({"schema": SCHEMA, **_converter().unstructure(intent)}).decode()
+    plain = _converter().unstructure(intent)
+    if not intent.headers:  # so that older versions, which do not know it, can read the intent
+        del plain["headers"]
+    return envelope.dumps({"schema": SCHEMA, **plain}).decode()
 
 
 def intent_from_json(text: str | bytes) -> Intent:
@@ -128,6 +131,10 @@ def misfit(intent: Intent) -> str | None:
         intent.body, dict
     ):
         return "its body is not an object"
+    try:
+        settings.checked_headers(intent.headers, of_call=True)
+    except ConfigurationError as error:
+        return f"its {error}"
     if operation.finder == "created_webhook" and not isinstance(intent.body.get("url"), str):
         return "its body has no url"
     return "its baseline is not an object" if not isinstance(intent.baseline, (dict, type(None))) else None

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from msgspec import Raw
 from msgspec.structs import replace
 
 from invsvc_async import codec
+from invsvc_async._errors import InvalidRequestError
 from invsvc_async.api import arguments as checks
 from invsvc_async.models.common import Model, is_decoded
 from invsvc_async.reads import retry
 from invsvc_async.reads.pages import Pages
 from invsvc_async.reads.resume_token import Position
+from invsvc_async.settings import CallOptions
 from invsvc_async.transport.session import Request
 from invsvc_async.writes.new_intent import line_of, new_tag
 from invsvc_async.writes.spec import WriteSpec
@@ -39,6 +41,20 @@ class Resource:
 
     def __init__(self, view: ClientOptions) -> None:
         self._view = view
+
+    def _on(self, options: CallOptions | None) -> Self:
+        """
+        Return this resource with the options of one call.
+
+        Raises:
+            InvalidRequestError: They are no ``CallOptions``.
+
+        """
+        if options is None:
+            return self
+        if not isinstance(options, CallOptions):
+            raise InvalidRequestError(f"options: must be CallOptions(…), not {type(options).__name__}")
+        return type(self)(self._view.for_call(options))
 
     def _request(
         self,

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from invsvc_async.models import DownloadRequest, Invoice, Unset
     from invsvc_async.reads.pages import Pages
+    from invsvc_async.settings import CallOptions
 
 __all__ = ["Invoices"]
 
@@ -48,6 +49,7 @@ class Invoices(Resource):
         page: int | Unset = UNSET,
         prefetch: bool = False,
         team: str | None = None,
+        options: CallOptions | None = None,
     ) -> Pages[Invoice]:
         """
         List egress invoices (type E). Pages are read while the list is iterated over.
@@ -66,15 +68,14 @@ class Invoices(Resource):
         Spec: Endpoints, Invoices.
 
         """
+        on = self._on(options)
         arguments = {
             "limit": limit, "cursor": cursor, "order_by": order_by, "order": order,
             "created_after": created_after, "created_before": created_before,
             "idempotency_key": idempotency_key, "client_id": client_id, "client_tax_id": client_tax_id,
             "status": status, "series": series, "folio": folio, "metadata": metadata, "page": page,
         }  # fmt: skip
-        return self._pages(
-            models.Invoice, operations.INVOICES_EGRESS, arguments, team=team, prefetch=prefetch
-        )
+        return on._pages(models.Invoice, operations.INVOICES_EGRESS, arguments, team=team, prefetch=prefetch)
 
     def payment_complements(
         self,
@@ -88,6 +89,7 @@ class Invoices(Resource):
         idempotency_key: str | Unset = UNSET,
         prefetch: bool = False,
         team: str | None = None,
+        options: CallOptions | None = None,
     ) -> Pages[Invoice]:
         """
         List payment complements (type P), which register payments of PPD invoices. Their totals are zero.
@@ -102,15 +104,18 @@ class Invoices(Resource):
         Spec: Endpoints, Invoices.
 
         """
+        on = self._on(options)
         arguments = {
             "limit": limit, "cursor": cursor, "order_by": order_by, "order": order,
             "created_after": created_after, "created_before": created_before,
             "idempotency_key": idempotency_key,
         }  # fmt: skip
         operation = operations.INVOICES_PAYMENT_COMPLEMENTS
-        return self._pages(models.Invoice, operation, arguments, team=team, prefetch=prefetch)
+        return on._pages(models.Invoice, operation, arguments, team=team, prefetch=prefetch)
 
-    async def download_status(self, request_id: str, *, team: str | None = None) -> DownloadRequest:
+    async def download_status(
+        self, request_id: str, *, team: str | None = None, options: CallOptions | None = None
+    ) -> DownloadRequest:
         """
         Read the status of a download from the tax authority. The specification names only ``completed``.
 
@@ -125,8 +130,9 @@ class Invoices(Resource):
         Spec: Endpoints, Invoices.
 
         """
-        request = self._request(operations.INVOICES_DOWNLOAD_STATUS, {"request_id": request_id}, team=team)
-        return await self._read(models.DownloadRequest, request)
+        on = self._on(options)
+        request = on._request(operations.INVOICES_DOWNLOAD_STATUS, {"request_id": request_id}, team=team)
+        return await on._read(models.DownloadRequest, request)
 
     async def wait_for_download(
         self,
@@ -136,6 +142,7 @@ class Invoices(Resource):
         poll: float = 5.0,
         until: Callable[[DownloadRequest], bool] | None = None,
         team: str | None = None,
+        options: CallOptions | None = None,
     ) -> DownloadRequest:
         """
         Read the status every *poll* seconds until it is ``completed``, for at most *timeout* seconds.
@@ -150,12 +157,13 @@ class Invoices(Resource):
         Spec: States and transitions.
 
         """
+        on = self._on(options)
         others = retry.wait_problems(timeout=timeout, poll=poll)
         operation = operations.INVOICES_DOWNLOAD_STATUS
-        request = self._request(operation, {"request_id": request_id}, team=team, others=others)
+        request = on._request(operation, {"request_id": request_id}, team=team, others=others)
         return await retry.poll(
-            self._view,
-            lambda deadline: self._read(models.DownloadRequest, request, deadline=deadline),
+            on._view,
+            lambda deadline: on._read(models.DownloadRequest, request, deadline=deadline),
             until=until or _is_completed,
             timeout=timeout,
             every=poll,

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from invsvc_async.models import Journey, JourneyGraph, Unset
+    from invsvc_async.settings import CallOptions
     from invsvc_async.writes.write import Write
 
 __all__ = ["Journeys"]
@@ -36,6 +37,7 @@ class Journeys(Resource):
         trigger_type: str | Unset | None = UNSET,
         replaces_defaults: bool | Unset | None = UNSET,
         team: str | None = None,
+        options: CallOptions | None = None,
     ) -> Write[Journey]:
         """
         Change fields of a journey's draft. The published snapshot stays as it is.
@@ -61,6 +63,7 @@ class Journeys(Resource):
         Spec: Endpoints, Journeys.
 
         """
+        on = self._on(options)
         arguments = {
             "journey": journey,
             "name": name,
@@ -69,10 +72,12 @@ class Journeys(Resource):
             "trigger_type": trigger_type,
             "replaces_defaults": replaces_defaults,
         }
-        request = self._request(operations.JOURNEYS_UPDATE, arguments, team=team)
-        return self._write(request, baseline=journey)
+        request = on._request(operations.JOURNEYS_UPDATE, arguments, team=team)
+        return on._write(request, baseline=journey)
 
-    async def get(self, journey_id: str, *, team: str | None = None) -> Journey:
+    async def get(
+        self, journey_id: str, *, team: str | None = None, options: CallOptions | None = None
+    ) -> Journey:
         """
         Read one journey. The specification does not list this operation, so a deployment may lack it.
 
@@ -86,5 +91,6 @@ class Journeys(Resource):
         Spec: none; see Endpoints, Journeys, for the object.
 
         """
-        request = self._request(operations.JOURNEYS_GET, {"journey_id": journey_id}, team=team)
-        return await self._read_state(models.Journey, request)
+        on = self._on(options)
+        request = on._request(operations.JOURNEYS_GET, {"journey_id": journey_id}, team=team)
+        return await on._read_state(models.Journey, request)

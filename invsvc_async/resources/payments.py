@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from invsvc_async.models import PaymentLink, ReminderOperation
+    from invsvc_async.settings import CallOptions
     from invsvc_async.transport.session import Request
 
 __all__ = ["Payments"]
@@ -25,7 +26,9 @@ class Payments(Resource):
     Spec: Endpoints, Payments.
     """
 
-    async def link(self, link_id: str, *, team: str | None = None) -> PaymentLink:
+    async def link(
+        self, link_id: str, *, team: str | None = None, options: CallOptions | None = None
+    ) -> PaymentLink:
         """
         Read a reusable payment link. Saving a link neither charges anybody nor stamps an invoice.
 
@@ -39,8 +42,9 @@ class Payments(Resource):
         Spec: Endpoints, Payments.
 
         """
-        request = self._request(operations.PAYMENTS_LINK, {"link_id": link_id}, team=team)
-        return await self._read(models.PaymentLink, request)
+        on = self._on(options)
+        request = on._request(operations.PAYMENTS_LINK, {"link_id": link_id}, team=team)
+        return await on._read(models.PaymentLink, request)
 
     async def reminder_operation(
         self,
@@ -49,6 +53,7 @@ class Payments(Resource):
         *,
         extra_query: Mapping[str, str | int] | None = None,
         team: str | None = None,
+        options: CallOptions | None = None,
     ) -> ReminderOperation:
         """
         Read a reminder operation by its UUID. This settles a reminder whose result is uncertain.
@@ -65,8 +70,9 @@ class Payments(Resource):
         Spec: Endpoints, Payments.
 
         """
-        request = self._reminder(payment_id, operation_id, extra_query, team)
-        return await self._read(models.ReminderOperation, request)
+        on = self._on(options)
+        request = on._reminder(payment_id, operation_id, extra_query, team)
+        return await on._read(models.ReminderOperation, request)
 
     async def settle_reminder(
         self,
@@ -78,6 +84,7 @@ class Payments(Resource):
         poll: float = 2.0,
         extra_query: Mapping[str, str | int] | None = None,
         team: str | None = None,
+        options: CallOptions | None = None,
     ) -> ReminderOperation:
         """
         Read a reminder operation every *poll* seconds until ``until(operation)`` is true.
@@ -92,11 +99,12 @@ class Payments(Resource):
         Spec: Endpoints, Payments.
 
         """
+        on = self._on(options)
         times = retry.wait_problems(timeout=timeout, poll=poll)
-        request = self._reminder(payment_id, operation_id, extra_query, team, times)
+        request = on._reminder(payment_id, operation_id, extra_query, team, times)
         return await retry.poll(
-            self._view,
-            lambda deadline: self._read(models.ReminderOperation, request, deadline=deadline),
+            on._view,
+            lambda deadline: on._read(models.ReminderOperation, request, deadline=deadline),
             until=until,
             timeout=timeout,
             every=poll,

@@ -11,6 +11,7 @@ from invsvc_async.resources.base import Resource
 
 if TYPE_CHECKING:
     from invsvc_async.models import RetentionFile
+    from invsvc_async.settings import CallOptions
 
 __all__ = ["Retentions"]
 
@@ -23,7 +24,12 @@ class Retentions(Resource):
     """
 
     async def files(
-        self, retention_id: str, *, file_type: Literal["pdf", "xml"] | None = None, team: str | None = None
+        self,
+        retention_id: str,
+        *,
+        file_type: Literal["pdf", "xml"] | None = None,
+        team: str | None = None,
+        options: CallOptions | None = None,
     ) -> list[RetentionFile]:
         """
         Read the files of a stamped retention: both, or those of *file_type*.
@@ -38,7 +44,8 @@ class Retentions(Resource):
         Spec: Endpoints, Retentions.
 
         """
+        on = self._on(options)
         arguments = {"retention_id": retention_id, "file_type": UNSET if file_type is None else file_type}
-        request = self._request(operations.RETENTIONS_FILES, arguments, team=team)
-        items, meta = await self._read_many(models.RetentionFile, request)
+        request = on._request(operations.RETENTIONS_FILES, arguments, team=team)
+        items, meta = await on._read_many(models.RetentionFile, request)
         return [codec.with_meta(item, meta) for item in items]

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from invsvc_async.models import SheetConnection
-    from invsvc_async.settings import AnyReader
+    from invsvc_async.settings import AnyReader, CallOptions
     from invsvc_async.writes.write import Write
 
 __all__ = ["Sheets"]
@@ -32,6 +32,7 @@ class Sheets(Resource):
         extra_body: Mapping[str, Any] | None = None,
         reader: AnyReader | None = None,
         team: str | None = None,
+        options: CallOptions | None = None,
     ) -> Write[SheetConnection]:
         """
         Save which column fills which field. This pauses the connection and rotates its generation.
@@ -51,6 +52,7 @@ class Sheets(Resource):
         Spec: Endpoints, Spreadsheet import.
 
         """
+        on = self._on(options)
         operation = operations.SHEETS_SAVE_MAPPING
-        request = self._request(operation, {"fields": fields}, extra_body=extra_body, team=team)
-        return self._write(request, reader=reader)
+        request = on._request(operation, {"fields": fields}, extra_body=extra_body, team=team)
+        return on._write(request, reader=reader)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from invsvc_async.models import Address, Brand, DbtableTables, DbtableWebhooks, Member, Team, Unset
-    from invsvc_async.settings import AnyReader
+    from invsvc_async.settings import AnyReader, CallOptions
     from invsvc_async.writes.write import Write
 
 __all__ = ["Teams"]
@@ -46,6 +46,7 @@ class Teams(Resource):
         extra_body: Mapping[str, Any] | None = None,
         reader: AnyReader | None = None,
         team: str | None = None,
+        options: CallOptions | None = None,
     ) -> Write[Team]:
         """
         Create a team. The required fields are not specified, so the service checks them.
@@ -67,6 +68,7 @@ class Teams(Resource):
         Spec: Endpoints, Teams.
 
         """
+        on = self._on(options)
         arguments = {
             "legal_name": legal_name, "tax_id": tax_id, "tax_system": tax_system, "address": address,
             "brand": brand, "support_email": support_email, "support_phone": support_phone,
@@ -74,8 +76,8 @@ class Teams(Resource):
             "add_members": add_members, "add_master_team_members": add_master_team_members,
             "credit_limit": credit_limit,
         }  # fmt: skip
-        request = self._request(operations.TEAMS_CREATE, arguments, extra_body=extra_body, team=team)
-        return self._write(request, reader=reader)
+        request = on._request(operations.TEAMS_CREATE, arguments, extra_body=extra_body, team=team)
+        return on._write(request, reader=reader)
 
     async def dbtable_webhooks(
         self,
@@ -86,6 +88,7 @@ class Teams(Resource):
         limit: int | Unset = UNSET,
         extra_query: Mapping[str, str | int] | None = None,
         team: str | None = None,
+        options: CallOptions | None = None,
     ) -> DbtableWebhooks:
         """
         Read the import mappings of the table-database provider.
@@ -102,10 +105,11 @@ class Teams(Resource):
         Spec: Endpoints, Teams.
 
         """
+        on = self._on(options)
         arguments = {"team_id": team_id, "scope": scope, "state": state, "limit": limit}
         operation = operations.TEAMS_DBTABLE_WEBHOOKS
-        request = self._request(operation, arguments, extra_query=extra_query, team=team)
-        return await self._read(models.DbtableWebhooks, request)
+        request = on._request(operation, arguments, extra_query=extra_query, team=team)
+        return await on._read(models.DbtableWebhooks, request)
 
     async def dbtable_tables(
         self,
@@ -114,6 +118,7 @@ class Teams(Resource):
         *,
         extra_query: Mapping[str, str | int] | None = None,
         team: str | None = None,
+        options: CallOptions | None = None,
     ) -> DbtableTables:
         """
         Read the tables and fields of a base. Check ``.status``: the list may still be ``processing``.
@@ -128,7 +133,8 @@ class Teams(Resource):
         Spec: Endpoints, Teams.
 
         """
+        on = self._on(options)
         arguments = {"team_id": team_id, "base_id": base_id}
         operation = operations.TEAMS_DBTABLE_TABLES
-        request = self._request(operation, arguments, extra_query=extra_query, team=team)
-        return await self._read(models.DbtableTables, request)
+        request = on._request(operation, arguments, extra_query=extra_query, team=team)
+        return await on._read(models.DbtableTables, request)

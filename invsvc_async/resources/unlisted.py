@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from invsvc_async.api.operations import Operation
     from invsvc_async.codec.envelope import Envelope
     from invsvc_async.codec.exact_json import Wire
-    from invsvc_async.settings import AnyReader
+    from invsvc_async.settings import AnyReader, CallOptions
     from invsvc_async.transport.transport import Download
     from invsvc_async.writes.write import Write
 
@@ -45,22 +45,39 @@ _WRITES = ("DELETE", "PATCH", "POST", "PUT")
 class Unlisted(Resource):
     """Operations that the specification does not list. ``Client`` documents them."""
 
-    async def read(self, method: str, path: str, params: Params, json: Wire, team: str | None) -> Envelope:
+    async def read(
+        self,
+        method: str,
+        path: str,
+        params: Params,
+        json: Wire,
+        team: str | None,
+        options: CallOptions | None,
+    ) -> Envelope:
         """Read, as ``Client.request``."""
         request = _asked(operations.CLIENT_REQUEST, method, _READS, path, params, json, team)
-        return await retry.read(self._view, request)
+        return await retry.read(self._on(options)._view, request)
 
     def write(
-        self, method: str, path: str, params: Params, json: Wire, reader: AnyReader | None, team: str | None
+        self,
+        method: str,
+        path: str,
+        params: Params,
+        json: Wire,
+        reader: AnyReader | None,
+        team: str | None,
+        options: CallOptions | None,
     ) -> Write[Any]:  # Any: the payload, plain
         """Make a write, as ``Client.write``."""
         request = _asked(operations.CLIENT_WRITE, method, _WRITES, path, params, json, team)
-        return self._write(request, reader=reader)
+        return self._on(options)._write(request, reader=reader)
 
-    def download(self, path: str, params: Params, team: str | None) -> ByteStream:
+    def download(
+        self, path: str, params: Params, team: str | None, options: CallOptions | None
+    ) -> ByteStream:
         """Make a download, as ``Client.download``."""
         request = _asked(operations.CLIENT_DOWNLOAD, "GET", _READS, path, params, UNSET, team)
-        return ByteStream(self._view, request)
+        return ByteStream(self._on(options)._view, request)
 
 
 def _asked(

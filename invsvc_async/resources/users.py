@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from invsvc_async.models import Preferences, User
-    from invsvc_async.settings import AnyReader
+    from invsvc_async.settings import AnyReader, CallOptions
     from invsvc_async.writes.write import Write
 
 __all__ = ["Users"]
@@ -26,7 +26,7 @@ class Users(Resource):
     Spec: Endpoints, Users.
     """
 
-    async def get(self, user_id: str, *, team: str | None = None) -> User:
+    async def get(self, user_id: str, *, team: str | None = None, options: CallOptions | None = None) -> User:
         """
         Read one user, with the ids of their teams.
 
@@ -38,8 +38,9 @@ class Users(Resource):
         Spec: Endpoints, Users.
 
         """
-        request = self._request(operations.USERS_GET, {"user_id": user_id}, team=team)
-        return await self._read(models.User, request)
+        on = self._on(options)
+        request = on._request(operations.USERS_GET, {"user_id": user_id}, team=team)
+        return await on._read(models.User, request)
 
     def update_preferences(
         self,
@@ -49,6 +50,7 @@ class Users(Resource):
         extra_body: Mapping[str, Any] | None = None,  # Any: JSON
         reader: AnyReader | None = None,
         team: str | None = None,
+        options: CallOptions | None = None,
     ) -> Write[Preferences]:
         """
         Set whether the person works on test data in a team. This affects all later calls with their token.
@@ -68,7 +70,8 @@ class Users(Resource):
         Spec: Endpoints, Users; Authentication.
 
         """
+        on = self._on(options)
         arguments = {"team_id": team_id, "testmode": testmode}
         operation = operations.USERS_UPDATE_PREFERENCES
-        request = self._request(operation, arguments, extra_body=extra_body, team=team)
-        return self._write(request, reader=reader)
+        request = on._request(operation, arguments, extra_body=extra_body, team=team)
+        return on._write(request, reader=reader)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from invsvc_async.api.event_types import EventName
     from invsvc_async.models import Deleted, Health, Webhook, WebhookList
+    from invsvc_async.settings import CallOptions
     from invsvc_async.writes.write import Write
 
 __all__ = ["Webhooks"]
@@ -36,6 +37,7 @@ class Webhooks(Resource):
         limit: int | Unset = UNSET,
         status: Literal["active", "inactive"] | Unset = UNSET,
         team: str | None = None,
+        options: CallOptions | None = None,
     ) -> WebhookList:
         """
         Read up to *limit* webhooks, 1 to 100 (the service's default: 10). There is no cursor to the rest.
@@ -49,14 +51,17 @@ class Webhooks(Resource):
         Spec: Endpoints, Webhooks.
 
         """
-        request = self._request(operations.WEBHOOKS_LIST, {"limit": limit, "status": status}, team=team)
-        items, meta = await self._read_many(models.Webhook, request)
+        on = self._on(options)
+        request = on._request(operations.WEBHOOKS_LIST, {"limit": limit, "status": status}, team=team)
+        items, meta = await on._read_many(models.Webhook, request)
         shown = [{"id": getattr(each, "id", None), "url": getattr(each, "url", None)} for each in items]
-        self._view.session.writes.learn_list(self._view.team_of(request), shown)
+        on._view.session.writes.learn_list(on._view.team_of(request), shown)
         asked = _DEFAULT_LIMIT if isinstance(limit, Unset) else limit
         return models.WebhookList(items=items, is_full=len(items) >= asked, meta=meta)
 
-    async def get(self, webhook_id: str, *, team: str | None = None) -> Webhook:
+    async def get(
+        self, webhook_id: str, *, team: str | None = None, options: CallOptions | None = None
+    ) -> Webhook:
         """
         Read one webhook. Its ``secret`` is ``None``, because the service shows it only once.
 
@@ -68,8 +73,9 @@ class Webhooks(Resource):
         Spec: Endpoints, Webhooks.
 
         """
-        request = self._request(operations.WEBHOOKS_GET, {"webhook_id": webhook_id}, team=team)
-        return await self._read_state(models.Webhook, request)
+        on = self._on(options)
+        request = on._request(operations.WEBHOOKS_GET, {"webhook_id": webhook_id}, team=team)
+        return await on._read_state(models.Webhook, request)
 
     def create(
         self,
@@ -82,6 +88,7 @@ class Webhooks(Resource):
         on_lost_secret: Literal["raise", "keep"] = "raise",  # noqa: S107 - a policy, no password
         extra_body: Mapping[str, Any] | None = None,  # Any: JSON
         team: str | None = None,
+        options: CallOptions | None = None,
     ) -> Write[Webhook]:
         """
         Subscribe a URL to events. Store the ``secret``, which signs deliveries: only this answer has it.
@@ -109,11 +116,12 @@ class Webhooks(Resource):
         Spec: Endpoints, Webhooks.
 
         """
+        on = self._on(options)
         arguments = {"url": url, "events": events, "description": description, "status": status}
         others = _settling_problems(tag, on_lost_secret)
         operation = operations.WEBHOOKS_CREATE
-        request = self._request(operation, arguments, extra_body=extra_body, team=team, others=others)
-        return self._write(request, tag=tag, on_lost_secret=on_lost_secret)
+        request = on._request(operation, arguments, extra_body=extra_body, team=team, others=others)
+        return on._write(request, tag=tag, on_lost_secret=on_lost_secret)
 
     def update(
         self,
@@ -125,6 +133,7 @@ class Webhooks(Resource):
         status: Literal["active", "inactive"] | Unset = UNSET,
         extra_body: Mapping[str, Any] | None = None,  # Any: JSON
         team: str | None = None,
+        options: CallOptions | None = None,
     ) -> Write[Webhook]:
         """
         Change fields of a webhook. ``status="inactive"`` stops its deliveries, ``"active"`` resumes them.
@@ -143,6 +152,7 @@ class Webhooks(Resource):
         Spec: Endpoints, Webhooks.
 
         """
+        on = self._on(options)
         arguments = {
             "webhook": webhook,
             "url": url,
@@ -150,10 +160,12 @@ class Webhooks(Resource):
             "description": description,
             "status": status,
         }
-        request = self._request(operations.WEBHOOKS_UPDATE, arguments, extra_body=extra_body, team=team)
-        return self._write(request, baseline=webhook)
+        request = on._request(operations.WEBHOOKS_UPDATE, arguments, extra_body=extra_body, team=team)
+        return on._write(request, baseline=webhook)
 
-    def delete(self, webhook: Webhook | str, *, team: str | None = None) -> Write[Deleted]:
+    def delete(
+        self, webhook: Webhook | str, *, team: str | None = None, options: CallOptions | None = None
+    ) -> Write[Deleted]:
         """
         Delete a webhook, which stops its deliveries.
 
@@ -169,10 +181,11 @@ class Webhooks(Resource):
         Spec: Endpoints, Webhooks.
 
         """
-        request = self._request(operations.WEBHOOKS_DELETE, {"webhook": webhook}, team=team)
-        return self._write(request, baseline=webhook)
+        on = self._on(options)
+        request = on._request(operations.WEBHOOKS_DELETE, {"webhook": webhook}, team=team)
+        return on._write(request, baseline=webhook)
 
-    async def health(self) -> Health:
+    async def health(self, *, options: CallOptions | None = None) -> Health:
         """
         Check whether the webhooks module answers. No credential is sent.
 
@@ -182,7 +195,8 @@ class Webhooks(Resource):
         Spec: Endpoints, Webhooks.
 
         """
-        return await self._read(models.Health, self._request(operations.WEBHOOKS_HEALTH, {}))
+        on = self._on(options)
+        return await on._read(models.Health, on._request(operations.WEBHOOKS_HEALTH, {}))
 
 
 def _settling_problems(tag: object, on_lost_secret: object) -> list[str]:

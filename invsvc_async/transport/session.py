@@ -30,6 +30,7 @@ from invsvc_async.api.operations import Kind
 from invsvc_async.codec import envelope as wire
 from invsvc_async.reconcile.enums import End
 from invsvc_async.reconcile.server_clock import ServerClock
+from invsvc_async.settings import Timeouts
 from invsvc_async.transport.transport import CODINGS, Exchange, Transport
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
     from invsvc_async.concurrency.limiter import Lane
     from invsvc_async.concurrency.retry_quota import RetryQuota
     from invsvc_async.reconcile.intent import Intent
-    from invsvc_async.settings import ParameterNames, ReadRetries, ReconcilePolicy, Timeouts
+    from invsvc_async.settings import CallOptions, ParameterNames, ReadRetries, ReconcilePolicy
     from invsvc_async.transport.credentials import Credential
     from invsvc_async.transport.journal import Journal
     from invsvc_async.transport.response_body import Download
@@ -237,6 +238,18 @@ class ClientOptions:
     names: ParameterNames
     team: str | None = None
     journal: Journal | None = None  # overrides that of the session
+    headers: dict[str, str] | None = None  # of one call
+
+    def for_call(self, options: CallOptions) -> ClientOptions:
+        """Return these options with those of one call."""
+        timeouts, timeout = self.timeouts, options.timeout
+        if isinstance(timeout, Timeouts):
+            timeouts = timeout
+        elif timeout is not None:
+            attempt, connect = min(timeouts.attempt, timeout), min(timeouts.connect, timeout)
+            timeouts = Timeouts(attempt=attempt, connect=connect, call=timeout)
+        headers = {**(self.headers or {}), **options.headers}
+        return attrs.evolve(self, timeouts=timeouts, headers=headers or None)
 
     def check_authority(self, operation: Operation) -> None:
         """
@@ -308,10 +321,15 @@ class ClientOptions:
         session, operation = self.session, request.operation
         write = operation.kind is _WRITE
         authorization = session.credential.ready if operation.credentials else None
+        headers = session.headers_for(authorization, write=write, has_body=request.has_body)
+        if self.headers is not None:
+            with_own = CIMultiDict(headers)
+            with_own.update(self.headers)
+            headers = CIMultiDictProxy(with_own)
         return Exchange(
             method=request.method or operation.method,
             url=self.url(request),
-            headers=session.headers_for(authorization, write=write, has_body=request.has_body),
+            headers=headers,
             content=wire.dumps(request.body) if request.has_body else None,
             write=write,
             deadline=deadline,

@@ -12,7 +12,6 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from functools import lru_cache
 from math import inf
 from typing import TYPE_CHECKING, Literal
-from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 from aiohttp import hdrs
@@ -24,14 +23,13 @@ from invsvc_async.concurrency.limiter import Limiter
 from invsvc_async.reconcile.enums import End
 from invsvc_async.settings import check_count
 from invsvc_async.transport.exchange import Exchange
+from invsvc_async.transport.proxy import proxy_from, proxy_of_environment
 from invsvc_async.transport.response_body import Download, body_at_hand, failure, plain_error, whole_body
 from invsvc_async.transport.send_gate import Gate, RefusedError
 
 if TYPE_CHECKING:
     import ssl as tls
     from collections.abc import AsyncGenerator, Awaitable
-
-    from yarl import URL
 
     from invsvc_async.concurrency.clock import Clock
 
@@ -61,8 +59,8 @@ class Transport:
     not closed. Its middlewares do not run, and redirects are not followed, because both can send twice.
 
     Raises:
-        ConfigurationError: A number is not a whole number, or too small. Or ``ssl`` or ``trust_env`` is given
-            with a session, which has its own.
+        ConfigurationError: A number is not a whole number, or too small. Or ``ssl``, ``trust_env`` or
+            ``proxy`` is given with a session, which has its own.
 
     """
 
@@ -73,22 +71,26 @@ class Transport:
         session: aiohttp.ClientSession | None = None,
         ssl: tls.SSLContext | aiohttp.Fingerprint | bool | None = None,
         trust_env: bool = False,
+        proxy: str | None = None,
         max_response_bytes: int = MAX_RESPONSE_BYTES,
         clock: Clock | None = None,
     ) -> None:
         check_count("max_response_bytes", max_response_bytes, least=1)
         if max_concurrency != "adaptive":
             check_count("max_concurrency", max_concurrency, least=1)
-        if session is not None and (ssl is not None or trust_env):
+        if session is not None and (ssl is not None or trust_env or proxy is not None):
             raise ConfigurationError(
-                "ssl and trust_env: cannot be combined with session. Configure the session instead."
+                "ssl, trust_env and proxy: cannot be combined with session. Configure the session instead."
             )
+        if proxy is not None and trust_env:
+            raise ConfigurationError("proxy: cannot be combined with trust_env. Choose one.")
         self._knee = AdaptiveLimit() if max_concurrency == "adaptive" else None
         self._limiter = Limiter(2 if max_concurrency == "adaptive" else max_concurrency)
         self._session = session
         self._user_supplied = session is not None
         self._tls = True if ssl is None else ssl
         self._trust_env = trust_env
+        self._proxy = None if proxy is None else proxy_from(proxy)
         self._cap = max_response_bytes
         self._clock = clock or SystemClock()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -271,8 +273,13 @@ class Transport:
     def _request(self, session: aiohttp.ClientSession, gate: Gate) -> Awaitable[aiohttp.ClientResponse]:
         exchange, headers = gate.exchange, gate.exchange.headers
         gate.refuse_late()
+        proxy = self._proxy
+        if proxy is None and self._trust_env:
+            proxy = proxy_of_environment(exchange.url)
         if hdrs.ACCEPT_ENCODING not in headers:
             headers = {**headers, hdrs.ACCEPT_ENCODING: CODINGS[exchange.write]}
+        if proxy is not None and proxy.headers is not None and exchange.url.scheme == "http":
+            headers = {**headers, **proxy.headers}  # aiohttp sends a proxy's headers in CONNECT only
         by_body = exchange.write or exchange.content is not None
         return session.request(
             exchange.method,
@@ -282,7 +289,8 @@ class Transport:
             timeout=_timeout(exchange.connect_timeout, self._user_supplied),
             allow_redirects=False,
             raise_for_status=False,
-            proxy=_proxy_for(exchange.url) if self._trust_env else None,
+            proxy=None if proxy is None else proxy.url,
+            proxy_headers=None if proxy is None else proxy.headers,
             auto_decompress=False,
             middlewares=() if by_body else (gate.send_read,),
         )
@@ -316,15 +324,6 @@ class Transport:
         self._in_flight.discard(gate)
         if self._closed and not self._in_flight:
             self._emptied.set()
-
-
-def _proxy_for(url: URL) -> str | None:
-    """
-    Return the environment's proxy for *url*.
-
-    aiohttp's own ``trust_env`` also reads a login from a .netrc file, and then refuses a token.
-    """
-    return None if proxy_bypass(url.host or "") else getproxies().get(url.scheme)
 
 
 def _hear(gate: Gate, response: aiohttp.ClientResponse) -> None:

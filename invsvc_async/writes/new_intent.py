@@ -15,6 +15,7 @@ from invsvc_async.reconcile.compare import url_key
 from invsvc_async.reconcile.findings import is_unique
 from invsvc_async.reconcile.intent import NEVER_LISTED, Intent, Scope
 from invsvc_async.reconcile.own_writes import milliseconds, version_of
+from invsvc_async.settings import CallOptions
 from invsvc_async.transport.session import Request
 from invsvc_async.writes.spec import WriteSpec
 
@@ -81,6 +82,8 @@ def request_of(intent: Intent) -> Request:
 
 def spec_of_intent(options: ClientOptions, intent: Intent, reader: AnyReader | None = None) -> WriteSpec:
     """Return what *intent* asks for. The body has its tag already."""
+    if intent.headers:
+        options = options.for_call(CallOptions(headers=intent.headers))
     return WriteSpec(
         options=options,
         request=request_of(intent),
@@ -183,6 +186,7 @@ def intent_of(spec: WriteSpec, known: Before | None = None) -> Intent:
         policy=spec.policy,
         timeouts=spec.options.timeouts,
         reader=None if spec.reader is None else _reader_name(spec.reader),
+        headers=dict(spec.options.headers or {}),
     )
     return intent if known is None else with_before(intent, known, spec.baseline)
 

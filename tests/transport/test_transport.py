@@ -269,5 +269,5 @@ async def test_words_about_settings_beside_a_session():
             Transport(session=session, trust_env=True)
     assert (
         str(caught.value)
-        == "ssl and trust_env: cannot be combined with session. Configure the session instead."
+        == "ssl, trust_env and proxy: cannot be combined with session. Configure the session instead."
     )

@@ -1,0 +1,72 @@
+"""HTTP proxies, with their credentials kept apart from their addresses, which errors contain."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from functools import lru_cache
+from typing import Final
+from urllib.request import getproxies, proxy_bypass
+
+import attrs
+from yarl import URL
+
+from invsvc_async._errors import ConfigurationError
+
+__all__ = ["AUTHORIZATION", "Proxy", "proxy_from", "proxy_of_environment"]
+
+AUTHORIZATION: Final = "Proxy-Authorization"
+
+
+@attrs.frozen
+class Proxy:
+    """The address of a proxy, without its credentials, and the header that has them."""
+
+    url: URL
+    headers: dict[str, str] | None = attrs.field(default=None, repr=False)
+
+
+def proxy_from(text: object) -> Proxy:
+    """
+    Parse ``http://user:password@host:3128``.
+
+    Raises:
+        ConfigurationError: It is no address of an HTTP proxy.  The message does not contain it.
+
+    """
+    found = _parsed(text) if isinstance(text, str) else None
+    if found is None:
+        raise ConfigurationError(
+            "proxy: must be the URL of an HTTP proxy, such as http://proxy.example:3128 (not SOCKS)."
+        )
+    return found
+
+
+@lru_cache(maxsize=16)
+def _parsed(text: str) -> Proxy | None:
+    try:
+        url = URL(text)
+        bare = URL.build(scheme=url.scheme, host=url.host or "", port=url.explicit_port)
+    except ValueError:
+        return None
+    if url.scheme not in ("http", "https") or not url.host or url.path not in ("", "/") or url.query_string:
+        return None
+    if url.user is None and url.password is None:
+        return Proxy(bare)
+    login = b64encode(f"{url.user or ''}:{url.password or ''}".encode()).decode()
+    return Proxy(bare, {AUTHORIZATION: f"Basic {login}"})
+
+
+def proxy_of_environment(url: URL) -> Proxy | None:
+    """
+    Return the environment's proxy for *url*.
+
+    aiohttp's own ``trust_env`` also reads a login from a .netrc file, and then refuses a token.
+
+    Raises:
+        ConfigurationError: It is no address of an HTTP proxy.
+
+    """
+    text = None if proxy_bypass(url.host or "") else getproxies().get(url.scheme)
+    if text is None:
+        return None
+    return proxy_from(text if "://" in text else f"http://{text}")
