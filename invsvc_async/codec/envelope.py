@@ -7,6 +7,7 @@ Numbers are exact.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping  # noqa: TC003 - the documentation resolves the annotations of Envelope
 from contextlib import suppress
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -32,7 +33,7 @@ from invsvc_async.codec.exact_json import (
 from invsvc_async.codec.shape import Shape
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
 __all__ = ["Envelope", "dumps", "loads", "read_error", "read_success", "retry_after", "utc"]
 

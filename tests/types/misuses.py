@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, assert_type
+
+from invsvc_async.models import Webhook
 
 if TYPE_CHECKING:
+    from invsvc_async import Outcome
     from invsvc_async.client import Client
+    from invsvc_async.events import Receiver
 
 
 async def refused(client: Client) -> None:
@@ -18,3 +22,16 @@ async def refused(client: Client) -> None:
     (await client.journeys.get("jrn_1")).nmae  # type: ignore[attr-defined]  # noqa: B018
     (await client.journeys.get("jrn_1")).name = "May"  # type: ignore[misc]
     client.webhooks.delete("wh_1").url  # type: ignore[attr-defined]  # noqa: B018
+    client.webhooks.create(url="https://me.example/in", events=["invoice.craeted"])  # type: ignore[list-item]
+
+
+def names_of_events(receiver: Receiver) -> None:
+    receiver.on("invoice.craeted")  # type: ignore[arg-type]
+
+
+def truth(outcome: Outcome[Webhook]) -> None:
+    """Mypy narrows by truth alone; pyright needs `is True`, as in uses.py."""
+    if outcome.applied:
+        assert_type(outcome.value, Webhook)
+    else:
+        outcome.value.url  # type: ignore[attr-defined]  # noqa: B018

@@ -6,15 +6,22 @@ from typing import assert_type
 
 from invsvc_async import (
     ApiKey,
+    CallOptions,
     Client,
+    EventType,
+    Invoice,
+    Journey,
     Outcome,
     Page,
     Pages,
     ReconcilePolicy,
     ServiceError,
     Verdict,
+    Webhook,
     Write,
+    enc_hook,
     models,
+    unstructure,
 )
 
 
@@ -34,3 +41,10 @@ async def use(key: str) -> Page[models.Invoice]:
         except ServiceError as error:
             assert_type(error.status, int)
             raise
+
+
+def top(name: EventType, hook: Webhook, invoice: models.Invoice, journey: models.Journey) -> None:
+    same: tuple[models.Webhook, Invoice, Journey] = hook, invoice, journey
+    given: str = name
+    enc_hook(same)
+    unstructure([given, CallOptions])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -13,6 +14,10 @@ import pytest
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 USES = ("uses.py", "names.py")
+# Settings of users, so no cache of ours would do.
+AS_USERS = (
+    "--config-file=", "--strict", f"--cache-dir={ROOT / '.mypy_cache' / 'users'}", "--follow-imports=silent",
+)  # fmt: skip
 
 pytestmark = [
     pytest.mark.types,
@@ -44,9 +49,7 @@ def test_package(tool):
 
 def test_mypy_strict(tmp_path):
     """Under mypy's strict settings types are inferred as they are said to be, and misuses are refused."""
-    cache = ROOT / ".mypy_cache" / "users"  # settings of users, so no cache of ours would do
-    settings = ("--config-file=", "--strict", f"--cache-dir={cache}", "--follow-imports=silent")
-    ran = checked("mypy", *settings, *(HERE / name for name in (*USES, "misuses.py")), cwd=tmp_path)
+    ran = checked("mypy", *AS_USERS, *(HERE / name for name in (*USES, "misuses.py")), cwd=tmp_path)
 
     assert ran.returncode == 0, ran.stdout + ran.stderr
 
@@ -56,6 +59,18 @@ def test_pyright(tmp_path):
     ran = checked("pyright", "--pythonpath", sys.executable, *(HERE / name for name in USES), cwd=tmp_path)
 
     assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+@pytest.mark.parametrize("tool", ["mypy", "pyright"])
+def test_forgotten_await(tool, tmp_path):
+    """Each forgotten await is an error in both checkers, with the settings that the documentation names."""
+    file = HERE / "forgotten.py"
+    wanted = [at for at, line in enumerate(file.read_text().splitlines(), 1) if line.endswith("# forgotten")]
+    options = AS_USERS if tool == "mypy" else ("--pythonpath", sys.executable)
+    ran = checked(tool, *options, file, cwd=tmp_path)
+
+    found = re.findall(r"forgotten\.py:(\d+):[\d:-]* (?:- )?error", ran.stdout)
+    assert sorted({int(at) for at in found}) == wanted, ran.stdout + ran.stderr
 
 
 def test_every_type_is_told(tmp_path):

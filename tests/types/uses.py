@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 from datetime import datetime
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, assert_type
+from typing import TYPE_CHECKING, Any, Literal, assert_type
 
+from invsvc_async import CallOptions, Timeouts, Verdict, models
+from invsvc_async.events import ResourceEvent
 from invsvc_async.models import (
     Deleted,
     DownloadRequest,
@@ -23,12 +25,14 @@ from invsvc_async.models import (
 )
 from invsvc_async.models.common import Page
 from invsvc_async.reads.pages import Pages
-from invsvc_async.reconcile.outcome import Outcome
+from invsvc_async.reconcile.outcome import Outcome, OutcomeBase
 from invsvc_async.writes.write import Write
 
 if TYPE_CHECKING:
+    from invsvc_async import EventType
     from invsvc_async.batch import Batch
     from invsvc_async.client import Client
+    from invsvc_async.events import Receiver
     from invsvc_async.reconcile.intent import Intent
 
 
@@ -48,6 +52,51 @@ async def writes(client: Client, intent: Intent) -> None:
     assert_type(await client.sheets.save_mapping({"a": "b"}), SheetConnection)
     assert_type(client.teams.create(legal_name="A"), Write[Team])
     assert_type(await client.settle(intent), Outcome[Any])
+
+
+def narrowing(outcome: Outcome[Webhook]) -> None:
+    assert_type(outcome.value, Webhook | None)
+    if outcome.applied is True:
+        assert_type(outcome.value, Webhook)
+        assert_type(outcome.verdict, Literal[Verdict.APPLIED])
+    else:
+        assert_type(outcome.value, None)
+    if outcome.verdict is Verdict.APPLIED:
+        assert_type(outcome.value, Webhook)
+    match outcome.verdict:
+        case Verdict.APPLIED:
+            assert_type(outcome.value, Webhook)
+        case Verdict.NOT_APPLIED | Verdict.REFUSED | Verdict.SUPERSEDED | Verdict.UNKNOWN:
+            assert_type(outcome.value, None)
+    if outcome.applied is not True:
+        return
+    assert_type(outcome.value, Webhook)
+
+
+def plain_forms(text: str, hook: Webhook, page: Page[Invoice]) -> None:
+    assert_type(Webhook.from_json(text), Webhook)
+    assert_type(Webhook.from_dict(hook.to_dict()), Webhook)
+    assert_type(Page[Invoice].from_json(page.to_json()), Page[Invoice])
+    assert_type(OutcomeBase[Webhook].from_json(text), OutcomeBase[Webhook])
+    assert_type(ResourceEvent.from_json(text), ResourceEvent)
+
+
+async def events(client: Client, receiver: Receiver, name: EventType) -> None:
+    await client.webhooks.create(
+        url="https://me.example/in", events=[name, "invoice.created", models.EventType.INVOICE_CREATED]
+    )
+    await client.webhooks.create(url="https://me.example/in", events={"invoice.created"})
+    receiver.on("*")
+    receiver.on(name, "invoice.canceled", models.EventType.INVOICE_FAILED)
+
+
+async def options(client: Client) -> None:
+    limits = CallOptions(timeout=5, headers={"X-Trace": "t-1"})
+    assert_type(await client.webhooks.get("wh_1", options=limits), Webhook)
+    assert_type(await client.webhooks.delete("wh_1", options=CallOptions(timeout=Timeouts(call=9))), Deleted)
+    meta = (await client.webhooks.get("wh_1")).meta
+    assert meta is not None
+    assert_type(meta.status, int | None)
 
 
 async def tasks(client: Client) -> None:

@@ -1,0 +1,66 @@
+"""
+A client in code without `async`: one loop in a thread, and one client, for the whole process.
+
+``INVSVC_BASE_URL=… INVSVC_API_KEY=… python examples/sync_script.py JOURNEY NAME`` renames a journey.  A
+Celery worker calls ``start`` when a worker process starts, ``rename`` in its tasks, and ``stop`` at the end.
+"""
+
+from __future__ import annotations
+
+import sys
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+from anyio.from_thread import start_blocking_portal
+
+from invsvc_async import Client, ReconcilePolicy
+
+if TYPE_CHECKING:
+    from anyio.from_thread import BlockingPortal
+
+    from invsvc_async import Journey, Outcome
+
+
+class Invoicing:
+    """The portal to the loop, and the client that belongs to it.  Any number of threads may use it."""
+
+    def __init__(self) -> None:
+        self._open = ExitStack()
+        self._portal: BlockingPortal
+        self._client: Client
+
+    def start(self) -> None:
+        """Start the loop and open the client: once in a process, and after it was forked."""
+        self._portal = self._open.enter_context(start_blocking_portal())
+        made = Client.from_env(reconcile=ReconcilePolicy(deadline=25.0))  # a task should not wait 90 s
+        self._client = self._open.enter_context(self._portal.wrap_async_context_manager(made))
+
+    def stop(self) -> None:
+        """Close the client and stop the loop."""
+        self._open.close()
+
+    def journey(self, journey: str) -> Journey:
+        """Read: `call` runs the method in the loop, and waits for its result."""
+        return self._portal.call(self._client.journeys.get, journey)
+
+    def rename(self, journey: str, name: str) -> Outcome[Journey]:
+        """Write: `outcome` is the function to call, because `call` does not await a `Write`."""
+        return self._portal.call(self._client.journeys.update(journey, name=name).outcome)
+
+
+service = Invoicing()  # of this process
+
+
+def main(journey: str, name: str) -> int:
+    """Rename a journey, and print the verdict."""
+    service.start()
+    try:
+        outcome = service.rename(journey, name)
+        print(outcome.verdict, service.journey(journey).name)
+        return 0 if outcome.applied else 1
+    finally:
+        service.stop()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], sys.argv[2]))

@@ -1,0 +1,87 @@
+"""The examples for code without async: one loop and one client for all threads of a process."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from examples.sync_script import Invoicing
+from invsvc_async import Verdict
+
+pytestmark = pytest.mark.untraced
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def invoicing(service):
+    started = Invoicing()
+    started.start()
+    yield started
+    started.stop()
+
+
+def test_worker_with_many_threads(invoicing, service):
+    """Writes of twenty threads go through one client: each once, and those to one journey in turn."""
+    journeys = [service.seed_journey()["id"] for _ in range(5)]
+    work = [(journeys[n % 5], f"Name {n}") for n in range(40)]
+
+    with ThreadPoolExecutor(20) as pool:
+        outcomes = list(pool.map(lambda each: invoicing.rename(*each), work))
+
+    assert {outcome.verdict for outcome in outcomes} == {Verdict.APPLIED}
+    assert service.arrivals("journeys.update") == len(service.ledger.effects("journeys.update")) == 40
+    last = {entry.target: entry.body["name"] for entry in service.ledger.effects("journeys.update")}
+    assert {each: invoicing.journey(each).name for each in journeys} == last
+    assert sum(thread.name.startswith("AnyIO") for thread in threading.enumerate()) <= 1
+
+
+def test_worker_that_loses_an_answer(invoicing, service):
+    """The calling thread waits until the write is settled, and gets the verdict of the ledger."""
+    service.script("journeys.update", "apply, then reset")
+    outcome = invoicing.rename("jrn_1", "May")
+
+    assert outcome.verdict is Verdict.APPLIED
+    assert len(service.ledger.effects("journeys.update")) == 1
+
+
+def test_script(service):
+    """It prints the verdict and ends with 0; a refusal ends with 1."""
+
+    def run(journey):
+        return subprocess.run(  # noqa: S603
+            [sys.executable, "-W", "error", str(ROOT / "examples/sync_script.py"), journey, "June"],
+            capture_output=True, text=True, check=False, timeout=60, env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )  # fmt: skip
+
+    assert (run("jrn_1").stdout, run("jrn_1").returncode) == ("applied June\n", 0)
+    assert run("nowhere").returncode == 1
+
+
+def test_django_view(service, invoicing, monkeypatch):
+    """The views answer the model and the verdict."""
+    pytest.importorskip("django", reason="Django is not installed")
+    from django.conf import settings
+    from django.test import RequestFactory
+
+    if not settings.configured:
+        settings.configure(DEFAULT_CHARSET="utf-8", ALLOWED_HOSTS=["*"])
+    from examples import django_view
+
+    monkeypatch.setattr(django_view, "service", invoicing)
+    made = RequestFactory()
+
+    shown = django_view.show(made.get("/"), "jrn_1")
+    renamed = django_view.rename(made.post("/", {"name": "July"}), "jrn_1")
+    missing = django_view.show(made.get("/"), "nowhere")
+
+    assert json.loads(shown.content)["id"] == "jrn_1"
+    assert (renamed.status_code, json.loads(renamed.content)["verdict"]) == (200, "applied")
+    assert (missing.status_code, json.loads(missing.content)) == (404, {"error": "resource_not_found"})
