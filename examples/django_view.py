@@ -1,7 +1,7 @@
 """
 Django views without `async`, which share the client of examples/sync_script.py.
 
-Call ``service.start()`` in the server's worker process: in gunicorn's ``post_fork``, or at the end of ``wsgi.py``.
+Call ``service.start()`` in each worker process of the server, such as in gunicorn's ``post_fork``.
 """
 
 from __future__ import annotations
