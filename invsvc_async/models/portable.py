@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
-from html import escape
-from inspect import cleandoc
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, get_args
 
 import attrs
@@ -146,6 +144,8 @@ class Portable:
     def __get_pydantic_json_schema__(
         cls, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
+        from inspect import cleandoc
+
         made = handler(schema)
         found = handler.resolve_ref_schema(made)
         found.setdefault("description", cleandoc(cls.__doc__ or "").partition("\n\n")[0])
@@ -227,6 +227,7 @@ def _cell(value: object) -> object:
 
 def html_table(title: str, columns: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
     """Return an HTML table.  All texts are escaped, and long ones are cut."""
+    from html import escape
 
     def text(value: object) -> str:
         shown = "" if value is None else str(value)
