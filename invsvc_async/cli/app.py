@@ -36,6 +36,7 @@ COMMANDS = {
     "resume": "resume",
     "explain": "explain",
     "listen": "listen",
+    "events": "events",
     "export": "export",
     "doctor": "doctor",
     "conformance": "conformance",

@@ -19,7 +19,15 @@ if TYPE_CHECKING:
     from invsvc_async.events.receiving.receipt import Receipt
     from invsvc_async.events.receiving.receiver import Receiver
     from invsvc_async.events.receiving.worker import InboxPolicy
-    from invsvc_async.events.stores import DeadLetter, Delivery, Entry, Standing, Store
+    from invsvc_async.events.stores import (
+        DeadLetter,
+        Delivery,
+        Entry,
+        Standing,
+        StateStats,
+        Store,
+        StoredEvent,
+    )
     from invsvc_async.events.stores.memory import MemoryStore
     from invsvc_async.events.stores.postgres import PostgresStore
     from invsvc_async.events.stores.sqlite import SqliteStore
@@ -27,15 +35,15 @@ if TYPE_CHECKING:
 __all__ = [
     "BatchCounts", "BatchResult", "DeadLetter", "Delivery", "Entry", "Event", "InboxPolicy", "InvoiceBatch",
     "InvoiceBatchCompleted", "MemoryStore", "Party", "PostgresStore", "Receipt", "Receiver", "ResourceEvent",
-    "SatInvoiceSynced", "SharedHeader", "SqliteStore", "Standing", "Store", "SyncedInvoice", "parse", "read",
-    "verify",
+    "SatInvoiceSynced", "SharedHeader", "SqliteStore", "Standing", "StateStats", "Store", "StoredEvent",
+    "SyncedInvoice", "parse", "read", "verify",
 ]  # fmt: skip
 
 _MODULES: Final = {
     "receiving.receipt": ("Receipt",),
     "receiving.receiver": ("Receiver",),
     "payloads": ("BatchCounts", "BatchResult", "InvoiceBatch", "Party", "SyncedInvoice"),
-    "stores": ("DeadLetter", "Delivery", "Entry", "Standing", "Store"),
+    "stores": ("DeadLetter", "Delivery", "Entry", "Standing", "StateStats", "Store", "StoredEvent"),
     "stores.memory": ("MemoryStore",),
     "stores.postgres": ("PostgresStore",),
     "stores.sqlite": ("SqliteStore",),

@@ -48,8 +48,9 @@ class KeptInPostgres(Kept):
         """Advance the store's clock."""
         connection = await asyncpg.connect(self._dsn)
         try:
-            turn = f"UPDATE {self._table} SET due = due - $1 * interval '1 second'"  # noqa: S608 - our own table
-            await connection.execute(turn, seconds)
+            for table in (self._table, f"{self._table}_kept"):
+                turn = f"UPDATE {table} SET due = due - $1 * interval '1 second'"  # noqa: S608 - our own table
+                await connection.execute(turn, seconds)
         finally:
             await connection.close()
 

@@ -21,7 +21,7 @@ from invsvc_async.events.verify import Key, SharedHeader, admit, prove
 if TYPE_CHECKING:
     from invsvc_async.events.headers import Headers
 
-__all__ = ["Admitted", "Trust", "Unreadable"]
+__all__ = ["Admitted", "Trust", "Unreadable", "key_of"]
 
 
 @attrs.frozen
@@ -72,3 +72,18 @@ class Trust:
             return Admitted(event, "as a test")
         again = isinstance(event, ResourceEvent) and proof != "signature"
         return Admitted(event, "until acknowledged" if again else "once")
+
+
+def key_of(event: Event) -> str | None:
+    """
+    Return the key under which a store knows *event*.
+
+    The three families have ids of their own: one in another family is another event.  Those of resource
+    events are stored as they are, which older stores have.
+    """
+    key = event.dedupe_key
+    if key is None:
+        return None
+    if isinstance(event, ResourceEvent):
+        return f"resource:{key}" if ":" in key else key
+    return f"{event.type.partition('.')[0]}:{key}"

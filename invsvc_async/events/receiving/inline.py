@@ -12,6 +12,7 @@ import logging
 from typing import TYPE_CHECKING, Any, Final
 
 from invsvc_async._errors import MalformedEventError
+from invsvc_async.events.receiving.admission import key_of
 from invsvc_async.events.receiving.receipt import Receipt, unavailable
 from invsvc_async.events.receiving.worker import ended, reason_of, report_failure
 from invsvc_async.events.stores import Delivery, Entry, Standing
@@ -49,7 +50,7 @@ class Inline:
         """Handle *event* until the loop time *until*; *once*: the service will not send it again."""
         if not once and event.dedupe_key is None:
             return await self._attempt(until, event, None)
-        delivery = Delivery(key=event.dedupe_key, type=event.type, body=event.raw if once else None)
+        delivery = Delivery(key=key_of(event), type=event.type, body=event.raw if once else None)
         try:
             async with asyncio.timeout_at(until):
                 claim = await self._store.claim(delivery, lease=self._lease)
@@ -79,7 +80,7 @@ class Inline:
             await self._failed(event, entry, error)
             return Receipt(500, "failed", event)
         if entry is not None:
-            await self._soon(self._worker.succeeded(entry))
+            await self._soon(self._worker.succeeded(entry, event))
         return Receipt(200, "handled", event)
 
     async def _failed(self, event: Event, entry: Entry | None, error: Exception) -> None:
@@ -93,7 +94,7 @@ class Inline:
 
     async def _bury(self, event: Event, entry: Entry | None, error: MalformedEventError) -> Receipt:
         """Store an event that its handler found malformed; sending it again would not help."""
-        delivery = Delivery(key=event.dedupe_key, type=event.type, body=event.raw)
+        delivery = Delivery(key=key_of(event), type=event.type, body=event.raw)
         try:
             async with asyncio.timeout(_RECORD_WITHIN):
                 if entry is not None and entry.body is None:

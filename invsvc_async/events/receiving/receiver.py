@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeAlias, TypeVar
 
 from invsvc_async._errors import ConfigurationError, MalformedEventError
 from invsvc_async.api.event_types import EVENT_TYPES
-from invsvc_async.events.receiving.admission import Admitted, Trust, Unreadable
+from invsvc_async.events.receiving.admission import Admitted, Trust, Unreadable, key_of
 from invsvc_async.events.receiving.inline import Inline
 from invsvc_async.events.receiving.receipt import Receipt, unavailable
 from invsvc_async.events.receiving.worker import InboxPolicy, Worker, called, reason_of
-from invsvc_async.events.stores import Delivery, Store, open_store
+from invsvc_async.events.stores import Delivery, open_store
 from invsvc_async.events.verify import Secrets, SharedHeaders, checked, keys_of, shared_headers_of
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from invsvc_async.events.event import Event
     from invsvc_async.events.headers import Headers
     from invsvc_async.events.receiving.web import AsgiApp
+    from invsvc_async.events.stores import Store
 
 __all__ = ["Receiver"]
 
@@ -41,6 +42,17 @@ H = TypeVar("H", bound=EventHandler)
 
 _log: Final = logging.getLogger("invsvc_async.events")
 _LIMIT: Final = 10.0  # s that the sender waits (spec: Delivery behavior)
+_NEEDED: Final = (
+    "open",
+    "close",
+    "put",
+    "bury",
+    "claim",
+    "take",
+    "handled",
+    "release",
+    "prune",
+)  # of a store
 _MARGIN: Final = 5.0  # s between the deadline and the end of the lease
 
 
@@ -238,7 +250,7 @@ class Receiver:
         return Receipt(202, "dead letter", error=error)
 
     async def _keep(self, until: float, event: Event) -> Receipt:
-        delivery = Delivery(key=event.dedupe_key, type=event.type, body=event.raw)
+        delivery = Delivery(key=key_of(event), type=event.type, body=event.raw)
         try:
             async with asyncio.timeout_at(until):
                 new = await self._store.put(delivery)
@@ -274,7 +286,7 @@ def _choose_store(dedupe: Store | str | None, store: Store | str | None, mode: s
     if isinstance(chosen, str):
         return open_store(chosen)
     if chosen is not None:
-        if not isinstance(chosen, Store):
+        if not all(callable(getattr(chosen, name, None)) for name in _NEEDED):
             raise ConfigurationError(
                 f"store: {type(chosen).__name__} is not a Store. Pass a Store, or a path or address as text."
             )

@@ -40,6 +40,16 @@ def _at_least_one(_: object, field: attrs.Attribute[int], number: int) -> None:
         raise ConfigurationError(f"{field.name}: {number!r} is not valid. Use a whole number, at least 1.")
 
 
+def _not_longer_than_keep(policy: InboxPolicy, field: attrs.Attribute[float], seconds: float | None) -> None:
+    if seconds is None:
+        return
+    _positive(policy, field, seconds)
+    if seconds > policy.keep:
+        raise ConfigurationError(
+            f"keep_bodies: {seconds!r} is longer than keep, {policy.keep!r}. Raise keep, or lower this."
+        )
+
+
 @attrs.frozen(kw_only=True)
 class InboxPolicy:
     """
@@ -49,7 +59,11 @@ class InboxPolicy:
     Between tries, the worker waits a random part of a delay that starts at ``initial`` and doubles up to
     ``maximum``.  At most ``concurrency`` events are handled at once.  The store is read every ``poll``, for
     events that other processes have stored.  Handled events are remembered for ``keep``, to recognise late
-    duplicates.
+    duplicates, and their bodies are kept for ``keep_bodies`` (none by default), so that they can be replayed.
+    Dead letters are deleted after ``keep_dead``; by default, they stay until somebody deals with them.
+
+    Raises:
+        ConfigurationError: A value is not positive, or bodies are to be kept longer than events.
     """
 
     attempts: int = attrs.field(default=12, validator=_at_least_one)
@@ -59,6 +73,8 @@ class InboxPolicy:
     concurrency: int = attrs.field(default=16, validator=_at_least_one)
     poll: float = attrs.field(default=1.0, validator=_positive)
     keep: float = attrs.field(default=30 * 86400.0, validator=_positive)
+    keep_bodies: float | None = attrs.field(default=None, validator=_not_longer_than_keep)
+    keep_dead: float | None = attrs.field(default=None, validator=attrs.validators.optional(_positive))
 
     def delay(self, attempts: int, chance: float) -> float:
         """Return the delay after *attempts*; *chance* is from 0 to 1."""
@@ -153,7 +169,8 @@ class Worker:
         if now - self._pruned_at >= _PRUNE_EVERY and (self._pruning is None or self._pruning.done()):
             self._pruned_at = now
             self._pruning = asyncio.create_task(
-                self._store.prune(older_than=self._policy.keep), name="invsvc events prune"
+                self._store.prune(**_ages(self._policy)),
+                name="invsvc events prune",
             )
             self._pruning.add_done_callback(_report_prune)
 
@@ -178,9 +195,12 @@ class Worker:
         else:
             await self.succeeded(entry)
 
-    async def succeeded(self, entry: Entry) -> None:
-        """Store that it is handled."""
-        if not await self._store.handled(entry):
+    async def succeeded(self, entry: Entry, event: Event | None = None) -> None:
+        """Store that *entry* is handled; *event* has its body, if only a claim was stored."""
+        kept = (
+            {} if self._policy.keep_bodies is None else {"body": entry.body if event is None else event.raw}
+        )
+        if not await self._store.handled(entry, **kept):
             _log.warning(
                 "%s %s was handled after its lease had ended: it may be handled twice",
                 entry.type,
@@ -229,6 +249,12 @@ async def called(handler: Callable[[Event], Awaitable[object]], event: Event) ->
         if task is None or task.cancelling():
             raise
         raise RuntimeError("handler: something that it awaited was cancelled. Handle that in it.") from None
+
+
+def _ages(policy: InboxPolicy) -> dict[str, float]:
+    """Return the arguments of ``Store.prune``."""
+    found = {"older_than": policy.keep, "bodies": policy.keep_bodies, "dead": policy.keep_dead}
+    return {name: age for name, age in found.items() if age is not None}
 
 
 def _report_prune(task: asyncio.Task[int]) -> None:

@@ -8,7 +8,7 @@ else gets the event; when it has run out, because its holder died, another worke
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias, runtime_checkable
 
 import attrs
 
@@ -17,7 +17,13 @@ from invsvc_async.storage.address import is_postgres
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["DeadLetter", "Delivery", "Entry", "Standing", "Store", "open_store"]
+__all__ = [
+    "STATES", "DeadLetter", "Delivery", "Entry", "Standing", "State", "StateStats", "Store", "StoredEvent",
+    "open_store",
+]  # fmt: skip
+
+State: TypeAlias = Literal["open", "handled", "dead"]
+STATES: Final[tuple[State, ...]] = ("open", "handled", "dead")
 
 
 @attrs.frozen(kw_only=True)
@@ -52,16 +58,33 @@ class Entry:
 
 
 @attrs.frozen(kw_only=True)
-class DeadLetter:
-    """An event that could not be handled; ``received_at`` is in seconds since the epoch."""
+class StoredEvent:
+    """
+    An event as it is stored; ``received_at`` is in seconds since the epoch.
+
+    ``state`` is ``"open"`` (it waits, or is being handled), ``"handled"`` or ``"dead"`` (it could not be
+    handled, and ``reason`` says why).  ``body`` is ``None`` if only its key is remembered.
+    """
 
     id: int
     key: str | None
     type: str
-    body: bytes = attrs.field(repr=False)
+    body: bytes | None = attrs.field(repr=False)
     reason: str
     attempts: int
     received_at: float
+    state: State = "dead"
+
+
+DeadLetter: TypeAlias = StoredEvent
+
+
+@attrs.frozen
+class StateStats:
+    """How many events are in one state, and when the oldest was received, in seconds since the epoch."""
+
+    count: int
+    oldest: float | None
 
 
 class Standing(Enum):
@@ -107,8 +130,12 @@ class Store(Protocol):
         """Lease deliveries that are due and have a body, oldest first."""
         ...
 
-    async def handled(self, entry: Entry) -> bool:
-        """Mark it as handled and delete its body; ``False`` if the lease was lost."""
+    async def handled(self, entry: Entry, *, body: bytes | None = None) -> bool:
+        """
+        Mark it as handled; ``False`` if the lease was lost.
+
+        *body* is kept, so that the event can be handled again; without it, the stored body is deleted.
+        """
         ...
 
     async def release(self, entry: Entry, *, delay: float) -> bool:
@@ -119,23 +146,48 @@ class Store(Protocol):
         """
         ...
 
-    async def dead_letters(self, *, limit: int = 100) -> Sequence[DeadLetter]:
-        """Return dead letters, oldest first."""
+    async def events(
+        self, *, state: State | None = None, after: int = 0, limit: int = 100
+    ) -> Sequence[StoredEvent]:
+        """Return events in one state, or in any, by ascending id, from beyond the id *after*."""
         ...
 
-    async def revive(self, letter: DeadLetter) -> bool:
-        """Make a dead letter due again; ``False`` if it is no longer one."""
+    async def dead_letters(self, *, limit: int = 100) -> Sequence[StoredEvent]:
+        """Return the first dead letters, as ``events`` does."""
+        ...
+
+    async def revive(self, event: StoredEvent) -> bool:
+        """
+        Make a dead letter, or a handled event whose body was kept, due again, with new attempts.
+
+        Returns ``False`` if it is neither any longer.
+        """
+        ...
+
+    async def drop(self, event: StoredEvent) -> bool:
+        """
+        Delete the body of an event that nobody is to handle any more; it then counts as handled.
+
+        Returns ``False`` if it is gone, is leased, or has no body because its sender will send it again.
+        """
         ...
 
     async def counts(self) -> Mapping[str, int]:
         """Return the number of deliveries by state: ``open``, ``handled``, ``dead``."""
         ...
 
-    async def prune(self, *, older_than: float) -> int:
+    async def stats(self) -> Mapping[State, StateStats]:
+        """Return the number and the oldest of the events in each state."""
+        ...
+
+    async def prune(
+        self, *, older_than: float, bodies: float | None = None, dead: float | None = None
+    ) -> int:
         """
         Delete what was handled longer ago; return how many.  Such an event would be handled again.
 
-        Abandoned claims without a body are deleted too.
+        Abandoned claims without a body are deleted too.  Kept bodies of handled events are deleted with their
+        event, or earlier if they are older than *bodies*; dead letters if they are older than *dead*.
         """
         ...
 

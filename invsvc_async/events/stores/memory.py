@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import heapq
 import time
-from typing import TYPE_CHECKING, Literal
+from itertools import islice
+from typing import TYPE_CHECKING
 
 import attrs
 
 from invsvc_async._errors import JournalError
-from invsvc_async.events.stores import DeadLetter, Delivery, Entry, Standing
+from invsvc_async.events.stores import STATES, Delivery, Entry, Standing, State, StateStats, StoredEvent
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,7 +30,7 @@ class _Record:
     body: bytes | None = attrs.field(repr=False)
     received: float
     due: float
-    state: Literal["open", "handled", "dead"] = "open"
+    state: State = "open"
     ended: float = 0.0  # by the steady clock, as due
     lease: int = 0
     attempts: int = 0
@@ -105,12 +106,12 @@ class MemoryStore:
                 taken.append(self._lease(record, lease))
         return taken
 
-    async def handled(self, entry: Entry) -> bool:
-        """Mark it as handled and delete its body; ``False`` if the lease was lost."""
+    async def handled(self, entry: Entry, *, body: bytes | None = None) -> bool:
+        """Mark it as handled, and keep only *body* of it; ``False`` if the lease was lost."""
         record = self._held(entry)
         if record is None:
             return False
-        record.body = None
+        record.body = body
         self._end(record, "handled")
         return True
 
@@ -126,53 +127,77 @@ class MemoryStore:
             self._schedule(record, self._steady() + delay)
         return True
 
-    async def dead_letters(self, *, limit: int = 100) -> list[DeadLetter]:
-        """Return dead letters, oldest first."""
-        dead = [record for record in self._records.values() if record.state == "dead"]
-        return [
-            DeadLetter(
-                id=record.id,
-                key=record.key,
-                type=record.type,
-                body=record.body or b"",
-                reason=record.reason,
-                attempts=record.attempts,
-                received_at=record.received,
-            )
-            for record in dead[:limit]
-        ]
+    async def events(
+        self, *, state: State | None = None, after: int = 0, limit: int = 100
+    ) -> list[StoredEvent]:
+        """Return events in one state, or in any, by ascending id, from beyond the id *after*."""
+        found = (
+            record for record in self._records.values() if record.id > after and state in {None, record.state}
+        )
+        return [_shown(record) for record in islice(found, limit)]
 
-    async def revive(self, letter: DeadLetter) -> bool:
-        """Make a dead letter due again; ``False`` if it is no longer one."""
-        record = self._records.get(letter.id)
-        if record is None or record.state != "dead":
+    async def dead_letters(self, *, limit: int = 100) -> list[StoredEvent]:
+        """Return the first dead letters."""
+        return await self.events(state="dead", limit=limit)
+
+    async def revive(self, event: StoredEvent) -> bool:
+        """Make a dead letter, or a handled event whose body was kept, due again."""
+        record = self._records.get(event.id)
+        if record is None or record.state == "open" or record.body is None:
             return False
-        record.state, record.attempts = "open", 0
+        record.state, record.attempts, record.lease = "open", 0, 0
         del self._ended[record.id]
         self._schedule(record, self._steady())
         return True
 
+    async def drop(self, event: StoredEvent) -> bool:
+        """Delete the body of an event that nobody is to handle any more; its key stays."""
+        record = self._records.get(event.id)
+        if record is None or record.body is None:
+            return False
+        if record.state == "open" and record.lease and record.due > self._steady():
+            return False
+        if record.key is None:
+            self._forget(record)
+            return True
+        record.body = None
+        if record.state != "handled":
+            self._ended.pop(record.id, None)
+            self._end(record, "handled")
+        return True
+
     async def counts(self) -> dict[str, int]:
         """Return the number of deliveries by state: ``open``, ``handled``, ``dead``."""
-        counts = {"open": 0, "handled": 0, "dead": 0}
-        for record in self._records.values():
-            counts[record.state] += 1
-        return counts
+        return {state: found.count for state, found in (await self.stats()).items()}
 
-    async def prune(self, *, older_than: float) -> int:
+    async def stats(self) -> dict[State, StateStats]:
+        """Return the number and the oldest of the events in each state."""
+        received: dict[State, list[float]] = {state: [] for state in STATES}
+        for record in self._records.values():
+            received[record.state].append(record.received)
+        return {state: StateStats(len(found), min(found, default=None)) for state, found in received.items()}
+
+    async def prune(
+        self, *, older_than: float, bodies: float | None = None, dead: float | None = None
+    ) -> int:
         """Delete what was handled longer ago; such an event would be handled again if it came again."""
-        before = self._steady() - older_than
+        now = self._steady()
         abandoned = [
             record
             for record in self._records.values()
-            if record.state == "open" and record.body is None and record.due < before
+            if record.state == "open" and record.body is None and record.due < now - older_than
         ]
-        old = [
-            record for record in self._ended.values() if record.ended < before and record.state == "handled"
-        ]
+        limits = {"handled": older_than, "dead": dead}
+        old: list[_Record] = []
+        for record in self._ended.values():
+            age, limit = now - record.ended, limits[record.state]
+            if limit is not None and age > limit:
+                old.append(record)
+            elif bodies is not None and age > bodies and record.state == "handled":
+                record.body = None
         for record in abandoned + old:
             self._forget(record)
-        return len(old)
+        return sum(record.state == "handled" for record in old)
 
     def _known(self, delivery: Delivery) -> _Record | None:
         return None if delivery.key is None else self._by_key.get(delivery.key)
@@ -198,7 +223,7 @@ class MemoryStore:
             self._by_key[record.key] = record
         return record
 
-    def _end(self, record: _Record, state: Literal["handled", "dead"]) -> None:
+    def _end(self, record: _Record, state: State) -> None:
         record.state, record.ended = state, self._steady()
         self._ended[record.id] = record
 
@@ -237,3 +262,16 @@ class MemoryStore:
         record = self._records.get(entry.id)
         held = record is not None and record.state == "open" and str(record.lease) == entry.token
         return record if held else None
+
+
+def _shown(record: _Record) -> StoredEvent:
+    return StoredEvent(
+        id=record.id,
+        key=record.key,
+        type=record.type,
+        body=record.body,
+        reason=record.reason,
+        attempts=record.attempts,
+        received_at=record.received,
+        state=record.state,
+    )

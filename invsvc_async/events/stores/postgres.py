@@ -12,14 +12,14 @@ import secrets
 from typing import TYPE_CHECKING, Any, Final
 
 from invsvc_async._errors import ConfigurationError, JournalError
-from invsvc_async.events.stores import DeadLetter, Delivery, Entry, Standing
+from invsvc_async.events.stores import STATES, Delivery, Entry, Standing, State, StateStats, StoredEvent
 
 if TYPE_CHECKING:
     from invsvc_async.storage.postgres_pool import Pool
 
 __all__ = ["PostgresStore"]
 
-_VERSION: Final = 1
+_VERSION: Final = 2
 _MARK: Final = "invsvc_async events, version "
 _LOCK: Final = 0x696E7665  # an arbitrary number: only one process may create the table
 _TIMEOUT: Final = 5.0  # s for one statement: the sender waits 10 s
@@ -41,6 +41,16 @@ _SCHEMA: Final = """
     CREATE INDEX {table}_claimed ON {table} (due) WHERE state = 'open' AND body IS NULL;
     CREATE INDEX {table}_handled ON {table} (due) WHERE state = 'handled';
     CREATE INDEX {table}_dead ON {table} (id) WHERE state = 'dead';
+"""
+# What version 2 adds: instant in a table of any size, and processes of version 1 that are connected continue
+# to work.  Bodies of handled events are in a table of their own for that reason.
+_UPGRADE: Final = """
+    CREATE TABLE IF NOT EXISTS {table}_kept (
+        id bigint PRIMARY KEY,
+        due timestamptz NOT NULL DEFAULT now(),
+        body bytea NOT NULL
+    );
+    CREATE INDEX IF NOT EXISTS {table}_kept_due ON {table}_kept (due);
     COMMENT ON TABLE {table} IS '{mark}';
 """
 _PUT: Final = """
@@ -79,16 +89,54 @@ _RELEASE: Final = f"""
 _SLICE: Final = 2_000  # rows that one statement deletes: it must end within its time limit
 _COUNTED: Final = 200_000  # rows that one statement counts
 _PRUNE: Final = """
-    DELETE FROM {{table}} WHERE id = ANY (ARRAY(
-        SELECT id FROM {{table}} WHERE {which} AND due < now() - $1 * interval '1 second'
+    DELETE FROM {{table}}{part} WHERE id = ANY (ARRAY(
+        SELECT id FROM {{table}}{part} WHERE {which} due < now() - $1 * interval '1 second'
         ORDER BY due LIMIT $2 FOR UPDATE SKIP LOCKED
     )) RETURNING id
 """
-_PRUNE_HANDLED: Final = _PRUNE.format(which="state = 'handled'")
-_PRUNE_CLAIMS: Final = _PRUNE.format(which="state = 'open' AND body IS NULL")
-_COUNT: Final = """
-    SELECT state, count(*) AS number, max(id) AS last
-    FROM (SELECT id, state FROM {table} WHERE id > $1 ORDER BY id LIMIT $2) AS slice GROUP BY state
+_PRUNE_HANDLED: Final = _PRUNE.format(part="", which="state = 'handled' AND")
+_PRUNE_CLAIMS: Final = _PRUNE.format(part="", which="state = 'open' AND body IS NULL AND")
+_PRUNE_DEAD: Final = _PRUNE.format(part="", which="state = 'dead' AND")
+_PRUNE_BODIES: Final = _PRUNE.format(part="_kept", which="")
+_STATS: Final = """
+    SELECT state, count(*) AS number, max(id) AS last, extract(epoch FROM min(received))::float8 AS oldest
+    FROM (SELECT id, state, received FROM {table} WHERE id > $1 ORDER BY id LIMIT $2) AS slice GROUP BY state
+"""
+_EVENTS: Final = """
+    SELECT id, key, type, coalesce(stored.body, kept.body) AS body, reason, attempts,
+        extract(epoch FROM received)::float8 AS received_at, state
+    FROM {table} AS stored LEFT JOIN {table}_kept AS kept USING (id)
+    WHERE {which} id > $1 ORDER BY id LIMIT $2
+"""
+_KEEP: Final = """
+    WITH ended AS (
+        UPDATE {table} SET state = 'handled', due = now(), body = NULL
+        WHERE id = $1 AND token = $2 AND state = 'open' RETURNING id
+    )
+    INSERT INTO {table}_kept (id, body) SELECT id, $3 FROM ended
+    ON CONFLICT (id) DO UPDATE SET body = excluded.body, due = excluded.due RETURNING id
+"""
+_REVIVE: Final = """
+    WITH found AS (DELETE FROM {table}_kept WHERE id = $1 RETURNING id, body)
+    UPDATE {table} AS stored
+    SET state = 'open', due = now(), attempts = 0, token = '',
+        body = coalesce(stored.body, (SELECT body FROM found))
+    WHERE id = $1 AND (state = 'dead' OR (state = 'handled' AND EXISTS (SELECT FROM found))) RETURNING id
+"""
+_DROP: Final = """
+    WITH found AS (DELETE FROM {table}_kept WHERE id = $1 RETURNING id), droppable AS (
+        SELECT id, key, state FROM {table} WHERE id = $1 AND (
+            state = 'dead' OR (state = 'handled' AND EXISTS (SELECT FROM found))
+            OR (state = 'open' AND body IS NOT NULL AND (token = '' OR due <= now()))
+        ) FOR UPDATE
+    ), gone AS (
+        DELETE FROM {table} WHERE id IN (SELECT id FROM droppable WHERE key IS NULL) RETURNING id
+    ), emptied AS (
+        UPDATE {table} AS stored SET state = 'handled', body = NULL,
+            due = CASE stored.state WHEN 'handled' THEN stored.due ELSE now() END
+        WHERE id IN (SELECT id FROM droppable WHERE key IS NOT NULL) RETURNING id
+    )
+    SELECT id FROM gone UNION ALL SELECT id FROM emptied
 """
 
 
@@ -165,49 +213,65 @@ class PostgresStore:
         rows = await self._rows(_TAKE, limit, lease, secrets.token_hex(8))
         return sorted((Entry(**row) for row in rows), key=lambda entry: entry.id)
 
-    async def handled(self, entry: Entry) -> bool:
-        """Mark it as handled and delete its body; ``False`` if the lease was lost."""
+    async def handled(self, entry: Entry, *, body: bytes | None = None) -> bool:
+        """Mark it as handled, and keep only *body* of it; ``False`` if the lease was lost."""
+        if body is not None:
+            return bool(await self._rows(_KEEP, entry.id, entry.token, body))
         return await self._change(f"state = 'handled', due = now(), body = NULL {_OURS}", entry)
 
     async def release(self, entry: Entry, *, delay: float) -> bool:
         """End the lease, so that it is due after *delay*; ``False`` if the lease was lost."""
         return bool(await self._rows(_RELEASE, entry.id, entry.token, delay))
 
-    async def dead_letters(self, *, limit: int = 100) -> list[DeadLetter]:
-        """Return dead letters, oldest first."""
-        rows = await self._rows(
-            "SELECT id, key, type, coalesce(body, ''::bytea) AS body, reason, attempts,"
-            " extract(epoch FROM received)::float8 AS received_at"
-            " FROM {table} WHERE state = 'dead' ORDER BY id LIMIT $1",
-            limit,
-        )
-        return [DeadLetter(**row) for row in rows]
+    async def events(
+        self, *, state: State | None = None, after: int = 0, limit: int = 100
+    ) -> list[StoredEvent]:
+        """Return events in one state, or in any, by ascending id, from beyond the id *after*."""
+        which = "" if state is None else f"state = '{STATES[STATES.index(state)]}' AND"
+        rows = await self._rows(_EVENTS.replace("{which}", which), after, limit)
+        return [StoredEvent(**row) for row in rows]
 
-    async def revive(self, letter: DeadLetter) -> bool:
-        """Make a dead letter due again; ``False`` if it is no longer one."""
-        rows = await self._rows(
-            "UPDATE {table} SET state = 'open', due = now(), attempts = 0"
-            " WHERE id = $1 AND state = 'dead' RETURNING id",
-            letter.id,
-        )
-        return bool(rows)
+    async def dead_letters(self, *, limit: int = 100) -> list[StoredEvent]:
+        """Return the first dead letters."""
+        return await self.events(state="dead", limit=limit)
+
+    async def revive(self, event: StoredEvent) -> bool:
+        """Make a dead letter, or a handled event whose body was kept, due again."""
+        return bool(await self._rows(_REVIVE, event.id))
+
+    async def drop(self, event: StoredEvent) -> bool:
+        """Delete the body of an event that nobody is to handle any more; its key stays."""
+        return bool(await self._rows(_DROP, event.id))
 
     async def counts(self) -> dict[str, int]:
         """Return the number of deliveries by state: ``open``, ``handled``, ``dead``."""
-        counts = {"open": 0, "handled": 0, "dead": 0}
-        last = 0
-        while rows := await self._rows(_COUNT, last, _COUNTED):
-            last = max(row["last"] for row in rows)
-            for state, number, _ in rows:
-                counts[state] += number
-        return counts
+        return {state: found.count for state, found in (await self.stats()).items()}
 
-    async def prune(self, *, older_than: float) -> int:
+    async def stats(self) -> dict[State, StateStats]:
+        """Return the number and the oldest of the events in each state."""
+        found: dict[State, StateStats] = dict.fromkeys(STATES, StateStats(0, None))
+        last = 0
+        while rows := await self._rows(_STATS, last, _COUNTED):
+            last = max(row["last"] for row in rows)
+            for state, number, _, oldest in rows:
+                before = found[state]
+                first = oldest if before.oldest is None else min(oldest, before.oldest)
+                found[state] = StateStats(before.count + number, first)
+        return found
+
+    async def prune(
+        self, *, older_than: float, bodies: float | None = None, dead: float | None = None
+    ) -> int:
         """Delete what was handled longer ago; such an event would be handled again if it came again."""
-        while await self._rows(_PRUNE_CLAIMS, older_than, _SLICE):
-            pass
+        await self._prune_all(_PRUNE_CLAIMS, older_than)
+        await self._prune_all(_PRUNE_BODIES, older_than if bodies is None else bodies)
+        if dead is not None:
+            await self._prune_all(_PRUNE_DEAD, dead)
+        return await self._prune_all(_PRUNE_HANDLED, older_than)
+
+    async def _prune_all(self, statement: str, age: float) -> int:
         pruned = 0
-        while rows := await self._rows(_PRUNE_HANDLED, older_than, _SLICE):
+        while rows := await self._rows(statement, age, _SLICE):
             pruned += len(rows)
         return pruned
 
@@ -243,9 +307,13 @@ class PostgresStore:
     async def _prepare(self, connection: Any) -> None:  # Any: asyncpg has no types
         await connection.execute("SELECT pg_advisory_xact_lock($1)", _LOCK)
         if await connection.fetchval("SELECT to_regclass($1)", self._table) is None:
-            await connection.execute(_SCHEMA.format(table=self._table, mark=f"{_MARK}{_VERSION}"))
-        found = await connection.fetchval("SELECT obj_description(to_regclass($1))", self._table)
-        if found != f"{_MARK}{_VERSION}":
+            await connection.execute(_SCHEMA.format(table=self._table))
+            found: str | None = f"{_MARK}1"
+        else:
+            found = await connection.fetchval("SELECT obj_description(to_regclass($1))", self._table)
+        if found == f"{_MARK}1":
+            await connection.execute(_UPGRADE.format(table=self._table, mark=f"{_MARK}{_VERSION}"))
+        elif found != f"{_MARK}{_VERSION}":
             raise JournalError(
                 f"table {self._table}: it is marked {found!r}. Update this package, or choose another table."
             )

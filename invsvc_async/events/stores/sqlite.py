@@ -16,11 +16,13 @@ import secrets
 import sqlite3
 import time
 from contextlib import closing
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import attrs
 
-from invsvc_async.events.stores import DeadLetter, Delivery, Entry, Standing
+from invsvc_async.events.stores import Delivery, Entry, Standing, State, StateStats, StoredEvent
+from invsvc_async.events.stores import sqlite_upkeep as upkeep
 from invsvc_async.events.stores.sqlite_check import FileCheck
 from invsvc_async.events.stores.sqlite_schema import connect
 from invsvc_async.storage.address import check_path
@@ -34,18 +36,8 @@ __all__ = ["SqliteStore"]
 
 T = TypeVar("T")
 
+_SLICE: Final = 0.008  # s that one transaction of prune is to take, with its commit
 _OURS: Final = "WHERE id = ? AND token = ? AND state = 'open'"
-_SLICE: Final = 500  # rows in one transaction of prune: deliveries wait for its end
-_PRUNE: Final = "DELETE FROM delivery WHERE id IN (SELECT id FROM delivery WHERE {} AND due < ? LIMIT ?)"
-_PRUNE_CLAIMS: Final = _PRUNE.format("state = 'open' AND body IS NULL")
-_PRUNE_HANDLED: Final = _PRUNE.format("state = 'handled'")
-# Each count reads an index and no bodies.
-_COUNTS: Final = {
-    "open": "SELECT (SELECT count(*) FROM delivery WHERE state = 'open' AND body IS NOT NULL)"
-    " + (SELECT count(*) FROM delivery WHERE state = 'open' AND body IS NULL)",
-    "handled": "SELECT count(*) FROM delivery WHERE state = 'handled'",
-    "dead": "SELECT count(*) FROM delivery WHERE state = 'dead'",
-}
 _FORGET: Final = f"DELETE FROM delivery {_OURS} AND body IS NULL"  # noqa: S608 - our own text
 
 
@@ -153,11 +145,16 @@ class SqliteStore:
 
         return await self._run(work)
 
-    async def handled(self, entry: Entry) -> bool:
-        """Mark it as handled and delete its body; ``False`` if the lease was lost."""
-        return await self._run(
-            lambda db: _end(db, entry, "state = 'handled', due = ?, body = NULL", self._clock())
-        )
+    async def handled(self, entry: Entry, *, body: bytes | None = None) -> bool:
+        """Mark it as handled, and keep only *body* of it; ``False`` if the lease was lost."""
+
+        def work(db: sqlite3.Connection) -> bool:
+            ended = _end(db, entry, "state = 'handled', due = ?, body = NULL", self._clock())
+            if ended and body is not None:
+                upkeep.keep_body(db, entry.id, body)
+            return ended
+
+        return await self._run(work)
 
     async def release(self, entry: Entry, *, delay: float) -> bool:
         """End the lease, so that it is due after *delay*; ``False`` if the lease was lost."""
@@ -169,66 +166,86 @@ class SqliteStore:
 
         return await self._run(work)
 
-    async def dead_letters(self, *, limit: int = 100) -> list[DeadLetter]:
-        """Return dead letters, oldest first."""
+    async def events(
+        self, *, state: State | None = None, after: int = 0, limit: int = 100
+    ) -> list[StoredEvent]:
+        """Return events in one state, or in any, by ascending id, from beyond the id *after*."""
+        return await self._read(lambda db: upkeep.events(db, state=state, after=after, limit=limit))
 
-        def work(db: sqlite3.Connection) -> list[DeadLetter]:
-            rows = db.execute(
-                "SELECT id, key, type, body, reason, attempts, received FROM delivery WHERE state = 'dead'"
-                " ORDER BY id LIMIT ?",
-                (limit,),
-            )
-            return [_letter(*row) for row in rows]
+    async def dead_letters(self, *, limit: int = 100) -> list[StoredEvent]:
+        """Return the first dead letters."""
+        return await self.events(state="dead", limit=limit)
 
-        return await self._run(work)
+    async def revive(self, event: StoredEvent) -> bool:
+        """Make a dead letter, or a handled event whose body was kept, due again."""
+        return await self._run(lambda db: upkeep.revive(db, event, self._steady()))
 
-    async def revive(self, letter: DeadLetter) -> bool:
-        """Make a dead letter due again; ``False`` if it is no longer one."""
-
-        def work(db: sqlite3.Connection) -> bool:
-            now = self._steady()
-            changed = db.execute(
-                "UPDATE delivery SET state = 'open', due = ?, since = ?, attempts = 0"
-                " WHERE id = ? AND state = 'dead'",
-                (now, now, letter.id),
-            )
-            return changed.rowcount == 1
-
-        return await self._run(work)
+    async def drop(self, event: StoredEvent) -> bool:
+        """Delete the body of an event that nobody is to handle any more; its key stays."""
+        return await self._run(
+            lambda db: upkeep.drop(db, event, steady=self._steady(), calendar=self._clock())
+        )
 
     async def counts(self) -> dict[str, int]:
         """Return the number of deliveries by state: ``open``, ``handled``, ``dead``."""
-        await self._run(lambda _: None)  # so that the file exists
-        return await asyncio.to_thread(self._counts)
+        return {state: found.count for state, found in (await self.stats()).items()}
 
-    def _counts(self) -> dict[str, int]:
-        """Count on a connection of its own, because a reader holds no delivery up."""
-        try:
-            with closing(sqlite3.connect(self._path, timeout=self._wait)) as db:
-                return {state: db.execute(count).fetchone()[0] for state, count in _COUNTS.items()}
-        except sqlite3.Error as error:
-            raise in_words(self._name, error) from error
+    async def stats(self) -> dict[State, StateStats]:
+        """Return the number and the oldest of the events in each state."""
+        return await self._read(upkeep.stats)
 
-    async def prune(self, *, older_than: float) -> int:
-        """Delete what was handled longer ago; such an event would be handled again if it came again."""
-        await self._prune_all(_PRUNE_CLAIMS, self._steady, older_than)
-        return await self._prune_all(_PRUNE_HANDLED, self._clock, older_than)
+    async def prune(
+        self, *, older_than: float, bodies: float | None = None, dead: float | None = None
+    ) -> int:
+        """
+        Delete what was handled longer ago; such an event would be handled again if it came again.
 
-    async def _prune_all(self, statement: str, clock: Callable[[], float], older_than: float) -> int:
-        """Delete in slices, and leave the file to others for half of the time."""
+        The file then shrinks, unless it was made by an older version of this package.
+        """
+        await self._prune_all("claims", self._steady, older_than)
+        await self._prune_all("bodies", self._clock, older_than if bodies is None else bodies)
+        if dead is not None:
+            await self._prune_all("dead", self._clock, dead)
+        pruned = await self._prune_all("handled", self._clock, older_than)
+        await self._in_slices(upkeep.shrink_some)
+        return pruned
 
-        def work(db: sqlite3.Connection) -> int:
-            return db.execute(statement, (clock() - older_than, _SLICE)).rowcount
+    async def _prune_all(self, what: str, clock: Callable[[], float], age: float) -> int:
+        return await self._in_slices(
+            lambda db, seconds: upkeep.prune_some(db, upkeep.OLD[what], clock() - age, seconds)
+        )
 
+    async def _in_slices(self, work: Callable[[sqlite3.Connection, float], tuple[int, bool]]) -> int:
+        """
+        Repeat *work* while there is more, and leave the file to others for half of the time.
+
+        Deliveries wait for the end of a transaction: its disk writes too, and they grow with its time.
+        """
         loop = asyncio.get_running_loop()
-        pruned = 0
-        while True:
+        seconds, done, more = _SLICE / 5, 0, True
+        while more:
             started = loop.time()
-            deleted = await self._run(work)
-            pruned += deleted
-            if deleted < _SLICE:
-                return pruned
-            await asyncio.sleep(loop.time() - started)
+            number, more = await self._run(partial(_for_a_time, work, seconds))
+            done += number
+            took = loop.time() - started
+            if more:
+                seconds = min(_SLICE, seconds * _SLICE / took)
+                await self._read(upkeep.checkpoint)
+                await asyncio.sleep(took)
+        return done
+
+    async def _read(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Read on a connection of its own, because a reader holds no delivery up."""
+        await self._run(lambda _: None)  # so that the file exists
+
+        def read() -> T:
+            try:
+                with closing(sqlite3.connect(self._path, timeout=self._wait)) as db:
+                    return work(db)
+            except sqlite3.Error as error:
+                raise in_words(self._name, error) from error
+
+        return await asyncio.to_thread(read)
 
     async def _run(self, work: Callable[[sqlite3.Connection], T]) -> T:
         loop = asyncio.get_running_loop()
@@ -264,6 +281,12 @@ class SqliteStore:
         for loop in list(self._files):  # a copy: another loop may add its own
             if loop.is_closed() and (file := self._files.pop(loop, None)) is not None:
                 await file.close()
+
+
+def _for_a_time(
+    work: Callable[[sqlite3.Connection, float], tuple[int, bool]], seconds: float, db: sqlite3.Connection
+) -> tuple[int, bool]:
+    return work(db, seconds)
 
 
 @attrs.frozen
@@ -312,16 +335,3 @@ def _end(db: sqlite3.Connection, entry: Entry, change: str, *values: object) -> 
     """Update the row of *entry*, if its lease is still valid."""
     changed = db.execute(f"UPDATE delivery SET {change} {_OURS}", (*values, entry.id, entry.token))  # noqa: S608 - our own text
     return changed.rowcount == 1
-
-
-def _letter(number: int, key: str | None, kind: str, body: bytes | None, *rest: Any) -> DeadLetter:
-    reason, attempts, received = rest
-    return DeadLetter(
-        id=number,
-        key=key,
-        type=kind,
-        body=body or b"",
-        reason=reason,
-        attempts=attempts,
-        received_at=received,
-    )

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["connect"]
 
-_VERSION: Final = 1
+_VERSION: Final = 2
 _APPLICATION: Final = 0x696E7665  # "inve": distinguishes this file from other databases
 _SCHEMA: Final = (
     # ``due`` of an open delivery is the end of its lease or delay, on the steady clock, which read ``since``
@@ -39,6 +39,16 @@ _SCHEMA: Final = (
     "CREATE INDEX delivery_handled ON delivery (due) WHERE state = 'handled'",
     "CREATE INDEX delivery_dead ON delivery (id) WHERE state = 'dead'",
     f"PRAGMA application_id = {_APPLICATION}",
+)
+# What version 2 adds.  Each is instant in a file of any size, and a process of version 1 that has the file
+# open continues to work.
+_UPGRADE: Final = (
+    """
+    CREATE TABLE kept (
+        id INTEGER PRIMARY KEY, received REAL NOT NULL, due REAL NOT NULL, body BLOB NOT NULL
+    )
+    """,
+    "CREATE INDEX kept_due ON kept (due)",
     f"PRAGMA user_version = {_VERSION}",
 )
 # A lease of before a reboot also ends later than now: that condition spares a scan of the backlog.
@@ -77,14 +87,18 @@ def connect(path: str, name: str, wait: float, steady: Callable[[], float]) -> s
 
 def _prepare(db: sqlite3.Connection, name: str, wait: float) -> None:
     db.execute("BEGIN")  # one snapshot: another process may be creating the tables at this moment
-    _is_new(db, name)  # before anything is changed: the file may belong to another program
+    found = _version_of(db, name)  # before anything is changed: the file may belong to another program
     db.execute("COMMIT")
+    if found == 0:
+        db.execute("PRAGMA auto_vacuum = INCREMENTAL")  # only a file without tables can be given it
     db.execute("PRAGMA synchronous = FULL")
     _to_wal(db, wait)
+    if found == _VERSION:
+        return
     db.execute("BEGIN IMMEDIATE")  # two processes may both have found it new
-    if _is_new(db, name):
-        for statement in _SCHEMA:
-            db.execute(statement)
+    found = _version_of(db, name)
+    for statement in {0: _SCHEMA + _UPGRADE, 1: _UPGRADE}.get(found, ()):
+        db.execute(statement)
     db.execute("COMMIT")
 
 
@@ -101,17 +115,19 @@ def _free(db: sqlite3.Connection, steady: Callable[[], float]) -> int:
     return freed
 
 
-def _is_new(db: sqlite3.Connection, name: str) -> bool:
+def _version_of(db: sqlite3.Connection, name: str) -> int:
+    """Return the version of the file, or 0 if it is new."""
     (application,) = db.execute("PRAGMA application_id").fetchone()
     (version,) = db.execute("PRAGMA user_version").fetchone()
     (tables,) = db.execute("SELECT count(*) FROM sqlite_master").fetchone()
     if (application, version, tables) == (0, 0, 0):
-        return True
+        return 0
     if application != _APPLICATION:
         raise JournalError(f"{name}: the file is another program's database. Choose another path.")
-    if version != _VERSION:
+    if not 1 <= version <= _VERSION:
         raise JournalError(f"{name}: it has version {version}, not {_VERSION}. Update this package.")
-    return False
+    found: int = version
+    return found
 
 
 def _to_wal(db: sqlite3.Connection, wait: float) -> None:

@@ -1,0 +1,334 @@
+"""``invsvc events``: the events in a receiver's store, above all those that could not be handled."""
+
+from __future__ import annotations
+
+import re
+from base64 import b64encode
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+
+import attrs
+import typer
+
+from invsvc_async.cli.options import Json  # noqa: TC001 - typer reads the types
+from invsvc_async.cli.output import DONE, FAILED, console, emit_json, fail, note, print_facts, table, visible
+from invsvc_async.concurrency.event_loop import until_done
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+
+    from invsvc_async.events import Store, StoredEvent
+    from invsvc_async.events.stores import State
+
+__all__ = ["app"]
+
+_PAGE: Final = 100  # events read at once: each body may have 1 MiB
+_AGE: Final = re.compile(r"(\d+)([smhd])")
+_UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+
+StoreOption = Annotated[
+    str,
+    typer.Option(
+        "--store", envvar="INVSVC_EVENT_STORE", show_envvar=True, metavar="FILE",
+        help="The receiver's store: a SQLite file, or postgresql://…",
+    ),
+]  # fmt: skip
+Table = Annotated[str, typer.Option("--table", help="The table in PostgreSQL.")]
+Ids = Annotated[list[int] | None, typer.Argument(help="Ids, as `list` shows them.", metavar="[ID]...")]
+All = Annotated[bool, typer.Option("--all", help="All that the other options select.")]
+Type = Annotated[str | None, typer.Option("--type", help="Only events of this type.")]
+Since = Annotated[
+    str | None, typer.Option(help="Received at this time (UTC) or later; 1d means a day ago.", metavar="TIME")
+]
+Until = Annotated[str | None, typer.Option(help="Received before this time.", metavar="TIME")]
+
+_TABLE: Final = "invsvc_delivery"
+
+app: typer.Typer = typer.Typer(
+    add_completion=False, rich_markup_mode="markdown", no_args_is_help=True,
+    help="Show, handle again or drop the events in a receiver's store, which may be in use meanwhile.",
+)  # fmt: skip
+
+
+@attrs.frozen(kw_only=True)
+class _Selection:
+    """Which events are meant: those with *ids*, or those in a state, of a type, and received in a period."""
+
+    ids: Sequence[int] = ()
+    state: State | None
+    type: str | None = None
+    since: float = 0.0
+    until: float = float("inf")
+
+    async def of(self, store: Store, after: int = 0) -> AsyncIterator[StoredEvent]:
+        """Return the events, page by page."""
+        for number in self.ids:
+            page = await store.events(after=number - 1, limit=1)
+            if page and page[0].id == number:
+                yield page[0]
+            else:
+                fail(f"{number}: there is no such event in the store. Use an id that `list` shows")
+        while not self.ids and (page := await store.events(state=self.state, after=after, limit=_PAGE)):
+            after = page[-1].id
+            for event in page:
+                if self.type in {None, event.type} and self.since <= event.received_at < self.until:
+                    yield event
+
+
+@app.command("list")
+def list_(
+    *,
+    store: StoreOption,
+    table_: Table = _TABLE,
+    state: Annotated[
+        Literal["dead", "open", "handled", "all"],
+        typer.Option(help="Dead letters, events that wait, handled ones, or all."),
+    ] = "dead",
+    type_: Type = None,
+    since: Since = None,
+    until: Until = None,
+    after: Annotated[int, typer.Option(min=0, help="Continue after this id.")] = 0,
+    limit: Annotated[int, typer.Option(min=1, help="Maximum number of events.")] = 100,
+    json_: Json = False,
+) -> None:
+    """List events, oldest first: `invsvc events list --store events.db`."""
+    wanted = _selection([], None if state == "all" else state, type_, since, until)
+    until_done(_list(store, table_, wanted, after, limit, as_json=json_))
+
+
+async def _list(
+    address: str, table_: str, wanted: _Selection, after: int, limit: int, *, as_json: bool
+) -> None:
+    found: list[StoredEvent] = []
+    async with _opened(address, table_) as store:
+        async for event in wanted.of(store, after):
+            if len(found) == limit:
+                note(f"there are more: continue with --after {found[-1].id}")
+                break
+            found.append(event)
+    if as_json:
+        for event in found:
+            emit_json(_facts(event))
+        return
+    titles = ("id", "state", "type", "key", "attempts", "received", "reason")
+    table(titles, [[str(_facts(event)[title] or "") for title in titles] for event in found], right=(0, 4))
+
+
+@app.command()
+def show(
+    id_: Annotated[int, typer.Argument(metavar="ID", help="As `list` shows it.")],
+    *,
+    store: StoreOption,
+    table_: Table = _TABLE,
+    json_: Json = False,
+) -> None:
+    """Show one event with its body, which may contain personal data."""
+    raise typer.Exit(until_done(_show(store, table_, id_, as_json=json_)))
+
+
+async def _show(address: str, table_: str, number: int, *, as_json: bool) -> int:
+    async with _opened(address, table_) as store:
+        found = [event async for event in _Selection(ids=[number], state=None).of(store)]
+    if not found:
+        return FAILED
+    (event,) = found
+    facts = _facts(event)
+    if as_json:
+        emit_json(facts | _body(event))
+        return DONE
+    print_facts(
+        console(), [(name, visible(str(value))) for name, value in facts.items() if value is not None]
+    )
+    body = "(deleted)" if event.body is None else event.body.decode(errors="backslashreplace")
+    console().print(f"\n{body}", markup=False, soft_wrap=True)
+    return DONE
+
+
+@app.command()
+def revive(
+    ids: Ids = None,
+    *,
+    store: StoreOption,
+    table_: Table = _TABLE,
+    all_: All = False,
+    type_: Type = None,
+    since: Since = None,
+    until: Until = None,
+    json_: Json = False,
+) -> None:
+    """
+    Hand dead letters to the receiver again, with new attempts, once their cause is mended.
+
+    Exits with 1 if an event is not a dead letter.
+    """
+    wanted = _selection(ids, "dead", type_, since, until, everything=all_)
+    raise typer.Exit(until_done(_change(store, table_, wanted, "revived", as_json=json_)))
+
+
+@app.command()
+def drop(
+    ids: Ids = None,
+    *,
+    store: StoreOption,
+    table_: Table = _TABLE,
+    all_: All = False,
+    state: Annotated[
+        Literal["dead", "open", "handled"],
+        typer.Option(help="With --all: dead letters, events that wait, or kept bodies of handled ones."),
+    ] = "dead",
+    type_: Type = None,
+    since: Since = None,
+    until: Until = None,
+    json_: Json = False,
+) -> None:
+    """
+    Delete events that nobody is to handle; their keys stay, so that late duplicates are not handled either.
+
+    Exits with 1 if an event is being handled, or has no body because the service will send it again.
+    """
+    wanted = _selection(ids, state, type_, since, until, everything=all_)
+    raise typer.Exit(until_done(_change(store, table_, wanted, "dropped", as_json=json_)))
+
+
+@app.command()
+def replay(
+    ids: Ids = None,
+    *,
+    store: StoreOption,
+    table_: Table = _TABLE,
+    all_: All = False,
+    type_: Type = None,
+    since: Since = None,
+    until: Until = None,
+    json_: Json = False,
+) -> None:
+    """
+    Hand handled events to the receiver again: `invsvc events replay --all --since 1d --store events.db`.
+
+    Their bodies must have been kept: `InboxPolicy(keep_bodies=…)`.  All their handlers are called again.
+    Exits with 1 if the body of an event was not kept.
+    """
+    wanted = _selection(ids, "handled", type_, since, until, everything=all_)
+    raise typer.Exit(until_done(_change(store, table_, wanted, "replayed", as_json=json_)))
+
+
+async def _change(address: str, table_: str, wanted: _Selection, done: str, *, as_json: bool) -> int:
+    changed = failed = 0
+    async with _opened(address, table_) as store:
+        act: Callable[[StoredEvent], Awaitable[bool]] = store.drop if done == "dropped" else store.revive
+        async for event in wanted.of(store):
+            if done != "dropped" and event.state != wanted.state:
+                fail(f"{event.id}: it is {event.state}, and cannot be {done}")
+                failed += 1
+            elif await act(event):
+                changed += 1
+            elif event.id in wanted.ids:
+                fail(f"{event.id}: it cannot be {done}. Look at it with `show`")
+                failed += 1
+    missing = len(wanted.ids) - changed - failed
+    if as_json:
+        emit_json({done: changed, "failed": failed + max(missing, 0)})
+    else:
+        console().print(f"{changed:,} events {done}")
+    return FAILED if failed or missing > 0 else DONE
+
+
+@app.command()
+def stats(
+    *,
+    store: StoreOption,
+    table_: Table = _TABLE,
+    json_: Json = False,
+) -> None:
+    """Count the events in each state, with the time at which the oldest was received."""
+    until_done(_stats(store, table_, as_json=json_))
+
+
+async def _stats(address: str, table_: str, *, as_json: bool) -> None:
+    async with _opened(address, table_) as store:
+        found = await store.stats()
+    if as_json:
+        emit_json(
+            {
+                state: {"count": one.count, "oldest": None if one.oldest is None else _time(one.oldest)}
+                for state, one in found.items()
+            }
+        )
+        return
+    rows = [
+        [state, f"{one.count:,}", "" if one.oldest is None else _time(one.oldest)]
+        for state, one in found.items()
+    ]
+    table(("state", "events", "oldest"), rows, right=(1,))
+
+
+@asynccontextmanager
+async def _opened(address: str, table_: str) -> AsyncGenerator[Store]:
+    store = _store_at(address, table_)
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+def _store_at(address: str, table_: str) -> Store:
+    """Return the store, which must exist: a misspelt path is not to become a new file."""
+    from invsvc_async.events.stores import open_store
+    from invsvc_async.storage.address import is_postgres
+
+    if is_postgres(address):
+        from invsvc_async.events import PostgresStore
+
+        return PostgresStore(address, table=table_, connections=1)
+    store = open_store(address)  # refuses addresses of other forms, whose password an error would show
+    if not Path(address).exists():
+        raise typer.BadParameter(f"{address}: there is no such file", param_hint="--store")
+    return store
+
+
+def _selection(
+    ids: Sequence[int] | None, state: State | None, kind: str | None, since: str | None, until: str | None, *,
+    everything: bool | None = None,
+) -> _Selection:  # fmt: skip
+    if everything is not None and bool(ids) == everything:
+        raise typer.BadParameter("use either ids or --all")
+    return _Selection(
+        ids=ids or (),
+        state=state,
+        type=kind,
+        since=0.0 if since is None else _moment(since, "--since"),
+        until=float("inf") if until is None else _moment(until, "--until"),
+    )
+
+
+def _moment(text: str, option: str) -> float:
+    """Return a time as seconds since the epoch: an ISO 8601 one, in UTC by default, or an age."""
+    if age := _AGE.fullmatch(text):
+        return (datetime.now(UTC) - timedelta(**{_UNITS[age[2]]: int(age[1])})).timestamp()
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise typer.BadParameter(
+            "use 2026-05-01, 2026-05-01T12:30, or 1d, 2h, 30m", param_hint=option
+        ) from None
+    return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+
+
+def _facts(event: StoredEvent) -> dict[str, Any]:  # Any: JSON values
+    return {
+        "id": event.id, "state": event.state, "type": event.type, "key": event.key,
+        "attempts": event.attempts, "received": _time(event.received_at), "reason": event.reason,
+    }  # fmt: skip
+
+
+def _body(event: StoredEvent) -> dict[str, str | None]:
+    try:
+        return {"body": None if event.body is None else event.body.decode()}
+    except UnicodeDecodeError:
+        return {"body_base64": b64encode(event.body or b"").decode()}
+
+
+def _time(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

@@ -1,0 +1,147 @@
+"""What operators do with the SQLite file of an event store: list, count, revive, drop, prune, shrink."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from invsvc_async.events.stores import STATES, State, StateStats, StoredEvent
+
+if TYPE_CHECKING:
+    import sqlite3
+
+__all__ = ["OLD", "checkpoint", "drop", "events", "keep_body", "prune_some", "revive", "shrink_some", "stats"]
+
+_FEW: Final = 20  # rows or pages between two looks at the time
+
+# Bodies of handled events are in a table of their own, so that an older file gets it without being rewritten.
+# ``received`` is compared because SQLite may give the id of a deleted row to a new one.
+_KEPT: Final = "SELECT body FROM kept WHERE kept.id = delivery.id AND kept.received = delivery.received"
+_EVENTS: Final = f"""
+    SELECT id, key, type, coalesce(body, ({_KEPT})), reason, attempts, received, state
+    FROM delivery WHERE {{which}} id > ? ORDER BY id LIMIT ?
+"""  # noqa: S608 - our own text
+_SAME: Final = "id = ? AND received = ? AND key IS ?"
+_REVIVE: Final = f"""
+    UPDATE delivery
+    SET state = 'open', due = ?, since = ?, token = '', attempts = 0, body = coalesce(body, ({_KEPT}))
+    WHERE {_SAME} AND (state = 'dead' OR (state = 'handled' AND EXISTS ({_KEPT})))
+"""  # noqa: S608 - our own text
+_DROPPABLE: Final = f"""
+    {_SAME} AND (
+        state = 'dead' OR (state = 'handled' AND EXISTS ({_KEPT}))
+        OR (state = 'open' AND body IS NOT NULL AND (token = '' OR due <= ?))
+    )
+"""
+# The events of each state are in an index, which also has their ids, so that no bodies are read.
+_STATS: Final = {
+    "open": "SELECT sum(number), min(first) FROM ("
+    " SELECT count(*) AS number, min(id) AS first FROM delivery WHERE state = 'open' AND body IS NOT NULL"
+    " UNION ALL SELECT count(*), min(id) FROM delivery WHERE state = 'open' AND body IS NULL)",
+    "handled": "SELECT count(*), min(id) FROM delivery WHERE state = 'handled'",
+    "dead": "SELECT count(*), min(id) FROM delivery WHERE state = 'dead'",
+}
+_PRUNE: Final = "DELETE FROM {0} WHERE id IN (SELECT id FROM {0} WHERE {1} due < ? LIMIT ?)"
+OLD: Final = {
+    "claims": _PRUNE.format("delivery", "state = 'open' AND body IS NULL AND"),
+    "handled": _PRUNE.format("delivery", "state = 'handled' AND"),
+    "bodies": _PRUNE.format("kept", ""),
+    "dead": _PRUNE.format("delivery", "state = 'dead' AND"),
+}
+
+
+def keep_body(db: sqlite3.Connection, number: int, body: bytes) -> None:
+    """Keep the body of a handled event."""
+    db.execute(
+        "INSERT OR REPLACE INTO kept (id, received, due, body)"
+        " SELECT id, received, due, ? FROM delivery WHERE id = ?",
+        (body, number),
+    )
+
+
+def events(db: sqlite3.Connection, *, state: State | None, after: int, limit: int) -> list[StoredEvent]:
+    """Return a page of events."""
+    which = "" if state is None else f"state = '{STATES[STATES.index(state)]}' AND"
+    return [_event(*row) for row in db.execute(_EVENTS.format(which=which), (after, limit))]
+
+
+def stats(db: sqlite3.Connection) -> dict[State, StateStats]:
+    """Return the number and the oldest of the events in each state."""
+    found: dict[State, StateStats] = {}
+    for state in STATES:
+        count, first = db.execute(_STATS[state]).fetchone()
+        row = db.execute("SELECT received FROM delivery WHERE id = ?", (first,)).fetchone()
+        found[state] = StateStats(count, row[0] if row else None)
+    return found
+
+
+def revive(db: sqlite3.Connection, event: StoredEvent, now: float) -> bool:
+    """Make an event due again, at *now* of the steady clock."""
+    changed = db.execute(_REVIVE, (now, now, event.id, event.received_at, event.key)).rowcount
+    if changed:
+        db.execute("DELETE FROM kept WHERE id = ?", (event.id,))
+    return changed == 1
+
+
+def drop(db: sqlite3.Connection, event: StoredEvent, *, steady: float, calendar: float) -> bool:
+    """Delete a body that nobody is to handle; an event without a key goes altogether."""
+    values: tuple[object, ...] = (event.id, event.received_at, event.key, steady)
+    change = "DELETE FROM delivery"
+    if event.key is not None:
+        change = "UPDATE delivery SET due = iif(state = 'handled', due, ?), state = 'handled', body = NULL"
+        values = (calendar, *values)
+    changed = db.execute(f"{change} WHERE {_DROPPABLE}", values).rowcount
+    if changed:
+        db.execute("DELETE FROM kept WHERE id = ?", (event.id,))
+    return changed == 1
+
+
+def prune_some(db: sqlite3.Connection, statement: str, before: float, seconds: float) -> tuple[int, bool]:
+    """Delete what is older for a short time; return how many, and whether there is more."""
+    until = time.perf_counter() + seconds
+    pruned, more = 0, True
+    while more:
+        deleted = db.execute(statement, (before, _FEW)).rowcount
+        pruned += deleted
+        more = deleted == _FEW
+        if time.perf_counter() > until:
+            break
+    return pruned, more
+
+
+def shrink_some(db: sqlite3.Connection, seconds: float) -> tuple[int, bool]:
+    """Return free pages to the file system for a short time; return how many, and whether there are more."""
+    if db.execute("PRAGMA auto_vacuum").fetchone()[0] == 0:
+        return 0, False  # an older file: only VACUUM, which rewrites it, could change that
+    until = time.perf_counter() + seconds
+    before = free = _free_pages(db)
+    while free:
+        db.execute(f"PRAGMA incremental_vacuum({_FEW})").fetchall()  # each step frees one page
+        free = _free_pages(db)
+        if time.perf_counter() > until:
+            break
+    return before - free, free > 0
+
+
+def checkpoint(db: sqlite3.Connection) -> None:
+    """Copy the log into the file; unlike the writer's own checkpoints, this one holds no writer up."""
+    db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+
+
+def _free_pages(db: sqlite3.Connection) -> int:
+    free: int = db.execute("PRAGMA freelist_count").fetchone()[0]
+    return free
+
+
+def _event(number: int, key: str | None, kind: str, body: bytes | None, *rest: Any) -> StoredEvent:
+    reason, attempts, received, state = rest
+    return StoredEvent(
+        id=number,
+        key=key,
+        type=kind,
+        body=body,
+        reason=reason,
+        attempts=attempts,
+        received_at=received,
+        state=state,
+    )

@@ -1,0 +1,140 @@
+"""`invsvc events` on a store of each kind: listed, shown, revived, dropped, replayed."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+
+import pytest
+
+from invsvc_async import events
+from invsvc_async.events.stores import open_store
+from tests.events.conftest import postgres  # noqa: F401 - pytest finds it by name
+
+pytestmark = pytest.mark.one_python
+
+_numbers = itertools.count()
+
+
+async def fill(store):
+    """Store a dead letter with a terminal escape in it, a handled event with its body, one without, one open."""
+
+    async def one(key, kind, body):
+        await store.put(events.Delivery(key=key, type=kind, body=body))
+        (entry,) = await store.take(limit=1, lease=10)
+        return entry
+
+    await store.bury(
+        await one("dead", "invoice.created", b'{"a": "\x1b[2J\\u202e"}'), reason="it\x1b[2J broke"
+    )
+    await store.handled(await one("kept", "invoice.created", b"{}"), body=b"{}")
+    await store.handled(await one("gone", "invoice.canceled", b"{}"))
+    await store.bury(events.Delivery(key=None, type="", body=b"\xff\xfe"), reason="unreadable")
+    await store.put(events.Delivery(key="waits", type="receipt.created", body=b"{}"))
+    await store.close()
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def stored(request, here, offline):
+    """Give a function that runs `invsvc events` on a filled store of each kind, and the store."""
+    where, table = "events.db", "invsvc_delivery"
+    if request.param == "postgres":
+        where, table = request.getfixturevalue("postgres"), f"cli_{next(_numbers)}"
+    store = events.PostgresStore(where, table=table) if request.param == "postgres" else open_store(where)
+    asyncio.run(fill(store))
+
+    def run(command, *arguments):
+        return offline("events", command, "--store", where, "--table", table, *arguments)
+
+    return run
+
+
+def listed(run, *arguments):
+    """Return keys by state."""
+    ran = run("list", "--json", *arguments)
+    assert ran.code == 0
+    return [(one["state"], one["key"]) for one in map(json.loads, ran.out.splitlines())]
+
+
+def test_list(stored):
+    """Dead letters by default; other states, types and pages by option."""
+    assert listed(stored) == [("dead", "dead"), ("dead", None)]
+    assert listed(stored, "--state", "handled", "--type", "invoice.created") == [("handled", "kept")]
+    every = listed(stored, "--state", "all")
+    assert [key for _, key in every] == ["dead", "kept", "gone", None, "waits"]
+    ran = stored("list", "--state", "all", "--limit", "2")
+    assert "continue with --after 2" in ran.err
+    assert listed(stored, "--state", "all", "--after", "2") == every[2:]
+    assert listed(stored, "--state", "all", "--until", "1d") == []
+    assert listed(stored, "--state", "all", "--since", "1d") == every
+    ran = stored("list")
+    assert ran.out.splitlines()[1].split("\t")[:5] == ["1", "dead", "invoice.created", "dead", "1"]
+    assert "\x1b" not in ran.out
+
+
+def test_show(stored):
+    """The body is shown whole, without its control characters taking effect."""
+    ran = stored("show", "1")
+    assert (ran.code, "\x1b" in ran.out) == (0, False)
+    assert '{"a": "\\x1b[2J' in ran.out
+    assert json.loads(stored("show", "1", "--json").out)["body"] == '{"a": "\x1b[2J\\u202e"}'
+    assert json.loads(stored("show", "4", "--json").out)["body_base64"] == "//4="
+    assert "(deleted)" in stored("show", "3").out
+    ran = stored("show", "99")
+    assert (ran.code, "no such event" in ran.err) == (1, True)
+
+
+def test_revive(stored):
+    """Dead letters wait again; others are refused, and the exit code says so."""
+    ran = stored("revive", "1", "2", "99", "--json")
+    assert (ran.code, json.loads(ran.out)) == (1, {"revived": 1, "failed": 2})
+    assert "2: it is handled" in ran.err
+    assert listed(stored, "--state", "open") == [("open", "dead"), ("open", "waits")]
+    ran = stored("revive", "--all")
+    assert (ran.code, ran.out) == (0, "1 events revived\n")
+    assert listed(stored) == []
+
+
+def test_drop(stored):
+    """The chosen go; keys stay, and what has no key is gone altogether."""
+    ran = stored("drop", "--all")
+    assert (ran.code, ran.out) == (0, "2 events dropped\n")
+    assert listed(stored, "--state", "all") == [
+        ("handled", "dead"), ("handled", "kept"), ("handled", "gone"), ("open", "waits"),
+    ]  # fmt: skip
+    assert stored("drop", "--all", "--state", "open").code == 0
+    assert listed(stored, "--state", "open") == []
+    ran = stored("drop", "3", "--json")
+    assert (ran.code, json.loads(ran.out)) == (1, {"dropped": 0, "failed": 1})
+
+
+def test_replay(stored):
+    """Handled events whose bodies were kept wait again, and only these."""
+    ran = stored("replay", "--all", "--since", "2020-01-01", "--json")
+    assert (ran.code, json.loads(ran.out)) == (0, {"replayed": 1, "failed": 0})
+    assert listed(stored, "--state", "open") == [("open", "kept"), ("open", "waits")]
+    ran = stored("replay", "3")
+    assert (ran.code, "cannot be replayed" in ran.err) == (1, True)
+
+
+def test_stats(stored):
+    """Each state is counted."""
+    found = json.loads(stored("stats", "--json").out)
+    assert {state: one["count"] for state, one in found.items()} == {"open": 1, "handled": 2, "dead": 2}
+    assert stored("stats").out.splitlines()[0] == "state\tevents\toldest"
+
+
+def test_store_that_does_not_exist(here, offline):
+    """A misspelt path is refused, and no file is made."""
+    ran = offline("events", "stats", "--store", "misspelt.db")
+    assert (ran.code, "no such file" in ran.err, list(here.iterdir())) == (2, True, [])
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["revive"], ["drop"], ["replay"], ["revive", "1", "--all"], ["list", "--since", "yesterday"]],
+)
+def test_words_that_make_no_sense(here, offline, arguments):
+    """A change without a choice, or with two, is refused before the store is opened."""
+    assert offline("events", *arguments, "--store", "misspelt.db").code == 2

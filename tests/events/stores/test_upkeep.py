@@ -1,0 +1,346 @@
+"""What operators do with a store: list, count, revive, drop, keep, prune; and files of version 1."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import sqlite3
+
+import asyncpg
+import pytest
+
+from invsvc_async import events
+from invsvc_async.errors import ConfigurationError
+from invsvc_async.events import Delivery, Standing
+from invsvc_async.events.stores import Entry, Store
+
+pytestmark = pytest.mark.one_python
+
+# The tables and statements of version 1, as a process that was started before an update still uses them.
+V1_TABLES = """
+    CREATE TABLE delivery (
+        id INTEGER PRIMARY KEY, key TEXT UNIQUE, type TEXT NOT NULL, body BLOB,
+        state TEXT NOT NULL CHECK (state IN ('open', 'handled', 'dead')),
+        due REAL NOT NULL, since REAL NOT NULL, token TEXT NOT NULL DEFAULT '',
+        attempts INTEGER NOT NULL DEFAULT 0, reason TEXT NOT NULL, received REAL NOT NULL
+    );
+    CREATE INDEX delivery_waiting ON delivery (due, id) WHERE state = 'open' AND body IS NOT NULL;
+    CREATE INDEX delivery_claimed ON delivery (due) WHERE state = 'open' AND body IS NULL;
+    CREATE INDEX delivery_handled ON delivery (due) WHERE state = 'handled';
+    CREATE INDEX delivery_dead ON delivery (id) WHERE state = 'dead';
+    PRAGMA application_id = 1768846949;
+    PRAGMA user_version = 1;
+    PRAGMA journal_mode = WAL;
+"""
+V1_PUT = (
+    "INSERT INTO delivery (key, type, body, state, due, since, reason, received)"
+    " VALUES (?, 't', ?, 'open', 0, 0, '', 5) ON CONFLICT (key) DO NOTHING"
+)
+V1_TAKE = (
+    "SELECT id FROM delivery WHERE state = 'open' AND body IS NOT NULL AND due <= ? ORDER BY due, id LIMIT 1"
+)
+V1_LEASE = "UPDATE delivery SET due = ?, since = ?, token = ?, attempts = attempts + 1 WHERE id = ?"
+V1_HANDLED = (
+    "UPDATE delivery SET state = 'handled', due = ?, body = NULL"
+    " WHERE id = ? AND token = ? AND state = 'open'"
+)
+V1_POSTGRES = """
+    CREATE TABLE {table} (
+        id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, key text UNIQUE, type text NOT NULL, body bytea,
+        state text NOT NULL CHECK (state IN ('open', 'handled', 'dead')), due timestamptz NOT NULL,
+        token text NOT NULL DEFAULT '', attempts integer NOT NULL DEFAULT 0, reason text NOT NULL DEFAULT '',
+        received timestamptz NOT NULL DEFAULT now()
+    );
+    CREATE INDEX {table}_waiting ON {table} (due, id) WHERE state = 'open' AND body IS NOT NULL;
+    CREATE INDEX {table}_claimed ON {table} (due) WHERE state = 'open' AND body IS NULL;
+    CREATE INDEX {table}_handled ON {table} (due) WHERE state = 'handled';
+    CREATE INDEX {table}_dead ON {table} (id) WHERE state = 'dead';
+    COMMENT ON TABLE {table} IS 'invsvc_async events, version 1';
+"""
+
+
+def delivery(key: str | None = "d_1", *, body: bytes | None = b"{}") -> Delivery:
+    return Delivery(key=key, type="invoice.created", body=body)
+
+
+async def taken(store: Store) -> Entry:
+    (entry,) = await store.take(limit=1, lease=10)
+    return entry
+
+
+async def fill(store: Store) -> None:
+    """Store a handled event with its body, a handled one, a dead one, one that waits, and a claim."""
+    await store.put(delivery("kept", body=b"kept"))
+    await store.handled(await taken(store), body=b"kept")
+    await store.put(delivery("handled"))
+    await store.handled(await taken(store))
+    await store.put(delivery("dead", body=b"dead"))
+    await store.bury(await taken(store), reason="why")
+    await store.put(delivery("waits"))
+    await store.claim(delivery("claimed", body=None), lease=10)
+
+
+async def test_events_by_pages(kept) -> None:
+    """Pages are by ascending id and of the wished state; bodies of handled events are there if kept."""
+    await fill(kept.store)
+
+    first = await kept.store.events(limit=3)
+    rest = await kept.store.events(limit=3, after=first[-1].id)
+
+    shown = [(event.key, event.state, event.body, event.reason) for event in (*first, *rest)]
+    assert shown == [
+        ("kept", "handled", b"kept", ""),
+        ("handled", "handled", None, ""),
+        ("dead", "dead", b"dead", "why"),
+        ("waits", "open", b"{}", ""),
+        ("claimed", "open", None, ""),
+    ]
+    assert [event.key for event in await kept.store.events(state="open")] == ["waits", "claimed"]
+    assert await kept.store.events(state="dead", after=first[2].id) == []
+
+
+async def test_stats_by_state(kept) -> None:
+    """Each state has its number and the time of its oldest event."""
+    await fill(kept.store)
+    every = await kept.store.events()
+
+    found = await kept.store.stats()
+
+    assert {state: one.count for state, one in found.items()} == {"open": 2, "handled": 2, "dead": 1}
+    for state, one in found.items():
+        assert one.oldest == min(event.received_at for event in every if event.state == state)
+
+
+async def test_stats_of_an_empty_store(kept) -> None:
+    """Nothing has no age."""
+    assert {(one.count, one.oldest) for one in (await kept.store.stats()).values()} == {(0, None)}
+
+
+async def test_revive_of_a_handled_event(kept) -> None:
+    """It is handled anew if its body was kept, with new attempts, and only once."""
+    await fill(kept.store)
+    by_key = {event.key: event for event in await kept.store.events()}
+
+    assert not await kept.store.revive(by_key["handled"])
+    assert not await kept.store.revive(by_key["waits"])
+    assert await kept.store.revive(by_key["kept"])
+    assert not await kept.store.revive(by_key["kept"])
+
+    found = await kept.store.take(limit=9, lease=10)
+    assert {(entry.key, entry.body, entry.attempts) for entry in found} == {
+        ("waits", b"{}", 1),
+        ("kept", b"kept", 1),
+    }
+    for entry in found:
+        assert await kept.store.handled(entry)
+    assert not await kept.store.put(delivery("kept"))
+
+
+async def test_revive_ends_older_leases(kept) -> None:
+    """The holder of before the burial can no longer change a revived event."""
+    await kept.store.put(delivery())
+    entry = await taken(kept.store)
+    await kept.store.bury(entry, reason="x")
+    (letter,) = await kept.store.dead_letters()
+    await kept.store.revive(letter)
+
+    assert not await kept.store.handled(entry)
+    assert not await kept.store.release(entry, delay=0)
+
+
+async def test_drop(kept) -> None:
+    """The body goes and the key stays; what is leased, or still with its sender, is not dropped."""
+    await fill(kept.store)
+    await kept.store.put(delivery("leased"))
+    held = next(entry for entry in await kept.store.take(limit=9, lease=10) if entry.key == "leased")
+    for entry in await kept.store.events():
+        if entry.key == "waits":  # it was leased too
+            await kept.pass_time(11)
+            held = await kept.store.claim(delivery("leased"), lease=10)
+    by_key = {event.key: event for event in await kept.store.events()}
+
+    dropped = {key: await kept.store.drop(event) for key, event in by_key.items()}
+
+    assert dropped == {
+        "kept": True, "handled": False, "dead": True, "waits": True, "claimed": False, "leased": False,
+    }  # fmt: skip
+    assert isinstance(held, Entry)
+    assert await kept.store.handled(held)
+    left = [event for event in await kept.store.events() if event.key != "claimed"]
+    assert {(event.state, event.body) for event in left} == {("handled", None)}
+    for key in ("kept", "dead", "waits"):
+        assert await kept.store.claim(delivery(key, body=None), lease=10) is Standing.HANDLED
+    assert not await kept.store.drop(by_key["dead"])
+
+
+async def test_drop_without_a_key(kept) -> None:
+    """Nothing is left of it."""
+    await kept.store.bury(Delivery(key=None, type="", body=b"\xff"), reason="unreadable")
+    (letter,) = await kept.store.dead_letters()
+
+    assert await kept.store.drop(letter)
+    assert not await kept.store.drop(letter)
+    assert await kept.store.events() == []
+
+
+async def test_retention_by_state(kept) -> None:
+    """Bodies, dead letters and handled events go each in their time."""
+    await fill(kept.store)
+    await kept.pass_time(100)
+
+    async def left(**ages: float) -> dict[str | None, bytes | None]:
+        await kept.store.prune(**ages)
+        return {event.key: event.body for event in await kept.store.events()}
+
+    whole = {"kept": b"kept", "handled": None, "dead": b"dead", "waits": b"{}", "claimed": None}
+    assert await left(older_than=200, bodies=150, dead=150) == whole
+    assert await left(older_than=200, bodies=50) == whole | {"kept": None}
+    assert await left(older_than=200, dead=50) == {
+        "kept": None, "handled": None, "waits": b"{}", "claimed": None
+    }  # fmt: skip
+    assert await left(older_than=50) == {"waits": b"{}"}
+
+
+async def test_kept_bodies_go_with_their_events(kept) -> None:
+    """A body never outlives its event, even if no time of its own is set."""
+    await fill(kept.store)
+    await kept.pass_time(100)
+    assert await bodies_in(kept.store) == 1
+
+    await kept.store.prune(older_than=50)
+
+    assert await bodies_in(kept.store) == 0
+
+
+async def bodies_in(store: Store) -> int:
+    """Return how many bodies of handled events there are, in the tables themselves."""
+    if isinstance(store, events.SqliteStore):
+        return await store._read(lambda db: db.execute("SELECT count(*) FROM kept").fetchone()[0])
+    if isinstance(store, events.PostgresStore):
+        return (await store._rows("SELECT count(*) FROM {table}_kept"))[0][0]
+    return sum(event.body is not None for event in await store.events(state="handled"))
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"keep_bodies": 0.0}, {"keep": 10.0, "keep_bodies": 11.0}, {"keep_dead": -1}, {"keep_bodies": "1"}],
+)
+def test_times_that_make_no_sense(given) -> None:
+    """They are refused in words."""
+    with pytest.raises(ConfigurationError, match="keep_"):
+        events.InboxPolicy(**given)
+
+
+async def test_sqlite_file_shrinks_again(tmp_path) -> None:
+    """Space of what was pruned goes back to the file system."""
+    path = tmp_path / "events.db"
+    store = events.SqliteStore(path, clock=lambda: 0.0)
+    for number in range(40):
+        await store.put(delivery(f"d_{number}", body=b"x" * 20_000))
+    await store.close()
+    large = path.stat().st_size
+    for entry in await store.take(limit=40, lease=10):
+        await store.handled(entry)
+
+    await store.prune(older_than=-1)
+    await store.close()
+
+    assert large > 800_000
+    assert path.stat().st_size < 100_000
+
+
+def v1_file(path) -> sqlite3.Connection:
+    """Make a file of version 1, as a process that has it open."""
+    db = sqlite3.connect(path, isolation_level=None)
+    db.executescript(V1_TABLES)
+    return db
+
+
+async def test_sqlite_file_of_version_1_in_use(tmp_path) -> None:
+    """
+    An older process goes on beside a newer one, before, while and after that one changes the file.
+
+    Nothing is lost, and each event is leased by one of them.
+    """
+    path = tmp_path / "events.db"
+    old = v1_file(path)
+    old.execute("PRAGMA busy_timeout = 30000")
+    numbers = itertools.count()
+
+    def put(count: int) -> None:
+        for _ in range(count):
+            old.execute(V1_PUT, (f"old_{next(numbers)}", b"{}"))
+
+    put(10)
+    old.execute("BEGIN IMMEDIATE")
+    put(10)
+    new = events.SqliteStore(path, wait=30.0)
+    opening = asyncio.create_task(new.open())
+    await asyncio.sleep(0)
+    old.execute("COMMIT")
+    await opening
+    put(10)
+    for number in range(10):
+        assert await new.put(delivery(f"new_{number}"))
+        assert not await new.put(delivery(f"old_{number}"))
+
+    by_old: set[str] = set()
+    while row := old.execute(V1_TAKE, (1.0,)).fetchone():
+        old.execute(V1_LEASE, (1e12, 0.0, "token", row[0]))
+        (key,) = old.execute("SELECT key FROM delivery WHERE id = ?", row).fetchone()
+        by_old.add(key)
+        assert old.execute(V1_HANDLED, (5.0, row[0], "token")).rowcount == 1
+    by_new: set[str | None] = set()
+    for entry in await new.take(limit=99, lease=60):
+        by_new.add(entry.key)
+        assert await new.handled(entry, body=entry.body)
+
+    assert by_old == {f"old_{number}" for number in range(30)}
+    assert by_new == {f"new_{number}" for number in range(10)}
+    assert await new.counts() == {"open": 0, "handled": 40, "dead": 0}
+    assert old.execute("PRAGMA user_version").fetchone() == (2,)
+    old.close()
+    await new.close()
+
+
+async def test_sqlite_file_of_version_1_that_many_open(tmp_path) -> None:
+    """Of several newer processes that find an older file, one changes it, and all can use it."""
+    old = v1_file(tmp_path / "events.db")
+    old.execute("BEGIN IMMEDIATE")
+    stores = [events.SqliteStore(tmp_path / "events.db", wait=30.0) for _ in range(6)]
+    putting = [asyncio.create_task(store.put(delivery())) for store in stores]
+    await asyncio.sleep(0.1)  # all have found version 1, and wait for the lock
+    old.execute("COMMIT")
+    old.close()
+
+    found = await asyncio.gather(*putting)
+
+    assert sorted(found) == [False] * 5 + [True]
+    assert await stores[0].prune(older_than=1) == 0
+    await asyncio.gather(*(store.close() for store in stores))
+
+
+async def test_postgres_table_of_version_1_in_use(postgres: str) -> None:
+    """An older process that is connected continues beside a newer one, and nothing is lost."""
+    old = await asyncpg.connect(postgres)
+    await old.execute(V1_POSTGRES.format(table="first"))
+    put = await old.prepare(
+        "INSERT INTO first AS kept (key, type, body, state, due) VALUES ($1, $2, $3, 'open', now())"
+        " ON CONFLICT (key) DO UPDATE SET body = excluded.body"
+        " WHERE kept.state = 'open' AND kept.body IS NULL RETURNING xmax = 0"
+    )
+    assert await put.fetchval("a", "t", b"{}")
+    stores = [events.PostgresStore(postgres, table="first") for _ in range(3)]
+    await asyncio.gather(*(store.open() for store in stores))
+    store = stores[0]
+
+    assert await put.fetchval("b", "t", b"{}")
+    entries = await store.take(limit=9, lease=10)
+
+    assert [entry.key for entry in entries] == ["a", "b"]
+    for entry in entries:
+        assert await store.handled(entry, body=entry.body)
+    assert await put.fetchval("a", "t", b"{}") is None
+    assert [event.body for event in await store.events()] == [b"{}", b"{}"]
+    await old.close()
+    await asyncio.gather(*(store.close() for store in stores))
