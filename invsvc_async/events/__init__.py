@@ -10,14 +10,16 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
+from invsvc_async.events.credentials import Secret, SharedHeader
 from invsvc_async.events.event import Event, InvoiceBatchCompleted, ResourceEvent, SatInvoiceSynced
 from invsvc_async.events.parse import parse
-from invsvc_async.events.verify import SharedHeader, read, verify
+from invsvc_async.events.verify import read, verify
 
 if TYPE_CHECKING:
     from invsvc_async.events.payloads import BatchCounts, BatchResult, InvoiceBatch, Party, SyncedInvoice
     from invsvc_async.events.receiving.receipt import Receipt
     from invsvc_async.events.receiving.receiver import Receiver
+    from invsvc_async.events.receiving.stats import CredentialStats, ReceiverStats
     from invsvc_async.events.receiving.worker import InboxPolicy
     from invsvc_async.events.stores import (
         DeadLetter,
@@ -33,15 +35,16 @@ if TYPE_CHECKING:
     from invsvc_async.events.stores.sqlite import SqliteStore
 
 __all__ = [
-    "BatchCounts", "BatchResult", "DeadLetter", "Delivery", "Entry", "Event", "InboxPolicy", "InvoiceBatch",
-    "InvoiceBatchCompleted", "MemoryStore", "Party", "PostgresStore", "Receipt", "Receiver", "ResourceEvent",
-    "SatInvoiceSynced", "SharedHeader", "SqliteStore", "Standing", "StateStats", "Store", "StoredEvent",
-    "SyncedInvoice", "parse", "read", "verify",
+    "BatchCounts", "BatchResult", "CredentialStats", "DeadLetter", "Delivery", "Entry", "Event",
+    "InboxPolicy", "InvoiceBatch", "InvoiceBatchCompleted", "MemoryStore", "Party", "PostgresStore",
+    "Receipt", "Receiver", "ReceiverStats", "ResourceEvent", "SatInvoiceSynced", "Secret", "SharedHeader",
+    "SqliteStore", "Standing", "StateStats", "Store", "StoredEvent", "SyncedInvoice", "parse", "read", "verify",
 ]  # fmt: skip
 
 _MODULES: Final = {
     "receiving.receipt": ("Receipt",),
     "receiving.receiver": ("Receiver",),
+    "receiving.stats": ("CredentialStats", "ReceiverStats"),
     "payloads": ("BatchCounts", "BatchResult", "InvoiceBatch", "Party", "SyncedInvoice"),
     "stores": ("DeadLetter", "Delivery", "Entry", "Standing", "StateStats", "Store", "StoredEvent"),
     "stores.memory": ("MemoryStore",),

@@ -16,7 +16,8 @@ from invsvc_async._errors import InvsvcError
 from invsvc_async.api.json_values import is_object
 from invsvc_async.cli.output import emit_json, fail, note, visible
 from invsvc_async.codec import envelope
-from invsvc_async.events.verify import checked, keys_of, signature_of
+from invsvc_async.events.credentials import checked, keys_of
+from invsvc_async.events.verify import signature_of
 from invsvc_async.storage.private_file import open_private
 
 if TYPE_CHECKING:

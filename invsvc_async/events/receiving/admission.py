@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING, Literal
 import attrs
 
 from invsvc_async._errors import EventError, MalformedEventError, SignatureMismatchError
+from invsvc_async.events.credentials import Secret, SharedHeader, is_retired
 from invsvc_async.events.event import Event, ResourceEvent
 from invsvc_async.events.headers import kept
 from invsvc_async.events.parse import parse, says_test
 from invsvc_async.events.receiving.receipt import Receipt
-from invsvc_async.events.verify import Key, SharedHeader, admit, prove
+from invsvc_async.events.verify import admit, prove
 
 if TYPE_CHECKING:
+    from invsvc_async.events.credentials import Credential
     from invsvc_async.events.headers import Headers
 
 __all__ = ["Admitted", "Trust", "Unreadable", "key_of"]
@@ -29,11 +31,13 @@ class Admitted:
     """
     An event to be handled; one sent ``as a test`` only by the handler of tests.
 
-    ``sent`` says whether the service sends it again if it is not acknowledged.
+    ``sent`` says whether the service sends it again if it is not acknowledged; ``by`` is what authenticates
+    it.
     """
 
     event: Event
     sent: Literal["once", "until acknowledged", "as a test"]
+    by: Credential | None
 
 
 @attrs.frozen
@@ -41,27 +45,28 @@ class Unreadable:
     """An authentic body that is not an event."""
 
     error: MalformedEventError
+    by: Credential
 
 
 @attrs.frozen
 class Trust:
     """What authenticates events: the arguments of ``events.read``, checked."""
 
-    keys: tuple[Key, ...]
+    keys: tuple[Secret, ...]
     shared_headers: tuple[SharedHeader, ...]
     accept_unsigned: bool
 
-    def judge(self, body: bytes, headers: Headers | None) -> Admitted | Unreadable | Receipt:
-        """Classify a delivery; a ``Receipt`` refuses it."""
+    def judge(self, body: bytes, headers: Headers | None, now: float) -> Admitted | Unreadable | Receipt:
+        """Classify a delivery at *now*, in seconds since the epoch; a ``Receipt`` refuses it."""
         unsigned, headers = self.accept_unsigned, kept(headers)
         try:
-            proof = prove(body, headers, self.keys, self.shared_headers, accept_unsigned=unsigned)
+            proof = prove(body, headers, self.keys, self.shared_headers, now, accept_unsigned=unsigned)
         except SignatureMismatchError as error:
             return Receipt(401, "refused", error=error)
         try:
             event = parse(body, None if proof else headers)
         except MalformedEventError as error:
-            return Unreadable(error) if proof else Receipt(400, "unreadable", error=error)
+            return Unreadable(error, proof) if proof else Receipt(400, "unreadable", error=error)
         try:
             admit(event, proof, self.keys, self.shared_headers, accept_unsigned=unsigned)
         except EventError as error:
@@ -69,9 +74,18 @@ class Trust:
             if not (event.body_says_test and says_test(headers)):
                 return Receipt(401, "refused", event, error)
         if event.is_test:
-            return Admitted(event, "as a test")
-        again = isinstance(event, ResourceEvent) and proof != "signature"
-        return Admitted(event, "until acknowledged" if again else "once")
+            return Admitted(event, "as a test", proof)
+        again = isinstance(event, ResourceEvent) and not isinstance(proof, Secret)
+        return Admitted(event, "until acknowledged" if again else "once", proof)
+
+    def retired_match(self, body: bytes, headers: Headers | None, now: float) -> Credential | None:
+        """Return what would have authenticated a refused delivery, if it were not retired."""
+        keys = [key for key in self.keys if is_retired(key, now)]
+        shared = [header for header in self.shared_headers if is_retired(header, now)]
+        try:
+            return prove(body, kept(headers), keys, shared, 0.0, accept_unsigned=False)
+        except SignatureMismatchError:
+            return None
 
 
 def key_of(event: Event) -> str | None:

@@ -11,16 +11,21 @@ import asyncio
 import inspect
 import logging
 import random as randomness
+import time
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeAlias, TypeVar
 
 from invsvc_async._errors import ConfigurationError, MalformedEventError
 from invsvc_async.api.event_types import EVENT_TYPES
-from invsvc_async.events.receiving.admission import Admitted, Trust, Unreadable, key_of
+from invsvc_async.events.credentials import checked, keys_of, shared_headers_of
+from invsvc_async.events.headers import kept
+from invsvc_async.events.receiving.admission import Admitted, Unreadable, key_of
 from invsvc_async.events.receiving.inline import Inline
 from invsvc_async.events.receiving.receipt import Receipt, unavailable
+from invsvc_async.events.receiving.stats import ReceiverStats, Tally
+from invsvc_async.events.receiving.trust_source import TrustSource
 from invsvc_async.events.receiving.worker import InboxPolicy, Worker, called, reason_of
 from invsvc_async.events.stores import Delivery, open_store
-from invsvc_async.events.verify import Secrets, SharedHeaders, checked, keys_of, shared_headers_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -29,6 +34,7 @@ if TYPE_CHECKING:
     from aiohttp import web
 
     from invsvc_async.api.event_types import EventName
+    from invsvc_async.events.credentials import SecretsSource, SharedHeadersSource
     from invsvc_async.events.event import Event
     from invsvc_async.events.headers import Headers
     from invsvc_async.events.receiving.web import AsgiApp
@@ -67,8 +73,13 @@ class Receiver:
 
     *store* (or *dedupe*, which means the same) is a ``Store``, ``"postgresql://…"`` or the path of a SQLite
     file.  The inbox needs one; inline mode uses memory by default.  Events are de-duplicated by their
-    ``dedupe_key``; those without one (v1, v1.1) are handled each time they come.  *secrets*, *shared_header*
-    and *accept_unsigned* are those of ``events.read``; several secrets or headers allow rotation.
+    ``dedupe_key``; those without one (v1, v1.1) are handled each time they come.
+
+    *secrets*, *shared_header* and *accept_unsigned* are those of ``events.read``; several secrets or headers
+    allow rotation.  Either may also be a function without arguments, async or not, that returns them, from a
+    vault for example.  What it returned is used for *refresh_after* seconds and then fetched anew in the
+    background.  If a delivery fits nothing, the function is called once more, at most once a second.  If it
+    fails, what it returned before stays valid.
 
     Raises:
         ConfigurationError: Nothing authenticates events and *accept_unsigned* is false, or the arguments
@@ -80,8 +91,8 @@ class Receiver:
     def __init__(
         self,
         *,
-        secrets: Secrets,
-        shared_header: SharedHeaders = None,
+        secrets: SecretsSource,
+        shared_header: SharedHeadersSource = None,
         dedupe: Store | str | None = None,
         accept_unsigned: bool = False,
         mode: Literal["inline", "inbox"] = "inline",
@@ -89,13 +100,21 @@ class Receiver:
         inbox: InboxPolicy | None = None,
         deadline: float = 8.0,
         max_body_bytes: int = 1 << 20,
+        refresh_after: float = 300.0,
         random: Callable[[], float] = randomness.random,
+        clock: Callable[[], float] = time.time,
     ) -> None:
-        found_keys, found_headers = keys_of(secrets), shared_headers_of(shared_header)
+        keys: Any = secrets if callable(secrets) else keys_of(secrets)  # Any: a tuple, a function or an error
+        headers: Any = shared_header if callable(shared_header) else shared_headers_of(shared_header)
         del secrets, shared_header  # so that a traceback with local variables does not show them
-        self._trust = Trust(checked(found_keys), checked(found_headers), accept_unsigned)
-        if not (self._trust.keys or self._trust.shared_headers or accept_unsigned):
-            raise ConfigurationError("secrets: nothing authenticates events. Pass secrets or a SharedHeader.")
+        if not isinstance(refresh_after, (int, float)) or not refresh_after > 0:
+            raise ConfigurationError(
+                f"refresh_after: {refresh_after!r} is not valid. Use a positive number of seconds."
+            )
+        self._source = TrustSource(
+            checked(keys), checked(headers), accept_unsigned=accept_unsigned, max_age=refresh_after
+        )
+        self._tally = Tally(clock)
         if mode not in {"inline", "inbox"}:
             raise ConfigurationError(f"mode: {mode!r} is not valid. Use 'inline' or 'inbox'.")
         if not isinstance(deadline, (int, float)) or not 0 < deadline < _LIMIT:
@@ -171,6 +190,7 @@ class Receiver:
         receipt = await self._receive(until, body, headers)
         level = logging.DEBUG if receipt.status < 300 else logging.WARNING
         kind = receipt.event.type if receipt.event else "a delivery"
+        self._tally.answered(receipt)
         _log.log(level, "Answered %s with %s: %s", kind, receipt.status, receipt.error or receipt.outcome)
         return receipt
 
@@ -196,18 +216,27 @@ class Receiver:
 
         return AsgiApp(self)
 
+    def stats(self) -> ReceiverStats:
+        """
+        Return what this receiver has done, and which secrets and headers authenticated deliveries.
+
+        Spec: Events, Delivery behavior.
+        """
+        return self._tally.stats(self._source.known)
+
     async def __aenter__(self) -> Self:
         """
         Open the store and start the worker.
 
         Raises:
             JournalError: The store cannot be used.
-            ConfigurationError: The receiver is already running.
+            ConfigurationError: The receiver is already running, or its secrets cannot be fetched.
         """
         if self._worker.is_running:
             raise ConfigurationError(
                 "receiver: it is already running. Enter it once, when the application starts."
             )
+        await self._source.current()
         await self._store.open()
         self._worker.start()
         return self
@@ -218,12 +247,19 @@ class Receiver:
         """Wait up to the deadline for running handlers, release what is not handled, close the store."""
         await self._worker.stop(grace=self.deadline)
         await self._inline.stop(grace=self.deadline)
+        await self._source.stop()
         await self._store.close()
 
     async def _receive(self, until: float, body: bytes, headers: Headers) -> Receipt:
         if len(body) > self.max_body_bytes:
             return Receipt(413, "refused")
-        match self._trust.judge(body, headers):
+        try:
+            verdict = await self._judge(until, body, headers)
+        except (ConfigurationError, TimeoutError) as failure:  # the secrets are not known
+            return unavailable(failure)
+        if not isinstance(verdict, Receipt) and verdict.by is not None:
+            self._tally.matched(verdict.by)
+        match verdict:
             case Receipt() as refusal:
                 return refusal
             case Unreadable(error):
@@ -234,6 +270,29 @@ class Receiver:
                 return await self._keep(until, event)
             case Admitted(event, sent):
                 return await self._handle_now(until, event, once=sent == "once")
+
+    async def _judge(self, until: float, body: bytes, headers: Headers) -> Admitted | Unreadable | Receipt:
+        """
+        Classify a delivery; if nothing authenticates it, ask for newer secrets, and judge it by these.
+
+        Raises:
+            ConfigurationError: The secrets cannot be fetched.
+            TimeoutError: They do not come in time.
+        """
+        headers, now = kept(headers) or (), self._tally.clock()
+        async with nullcontext() if self._source.is_fixed else asyncio.timeout_at(until):
+            trust = await self._source.current()
+            verdict = trust.judge(body, headers, now)
+            if not _is_refusal(verdict):
+                return verdict
+            newer = await self._source.newer(trust)
+        if newer is not None:
+            trust, verdict = newer, newer.judge(body, headers, now)
+        if _is_refusal(verdict):
+            retired = trust.retired_match(body, headers, now)
+            if retired is not None and self._tally.refused(retired):
+                _log.warning("A delivery was refused: it came with %r, which is retired", retired)
+        return verdict
 
     async def _handle_now(self, until: float, event: Event, *, once: bool) -> Receipt:
         if self._handler_of(event) is None:
@@ -277,6 +336,10 @@ class Receiver:
 
     def _handler_of(self, event: Event) -> EventHandler | None:
         return self._handlers.get(event.type) or self._handlers.get("*")
+
+
+def _is_refusal(verdict: object) -> bool:
+    return isinstance(verdict, Receipt) and verdict.status == 401
 
 
 def _choose_store(dedupe: Store | str | None, store: Store | str | None, mode: str) -> Store:

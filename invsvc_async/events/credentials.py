@@ -1,0 +1,202 @@
+"""
+What authenticates deliveries: webhook secrets and shared headers, with names and times of retirement.
+
+No repr, message or traceback with local variables contains a secret.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from hmac import compare_digest
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+
+import attrs
+
+from invsvc_async._errors import ConfigurationError
+from invsvc_async.events.headers import value_of
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from invsvc_async.events.headers import Headers
+
+__all__ = [
+    "Credential", "Secret", "Secrets", "SecretsSource", "SharedHeader", "SharedHeaders",
+    "SharedHeadersSource", "checked", "is_retired", "keys_of", "shared_headers_of",
+]  # fmt: skip
+
+T = TypeVar("T")
+
+_setattr: Final = object.__setattr__  # as attrs does in a frozen class
+_TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+
+
+@attrs.frozen(init=False)
+class SharedHeader:
+    """
+    A secret custom header, as set in the dashboard, that authenticates resource events.
+
+    The *value* is compared in constant time, and no repr contains it.  *label* names it in
+    ``Receiver.stats``; from *retires_at* on, an aware ``datetime``, it is no longer accepted.
+
+    Raises:
+        ConfigurationError: *name* or *value* is not valid in a header, or *retires_at* has no time zone.
+
+    Spec: Events, Headers.
+    """
+
+    name: str
+    value: str = attrs.field(repr=False)
+    label: str | None
+    retires_at: datetime | None
+
+    def __init__(
+        self, name: str, value: str, *, label: str | None = None, retires_at: datetime | None = None
+    ) -> None:
+        fault = _fault_of_header(name, value) or _fault_of_terms(label, retires_at)
+        if fault is not None:
+            del self, value  # so that a traceback with local variables does not show it
+            raise ConfigurationError(fault)
+        _set(self, name=name, value=value, label=label, retires_at=retires_at)
+
+    def matches(self, headers: Headers | None) -> bool:
+        """Return whether the header came exactly once, with this value."""
+        found = value_of(headers, self.name.lower())
+        return found is not None and found.isascii() and compare_digest(found, self.value)
+
+
+@attrs.frozen(init=False)
+class Secret:
+    """
+    A webhook's secret, which signs events; plain text does as well, without a label and a time.
+
+    *label* names it in ``Receiver.stats``; from *retires_at* on, an aware ``datetime``, it is no longer
+    accepted.
+
+    Raises:
+        ConfigurationError: *value* is empty or not text, or *retires_at* has no time zone.
+
+    Spec: Events, Headers.
+    """
+
+    raw: bytes = attrs.field(repr=False)
+    label: str | None
+    retires_at: datetime | None
+
+    def __init__(
+        self, value: str | bytes, *, label: str | None = None, retires_at: datetime | None = None
+    ) -> None:
+        raw = _raw_of(value)
+        fault = raw if isinstance(raw, str) else _fault_of_terms(label, retires_at)
+        if fault is not None or isinstance(raw, str):
+            del self, value, raw
+            raise ConfigurationError(fault)
+        _set(self, raw=raw, label=label, retires_at=retires_at)
+
+
+Credential: TypeAlias = Secret | SharedHeader
+Secrets: TypeAlias = "str | bytes | Secret | Sequence[str | bytes | Secret]"
+SharedHeaders: TypeAlias = "SharedHeader | Sequence[SharedHeader] | None"
+SecretsSource: TypeAlias = "Secrets | Callable[[], Secrets | Awaitable[Secrets]]"
+SharedHeadersSource: TypeAlias = "SharedHeaders | Callable[[], SharedHeaders | Awaitable[SharedHeaders]]"
+
+
+def is_retired(credential: Credential, now: float) -> bool:
+    """Return whether it is no longer accepted at *now*, in seconds since the epoch."""
+    return credential.retires_at is not None and now >= credential.retires_at.timestamp()
+
+
+def _set(instance: object, **values: object) -> None:
+    for name, value in values.items():
+        _setattr(instance, name, value)
+
+
+def _fault_of_header(
+    name: Any, value: Any
+) -> str | None:  # Any: what a caller without a type checker may pass
+    if not isinstance(name, str) or not _TOKEN.fullmatch(name):
+        return f"name: {name!r} is not a valid header. Use the one in the dashboard."
+    if not isinstance(value, str) or not value or not value.isascii():
+        return f"value: that of {name} is not visible ASCII text. Set another one."
+    if value != value.strip():
+        return (
+            f"value: that of {name} has white space at an end, as a file's last line has a line break. "
+            "Remove it with strip()."
+        )
+    if not value.isprintable():
+        return f"value: that of {name} contains a line break or control character. Set another one."
+    return None
+
+
+def _fault_of_terms(label: Any, retires_at: Any) -> str | None:
+    if label is not None and not (isinstance(label, str) and label and label.isprintable()):
+        return "label: not printable text. Use a short name, such as 'old'."
+    if retires_at is not None and not (isinstance(retires_at, datetime) and retires_at.tzinfo):
+        return "retires_at: not a datetime with a time zone. Use datetime(…, tzinfo=UTC)."
+    return None
+
+
+def keys_of(secrets: Secrets) -> tuple[Secret, ...] | ConfigurationError:
+    """
+    Return secrets as keys, or what is wrong with one, to be raised by ``checked``.
+
+    The caller deletes *secrets* in between, so that a traceback with local variables does not show them.
+    """
+    given: Any = secrets
+    if isinstance(given, (str, bytes, Secret)):
+        given = (given,)
+    elif not isinstance(given, Iterable) or isinstance(given, Mapping):
+        return ConfigurationError("secrets: not a text or a list. Use the secret that creation returned.")
+    keys: list[Secret] = []
+    for secret in given:
+        raw = secret.raw if isinstance(secret, Secret) else _raw_of(secret)
+        if isinstance(raw, str):
+            return ConfigurationError(raw)
+        keys.append(secret if isinstance(secret, Secret) else _secret_of(raw))
+    return tuple(keys)
+
+
+def _secret_of(raw: bytes) -> Secret:
+    """Return checked bytes as a secret; much faster than its ``__init__``, for ``events.read``."""
+    made = Secret.__new__(Secret)
+    _setattr(made, "raw", raw)
+    _setattr(made, "label", None)
+    _setattr(made, "retires_at", None)
+    return made
+
+
+def _raw_of(secret: Any) -> bytes | str:
+    """Return the bytes of a secret, or, as text, what is wrong with it."""
+    try:
+        raw = secret.encode() if isinstance(secret, str) else secret
+    except UnicodeEncodeError:
+        raw = b""
+    if not raw or not isinstance(raw, bytes):  # with an empty one, anyone could sign
+        return "secrets: one is empty or not text. Use the secret that creation returned."
+    if raw != raw.strip():
+        return (
+            "secrets: one has white space at an end, as a file's last line has a line break. "
+            "Remove it with strip()."
+        )
+    return raw
+
+
+def shared_headers_of(given: Any) -> tuple[SharedHeader, ...] | ConfigurationError:
+    """Return one, several or no shared headers as a tuple, or what is wrong with them, for ``checked``."""
+    if given is None or isinstance(given, SharedHeader):
+        return () if given is None else (given,)
+    headers = tuple(given) if isinstance(given, Iterable) else (given,)
+    if all(isinstance(header, SharedHeader) for header in headers):
+        return headers
+    return ConfigurationError(
+        "shared_header: neither a SharedHeader nor a list of them. Use SharedHeader(name, value)."
+    )
+
+
+def checked(found: T | ConfigurationError) -> T:
+    """Return *found*, or raise it if it is an error."""
+    if isinstance(found, ConfigurationError):
+        raise found
+    return found

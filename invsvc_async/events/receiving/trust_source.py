@@ -1,0 +1,142 @@
+"""
+Where a receiver's secrets and shared headers come from: fixed values, or functions that ask a vault.
+
+What a function returned is used for a while, then replaced in the background.  If a delivery fits nothing, it
+is asked once more, because a rotation may just have happened.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from typing import TYPE_CHECKING, Any, Final
+
+from invsvc_async._errors import ConfigurationError
+from invsvc_async.events.credentials import checked, keys_of, shared_headers_of
+from invsvc_async.events.receiving.admission import Trust
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from invsvc_async.events.credentials import Secret, SharedHeader
+
+__all__ = ["TrustSource"]
+
+_log: Final = logging.getLogger("invsvc_async.events")
+_PAUSE: Final = 1.0  # s at least between two fetches, however many forged deliveries come
+_LIMIT: Final = 5.0  # s for one fetch: the sender waits 10 s
+_NOTHING: Final = "secrets: nothing authenticates events. Pass secrets or a SharedHeader."
+
+
+class TrustSource:
+    """
+    The trust in deliveries, fetched anew after *max_age* seconds if an argument is a function.
+
+    A function that fails is reported in the log, and what it returned before stays valid.
+
+    Raises:
+        ConfigurationError: A fixed value is not valid, or nothing would authenticate events.
+    """
+
+    def __init__(
+        self,
+        keys: tuple[Secret, ...] | Callable[[], object],
+        headers: tuple[SharedHeader, ...] | Callable[[], object],
+        *,
+        accept_unsigned: bool,
+        max_age: float,
+    ) -> None:
+        self._accept_unsigned = accept_unsigned
+        self._max_age = max_age
+        self._keys = keys
+        self._headers = headers
+        self.is_fixed: Final = isinstance(keys, tuple) and isinstance(headers, tuple)
+        self.known: Trust | None = None
+        if isinstance(keys, tuple) and isinstance(headers, tuple):
+            self.known = self._checked_trust(keys, headers)
+        self._began = self._fetched = float("-inf")
+        self._failed = False
+        self._fetching = asyncio.Lock()
+        self._next: asyncio.Task[None] | None = None
+
+    async def current(self) -> Trust:
+        """
+        Return the trust as known now; fetch it if it is not known.
+
+        Raises:
+            ConfigurationError: It was never known, and cannot be fetched.
+        """
+        if self.known is None:
+            await self._fetch_next()
+        elif not self.is_fixed and asyncio.get_running_loop().time() > self._fetched + self._max_age:
+            self._later()
+        if self.known is None:
+            raise ConfigurationError("secrets: the function that returns them failed. The log says why.")
+        return self.known
+
+    async def newer(self, known: Trust) -> Trust | None:
+        """
+        Return another trust than *known*, fetched after this call, or ``None`` if nothing has changed.
+
+        Raises:
+            ConfigurationError: That cannot be found out.
+        """
+        if self.is_fixed:
+            return None
+        if self.known is known:
+            await self._fetch_next()
+            if self._failed:
+                raise ConfigurationError("secrets: the function that returns them failed. The log says why.")
+        return None if self.known is known else self.known
+
+    async def stop(self) -> None:
+        """Cancel a fetch that is under way."""
+        if self._next is not None:
+            self._next.cancel()
+            await asyncio.wait({self._next})
+
+    async def _fetch_next(self) -> None:
+        """Wait for a fetch that begins after this call; all who wait for it share it."""
+        await asyncio.shield(self._later())
+
+    def _later(self) -> asyncio.Task[None]:
+        if self._next is None or self._next.done():
+            self._next = asyncio.create_task(self._fetch(), name="invsvc events secrets")
+        return self._next
+
+    async def _fetch(self) -> None:
+        loop = asyncio.get_running_loop()
+        async with self._fetching:
+            await asyncio.sleep(max(0.0, self._began + _PAUSE - loop.time()))
+            self._next = None  # who comes from now on needs another one
+            self._began = loop.time()
+            try:
+                async with asyncio.timeout(_LIMIT):
+                    keys = self._keys if isinstance(self._keys, tuple) else keys_of(await _asked(self._keys))
+                    headers = (
+                        self._headers
+                        if isinstance(self._headers, tuple)
+                        else shared_headers_of(await _asked(self._headers))
+                    )
+                trust = self._checked_trust(checked(keys), checked(headers))
+            except Exception as error:  # noqa: BLE001 - a vault's client may raise anything, also secrets
+                self._failed = True
+                # Not what it says: that may be a secret.
+                _log.error("The function for secrets or headers failed with %s", type(error).__name__)
+            else:
+                self._failed = False
+                self._fetched = self._began
+                if trust != self.known:
+                    self.known = trust
+
+    def _checked_trust(self, keys: tuple[Secret, ...], headers: tuple[SharedHeader, ...]) -> Trust:
+        if not (keys or headers or self._accept_unsigned):
+            raise ConfigurationError(_NOTHING)
+        return Trust(keys, headers, self._accept_unsigned)
+
+
+async def _asked(source: Callable[[], object]) -> Any:  # Any: it is checked afterwards
+    """Call a function; one that is not async runs in a thread."""
+    found = await asyncio.to_thread(source)
+    return await found if inspect.isawaitable(found) else found

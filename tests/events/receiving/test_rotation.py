@@ -1,0 +1,281 @@
+"""Rotation of secrets and shared headers: several at once, names, retirement, and a vault that is asked."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from invsvc_async import events
+from invsvc_async.errors import ConfigurationError, SignatureMismatchError, UnauthenticatedEventError
+from invsvc_async.events.receiving import trust_source
+from tests.events.bodies import encoded, signature, signed_body, v2
+
+pytestmark = pytest.mark.one_python
+
+NOW = 1_800_000_000.0
+THEN = datetime.fromtimestamp(NOW, UTC)
+RESOURCE = encoded(v2("invoice.created"))
+SIGNED = encoded(signed_body("sat.invoice.synced"))
+
+
+def receiver_of(**settings: Any) -> events.Receiver:
+    receiver = events.Receiver(**{"secrets": (), "clock": lambda: NOW} | settings)
+
+    @receiver.on("*")
+    async def handle(_: events.Event) -> None: ...
+
+    return receiver
+
+
+async def sent(receiver: events.Receiver, value: str) -> int:
+    """Deliver with a shared header, or if *value* is a secret, a signed event; return the status."""
+    if value.startswith("whsec"):
+        return (await receiver.receive(SIGNED, signature(SIGNED, value))).status
+    return (await receiver.receive(RESOURCE, {"X-Key": value})).status
+
+
+def uses(receiver: events.Receiver) -> list[tuple[str, str, int, int]]:
+    return [(one.kind, one.label, one.matched, one.refused) for one in receiver.stats().credentials]
+
+
+async def test_use_of_each_secret_and_header() -> None:
+    """An operator sees which are still used, by name or position, and when last."""
+    receiver = receiver_of(
+        secrets=[events.Secret("whsec_1", label="old"), "whsec_2"],
+        shared_header=[events.SharedHeader("X-Key", "a", label="old"), events.SharedHeader("X-Key", "b")],
+    )
+
+    statuses = [await sent(receiver, value) for value in ("whsec_2", "a", "a", "b", "c", "whsec_3")]
+
+    assert statuses == [200, 200, 200, 200, 401, 401]
+    assert uses(receiver) == [
+        ("secret", "old", 0, 0),
+        ("secret", "2", 1, 0),
+        ("shared header", "old", 2, 0),
+        ("shared header", "2", 1, 0),
+    ]
+    assert [one.last_matched_at for one in receiver.stats().credentials] == [None, NOW, NOW, NOW]
+    assert receiver.stats().answers[401, "refused"] == 2
+
+
+@pytest.mark.parametrize("seconds", [0, 1])
+async def test_retirement(seconds: int, caplog: pytest.LogCaptureFixture) -> None:
+    """At that time, what came with the retired one is refused, counted and logged once, without its value."""
+    later, early = THEN + timedelta(seconds=1), THEN - timedelta(seconds=seconds)
+    receiver = receiver_of(
+        secrets=[events.Secret("whsec_1", label="old", retires_at=early), events.Secret("whsec_2")],
+        shared_header=[
+            events.SharedHeader("X-Key", "value-a", label="old", retires_at=early),
+            events.SharedHeader("X-Key", "value-b", retires_at=later),
+        ],
+    )
+
+    statuses = [
+        await sent(receiver, value)
+        for value in ("whsec_1", "whsec_1", "whsec_2", "value-a", "value-b", "value-c")
+    ]
+
+    assert statuses == [401, 401, 200, 401, 200, 401]
+    assert [found[2:] for found in uses(receiver)] == [(0, 2), (1, 0), (0, 1), (1, 0)]
+    assert caplog.text.count("is retired") == 2
+    assert "whsec_1" not in caplog.text
+    assert "value-a" not in caplog.text
+
+
+async def test_retired_secret_is_no_way_in_without_one() -> None:
+    """With every secret retired, signed events are refused, also where unsigned ones are accepted."""
+    receiver = receiver_of(secrets=[events.Secret("whsec_1", retires_at=THEN)], accept_unsigned=True)
+
+    assert await sent(receiver, "whsec_1") == 401
+    assert (await receiver.receive(SIGNED, {})).status == 401
+
+
+def test_retirement_in_read() -> None:
+    """The pure functions keep to it too."""
+    gone, stays = (datetime.now(UTC) + timedelta(days=days) for days in (-1, 1))
+    secret = [events.Secret("whsec_1", retires_at=gone)]
+    with pytest.raises(SignatureMismatchError):
+        events.verify(SIGNED, signature(SIGNED, "whsec_1"), secret)
+    with pytest.raises(SignatureMismatchError):
+        events.read(SIGNED, signature(SIGNED, "whsec_1"), secrets=secret)
+    header = events.SharedHeader("X-Key", "a", retires_at=gone)
+    with pytest.raises(UnauthenticatedEventError):
+        events.read(RESOURCE, {"X-Key": "a"}, shared_header=header)
+    events.verify(SIGNED, signature(SIGNED, "whsec_1"), events.Secret(b"whsec_1", retires_at=stays))
+
+
+@pytest.mark.parametrize(
+    ("make", "word"),
+    [
+        (lambda: events.Secret(""), "empty"),
+        (lambda: events.Secret("hidden\n"), "white space"),
+        (lambda: events.Secret("hidden", retires_at=datetime(2026, 1, 1)), "time zone"),  # noqa: DTZ001 - the fault
+        (lambda: events.Secret("hidden", label="\x1b"), "label"),
+        (lambda: events.SharedHeader("X", "hidden", retires_at=5), "time zone"),  # type: ignore[arg-type]
+        (lambda: events.Receiver(secrets="hidden", refresh_after=0), "refresh_after"),
+    ],
+)
+def test_terms_that_make_no_sense(make, word: str) -> None:
+    """They are refused in words, and no traceback shows the secret."""
+    with pytest.raises(ConfigurationError, match=word) as caught:
+        make()
+    trace = caught.value.__traceback__
+    while trace is not None:
+        if "invsvc_async" in trace.tb_frame.f_globals["__name__"]:
+            assert "hidden" not in repr(trace.tb_frame.f_locals)
+        trace = trace.tb_next
+    assert "hidden" not in repr(events.Secret("hidden", retires_at=datetime(2026, 1, 1, tzinfo=UTC)))
+
+
+class Vault:
+    """A vault whose content changes; it counts how often it is asked, and how many ask at once."""
+
+    def __init__(self, *, kind: str, content: Any = ("whsec_1",)) -> None:
+        self.content = content
+        self.asked = self.at_once = self.most = 0
+        self.error: Exception | None = None
+        self.takes = 0.0  # s
+        self.ask = self._ask if kind == "async" else self._ask_now
+
+    async def _ask(self) -> Any:
+        self.at_once += 1
+        self.most = max(self.most, self.at_once)
+        await asyncio.sleep(self.takes)
+        self.at_once -= 1
+        return self._ask_now()
+
+    def _ask_now(self) -> Any:
+        self.asked += 1
+        if self.error is not None:
+            raise self.error
+        return self.content
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shorten the pause between two fetches."""
+    monkeypatch.setattr(trust_source, "_PAUSE", 0.05)
+
+
+@pytest.mark.parametrize("kind", ["async", "not async"])
+async def test_vault_is_asked_once_while_it_is_fresh(kind: str) -> None:
+    """What it returned serves all deliveries."""
+    vault = Vault(kind=kind)
+    receiver = receiver_of(secrets=vault.ask)
+
+    assert [await sent(receiver, "whsec_1") for _ in range(20)] == [200] * 20
+    assert vault.asked == 1
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("kind", ["async", "not async"])
+async def test_vault_after_a_rotation(kind: str) -> None:
+    """The first delivery with the new secret is accepted, and one with the old no longer."""
+    vault = Vault(kind=kind)
+    receiver = receiver_of(secrets=vault.ask)
+    assert await sent(receiver, "whsec_1") == 200
+
+    vault.content = events.Secret("whsec_2", label="new")
+
+    assert await sent(receiver, "whsec_2") == 200
+    assert await sent(receiver, "whsec_1") == 401
+    assert uses(receiver) == [("secret", "new", 1, 0)]
+
+
+@pytest.mark.usefixtures("quick")
+async def test_vault_of_shared_headers() -> None:
+    """They may come from a function too, beside fixed secrets."""
+    vault = Vault(kind="async", content=events.SharedHeader("X-Key", "a"))
+    receiver = receiver_of(secrets="whsec_1", shared_header=vault.ask)
+    assert [await sent(receiver, value) for value in ("a", "b", "whsec_1")] == [200, 401, 200]
+    vault.content = [events.SharedHeader("X-Key", "b"), events.SharedHeader("X-Other", "a")]
+    assert [await sent(receiver, value) for value in ("b", "a", "whsec_1")] == [200, 401, 200]
+
+
+async def test_vault_under_forged_deliveries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many come, it is asked by one at a time, and no more often than the pause allows."""
+    monkeypatch.setattr(trust_source, "_PAUSE", 0.2)
+    vault = Vault(kind="async")
+    receiver = receiver_of(secrets=vault.ask)
+    assert await sent(receiver, "whsec_1") == 200
+    vault.takes = 0.4
+    loop = asyncio.get_running_loop()
+    started = loop.time()
+
+    async def forge(number: int) -> None:
+        await asyncio.sleep(number / 400)
+        assert await sent(receiver, f"whsec_forged_{number}") == 401
+
+    await asyncio.gather(*(forge(number) for number in range(300)))
+
+    assert vault.asked <= 2 + (loop.time() - started) / 0.2 + 1
+    assert vault.most == 1
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("content", [RuntimeError("whsec_1"), (), None, "", {"a": 1}, "whsec_1\n"])
+async def test_vault_that_fails_later(content: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """What it returned before stays valid; what fits nothing is to come again, as it may be genuine."""
+    vault = Vault(kind="async")
+    receiver = receiver_of(secrets=vault.ask)
+    assert await sent(receiver, "whsec_1") == 200
+    vault.content, vault.error = content, content if isinstance(content, Exception) else None
+
+    assert await sent(receiver, "whsec_2") == 503
+    assert await sent(receiver, "whsec_1") == 200
+    vault.content, vault.error = "whsec_2", None
+    assert await sent(receiver, "whsec_2") == 200
+    assert "whsec_1" not in caplog.text
+
+
+@pytest.mark.usefixtures("quick")
+async def test_vault_that_fails_at_first() -> None:
+    """A receiver does not start; in one that is not started, the sender has to come again."""
+    vault = Vault(kind="async")
+    vault.error = OSError("down")
+    receiver = receiver_of(secrets=vault.ask)
+    with pytest.raises(ConfigurationError, match="function"):
+        await receiver.__aenter__()
+    assert await sent(receiver, "whsec_1") == 503
+    vault.error = None
+    async with receiver:
+        assert await sent(receiver, "whsec_1") == 200
+
+
+async def test_vault_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Known secrets do not wait for it, and neither does the end of the receiver."""
+    monkeypatch.setattr(trust_source, "_PAUSE", 0.0)
+    hangs = asyncio.Event()
+    vault = Vault(kind="async")
+
+    async def ask() -> Any:
+        if vault.asked:
+            hangs.set()
+            await asyncio.Event().wait()
+        return vault._ask_now()
+
+    receiver = receiver_of(secrets=ask, refresh_after=1e-9)
+    async with receiver:
+        monkeypatch.setattr(trust_source, "_LIMIT", 0.05)
+        assert await sent(receiver, "whsec_1") == 200
+        await hangs.wait()
+        assert await sent(receiver, "whsec_1") == 200
+        assert await sent(receiver, "whsec_2") == 503
+
+
+async def test_vault_is_asked_anew_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it returned is replaced once it is old, without a delivery that fits nothing."""
+    monkeypatch.setattr(trust_source, "_PAUSE", 0.0)
+    vault = Vault(kind="async")
+    receiver = receiver_of(secrets=vault.ask, refresh_after=1e-9)
+    assert await sent(receiver, "whsec_1") == 200
+    vault.content = ("whsec_2",)
+
+    async with asyncio.timeout(30):
+        while await sent(receiver, "whsec_1") == 200:  # noqa: ASYNC110 - the fetch has no event for it
+            await asyncio.sleep(0)
+
+    assert await sent(receiver, "whsec_2") == 200
