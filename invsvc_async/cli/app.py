@@ -37,6 +37,7 @@ COMMANDS = {
     "explain": "explain",
     "listen": "listen",
     "events": "events",
+    "trigger": "trigger",
     "export": "export",
     "doctor": "doctor",
     "conformance": "conformance",

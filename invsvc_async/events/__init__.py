@@ -38,7 +38,8 @@ __all__ = [
     "BatchCounts", "BatchResult", "CredentialStats", "DeadLetter", "Delivery", "Entry", "Event",
     "InboxPolicy", "InvoiceBatch", "InvoiceBatchCompleted", "MemoryStore", "Party", "PostgresStore",
     "Receipt", "Receiver", "ReceiverStats", "ResourceEvent", "SatInvoiceSynced", "Secret", "SharedHeader",
-    "SqliteStore", "Standing", "StateStats", "Store", "StoredEvent", "SyncedInvoice", "parse", "read", "verify",
+    "SqliteStore", "Standing", "StateStats", "Store", "StoredEvent", "SyncedInvoice", "parse", "read",
+    "verify",
 ]  # fmt: skip
 
 _MODULES: Final = {

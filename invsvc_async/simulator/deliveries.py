@@ -50,6 +50,7 @@ class Delivery:
     body: bytes
     headers: dict[str, str]
     copies: int = 1
+    most: int = ATTEMPTS  # attempts of each copy; the two signed events have one
     attempts: list[Attempt] = field(default_factory=list[Attempt])
 
     @property
@@ -95,15 +96,16 @@ class Post:
         *,
         secret: str | None = None,
         headers: Mapping[str, str] | None = None,
+        signed: bool = False,
     ) -> Delivery:
-        """Build a delivery: text, headers and, for the two signed events, the signature."""
+        """Build a delivery: text, headers and, for the two signed events or if asked, the signature."""
         text = json_text(body).encode()
         sent = {"Content-Type": "application/json"}
         if event in SIGNED:
             sent["X-Service-Event"] = event
-            if secret is not None:
-                sent["X-Service-Signature"] = signature(text, secret)
-        elif not body.get("test"):
+        if secret is not None and (signed or event in SIGNED):
+            sent["X-Service-Signature"] = signature(text, secret)
+        if event not in SIGNED and not body.get("test"):
             sent |= headers or {}
         if body.get("test"):
             sent["X-Service-Test"] = "true"
@@ -178,7 +180,7 @@ class Post:
         return task
 
     async def _send_one(self, delivery: Delivery) -> None:
-        for number in range(1 if delivery.event in SIGNED else ATTEMPTS):
+        for number in range(1 if delivery.event in SIGNED else delivery.most):
             if number:
                 await asyncio.sleep(self._backoff * min(2 ** (number - 1), LONGEST_BACKOFF))
             attempt = await self._attempt(delivery)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from invsvc_async.simulator.events import body_of
+from invsvc_async.simulator.deliveries import ATTEMPTS
+from invsvc_async.simulator.events import body_of, changed
 from invsvc_async.simulator.validate import EVENTS
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ class Delivering:
         """All deliveries so far, in the order in which they were first sent."""
         return self._post.sent
 
-    async def deliver(
+    async def deliver(  # noqa: PLR0913 - each is a setting of its own
         self,
         event: str | Mapping[str, Json],
         *,
@@ -41,6 +42,9 @@ class Delivering:
         resource: Mapping[str, Json] | None = None,
         test: bool = False,
         duplicates: int = 0,
+        signed: bool = False,
+        changes: Mapping[str, Json] | None = None,
+        attempts: int = ATTEMPTS,
         webhook: str = "wh_1",
         connected_team: str | None = None,
         team: str = "team_1",
@@ -51,9 +55,13 @@ class Delivering:
 
         *event* is the name of a type, for a body of its family and *version*, or a mapping, which is the body
         itself.  *resource* is the object of the event.  *duplicates* is how many copies follow the first.
+        *signed* signs an event of any type; otherwise only the two signed types have a signature, if there is
+        a *secret*.  *changes* maps paths in the body, such as ``data.object.total``, to other values.
+        *attempts* is how often each copy is sent until it is answered 2xx or refused (signed types: once).
 
         Raises:
-            ValueError: The specification has no such type.
+            ValueError: The specification has no such type, or a path leads through something other than an
+                object.
 
         """
         if isinstance(event, str):
@@ -66,8 +74,11 @@ class Delivering:
             )  # fmt: skip
         else:
             name, body = str(event.get("type") or event.get("event")), event
-        delivery = self._post.prepare(name, body, url, secret=secret, headers=headers)
+        for path, value in (changes or {}).items():
+            body = changed(body, path, value)
+        delivery = self._post.prepare(name, body, url, secret=secret, headers=headers, signed=signed)
         delivery.copies += duplicates
+        delivery.most = attempts
         return await self._post.send(delivery)
 
     async def emit(
@@ -82,6 +93,10 @@ class Delivering:
         tasks = self._post.emit(event, self._state.book(team, livemode=livemode), resource)
         return [await task for task in tasks]
 
+    def emit_soon(self, event: str, *, team: str = "team_1", livemode: bool = True) -> None:
+        """Start what ``emit`` does; ``delivered`` waits for its end."""
+        self._post.emit(event, self._state.book(team, livemode=livemode))
+
     async def delivered(self) -> None:
         """Wait until every automatic delivery has ended."""
         await self._post.settled()
@@ -93,6 +108,10 @@ class Delivering:
     def set_delivery_version(self, webhook_id: str, version: Version) -> None:
         """Set the payload version of a webhook.  Its record does not show it; the default is "v1"."""
         self._book_of(webhook_id).delivery_versions[webhook_id] = version
+
+    def set_secret(self, webhook_id: str, secret: str) -> None:
+        """Set the secret with which a webhook's events are signed, in place of the service's own."""
+        self._book_of(webhook_id).secrets[webhook_id] = secret
 
     def _book_of(self, webhook_id: str) -> Book:
         for book in self._state.books:

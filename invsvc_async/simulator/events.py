@@ -45,6 +45,22 @@ def body_of(
     return {**body, "test": True} if test else body
 
 
+def changed(body: Mapping[str, Json], path: str, value: Json) -> dict[str, Json]:
+    """
+    Return *body* with another value at *path*, such as ``data.object.total``; objects on the way are added.
+
+    Raises:
+        ValueError: The path leads through something other than an object.
+    """
+    name, dot, rest = path.partition(".")
+    if not dot:
+        return {**body, name: value}
+    inner = body.get(name, {})
+    if not name or not is_object(inner):
+        raise ValueError(f"{path!r}: there is no object at {name!r}")
+    return {**body, name: changed(inner, rest, value)}
+
+
 def made_up(state: State, event: str, book: Book) -> Record:
     """Make a resource of the event's kind, in the form in which the API returns it."""
     kind = event.partition(".")[0]

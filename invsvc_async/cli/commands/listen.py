@@ -59,13 +59,16 @@ def command(
     store: StoreFile = None,
     forward: Forward = None,
     replay: Replay = None,
-    json_: Annotated[bool, typer.Option("--json", help="Print each event as one JSON object.")] = False,
+    json_: Annotated[
+        bool, typer.Option("--json", "--print-json", help="Print each event as one JSON object.")
+    ] = False,
 ) -> None:
     """
     Receive events: `invsvc listen --forward http://127.0.0.1:8000/events --store events.jsonl`.
 
     Forwarded events are signed again with the first secret and have the shared header, so that the
-    application verifies them as in production.  `--replay events.jsonl` forwards stored events again.
+    application verifies them as in production.  `--replay events.jsonl` forwards stored events again, and
+    those that --print-json has printed.
 
     Stop it with Ctrl-C.  Exits with 1 if a replayed event was not accepted.
     """

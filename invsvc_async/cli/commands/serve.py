@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import asyncio
+import itertools
+from contextlib import suppress
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from invsvc_async.cli.commands.trigger import (
+    HeaderFile,
+    SecretFile,
+    header_of,
+    secret_of,
+)
 from invsvc_async.concurrency.event_loop import until_done
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from invsvc_async.simulator import Simulator
 
 __all__ = ["command"]
 
 
-def command(
+def command(  # noqa: PLR0913 - each is an option of its own
     *,
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 selects a free port.")] = 0,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
@@ -28,6 +42,18 @@ def command(
         bool,
         typer.Option("--inspect", help="Serve a page that shows what arrives; with --admin, script faults."),
     ] = False,
+    deliver_to: Annotated[
+        str | None, typer.Option(metavar="URL", help="Deliver events to this receiver; see also --faults.")
+    ] = None,
+    deliver_every: Annotated[
+        float | None,
+        typer.Option(min=0.001, help="Deliver an event every so many seconds, one type after the other."),
+    ] = None,
+    deliver_version: Annotated[
+        Literal["v1", "v1.1", "v2"], typer.Option(help="The payload version of resource events.")
+    ] = "v2",
+    secret_file: SecretFile = None,
+    header_file: HeaderFile = None,
     json_: Annotated[
         bool, typer.Option("--json", help="Print the connection details as one line of JSON.")
     ] = False,
@@ -36,25 +62,27 @@ def command(
     Run the embedded service: all operations of the specification, in memory, with optional faults.
 
     Prints the base URL and the keys.  Stop it with Ctrl-C.
+
+    With --deliver-to, a webhook for all events exists, and events of the service's own writes are delivered
+    to it, with the specification's retries.  `--faults duplicate_deliveries=0.2,reorder_deliveries=0.2`
+    duplicates and reorders them.  They are signed with the secret in INVSVC_WEBHOOK_SECRET, and have the
+    shared header in INVSVC_SHARED_HEADER.
     """
     from invsvc_async.simulator import Faults, Simulator
-    from invsvc_async.simulator.serve import about, serve
+    from invsvc_async.simulator.serve import about
+    from invsvc_async.simulator.validate import EVENTS
 
     try:
         plan = Faults.parse(faults)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--faults") from error
+    if deliver_every is not None and deliver_to is None:
+        raise typer.BadParameter("--deliver-every needs --deliver-to")
     try:
         service = Simulator(
-            seed=seed,
-            faults=plan,
-            latency=latency,
-            at_once=at_once,
-            host=host,
-            port=port,
-            admin=admin,
-            inspect=inspect,
-        )
+            seed=seed, faults=plan, latency=latency, at_once=at_once, host=host, port=port, admin=admin,
+            inspect=inspect,            deliver=deliver_to is not None, delivery_backoff=1.0,
+        )  # fmt: skip
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
 
@@ -64,7 +92,37 @@ def command(
         else:
             _show(about(service))
 
-    until_done(serve(service, announce=announce))
+    if deliver_to is not None:
+        if not deliver_to.startswith(("http://", "https://")):
+            raise typer.BadParameter("must be an http(s) URL", param_hint="--deliver-to")
+        hook = service.seed_webhook(url=deliver_to, events=EVENTS)
+        service.set_delivery_version(hook.id, deliver_version)
+        service.set_delivery_headers(hook.id, header_of(header_file))
+        if (secret := secret_of(secret_file)) is not None:
+            service.set_secret(hook.id, secret)
+    until_done(_serve(service, announce, deliver_every))
+
+
+async def _serve(service: Simulator, announce: Callable[[str], None], every: float | None) -> None:
+    from invsvc_async.simulator.serve import serve
+
+    delivering = None if every is None else asyncio.create_task(_deliver(service, every))
+    try:
+        await serve(service, announce=announce)
+    finally:
+        if delivering is not None:
+            delivering.cancel()
+            with suppress(asyncio.CancelledError):
+                await delivering
+
+
+async def _deliver(service: Simulator, every: float) -> None:
+    """Deliver an event of each type in turn."""
+    from invsvc_async.simulator.validate import EVENTS
+
+    for event in itertools.cycle(EVENTS):
+        await asyncio.sleep(every)
+        service.emit_soon(event)
 
 
 def _show(facts: dict[str, str | list[str]]) -> None:

@@ -1,0 +1,180 @@
+"""``invsvc trigger``: send events to a receiver, as the service would."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import sys
+from decimal import Decimal
+from pathlib import Path
+from secrets import randbits
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import attrs
+import typer
+
+from invsvc_async.cli.output import DONE, FAILED, emit_json, fail, visible
+from invsvc_async.concurrency.event_loop import until_done
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from invsvc_async.simulator import Simulator
+    from invsvc_async.simulator.deliveries import Delivery
+
+__all__ = ["HeaderFile", "SecretFile", "command", "header_of", "secret_of"]
+
+SecretFile = Annotated[
+    Path | None,
+    typer.Option(
+        exists=True, dir_okay=False, metavar="FILE",
+        help="A file with the webhook's secret; or set INVSVC_WEBHOOK_SECRET.",
+    ),
+]  # fmt: skip
+HeaderFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--shared-header-file", exists=True, dir_okay=False, metavar="FILE",
+        help="A file with the shared header, NAME=VALUE; or set INVSVC_SHARED_HEADER.",
+    ),
+]  # fmt: skip
+
+
+def command(  # noqa: PLR0913 - each is an option of its own
+    type_: Annotated[str, typer.Argument(metavar="TYPE", help="invoice.created, for example, or `all`.")],
+    *,
+    to: Annotated[str, typer.Option("--to", metavar="URL", help="The receiver.")],
+    version: Annotated[
+        Literal["v1", "v1.1", "v2"], typer.Option(help="The payload version of resource events.")
+    ] = "v2",
+    signed: Annotated[
+        bool, typer.Option("--signed", help="Sign resource events too, which the service does not.")
+    ] = False,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="PATH=VALUE", help="Set data.object.total=5, for example; repeatable."),
+    ] = None,
+    test: Annotated[bool, typer.Option("--test", help="A test, as the dashboard sends it.")] = False,
+    count: Annotated[int, typer.Option(min=1, help="How many events of each type.")] = 1,
+    duplicates: Annotated[int, typer.Option(min=0, help="How many further copies of each event.")] = 0,
+    reorder: Annotated[
+        bool, typer.Option("--reorder", help="Send events and copies in random order.")
+    ] = False,
+    retries: Annotated[
+        bool, typer.Option("--retries", help="Send unsigned events up to 16 times, as the service does.")
+    ] = False,
+    backoff: Annotated[float, typer.Option(min=0, help="Seconds before the second attempt.")] = 1.0,
+    seed: Annotated[
+        int | None, typer.Option(help="Seed of ids, contents and order; the same ids are duplicates.")
+    ] = None,
+    secret_file: SecretFile = None,
+    header_file: HeaderFile = None,
+    json_: Annotated[bool, typer.Option("--json", help="Print each delivery as one JSON object.")] = False,
+) -> None:
+    """
+    Send events: `invsvc trigger invoice.created --to http://127.0.0.1:8000/events`.
+
+    Signed types are signed with the secret, and resource events have the shared header.
+
+    Exits with 1 if a delivery was not answered 2xx.
+    """
+    from invsvc_async.simulator.validate import EVENTS
+
+    if type_ not in {"all", *EVENTS}:
+        raise typer.BadParameter(f"unknown type {type_!r}; use all, {', '.join(EVENTS)}")
+    if not to.startswith(("http://", "https://")):
+        raise typer.BadParameter("must be an http(s) URL", param_hint="--to")
+    secret = secret_of(secret_file)
+    if secret is None and signed:
+        raise typer.BadParameter("--signed needs INVSVC_WEBHOOK_SECRET or --secret-file")
+    orders = [
+        _Order(type=each, settings={
+            "url": to, "version": version, "signed": signed, "secret": secret, "test": test,
+            "headers": header_of(header_file), "changes": _changes(set_ or ()),
+            "attempts": 16 if retries else 1,
+        })
+        for each in (EVENTS if type_ == "all" else [type_])
+        for _ in range(count)
+    ]  # fmt: skip
+    sent = until_done(
+        _send(orders, duplicates, backoff, randbits(32) if seed is None else seed, reorder=reorder)
+    )
+    raise typer.Exit(_report(sent, as_json=json_))
+
+
+@attrs.define
+class _Order:
+    """One event to send; its copies have the body of the first."""
+
+    type: str
+    settings: dict[str, Any] = attrs.field(repr=False)  # Any: arguments of Simulator.deliver
+    body: dict[str, Any] | None = None
+
+
+async def _send(
+    orders: Sequence[_Order], duplicates: int, backoff: float, seed: int, *, reorder: bool
+) -> list[Delivery]:
+    from invsvc_async.simulator import Simulator
+
+    turns = [order for order in orders for _ in range(1 + duplicates)]
+    if reorder:
+        random.Random(seed).shuffle(turns)  # noqa: S311 - not for secrets
+    async with Simulator(seed=seed, delivery_backoff=backoff) as service:
+        return [await _send_one(service, order) for order in turns]
+
+
+async def _send_one(service: Simulator, order: _Order) -> Delivery:
+    settings = order.settings
+    if order.body is None:
+        try:
+            delivery = await service.deliver(order.type, **settings)
+        except ValueError as error:
+            raise typer.BadParameter(str(error), param_hint="--set") from None
+        order.body = json.loads(delivery.body, parse_float=Decimal)
+        return delivery
+    again = {name: settings[name] for name in ("url", "secret", "headers", "signed", "attempts")}
+    return await service.deliver(order.body, **again)
+
+
+def _report(sent: Sequence[Delivery], *, as_json: bool) -> int:
+    for delivery in sent:
+        answers = [attempt.status or attempt.error for attempt in delivery.attempts]
+        if as_json:
+            emit_json({"type": delivery.event, "answers": answers, "body": delivery.body.decode()})
+        else:
+            sys.stdout.write(visible(f"{delivery.event}\t{', '.join(map(str, answers))}") + "\n")
+    failed = sum(not delivery.delivered for delivery in sent)
+    if failed:
+        fail(f"{failed} of {len(sent)} deliveries were not accepted. The receiver's log says why")
+    return FAILED if failed else DONE
+
+
+def _changes(texts: Sequence[str]) -> dict[str, Any]:  # Any: JSON values
+    """Parse PATH=VALUE: a JSON value, or else text."""
+    found: dict[str, Any] = {}
+    for text in texts:
+        path, equals, value = text.partition("=")
+        if not equals or not path:
+            raise typer.BadParameter("must be PATH=VALUE", param_hint="--set")
+        try:
+            found[path] = json.loads(value, parse_float=Decimal)
+        except ValueError:
+            found[path] = value
+    return found
+
+
+def secret_of(file: Path | None) -> str | None:
+    """Return the webhook's secret from a file or the environment, never from the command line."""
+    text = os.environ.get("INVSVC_WEBHOOK_SECRET", "") if file is None else file.read_text()
+    return text.split()[0] if text.split() else None
+
+
+def header_of(file: Path | None) -> Mapping[str, str]:
+    """Return the shared header from a file or the environment."""
+    text = os.environ.get("INVSVC_SHARED_HEADER", "") if file is None else file.read_text()
+    name, equals, value = text.strip().partition("=")
+    if text.strip() and not (equals and name and value):
+        del text, name, value
+        raise typer.BadParameter("must be NAME=VALUE", param_hint="--shared-header-file")
+    return {name: value} if name else {}

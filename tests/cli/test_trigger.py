@@ -1,0 +1,213 @@
+"""`invsvc trigger` and `invsvc serve --deliver-to`: events sent to a receiver on a real socket."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import threading
+from collections import Counter
+
+import pytest
+
+from invsvc_async import events
+from invsvc_async.events.receiving.web import serving
+from invsvc_async.simulator.validate import EVENTS
+from tests.cli.conftest import ENVIRONMENT, child
+
+pytestmark = pytest.mark.one_python
+
+SECRET, SHARED = "whsec_of_the_trigger", events.SharedHeader("X-Events-Key", "of the dashboard")
+
+
+class Behind:
+    """A receiver in a thread, as another program would be."""
+
+    def __init__(self):
+        self.taken, self.tests, self.receipts, self.url = [], [], [], ""
+        self.fails = 0
+        self.arrived = threading.Condition()
+        self._stop = None
+        self._up = threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._run()))
+
+    async def _run(self):
+        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
+        receiver = events.Receiver(secrets=SECRET, shared_header=SHARED)
+        receiver.on("*")(self._take)
+        receiver.on_test(self._take_test)
+        async with serving(
+            receiver, host="127.0.0.1", port=0, tell=lambda _, answer: self.receipts.append(answer.status)
+        ) as port:
+            self.url = f"http://127.0.0.1:{port}/in"
+            self._up.set()
+            await self._stop.wait()
+
+    async def _take(self, event):
+        with self.arrived:
+            self.arrived.notify_all()
+            if self.fails:
+                self.fails -= 1
+                raise RuntimeError
+            self.taken.append(event)
+
+    async def _take_test(self, event):
+        self.tests.append(event)
+
+    def __enter__(self):
+        self._thread.start()
+        assert self._up.wait(30)
+        return self
+
+    def __exit__(self, *_):
+        self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join()
+
+
+@pytest.fixture
+def behind():
+    with Behind() as running:
+        yield running
+
+
+@pytest.fixture
+def trigger(offline, behind, monkeypatch):
+    """Run `invsvc trigger` with the secrets of the receiver in the environment."""
+    monkeypatch.setenv("INVSVC_WEBHOOK_SECRET", SECRET)
+    monkeypatch.setenv("INVSVC_SHARED_HEADER", f"{SHARED.name}={SHARED.value}")
+    return lambda *arguments: offline("trigger", *arguments, "--to", behind.url)
+
+
+@pytest.mark.parametrize("version", ["v1", "v1.1", "v2"])
+def test_each_type_in_each_version(trigger, behind, version):
+    """Every type arrives authentic and well formed."""
+    ran = trigger("all", "--version", version, "--json")
+    assert (ran.code, ran.err) == (0, "")
+    lines = [json.loads(line) for line in ran.out.splitlines()]
+    assert [line["answers"] for line in lines] == [[200]] * len(EVENTS)
+    assert [event.type for event in behind.taken] == list(EVENTS)
+    assert [event.raw.decode() for event in behind.taken] == [line["body"] for line in lines]
+    versions = {event.version for event in behind.taken if isinstance(event, events.ResourceEvent)}
+    assert versions == {version}
+
+
+def test_values_that_are_set(trigger, behind):
+    """Values are JSON, or else text, and the signature is over the changed body."""
+    ran = trigger(
+        "sat.invoice.synced", "--set", "data.total=12345678901.25", "--set", "data.issuer.name=Señal S.A.",
+        "--set", 'data.uuid="U-1"',
+    )  # fmt: skip
+    assert (ran.code, ran.out) == (0, "sat.invoice.synced\t200\n")
+    (event,) = behind.taken
+    assert (str(event.data.total), event.data.issuer.name, event.data.uuid) == (
+        "12345678901.25",
+        "Señal S.A.",
+        "U-1",
+    )
+
+
+def test_signed_resource_event(offline, behind, monkeypatch, tmp_path):
+    """With --signed the signature authenticates it, and a file may hold the secret."""
+    monkeypatch.delenv("INVSVC_SHARED_HEADER", raising=False)
+    monkeypatch.delenv("INVSVC_WEBHOOK_SECRET", raising=False)
+    (tmp_path / "secret").write_text(SECRET + "\n")
+    (tmp_path / "header").write_text(f"{SHARED.name}={SHARED.value}\n")
+    words = ("trigger", "invoice.created", "--to", behind.url)
+    assert offline(*words).code == 1
+    assert offline(*words, "--secret-file", str(tmp_path / "secret")).code == 1
+    assert offline(*words, "--secret-file", str(tmp_path / "secret"), "--signed").code == 0
+    assert offline(*words, "--shared-header-file", str(tmp_path / "header")).code == 0
+    assert behind.receipts == [401, 401, 200, 200]
+    assert offline(*words, "--signed").code == 2
+
+
+def test_copies_in_random_order(trigger, behind):
+    """Copies have the body of the first, and each event is handled once."""
+    ran = trigger("customer.created", "--count", "8", "--duplicates", "2", "--reorder", "--json")
+    bodies = [json.loads(json.loads(line)["body"])["id"] for line in ran.out.splitlines()]
+    assert set(Counter(bodies).values()) == {3}
+    assert [bodies[number] == bodies[number - 1] for number in range(1, 24)].count(True) < 12
+    assert len(behind.taken) == 8
+    assert len(behind.receipts) == 24
+
+
+def test_retries_of_the_service(trigger, behind):
+    """A resource event that is answered 500 comes again if asked for; a signed one never does."""
+    behind.fails = 2
+    ran = trigger("payment.created", "--retries", "--backoff", "0.01")
+    assert (ran.code, ran.out) == (0, "payment.created\t500, 500, 200\n")
+    behind.fails = 1
+    ran = trigger("payment.created")
+    assert (ran.code, ran.out) == (1, "payment.created\t500\n")
+    assert "1 of 1 deliveries were not accepted" in ran.err
+
+
+def test_seed_of_the_ids(trigger, behind):
+    """Each call sends new events, unless the seed is the same."""
+    for words in ([], [], ["--seed", "3"], ["--seed", "3"]):
+        assert trigger("invoice.created", *words).code == 0
+    assert len({event.id for event in behind.taken}) == len(behind.taken) == 3
+
+
+def test_test_event(trigger, behind):
+    """It reaches the handler of tests only."""
+    assert trigger("invoice.created", "--test").code == 0
+    assert (len(behind.tests), behind.taken) == (1, [])
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["no.such.type"], ["invoice.created", "--set", "data"], ["invoice.created", "--version", "v3"],
+        ["invoice.created", "--set", "type.x=1"], ["invoice.created", "--count", "0"],
+    ],
+)  # fmt: skip
+def test_words_that_make_no_sense(trigger, behind, words):
+    """Nothing is sent."""
+    assert trigger(*words).code == 2
+    assert behind.receipts == []
+
+
+def test_receiver_that_is_away(offline):
+    """The failure is told."""
+    ran = offline("trigger", "invoice.created", "--to", "http://127.0.0.1:1/in")
+    assert (ran.code, "ConnectorError" in ran.out) == (1, True)
+    assert offline("trigger", "invoice.created", "--to", "ftp://x").code == 2
+
+
+def test_serve_that_delivers(behind):
+    """The service delivers events of all types, duplicated and reordered, which are handled once each."""
+    environment = {
+        **ENVIRONMENT, "INVSVC_WEBHOOK_SECRET": SECRET, "INVSVC_SHARED_HEADER": f"{SHARED.name}={SHARED.value}",
+    }  # fmt: skip
+    serving_process = child(
+        "serve", "--json", "--deliver-to", behind.url, "--deliver-every", "0.002",
+        "--faults", "duplicate_deliveries=0.5,reorder_deliveries=0.5", env=environment,
+    )  # fmt: skip
+    with behind.arrived:
+        assert behind.arrived.wait_for(lambda: {one.type for one in behind.taken} == set(EVENTS), 30)
+    serving_process.send_signal(signal.SIGINT)
+    _, errors = serving_process.communicate(timeout=30)
+    assert (serving_process.returncode, errors) == (0, "")
+    assert set(behind.receipts) == {200}
+    assert max(Counter(event.dedupe_key for event in behind.taken).values()) == 1
+    assert len(behind.receipts) > len(behind.taken)
+
+
+def test_what_listen_prints_is_replayed(trigger, behind, offline, here):
+    """`listen --print-json` prints what `--replay` reads."""
+    listening = child(
+        "listen", "--port", "0", "--print-json",
+        env={**ENVIRONMENT, "INVSVC_WEBHOOK_SECRET": SECRET,
+             "INVSVC_SHARED_HEADER": f"{SHARED.name}={SHARED.value}", "PYTHONUNBUFFERED": "1"},
+    )  # fmt: skip
+    url = listening.stderr.readline().split()[2].rstrip(";")
+    assert offline("trigger", "all", "--to", url).code == 0
+    listening.send_signal(signal.SIGINT)
+    printed, _ = listening.communicate(timeout=30)
+    (here / "events.jsonl").write_text(printed)
+
+    ran = offline("listen", "--replay", "events.jsonl", "--forward", behind.url)
+
+    assert ran.code == 0
+    assert [event.type for event in behind.taken] == list(EVENTS)
