@@ -1,5 +1,5 @@
 """
-OpenTelemetry spans and metrics of a client's calls.
+OpenTelemetry spans and metrics of a client's calls and a receiver's deliveries.
 
 They contain no bodies, credentials, ids or queries.  Without `instrument` this module is not imported and
 costs nothing.  Spans are created by the hooks of the client's state.
@@ -7,9 +7,11 @@ costs nothing.  Spans are created by the hooks of the client's state.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from functools import partial
+from hashlib import sha256
 from time import time_ns
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import urlsplit
@@ -24,30 +26,33 @@ from invsvc_async.client import options_of
 
 try:
     from opentelemetry import metrics, trace
+    from opentelemetry.metrics import Observation
 except ModuleNotFoundError:
     raise ConfigurationError(
         "tracing: needs opentelemetry-api. Install the extra: pip install 'invsvc-async[otel]'."
     ) from None
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable
     from contextlib import AbstractAsyncContextManager
 
     from opentelemetry.metrics import Counter, Histogram, MeterProvider
-    from opentelemetry.trace import Span, Tracer, TracerProvider
+    from opentelemetry.trace import Span, SpanContext, Tracer, TracerProvider
 
     from invsvc_async.client import Client
     from invsvc_async.concurrency.clock import Clock
+    from invsvc_async.events import Event, Receipt, Receiver
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.transport.session import AttemptReport, ClientState, DecisionReport, Request
     from invsvc_async.transport.transport import Download
 
     Opening = AbstractAsyncContextManager[Download]
 
-__all__ = ["instrument"]
+__all__ = ["instrument", "instrument_receiver"]
 
 R = TypeVar("R")
 
+_REMEMBERED: Final = 10_000  # deliveries whose handlers' spans can be linked to
 _UNSETTLED: Final = "unsettled"  # verdict of a write cancelled in flight
 # seconds, from OpenTelemetry's semantic conventions
 _BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)
@@ -95,6 +100,132 @@ def instrument(
     session.on_call = tracing.on_call
     session.on_stream = partial(tracing.stream, clock=session.clock)
     _TRACED.add(session)
+
+
+def instrument_receiver(
+    receiver: Receiver,
+    *,
+    tracer_provider: TracerProvider | None = None,
+    meter_provider: MeterProvider | None = None,
+) -> None:
+    """
+    Trace the further deliveries of *receiver*: one span for each delivery, one for each call of a handler.
+
+    The span of a handler that runs later, in the inbox or in a retry, has a link to that of the delivery, if
+    both are in this process.  Metrics: ``invsvc.events.answers`` by status and outcome,
+    ``invsvc.events.answer.duration`` and ``invsvc.events.call.duration`` (s), ``invsvc.events.ended`` (leases
+    lost and dead letters), and what waits in the store: ``invsvc.events.due``, ``invsvc.events.late`` (s),
+    ``invsvc.events.dead_letters``, read every few seconds while the worker runs.
+
+    Raises:
+        ConfigurationError: The receiver is already traced.
+
+    Spec: Events.
+    """
+    if receiver.on_delivery is not None:
+        raise ConfigurationError("instrument_receiver: this receiver is already traced. Call it once.")
+    meter = metrics.get_meter("invsvc_async", __version__, meter_provider)
+    tracing = _Receiving(
+        tracer=trace.get_tracer("invsvc_async", __version__, tracer_provider),
+        answers=meter.create_counter("invsvc.events.answers", "{answer}", "Answers to deliveries."),
+        answer_seconds=meter.create_histogram(
+            "invsvc.events.answer.duration", "s", "Time from a delivery's headers to its answer.",
+            explicit_bucket_boundaries_advisory=_BUCKETS,
+        ),
+        call_seconds=meter.create_histogram(
+            "invsvc.events.call.duration", "s", "Duration of calls of handlers.",
+            explicit_bucket_boundaries_advisory=_BUCKETS,
+        ),
+        ends=meter.create_counter("invsvc.events.ended", "{event}", "Leases lost, and dead letters."),
+    )  # fmt: skip
+    for name, unit, field in (
+        ("invsvc.events.due", "{event}", "due"),
+        ("invsvc.events.late", "s", "late"),
+        ("invsvc.events.dead_letters", "{event}", "dead"),
+    ):
+        meter.create_observable_gauge(name, [partial(_waiting, receiver, field)], unit)
+    receiver.on_delivery = tracing.on_delivery
+    receiver.on_handling = tracing.on_handling
+    receiver.observe(tracing)
+
+
+def _waiting(receiver: Receiver, field: str, _options: object) -> Iterable[Observation]:
+    backlog = receiver.stats().backlog
+    return [] if backlog is None else [Observation(getattr(backlog, field))]
+
+
+@attrs.frozen(kw_only=True)
+class _Receiving:
+    """Hooks of one receiver."""
+
+    tracer: Tracer
+    answers: Counter
+    answer_seconds: Histogram
+    call_seconds: Histogram
+    ends: Counter
+    _contexts: OrderedDict[bytes, SpanContext] = attrs.field(factory=OrderedDict, init=False)
+
+    async def on_delivery(self, body: bytes, running: Awaitable[Receipt]) -> Receipt:
+        """Trace one delivery."""
+        with self.tracer.start_as_current_span("receive", kind=trace.SpanKind.CONSUMER) as span:
+            digest = sha256(body).digest()
+            first = self._contexts.setdefault(digest, context := span.get_span_context()) is context
+            while len(self._contexts) > _REMEMBERED:
+                self._contexts.popitem(last=False)
+            receipt = await running
+            if first and receipt.outcome not in {"stored", "failed"}:  # nobody handles it later
+                self._contexts.pop(digest, None)
+            kind = _type_of(receipt.event)
+            span.update_name(f"receive {kind}")
+            span.set_attributes(
+                {
+                    "invsvc.event.type": kind,
+                    "invsvc.outcome": receipt.outcome,
+                    "http.response.status_code": receipt.status,
+                }
+            )
+            if receipt.status >= 400:
+                span.set_status(trace.StatusCode.ERROR, receipt.outcome)
+            return receipt
+
+    async def on_handling(self, event: Event, running: Awaitable[None]) -> None:
+        """Trace one call of a handler."""
+        here = trace.get_current_span().get_span_context()
+        context = self._contexts.get(sha256(event.raw).digest())
+        links = [] if context is None or context.trace_id == here.trace_id else [trace.Link(context)]
+        kind = _type_of(event)
+        with self.tracer.start_as_current_span(
+            f"handle {kind}", kind=trace.SpanKind.CONSUMER, links=links,
+            attributes={"invsvc.event.type": kind}, record_exception=False, set_status_on_exception=False,
+        ) as span:  # fmt: skip
+            try:
+                await running
+            except BaseException as error:
+                span.set_attribute("error.type", type(error).__name__)
+                span.set_status(trace.StatusCode.ERROR, type(error).__name__)  # the message may contain data
+                raise
+
+    def answered(self, receipt: Receipt, seconds: float) -> None:
+        """Record an answer."""
+        facts = {"http.response.status_code": receipt.status, "invsvc.outcome": receipt.outcome}
+        self.answers.add(1, facts)
+        self.answer_seconds.record(seconds, facts)
+
+    def called(self, event: Event, seconds: float, error: BaseException | None) -> None:
+        """Record a call of a handler."""
+        facts = {"invsvc.event.type": _type_of(event)}
+        if error is not None:
+            facts["error.type"] = type(error).__name__
+        self.call_seconds.record(seconds, facts)
+
+    def ended(self, how: str) -> None:
+        """Record a lost lease or a dead letter."""
+        self.ends.add(1, {"invsvc.end": how})
+
+
+def _type_of(event: Event | None) -> str:
+    """Return the type, if the specification lists it: others would be without number."""
+    return event.type if event is not None and event.is_known else "unknown"
 
 
 @attrs.define(eq=False)

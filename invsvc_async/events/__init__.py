@@ -19,9 +19,10 @@ if TYPE_CHECKING:
     from invsvc_async.events.payloads import BatchCounts, BatchResult, InvoiceBatch, Party, SyncedInvoice
     from invsvc_async.events.receiving.receipt import Receipt
     from invsvc_async.events.receiving.receiver import Receiver
-    from invsvc_async.events.receiving.stats import CredentialStats, ReceiverStats
+    from invsvc_async.events.receiving.stats import CredentialStats, Health, ReceiverStats
     from invsvc_async.events.receiving.worker import InboxPolicy
     from invsvc_async.events.stores import (
+        Backlog,
         DeadLetter,
         Delivery,
         Entry,
@@ -35,8 +36,8 @@ if TYPE_CHECKING:
     from invsvc_async.events.stores.sqlite import SqliteStore
 
 __all__ = [
-    "BatchCounts", "BatchResult", "CredentialStats", "DeadLetter", "Delivery", "Entry", "Event",
-    "InboxPolicy", "InvoiceBatch", "InvoiceBatchCompleted", "MemoryStore", "Party", "PostgresStore",
+    "Backlog", "BatchCounts", "BatchResult", "CredentialStats", "DeadLetter", "Delivery", "Entry", "Event",
+    "Health", "InboxPolicy", "InvoiceBatch", "InvoiceBatchCompleted", "MemoryStore", "Party", "PostgresStore",
     "Receipt", "Receiver", "ReceiverStats", "ResourceEvent", "SatInvoiceSynced", "Secret", "SharedHeader",
     "SqliteStore", "Standing", "StateStats", "Store", "StoredEvent", "SyncedInvoice", "parse", "read",
     "verify",
@@ -45,9 +46,18 @@ __all__ = [
 _MODULES: Final = {
     "receiving.receipt": ("Receipt",),
     "receiving.receiver": ("Receiver",),
-    "receiving.stats": ("CredentialStats", "ReceiverStats"),
+    "receiving.stats": ("CredentialStats", "Health", "ReceiverStats"),
     "payloads": ("BatchCounts", "BatchResult", "InvoiceBatch", "Party", "SyncedInvoice"),
-    "stores": ("DeadLetter", "Delivery", "Entry", "Standing", "StateStats", "Store", "StoredEvent"),
+    "stores": (
+        "Backlog",
+        "DeadLetter",
+        "Delivery",
+        "Entry",
+        "Standing",
+        "StateStats",
+        "Store",
+        "StoredEvent",
+    ),
     "stores.memory": ("MemoryStore",),
     "stores.postgres": ("PostgresStore",),
     "stores.sqlite": ("SqliteStore",),

@@ -22,7 +22,7 @@ from invsvc_async.events.headers import kept
 from invsvc_async.events.receiving.admission import Admitted, Unreadable, key_of
 from invsvc_async.events.receiving.inline import Inline
 from invsvc_async.events.receiving.receipt import Receipt, unavailable
-from invsvc_async.events.receiving.stats import ReceiverStats, Tally
+from invsvc_async.events.receiving.stats import Health, Tally
 from invsvc_async.events.receiving.trust_source import TrustSource
 from invsvc_async.events.receiving.worker import InboxPolicy, Worker, called, reason_of
 from invsvc_async.events.stores import Delivery, open_store
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from invsvc_async.events.credentials import SecretsSource, SharedHeadersSource
     from invsvc_async.events.event import Event
     from invsvc_async.events.headers import Headers
+    from invsvc_async.events.receiving.stats import Observer, ReceiverStats
     from invsvc_async.events.receiving.web import AsgiApp
     from invsvc_async.events.stores import Store
 
@@ -129,8 +130,14 @@ class Receiver:
         self.max_body_bytes: Final = max_body_bytes
         self._mode = mode
         self._store = _choose_store(dedupe, store, mode)
-        self._worker = Worker(self._store, self._handle, inbox or InboxPolicy(), random=random)
+        self._worker = Worker(
+            self._store, self._handle, inbox or InboxPolicy(), random=random, tally=self._tally
+        )
         self._inline = Inline(self._store, self._worker, self._handle, lease=deadline + _MARGIN)
+        self.on_delivery: Callable[[bytes, Awaitable[Receipt]], Awaitable[Receipt]] | None = None
+        """Called around each delivery, with its body; for tracing."""
+        self.on_handling: Callable[[Event, Awaitable[None]], Awaitable[None]] | None = None
+        """Called around each call of a handler; for tracing."""
         self._handlers: dict[str, EventHandler] = {}
         self._test_handler: EventHandler | None = None
 
@@ -187,10 +194,12 @@ class Receiver:
 
     async def receive_until(self, until: float, body: bytes, headers: Headers) -> Receipt:
         """Process one delivery until the loop time *until*: its body may have taken time to arrive."""
-        receipt = await self._receive(until, body, headers)
+        running = self._receive(until, body, headers)
+        receipt = await (running if self.on_delivery is None else self.on_delivery(body, running))
         level = logging.DEBUG if receipt.status < 300 else logging.WARNING
         kind = receipt.event.type if receipt.event else "a delivery"
-        self._tally.answered(receipt)
+        seconds = asyncio.get_running_loop().time() - (until - self.deadline)
+        self._tally.answered(receipt, seconds)
         _log.log(level, "Answered %s with %s: %s", kind, receipt.status, receipt.error or receipt.outcome)
         return receipt
 
@@ -222,7 +231,36 @@ class Receiver:
 
         Spec: Events, Delivery behavior.
         """
-        return self._tally.stats(self._source.known)
+        return self._tally.stats(self._source.known, running=self._worker.running)
+
+    def observe(self, observer: Observer) -> None:
+        """
+        Tell *observer* of each answer and each call of a handler; ``tracing.instrument_receiver`` uses it.
+
+        Spec: Events, Delivery behavior.
+        """
+        self._tally.observers.append(observer)
+
+    async def health(self, *, behind: float = 60.0) -> Health:
+        """
+        Return whether the receiver keeps up, for a health check.
+
+        It falls behind if an event could have been handled for more than *behind* seconds.  A worker that
+        does not run here, and a store that does not answer within the deadline, are problems too.
+
+        Spec: Events, Delivery behavior.
+        """
+        problems = [] if self._worker.is_running else ["no worker runs: use 'async with receiver'"]
+        backlog = None
+        try:
+            async with asyncio.timeout(self.deadline):
+                backlog = await self._store.backlog()
+        except Exception as error:  # noqa: BLE001 - a user-supplied store may raise anything
+            problems.append(f"the event store does not answer ({type(error).__name__})")
+        self._tally.backlog = backlog
+        if backlog is not None and backlog.late > behind:
+            problems.append(f"{backlog.due} events are due, for up to {backlog.late:.0f} s")
+        return Health(problems=tuple(problems), backlog=backlog)
 
     async def __aenter__(self) -> Self:
         """
@@ -306,6 +344,7 @@ class Receiver:
                 await self._store.bury(delivery, reason=reason_of(error))
         except Exception as failure:  # noqa: BLE001 - a user-supplied store may raise anything
             return unavailable(failure)
+        self._tally.ended("dead letter")
         return Receipt(202, "dead letter", error=error)
 
     async def _keep(self, until: float, event: Event) -> Receipt:
@@ -331,8 +370,17 @@ class Receiver:
         handler = self._handler_of(event)
         if handler is None:
             _log.info("There is no handler for %s: it is ignored", event.type)
-        else:
-            await called(handler, event)
+            return
+        loop, failure = asyncio.get_running_loop(), None
+        started = loop.time()
+        running = called(handler, event)
+        try:
+            await (running if self.on_handling is None else self.on_handling(event, running))
+        except BaseException as error:
+            failure = error
+            raise
+        finally:
+            self._tally.called(event, loop.time() - started, failure)
 
     def _handler_of(self, event: Event) -> EventHandler | None:
         return self._handlers.get(event.type) or self._handlers.get("*")

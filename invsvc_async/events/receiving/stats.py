@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 import attrs
 
@@ -15,10 +15,12 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from invsvc_async.events.credentials import Credential
+    from invsvc_async.events.event import Event
     from invsvc_async.events.receiving.admission import Trust
     from invsvc_async.events.receiving.receipt import Receipt
+    from invsvc_async.events.stores import Backlog
 
-__all__ = ["CredentialStats", "ReceiverStats", "Tally"]
+__all__ = ["CredentialStats", "Health", "Observer", "ReceiverStats", "Tally"]
 
 
 @attrs.frozen(kw_only=True)
@@ -43,11 +45,50 @@ class ReceiverStats:
     """
     What a receiver has done since it was created, in this process.
 
-    ``answers`` counts by HTTP status and outcome.  ``credentials`` lists what authenticates deliveries.
+    ``answers`` counts by HTTP status and outcome.  ``answer_seconds`` is the sum of the times from a
+    delivery's headers to its answer, and ``slowest_answer`` the longest, in seconds.  ``calls`` and
+    ``failed_calls`` count calls of handlers, ``leases_lost`` events whose handler took longer than the lease,
+    and ``dead_letters`` what became one.  ``running`` is how many handlers the worker runs now.  ``backlog``
+    is what waited in the store when it was read last, or ``None``.  ``credentials`` lists what authenticates
+    deliveries.
     """
 
     answers: Mapping[tuple[int, str], int]
+    answer_seconds: float
+    slowest_answer: float
+    calls: int
+    failed_calls: int
+    leases_lost: int
+    dead_letters: int
+    running: int
+    backlog: Backlog | None
     credentials: tuple[CredentialStats, ...]
+
+
+@attrs.frozen(kw_only=True)
+class Health:
+    """Whether a receiver keeps up; ``problems`` says in words why not, and ``backlog`` is what waits."""
+
+    problems: tuple[str, ...]
+    backlog: Backlog | None
+
+    @property
+    def ok(self) -> bool:
+        """Whether there is no problem."""
+        return not self.problems
+
+
+class Observer(Protocol):
+    """What is told of a receiver's work, for metrics."""
+
+    def answered(self, receipt: Receipt, seconds: float) -> None:
+        """Take note of an answer."""
+
+    def called(self, event: Event, seconds: float, error: BaseException | None) -> None:
+        """Take note of a call of a handler."""
+
+    def ended(self, how: Literal["lease lost", "dead letter"]) -> None:
+        """Take note of an event that was not simply handled."""
 
 
 @attrs.define
@@ -62,12 +103,34 @@ class Tally:
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self.clock: Final = clock
+        self.observers: list[Observer] = []
+        self.backlog: Backlog | None = None
         self._answers: Counter[tuple[int, str]] = Counter()
+        self._answer_seconds = self._slowest_answer = 0.0
+        self._calls = self._failed_calls = 0
+        self._ends: Counter[str] = Counter()
         self._uses: dict[Credential, _Use] = {}
 
-    def answered(self, receipt: Receipt) -> None:
-        """Count an answer."""
+    def answered(self, receipt: Receipt, seconds: float) -> None:
+        """Count an answer that took so long."""
         self._answers[receipt.status, receipt.outcome] += 1
+        self._answer_seconds += seconds
+        self._slowest_answer = max(self._slowest_answer, seconds)
+        for observer in self.observers:
+            observer.answered(receipt, seconds)
+
+    def called(self, event: Event, seconds: float, error: BaseException | None) -> None:
+        """Count a call of a handler."""
+        self._calls += 1
+        self._failed_calls += error is not None
+        for observer in self.observers:
+            observer.called(event, seconds, error)
+
+    def ended(self, how: Literal["lease lost", "dead letter"]) -> None:
+        """Count an event that was not simply handled."""
+        self._ends[how] += 1
+        for observer in self.observers:
+            observer.ended(how)
 
     def matched(self, credential: Credential) -> None:
         """Count a delivery that *credential* authenticates."""
@@ -81,7 +144,7 @@ class Tally:
         use.refused += 1
         return use.refused == 1
 
-    def stats(self, trust: Trust | None) -> ReceiverStats:
+    def stats(self, trust: Trust | None, *, running: int) -> ReceiverStats:
         """Return the counts; only of the secrets and headers that are in *trust*."""
         credentials: list[CredentialStats] = []
         groups: tuple[tuple[Credential, ...], ...] = (trust.keys, trust.shared_headers) if trust else ()
@@ -98,4 +161,15 @@ class Tally:
                         retires_at=credential.retires_at,
                     )
                 )
-        return ReceiverStats(answers=dict(self._answers), credentials=tuple(credentials))
+        return ReceiverStats(
+            answers=dict(self._answers),
+            answer_seconds=self._answer_seconds,
+            slowest_answer=self._slowest_answer,
+            calls=self._calls,
+            failed_calls=self._failed_calls,
+            leases_lost=self._ends["lease lost"],
+            dead_letters=self._ends["dead letter"],
+            running=running,
+            backlog=self.backlog,
+            credentials=tuple(credentials),
+        )

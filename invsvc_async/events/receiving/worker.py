@@ -21,13 +21,15 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection
 
     from invsvc_async.events.event import Event
-    from invsvc_async.events.stores import Entry, Store
+    from invsvc_async.events.receiving.stats import Tally
+    from invsvc_async.events.stores import Backlog, Entry, Store
 
 __all__ = ["InboxPolicy", "Worker", "called", "ended", "reason_of", "report_failure"]
 
 _log: Final = logging.getLogger("invsvc_async.events")
 _MARGIN: Final = 5.0  # s between the handler's timeout and the end of the lease, to store the result
 _PRUNE_EVERY: Final = 3600.0
+_SAMPLE_EVERY: Final = 5.0  # s between two looks at the backlog
 
 
 def _positive(_: object, field: attrs.Attribute[float], seconds: float) -> None:
@@ -91,7 +93,11 @@ class Worker:
         policy: InboxPolicy,
         *,
         random: Callable[[], float],
+        tally: Tally,
     ) -> None:
+        self._tally = tally
+        self._sampled_at = float("-inf")
+        self._sampling: asyncio.Task[None] | None = None
         self._store = store
         self._handle = handle
         self._policy = policy
@@ -103,6 +109,11 @@ class Worker:
         self._warned = False
         self._pruned_at = float("-inf")
         self._pruning: asyncio.Task[int] | None = None
+
+    @property
+    def running(self) -> int:
+        """How many events are being handled."""
+        return len(self._running)
 
     @property
     def is_running(self) -> bool:
@@ -131,9 +142,10 @@ class Worker:
         if self._loop is not None:
             # It is not cancelled, because events that it is taking would wait for their lease to end.
             await ended({self._loop}, grace)
-        if self._pruning is not None:  # the rest can wait for the next start
-            self._pruning.cancel()
-            await asyncio.wait({self._pruning}, timeout=grace)
+        for task in (self._pruning, self._sampling):  # the rest can wait for the next start
+            if task is not None:
+                task.cancel()
+                await asyncio.wait({task}, timeout=grace)
         await ended(self._running, grace)
 
     async def _work(self) -> None:
@@ -148,9 +160,11 @@ class Worker:
         """Start what is due, within the limit; return ``False`` if there is nothing to do now."""
         room = self._policy.concurrency - len(self._running)
         if not room:
+            self._sample()
             return False
         try:
             self._prune()
+            self._sample()
             entries = await self._store.take(limit=room, lease=self._policy.timeout + _MARGIN)
         except Exception as error:  # noqa: BLE001 - a user-supplied store may raise anything; continue
             _log.error("The event store failed; trying again in %s s: %s", self._policy.poll, error)
@@ -173,6 +187,23 @@ class Worker:
                 name="invsvc events prune",
             )
             self._pruning.add_done_callback(_report_prune)
+
+    def _sample(self) -> None:
+        """Read the backlog now and then, for ``Receiver.stats``, beside the handling of events."""
+        now = asyncio.get_running_loop().time()
+        read: Callable[[], Awaitable[Backlog]] | None = getattr(self._store, "backlog", None)
+        if read is None or now - self._sampled_at < _SAMPLE_EVERY:
+            return
+        if self._sampling is None or self._sampling.done():
+            self._sampled_at = now
+            self._sampling = asyncio.create_task(self._read_backlog(read), name="invsvc events backlog")
+
+    async def _read_backlog(self, read: Callable[[], Awaitable[Backlog]]) -> None:
+        try:
+            self._tally.backlog = await read()
+        except Exception as error:  # noqa: BLE001 - a user-supplied store may raise anything
+            self._tally.backlog = None
+            _log.warning("The backlog could not be read: %s", reason_of(error))
 
     def _ended(self, task: asyncio.Task[object]) -> None:
         self._running.discard(task)
@@ -201,6 +232,7 @@ class Worker:
             {} if self._policy.keep_bodies is None else {"body": entry.body if event is None else event.raw}
         )
         if not await self._store.handled(entry, **kept):
+            self._tally.ended("lease lost")
             _log.warning(
                 "%s %s was handled after its lease had ended: it may be handled twice",
                 entry.type,
@@ -220,9 +252,14 @@ class Worker:
         )  # fmt: skip
         await self._store.release(entry, delay=delay)
 
+    def buried(self) -> None:
+        """Count a dead letter that somebody else has stored."""
+        self._tally.ended("dead letter")
+
     async def _bury(self, entry: Entry, reason: str) -> None:
         _log.error("Event %s %s is a dead letter: %s", entry.type, entry.key or "", reason)
-        await self._store.bury(entry, reason=reason)
+        if await self._store.bury(entry, reason=reason):
+            self._tally.ended("dead letter")
 
 
 async def ended(tasks: Collection[asyncio.Task[Any]], grace: float) -> None:  # Any: their results

@@ -18,11 +18,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 __all__ = [
-    "STATES", "DeadLetter", "Delivery", "Entry", "Standing", "State", "StateStats", "Store", "StoredEvent",
-    "open_store",
+    "COUNTED", "STATES", "Backlog", "DeadLetter", "Delivery", "Entry", "Standing", "State", "StateStats",
+    "Store", "StoredEvent", "open_store",
 ]  # fmt: skip
 
 State: TypeAlias = Literal["open", "handled", "dead"]
+COUNTED: Final = 10_000  # events that ``Backlog`` counts
 STATES: Final[tuple[State, ...]] = ("open", "handled", "dead")
 
 
@@ -85,6 +86,19 @@ class StateStats:
 
     count: int
     oldest: float | None
+
+
+@attrs.frozen
+class Backlog:
+    """
+    What waits in a store: ``due`` events that nobody holds, ``late`` seconds at most, and ``dead`` letters.
+
+    ``late`` is the time since the first of them could have been handled.  At most 10,000 of each are counted.
+    """
+
+    due: int
+    late: float
+    dead: int
 
 
 class Standing(Enum):
@@ -178,6 +192,10 @@ class Store(Protocol):
 
     async def stats(self) -> Mapping[State, StateStats]:
         """Return the number and the oldest of the events in each state."""
+        ...
+
+    async def backlog(self) -> Backlog:
+        """Return what waits now; quick, whatever the size of the store."""
         ...
 
     async def prune(

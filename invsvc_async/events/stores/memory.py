@@ -14,7 +14,17 @@ from typing import TYPE_CHECKING
 import attrs
 
 from invsvc_async._errors import JournalError
-from invsvc_async.events.stores import STATES, Delivery, Entry, Standing, State, StateStats, StoredEvent
+from invsvc_async.events.stores import (
+    COUNTED,
+    STATES,
+    Backlog,
+    Delivery,
+    Entry,
+    Standing,
+    State,
+    StateStats,
+    StoredEvent,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -176,6 +186,17 @@ class MemoryStore:
         for record in self._records.values():
             received[record.state].append(record.received)
         return {state: StateStats(len(found), min(found, default=None)) for state, found in received.items()}
+
+    async def backlog(self) -> Backlog:
+        """Return what waits now."""
+        now = self._steady()
+        due = [
+            one.due
+            for one in self._records.values()
+            if one.state == "open" and one.body is not None and one.due <= now
+        ]
+        dead = sum(one.state == "dead" for one in self._ended.values())
+        return Backlog(min(len(due), COUNTED), now - min(due, default=now), min(dead, COUNTED))
 
     async def prune(
         self, *, older_than: float, bodies: float | None = None, dead: float | None = None

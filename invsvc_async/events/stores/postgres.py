@@ -12,7 +12,17 @@ import secrets
 from typing import TYPE_CHECKING, Any, Final
 
 from invsvc_async._errors import ConfigurationError, JournalError
-from invsvc_async.events.stores import STATES, Delivery, Entry, Standing, State, StateStats, StoredEvent
+from invsvc_async.events.stores import (
+    COUNTED,
+    STATES,
+    Backlog,
+    Delivery,
+    Entry,
+    Standing,
+    State,
+    StateStats,
+    StoredEvent,
+)
 
 if TYPE_CHECKING:
     from invsvc_async.storage.postgres_pool import Pool
@@ -101,6 +111,14 @@ _PRUNE_BODIES: Final = _PRUNE.format(part="_kept", which="")
 _STATS: Final = """
     SELECT state, count(*) AS number, max(id) AS last, extract(epoch FROM min(received))::float8 AS oldest
     FROM (SELECT id, state, received FROM {table} WHERE id > $1 ORDER BY id LIMIT $2) AS slice GROUP BY state
+"""
+_BACKLOG: Final = """
+    SELECT count(*) AS due, coalesce(extract(epoch FROM now() - min(due)), 0)::float8 AS late,
+        (SELECT count(*) FROM (SELECT id FROM {table} WHERE state = 'dead' LIMIT $1) AS letters) AS dead
+    FROM (
+        SELECT due FROM {table} WHERE state = 'open' AND body IS NOT NULL AND due <= now()
+        ORDER BY due, id LIMIT $1
+    ) AS waiting
 """
 _EVENTS: Final = """
     SELECT id, key, type, coalesce(stored.body, kept.body) AS body, reason, attempts,
@@ -258,6 +276,11 @@ class PostgresStore:
                 first = oldest if before.oldest is None else min(oldest, before.oldest)
                 found[state] = StateStats(before.count + number, first)
         return found
+
+    async def backlog(self) -> Backlog:
+        """Return what waits now."""
+        (row,) = await self._rows(_BACKLOG, COUNTED)
+        return Backlog(**row)
 
     async def prune(
         self, *, older_than: float, bodies: float | None = None, dead: float | None = None

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import attrs
 
-from invsvc_async.events.stores import Delivery, Entry, Standing, State, StateStats, StoredEvent
+from invsvc_async.events.stores import Backlog, Delivery, Entry, Standing, State, StateStats, StoredEvent
 from invsvc_async.events.stores import sqlite_upkeep as upkeep
 from invsvc_async.events.stores.sqlite_check import FileCheck
 from invsvc_async.events.stores.sqlite_schema import connect
@@ -193,6 +193,10 @@ class SqliteStore:
     async def stats(self) -> dict[State, StateStats]:
         """Return the number and the oldest of the events in each state."""
         return await self._read(upkeep.stats)
+
+    async def backlog(self) -> Backlog:
+        """Return what waits now."""
+        return await self._read(lambda db: upkeep.backlog(db, self._steady()))
 
     async def prune(
         self, *, older_than: float, bodies: float | None = None, dead: float | None = None

@@ -5,12 +5,15 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from invsvc_async.events.stores import STATES, State, StateStats, StoredEvent
+from invsvc_async.events.stores import COUNTED, STATES, Backlog, State, StateStats, StoredEvent
 
 if TYPE_CHECKING:
     import sqlite3
 
-__all__ = ["OLD", "checkpoint", "drop", "events", "keep_body", "prune_some", "revive", "shrink_some", "stats"]
+__all__ = [
+    "OLD", "backlog", "checkpoint", "drop", "events", "keep_body", "prune_some", "revive", "shrink_some",
+    "stats",
+]  # fmt: skip
 
 _FEW: Final = 20  # rows or pages between two looks at the time
 
@@ -73,6 +76,19 @@ def stats(db: sqlite3.Connection) -> dict[State, StateStats]:
         row = db.execute("SELECT received FROM delivery WHERE id = ?", (first,)).fetchone()
         found[state] = StateStats(count, row[0] if row else None)
     return found
+
+
+def backlog(db: sqlite3.Connection, now: float) -> Backlog:
+    """Return what waits at *now* of the steady clock."""
+    due, first = db.execute(
+        "SELECT count(*), min(due) FROM (SELECT due FROM delivery"
+        " WHERE state = 'open' AND body IS NOT NULL AND due <= ? ORDER BY due, id LIMIT ?)",
+        (now, COUNTED),
+    ).fetchone()
+    (dead,) = db.execute(
+        "SELECT count(*) FROM (SELECT id FROM delivery WHERE state = 'dead' LIMIT ?)", (COUNTED,)
+    ).fetchone()
+    return Backlog(due, 0.0 if first is None else now - first, dead)
 
 
 def revive(db: sqlite3.Connection, event: StoredEvent, now: float) -> bool:

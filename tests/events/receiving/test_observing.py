@@ -1,0 +1,189 @@
+"""What a receiver tells of its work: counts, health, and OpenTelemetry."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from invsvc_async import ConfigurationError, events, tracing
+from invsvc_async.errors import JournalError
+from tests.events.bodies import encoded, signed_body, v2
+from tests.events.receiving.test_receiver import FAST, Service, eventually
+
+pytestmark = pytest.mark.one_python
+
+
+class Traced:
+    """The exporters of a traced receiver."""
+
+    def __init__(self, receiver: events.Receiver) -> None:
+        self.exporter, self.reader = InMemorySpanExporter(), InMemoryMetricReader()
+        provider = TracerProvider()
+        provider.add_span_processor(SimpleSpanProcessor(self.exporter))
+        meters = MeterProvider([self.reader])
+        tracing.instrument_receiver(receiver, tracer_provider=provider, meter_provider=meters)
+
+    def spans(self, name: str) -> list[Any]:
+        return [span for span in self.exporter.get_finished_spans() if span.name == name]
+
+    def metric(self, name: str) -> list[tuple[dict[str, Any], Any]]:
+        found = self.reader.get_metrics_data().resource_metrics[0].scope_metrics[0].metrics
+        points = next(each for each in found if each.name == name).data.data_points
+        return [(dict(one.attributes), getattr(one, "value", getattr(one, "count", None))) for one in points]
+
+
+async def test_counts_of_answers_and_calls() -> None:
+    """Answers by status and outcome, calls, failures and dead letters are counted."""
+    service = Service(mode="inline", store=events.MemoryStore())
+    async with service.receiver:
+        await service.deliver(v2("invoice.created"), shared=True)
+        await service.deliver(v2("invoice.created"), shared=True)
+        await service.deliver(v2("invoice.created"))
+        await service.deliver(b"{", shared=True)
+        service.failures = 1
+        await service.deliver(v2("invoice.created", number=2), shared=True)
+        service.failures = 3
+        await service.deliver(signed_body("sat.invoice.synced"), signed=True)
+        await eventually(lambda: service.receiver.stats().dead_letters == 2)
+        found = service.receiver.stats()
+
+    assert found.answers == {
+        (200, "handled"): 1, (200, "duplicate"): 1, (401, "refused"): 1, (202, "dead letter"): 1,
+        (500, "failed"): 2,
+    }  # fmt: skip
+    assert (found.calls, found.failed_calls, found.leases_lost) == (5, 4, 0)
+    assert 0 < found.slowest_answer <= found.answer_seconds
+
+
+async def test_count_of_lost_leases() -> None:
+    """A handler that took longer than its lease is counted."""
+
+    class Losing(events.MemoryStore):
+        async def handled(self, entry: events.Entry, **_: Any) -> bool:
+            return False
+
+    service = Service(store=Losing())
+    await service.deliver(v2("invoice.created"), shared=True)
+    assert service.receiver.stats().leases_lost == 1
+
+
+async def test_backlog(kept) -> None:
+    """What is due and not held counts, with its age; what is leased, delayed or only claimed does not."""
+    assert await kept.store.backlog() == events.Backlog(0, 0.0, 0)
+    for key in ("late", "leased", "delayed", "dead"):
+        await kept.store.put(events.Delivery(key=key, type="t", body=b"{}"))
+    entries = {entry.key: entry for entry in await kept.store.take(limit=9, lease=1000)}
+    await kept.store.release(entries["late"], delay=0)
+    await kept.store.release(entries["delayed"], delay=1000)
+    await kept.store.bury(entries["dead"], reason="x")
+    await kept.store.claim(events.Delivery(key="claimed", type="t", body=None), lease=0.0)
+    await kept.pass_time(100)
+
+    found = await kept.store.backlog()
+
+    assert (found.due, found.dead) == (1, 1)
+    assert 100 <= found.late < 130
+    await kept.pass_time(1000)
+    assert (await kept.store.backlog()).due == 3
+
+
+async def test_health() -> None:
+    """It is well while it keeps up; a missing worker, a late event and a store that fails are told."""
+    now = [1000.0]
+    service = Service(mode="inbox", store=events.MemoryStore(steady=lambda: now[0]), inbox=FAST)
+    await service.deliver(v2("invoice.created"), shared=True)
+    now[0] += 100
+
+    behind = await service.receiver.health()
+    assert not behind.ok
+    assert behind.backlog == events.Backlog(1, 100.0, 0)
+    assert any("worker" in problem for problem in behind.problems)
+    assert any("1 events are due, for up to 100 s" in problem for problem in behind.problems)
+
+    async with service.receiver:
+        await eventually(lambda: service.seen)
+        well = await service.receiver.health()
+    assert (well.ok, well.problems, well.backlog) == (True, (), events.Backlog(0, 0.0, 0))
+
+
+async def test_health_while_the_store_is_away() -> None:
+    """It is told, and no exception is raised."""
+
+    class Away(events.MemoryStore):
+        async def backlog(self) -> events.Backlog:
+            raise JournalError("away")
+
+    service = Service(mode="inbox", store=Away(), inbox=FAST)
+    async with service.receiver:
+        found = await service.receiver.health()
+    assert (found.ok, found.backlog) == (False, None)
+    assert "JournalError" in found.problems[0]
+
+
+async def test_spans_and_metrics_of_the_inbox() -> None:
+    """The delivery is one span, and the handler's, later, has a link to it."""
+    service = Service(mode="inbox", store=events.MemoryStore(), inbox=FAST)
+    traced = Traced(service.receiver)
+    service.failures = 1
+    async with service.receiver:
+        await service.deliver(v2("invoice.created"), shared=True)
+        await service.deliver(v2("invoice.created"))
+        await eventually(lambda: len(service.seen) == 2)
+        await service.receiver.health()
+        await eventually(lambda: len(traced.spans("handle invoice.created")) == 2)
+        due = traced.metric("invsvc.events.due")
+
+    stored, refused = traced.spans("receive invoice.created")
+    assert dict(stored.attributes) == {
+        "invsvc.event.type": "invoice.created", "invsvc.outcome": "stored", "http.response.status_code": 200,
+    }  # fmt: skip
+    assert (refused.status.is_ok, refused.attributes["http.response.status_code"]) == (False, 401)
+    failed, done = traced.spans("handle invoice.created")
+    for span in (failed, done):
+        assert [link.context.span_id for link in span.links] == [stored.context.span_id]
+    assert (failed.attributes["error.type"], done.status.is_ok) == ("RuntimeError", True)
+    assert not failed.events, "no message of an exception"
+    assert traced.metric("invsvc.events.answers") == [
+        ({"http.response.status_code": 200, "invsvc.outcome": "stored"}, 1),
+        ({"http.response.status_code": 401, "invsvc.outcome": "refused"}, 1),
+    ]
+    assert len(traced.metric("invsvc.events.answer.duration")) == 2
+    assert [facts.get("error.type") for facts, _ in traced.metric("invsvc.events.call.duration")] == [
+        "RuntimeError",
+        None,
+    ]
+    assert due == [({}, 0)]
+
+
+async def test_spans_of_inline_mode() -> None:
+    """There, the handler's span is a child of the delivery's; unknown types do not become names."""
+    service = Service()
+    traced = Traced(service.receiver)
+    await service.deliver(v2("invoice.created"), shared=True)
+    await service.deliver(v2("made.up"), shared=True)
+
+    (outer,), (inner,) = traced.spans("receive invoice.created"), traced.spans("handle invoice.created")
+    assert inner.parent.span_id == outer.context.span_id
+    assert not inner.links
+    assert len(traced.spans("receive unknown")) == 1
+    with pytest.raises(ConfigurationError, match="already traced"):
+        tracing.instrument_receiver(service.receiver)
+
+
+async def test_dead_letters_in_metrics() -> None:
+    """What became a dead letter is counted as it happens."""
+    service = Service(mode="inbox", store=events.MemoryStore(), inbox=FAST)
+    traced = Traced(service.receiver)
+    service.failures = 3
+    async with service.receiver:
+        await service.receiver.receive(
+            encoded(v2("invoice.created")), {"X-Shared": "agreed-in-the-dashboard"}
+        )
+        await eventually(lambda: service.receiver.stats().dead_letters)
+    assert traced.metric("invsvc.events.ended") == [({"invsvc.end": "dead letter"}, 1)]
