@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from invsvc_async.events.receiving.receipt import Receipt
     from invsvc_async.events.receiving.receiver import Receiver
     from invsvc_async.events.receiving.stats import CredentialStats, Health, ReceiverStats
+    from invsvc_async.events.receiving.sync import SyncReceiver
     from invsvc_async.events.receiving.worker import InboxPolicy
     from invsvc_async.events.stores import (
         Backlog,
@@ -39,13 +40,14 @@ __all__ = [
     "Backlog", "BatchCounts", "BatchResult", "CredentialStats", "DeadLetter", "Delivery", "Entry", "Event",
     "Health", "InboxPolicy", "InvoiceBatch", "InvoiceBatchCompleted", "MemoryStore", "Party", "PostgresStore",
     "Receipt", "Receiver", "ReceiverStats", "ResourceEvent", "SatInvoiceSynced", "Secret", "SharedHeader",
-    "SqliteStore", "Standing", "StateStats", "Store", "StoredEvent", "SyncedInvoice", "parse", "read",
-    "verify",
+    "SqliteStore", "Standing", "StateStats", "Store", "StoredEvent", "SyncReceiver",
+    "SyncedInvoice", "parse", "read", "verify",
 ]  # fmt: skip
 
 _MODULES: Final = {
     "receiving.receipt": ("Receipt",),
     "receiving.receiver": ("Receiver",),
+    "receiving.sync": ("SyncReceiver",),
     "receiving.stats": ("CredentialStats", "Health", "ReceiverStats"),
     "payloads": ("BatchCounts", "BatchResult", "InvoiceBatch", "Party", "SyncedInvoice"),
     "stores": (

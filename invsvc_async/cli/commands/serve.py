@@ -81,7 +81,7 @@ def command(  # noqa: PLR0913 - each is an option of its own
     try:
         service = Simulator(
             seed=seed, faults=plan, latency=latency, at_once=at_once, host=host, port=port, admin=admin,
-            inspect=inspect,            deliver=deliver_to is not None, delivery_backoff=1.0,
+            inspect=inspect, deliver=deliver_to is not None, delivery_backoff=1.0,
         )  # fmt: skip
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error

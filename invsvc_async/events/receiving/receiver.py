@@ -13,6 +13,7 @@ import logging
 import random as randomness
 import time
 from contextlib import nullcontext
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeAlias, TypeVar
 
 from invsvc_async._errors import ConfigurationError, MalformedEventError
@@ -28,7 +29,7 @@ from invsvc_async.events.receiving.worker import InboxPolicy, Worker, called, re
 from invsvc_async.events.stores import Delivery, open_store
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterable
     from types import TracebackType
 
     from aiohttp import web
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from invsvc_async.events.event import Event
     from invsvc_async.events.headers import Headers
     from invsvc_async.events.receiving.stats import Observer, ReceiverStats
+    from invsvc_async.events.receiving.sync import SyncReceiver
     from invsvc_async.events.receiving.web import AsgiApp
     from invsvc_async.events.stores import Store
 
@@ -224,6 +226,31 @@ class Receiver:
         from invsvc_async.events.receiving.web import AsgiApp
 
         return AsgiApp(self)
+
+    @cached_property
+    def sync(self) -> SyncReceiver:
+        """Return this receiver for applications that are not async; it runs in a thread of its own."""
+        from invsvc_async.events.receiving.sync import SyncReceiver
+
+        return SyncReceiver(self)
+
+    @property
+    def wsgi_app(self) -> Callable[[dict[str, Any], Callable[..., object]], Iterable[bytes]]:
+        """
+        Return a WSGI application for one path; the receiver starts in a thread with the first delivery.
+
+        Spec: Events, Delivery behavior.
+        """
+        return self.sync.wsgi_app
+
+    @property
+    def django_view(self) -> Callable[[Any], Any]:
+        """
+        Return a view of Django: ``path("events", receiver.django_view)``; the receiver starts as in WSGI.
+
+        Spec: Events, Delivery behavior.
+        """
+        return self.sync.django_view
 
     def stats(self) -> ReceiverStats:
         """

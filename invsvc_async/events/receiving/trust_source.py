@@ -91,10 +91,11 @@ class TrustSource:
         return None if self.known is known else self.known
 
     async def stop(self) -> None:
-        """Cancel a fetch that is under way."""
+        """Cancel a fetch that is under way; the next may be in another event loop."""
         if self._next is not None:
             self._next.cancel()
             await asyncio.wait({self._next})
+        self._next, self._fetching = None, asyncio.Lock()
 
     async def _fetch_next(self) -> None:
         """Wait for a fetch that begins after this call; all who wait for it share it."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from invsvc_async.events.receiving.receiver import Receiver
 
-__all__ = ["AsgiApp", "answer_aiohttp", "serving"]
+__all__ = ["AsgiApp", "answer_aiohttp", "refuse_by_head", "serving"]
 
 _log: Final = logging.getLogger("invsvc_async.events")
 
@@ -113,7 +113,7 @@ class _GoneError(Exception):
 
 async def _answer(receiver: Receiver, method: str, headers: Headers, chunks: AsyncIterator[bytes]) -> Receipt:
     until = asyncio.get_running_loop().time() + receiver.deadline
-    refusal = _refuse_by_head(method, headers, receiver.max_body_bytes)
+    refusal = refuse_by_head(method, headers, receiver.max_body_bytes)
     if refusal is not None:
         return refusal
     body = bytearray()
@@ -131,7 +131,8 @@ async def _answer(receiver: Receiver, method: str, headers: Headers, chunks: Asy
     return await receiver.receive_until(until, bytes(body), headers)
 
 
-def _refuse_by_head(method: str, headers: Headers, limit: int) -> Receipt | None:
+def refuse_by_head(method: str, headers: Headers, limit: int) -> Receipt | None:
+    """Return the answer to a request that its method, type, coding or length rules out."""
     if method != "POST":
         return Receipt(405, "refused", headers={"Allow": "POST"})
     kind = (value_of(headers, "content-type") or "").partition(";")[0].strip().lower()

@@ -121,8 +121,11 @@ class Worker:
         return self._loop is not None and not self._stopping
 
     def start(self) -> None:
-        """Start to take events, in a task of this loop."""
+        """Start to take events, in a task of this loop; nothing of an earlier loop is used any more."""
         self._stopping = False
+        self._stir = asyncio.Event()
+        self._running = set()
+        self._pruning = self._sampling = None
         self._loop = asyncio.create_task(self._work(), name="invsvc events worker")
 
     def wake(self) -> None:

@@ -1,0 +1,227 @@
+"""
+The receiver in applications that are not async: WSGI, Flask, Django views.
+
+One thread owns an event loop, in which the receiver runs; requests wait for its answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import logging
+import os
+import threading
+from typing import TYPE_CHECKING, Any, Final
+
+from invsvc_async._errors import ConfigurationError
+from invsvc_async.events.receiving.receipt import Receipt, unavailable
+from invsvc_async.events.receiving.web import refuse_by_head
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Iterable
+    from types import TracebackType
+    from typing import Self
+
+    from invsvc_async.events.headers import Headers
+    from invsvc_async.events.receiving.receiver import Receiver
+
+__all__ = ["SyncReceiver"]
+
+_log: Final = logging.getLogger("invsvc_async.events")
+_PATIENCE: Final = 1.0  # s beyond the receiver's deadline until a request is answered without it
+_REASONS: Final = {
+    200: "OK", 202: "Accepted", 400: "Bad Request", 401: "Unauthorized", 405: "Method Not Allowed",
+    408: "Request Timeout", 413: "Content Too Large", 415: "Unsupported Media Type",
+    429: "Too Many Requests", 500: "Internal Server Error", 503: "Service Unavailable",
+}  # fmt: skip
+
+
+class SyncReceiver:
+    """
+    Run *receiver* in a thread of its own, for applications that are not async.
+
+    The thread starts with the first delivery, or with ``start``: in each process of a server that forks.  It
+    opens the store and runs the worker; handlers are async functions as always, and run in that thread.
+    ``with`` and ``stop`` end it; without these, it ends with the process, and what was not handled is handled
+    after the next start.
+
+    Spec: Events, Delivery behavior.
+    """
+
+    def __init__(self, receiver: Receiver) -> None:
+        self._receiver = receiver
+        self._lock = threading.Lock()
+        self._started_in: int | None = None
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopping: asyncio.Event | None = None
+        if hasattr(os, "register_at_fork"):  # not on Windows
+            os.register_at_fork(after_in_child=self._forget)
+
+    def start(self) -> None:
+        """
+        Open the store and start the worker, unless they run in this process.
+
+        Raises:
+            JournalError: The store cannot be used.
+            ConfigurationError: The receiver runs elsewhere, or its secrets cannot be fetched.
+        """
+        with self._lock:
+            if self._started_in not in {None, os.getpid()}:  # its thread and connections stayed behind
+                raise ConfigurationError(
+                    "receiver: it was started before the process forked. Start it in each process, or let "
+                    "the first delivery start it."
+                )
+            if self._thread is not None and self._thread.is_alive():
+                return
+            started: concurrent.futures.Future[None] = concurrent.futures.Future()
+            thread = threading.Thread(
+                target=lambda: asyncio.run(self._run(started)), name="invsvc events", daemon=True
+            )
+            thread.start()
+            try:
+                started.result()
+            except BaseException:
+                thread.join()
+                raise
+            self._thread, self._started_in = thread, os.getpid()
+
+    def stop(self) -> None:
+        """Wait up to the deadline for running handlers, release what is not handled, close the store."""
+        with self._lock:
+            thread, self._thread = self._thread, None
+            if thread is None or not thread.is_alive() or self._loop is None or self._stopping is None:
+                return
+            self._loop.call_soon_threadsafe(self._stopping.set)
+            thread.join()
+            self._started_in = None
+
+    def __enter__(self) -> Self:
+        """Start as ``start`` does."""
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop as ``stop`` does."""
+        self.stop()
+
+    def receive(self, body: bytes, headers: Headers) -> Receipt:
+        """
+        Process one delivery and return the answer.  Raises no exceptions, because the sender needs an answer.
+
+        The application has to check method, type and coding itself; ``answer`` does so.
+
+        Spec: Events, Delivery behavior.
+        """
+        try:
+            self.start()
+        except Exception as failure:  # noqa: BLE001 - of the store, or of a vault's client
+            return unavailable(failure)
+        return self._wait(self._receiver.receive(body, headers))
+
+    def answer(self, method: str, headers: Headers, read: Callable[[int], bytes]) -> Receipt:
+        """
+        Process one request: refuse what its head rules out, then read at most so many bytes and process them.
+
+        Spec: Events, Delivery behavior.
+        """
+        pairs: Any = headers if isinstance(headers, (dict, list)) else list(headers)
+        refusal = refuse_by_head(method, pairs, self._receiver.max_body_bytes)
+        if refusal is not None:
+            return refusal
+        try:
+            body = read(self._receiver.max_body_bytes + 1)
+        except Exception as error:  # noqa: BLE001 - each server has its own errors for a broken body
+            _log.info("A delivery was cut off: %s", type(error).__name__)
+            return Receipt(400, "unreadable")
+        return self.receive(body, pairs)
+
+    def wsgi_app(
+        self, environ: dict[str, Any], start_response: Callable[..., object]
+    ) -> Iterable[bytes]:  # Any: as in WSGI
+        """Answer one request as a WSGI application for one path."""
+        receipt = self.answer(
+            environ["REQUEST_METHOD"], _headers_of(environ), lambda most: _read(environ, most)
+        )
+        body = receipt.outcome.encode()
+        answer = {
+            "Content-Type": "text/plain; charset=utf-8",
+            "Content-Length": str(len(body)),
+            **receipt.headers,
+        }
+        status = f"{receipt.status} {_REASONS.get(receipt.status, 'Unknown')}"
+        start_response(status, list(answer.items()))
+        return [body]
+
+    def django_view(self, request: Any) -> Any:  # Any: Django has no types
+        """Answer one request as a view of Django, without a CSRF token."""
+        from django.http import HttpResponse  # type: ignore[import-not-found]
+
+        receipt = self.answer(request.method, list(request.headers.items()), request.read)
+        return HttpResponse(
+            receipt.outcome, status=receipt.status, headers=dict(receipt.headers), content_type="text/plain"
+        )
+
+    # Django reads this mark; its decorator does no more.
+    django_view.csrf_exempt = True  # type: ignore[attr-defined]
+
+    def _wait(self, running: Coroutine[Any, Any, Receipt]) -> Receipt:
+        loop = self._loop
+        if loop is None:
+            running.close()
+            return unavailable(ConfigurationError("receiver: its thread has ended. Start it again."))
+        try:
+            future = asyncio.run_coroutine_threadsafe(running, loop)
+        except RuntimeError as failure:  # the loop was closed meanwhile
+            running.close()
+            return unavailable(failure)
+        try:
+            return future.result(self._receiver.deadline + _PATIENCE)
+        except (TimeoutError, concurrent.futures.CancelledError) as failure:  # a handler blocks the loop
+            future.cancel()
+            return unavailable(
+                failure if isinstance(failure, Exception) else TimeoutError("the receiver stopped")
+            )
+
+    async def _run(self, started: concurrent.futures.Future[None]) -> None:
+        self._stopping = asyncio.Event()
+        try:
+            async with self._receiver:
+                self._loop = asyncio.get_running_loop()
+                started.set_result(None)
+                await self._stopping.wait()
+                self._loop = None  # what comes from now on is answered 503
+        except Exception as error:
+            if started.done():
+                raise
+            started.set_exception(error)
+
+    def _forget(self) -> None:
+        """Forget the thread in a forked process, which has none, and a lock that it may have held."""
+        self._lock = threading.Lock()
+        self._thread = self._loop = None
+
+
+def _headers_of(environ: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return the request's headers; a server joins those of one name by commas, which no secret matches."""
+    found = [
+        (name[5:].replace("_", "-").lower(), str(value))
+        for name, value in environ.items()
+        if name.startswith("HTTP_")
+    ]
+    named = ("CONTENT_TYPE", "CONTENT_LENGTH")
+    found.extend((name.replace("_", "-").lower(), environ[name]) for name in named if environ.get(name))
+    return found
+
+
+def _read(environ: dict[str, Any], most: int) -> bytes:
+    """Read the body: as long as its header says, or to its end if the server marks that."""
+    length = environ.get("CONTENT_LENGTH") or ""
+    if not length.isdecimal():
+        return environ["wsgi.input"].read(most) if environ.get("wsgi.input_terminated") else b""
+    body: bytes = environ["wsgi.input"].read(min(int(length), most))
+    if len(body) < min(int(length), most):
+        raise EOFError
+    return body

@@ -1,0 +1,261 @@
+"""The receiver in WSGI applications on real sockets: the same answers, stores and rules as elsewhere."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from contextlib import contextmanager
+from http.client import HTTPConnection
+from typing import TYPE_CHECKING, Any
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
+
+import pytest
+
+from invsvc_async import events
+from invsvc_async.errors import ConfigurationError, JournalError
+from tests.events.bodies import SECRET, SHARED, encoded, headers_of, signature, signed_body, v1, v2
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.one_python
+
+RESOURCE, SIGNED = encoded(v2("invoice.created")), encoded(signed_body("sat.invoice.synced"))
+
+
+class _Threading(WSGIServer):
+    request_queue_size = 100
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        threading.Thread(target=self._serve, args=(request, client_address), daemon=True).start()
+
+    def _serve(self, request: Any, client_address: Any) -> None:
+        self.finish_request(request, client_address)
+        self.shutdown_request(request)
+
+
+class _Quiet(WSGIRequestHandler):
+    def log_message(self, format: str, *args: Any) -> None: ...  # noqa: A002 - the name of the base class
+
+
+@contextmanager
+def served(app: Any) -> Iterator[int]:
+    server = make_server("127.0.0.1", 0, app, _Threading, _Quiet)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield server.server_port
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def post(
+    port: int, body: bytes, headers: dict[str, str], *, method: str = "POST", path: str = "/events"
+) -> tuple[int, str]:
+    connection = HTTPConnection("127.0.0.1", port, timeout=60)
+    connection.request(method, path, body, {"Content-Type": "application/json"} | headers)
+    answer = connection.getresponse()
+    found = answer.status, answer.read().decode()
+    connection.close()
+    return found
+
+
+class Kept:
+    """A receiver, and what its handler was given."""
+
+    def __init__(self, **settings: Any) -> None:
+        header = events.SharedHeader(*SHARED)
+        self.receiver = events.Receiver(**{"secrets": SECRET, "shared_header": header} | settings)
+        self.seen: list[str] = []
+        self.threads: set[str] = set()
+        self.arrived = threading.Condition()
+        self.receiver.on("*")(self._take)
+
+    async def _take(self, event: events.Event) -> None:
+        with self.arrived:
+            self.seen.append(event.type)
+            self.threads.add(threading.current_thread().name)
+            self.arrived.notify_all()
+
+    def wait_for(self, count: int) -> None:
+        with self.arrived:
+            assert self.arrived.wait_for(lambda: len(self.seen) >= count, 30)
+
+
+def flask_app(receiver: events.Receiver) -> Any:
+    flask = pytest.importorskip("flask")
+    app = flask.Flask("test")
+
+    @app.post("/events")
+    def take() -> Any:
+        receipt = receiver.sync.receive(flask.request.get_data(), flask.request.headers.items())
+        return receipt.outcome, receipt.status, receipt.headers
+
+    return app
+
+
+def django_app(receiver: events.Receiver) -> Any:
+    pytest.importorskip("django")
+    import django
+    from django.conf import settings
+    from django.core.wsgi import get_wsgi_application
+    from django.urls import path
+
+    module = type(sys)("urls_of_the_test")
+    module.urlpatterns = [path("events", receiver.django_view)]  # type: ignore[attr-defined]
+    sys.modules["urls_of_the_test"] = module
+    middleware = ["django.middleware.csrf.CsrfViewMiddleware"]
+    if not settings.configured:
+        settings.configure(ROOT_URLCONF="urls_of_the_test", MIDDLEWARE=middleware, ALLOWED_HOSTS=["*"])
+        django.setup()
+    from django.urls import clear_url_caches
+
+    clear_url_caches()
+    return get_wsgi_application()
+
+
+APPS = {"wsgi": lambda receiver: receiver.wsgi_app, "flask": flask_app, "django": django_app}
+
+
+@pytest.mark.parametrize("mode", ["inline", "inbox"])
+@pytest.mark.parametrize("framework", APPS)
+def test_deliveries(tmp_path, framework: str, mode: str) -> None:
+    """Answers are those of the async applications; each event is handled once, in the receiver's thread."""
+    kept = Kept(mode=mode, store=str(tmp_path / "events.db"))
+    shared = dict([SHARED])
+    with kept.receiver.sync, served(APPS[framework](kept.receiver)) as port:
+        answers = [
+            post(port, RESOURCE, shared),
+            post(port, RESOURCE, shared),
+            post(port, RESOURCE, {}),
+            post(port, SIGNED, signature(SIGNED)),
+            post(port, SIGNED, signature(SIGNED, "forged")),
+            post(port, b"{", shared),
+        ]
+        kept.wait_for(2)
+
+    done = "handled" if mode == "inline" else "stored"
+    assert answers == [
+        (200, done), (200, "duplicate"), (401, "refused"), (200, done), (401, "refused"),
+        (202, "dead letter"),
+    ]  # fmt: skip
+    assert sorted(kept.seen) == ["invoice.created", "sat.invoice.synced"]
+    assert kept.threads == {"invsvc events"}
+
+
+@pytest.mark.parametrize("framework", ["wsgi", "django"])
+def test_requests_that_their_head_rules_out(framework: str) -> None:
+    """Method, type, coding and length are checked before anything is read or started."""
+    kept = Kept(max_body_bytes=2000)
+    with served(APPS[framework](kept.receiver)) as port:
+        shared = dict([SHARED])
+        assert post(port, b"", shared, method="GET")[0] == 405
+        assert post(port, RESOURCE, shared | {"Content-Type": "text/plain"})[0] == 415
+        assert post(port, RESOURCE, shared | {"Content-Encoding": "gzip"})[0] == 415
+        assert post(port, b" " * 2001, shared)[0] == 413
+        assert kept.receiver.sync._thread is None
+        assert post(port, RESOURCE, shared) == (200, "handled")
+    kept.receiver.sync.stop()
+
+
+def test_many_threads_at_once(tmp_path) -> None:
+    """The receiver starts once, and each event is handled once."""
+    kept = Kept(mode="inbox", store=str(tmp_path / "events.db"))
+    bodies = [encoded(v2("invoice.created", number=number)) for number in range(20)] * 3
+    found: list[tuple[int, str]] = []
+    with served(kept.receiver.wsgi_app) as port:
+        threads = [
+            threading.Thread(target=lambda body=body: found.append(post(port, body, dict([SHARED]))))
+            for body in bodies
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        kept.wait_for(20)
+        kept.receiver.sync.stop()
+
+    assert sorted(found) == [(200, "duplicate")] * 40 + [(200, "stored")] * 20
+    assert len(kept.seen) == 20
+
+
+def test_store_that_cannot_be_opened(tmp_path) -> None:
+    """It is told at the start; a delivery is answered 503, and accepted once it can be opened."""
+    kept = Kept(store=str(tmp_path / "no" / "events.db"))
+    with pytest.raises(JournalError):
+        kept.receiver.sync.start()
+    headers = headers_of(RESOURCE, shared=True)
+    assert kept.receiver.sync.receive(RESOURCE, headers).status == 503
+    (tmp_path / "no").mkdir()
+    with kept.receiver.sync as sync:
+        assert sync.receive(RESOURCE, headers).outcome == "handled"
+    assert sync.receive(RESOURCE, headers).outcome == "duplicate", "it starts again by itself"
+    sync.stop()
+
+
+@pytest.mark.parametrize("secrets", [SECRET, lambda: SECRET])
+def test_receiver_that_starts_again(tmp_path, secrets: Any) -> None:
+    """Each start has an event loop of its own, and the worker handles events in each."""
+    kept = Kept(mode="inbox", store=str(tmp_path / "events.db"), secrets=secrets)
+    for number in range(1, 4):
+        with kept.receiver.sync as sync:
+            body = encoded(v2("invoice.created", number=number))
+            time.sleep(0.05)  # the worker waits for something to do
+            assert sync.receive(body, headers_of(body, shared=True)).outcome == "stored"
+            kept.wait_for(number)
+            assert sync.receive(SIGNED, signature(SIGNED, "forged")).status == 401
+
+
+async def test_receiver_that_runs_elsewhere() -> None:
+    """One that an event loop of the application runs is not started a second time."""
+    kept = Kept()
+    async with kept.receiver:
+        with pytest.raises(ConfigurationError, match="already running"):
+            kept.receiver.sync.start()
+
+
+def test_handler_that_blocks_the_thread(monkeypatch) -> None:
+    """The request is answered 503 all the same, so that the service sends it again."""
+    monkeypatch.setattr("invsvc_async.events.receiving.sync._PATIENCE", 0.0)
+    kept = Kept(deadline=0.5)
+    release = threading.Event()
+
+    @kept.receiver.on("payment.created")
+    async def block(_: events.Event) -> None:
+        release.wait(60)
+
+    with kept.receiver.sync as sync:
+        body = encoded(v1("payment.created"))
+        assert sync.receive(body, headers_of(body, shared=True)).status == 503
+        release.set()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+@pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
+def test_process_that_is_forked(tmp_path) -> None:
+    """The child of a server that forks has a thread of its own, unless it was started too early."""
+    kept = Kept(store=str(tmp_path / "events.db"))
+    headers = headers_of(RESOURCE, shared=True)
+
+    def in_child() -> str:
+        ends, begins = os.pipe()
+        if (pid := os.fork()) == 0:
+            try:
+                os.write(begins, kept.receiver.sync.receive(RESOURCE, headers).outcome.encode())
+                kept.receiver.sync.start()
+            except ConfigurationError as error:
+                os.write(begins, f": {error}".encode())
+            finally:
+                os._exit(0)
+        os.waitpid(pid, 0)
+        os.close(begins)
+        with os.fdopen(ends) as reading:
+            return reading.read()
+
+    assert in_child() == "handled"
+    with kept.receiver.sync as sync:
+        assert sync.receive(RESOURCE, headers).outcome == "duplicate"
+        assert "before the process forked" in in_child()
+    assert in_child() == "duplicate"
