@@ -40,8 +40,9 @@ OUTSIDE = r"(aiohttp|asyncio|collections|contextlib|datetime|decimal|enum|msgspe
 ALIASES = """
     Any AnyReader AsgiApp Book Bounds Callable[[] Clock Credential CredentialKind datetime Decimal Entries
     Basis Event EventName Form H Headers History InvoiceBatch Journal JourneyReads Json Literal['inline'
-    MeterProvider Path Reader Record Request Scope Secrets Sent SharedHeaders Step SyncedInvoice T T_co
-    TracerProvider Version ClientOptions Wire Writes
+    MeterProvider Path Reader Record Request Scope Secrets Sent Step SyncedInvoice T T_co
+    Observer SecretsSource SharedHeaders SharedHeadersSource State TracerProvider Version ClientOptions Wire
+    Writes
 """
 INNER = (
     r"invsvc_async\.(.*\.)?"
