@@ -159,6 +159,10 @@ class Batch:
         read while results are taken, so a million writes need little memory. A file is checked first, and
         nothing is sent unless all of it is well-formed.
 
+        Each result is yielded at least once. It counts as taken when the next one is asked for. After a kill,
+        a ``break`` or an error, the next run first yields the results that were not taken; those have no
+        ``outcome``. If such a write was retried in between, only its later result is yielded.
+
         A write's key is that of ``write.keyed(…)``, or made from its content and its occurrence among equal
         writes. Finished writes are skipped. Writes to the same thing keep their order.
 
@@ -227,15 +231,33 @@ class Batch:
         """
         return await workers_of(self.entries)
 
-    async def results(self, *, verdict: Verdict | str | None = None) -> AsyncIterator[Result]:
+    async def results(
+        self, *, verdict: Verdict | str | None = None, since: int | None = None
+    ) -> AsyncIterator[Result]:
         """
         Iterate over the results in the journal, of one *verdict* or all, in the order of the input.
 
+        With *since*, iterate over those of the writes that finished after the one whose
+        :attr:`Result.position` this is, in the order in which they finished. 0 is the beginning. What
+        finishes meanwhile is not included, and neither is what a version without positions finished.
+
         Raises:
-            InvalidRequestError: There is no such verdict.
+            InvalidRequestError: There is no such verdict, or *since* is no position of this journal.
 
         """
         after, wanted = 0, None if verdict is None else _verdict(verdict)
+        if since is not None:
+            last = await self.entries.last_position()
+            if not 0 <= since <= last:
+                raise InvalidRequestError(
+                    f"since: {since} is no position of this journal, whose last is {last}. Pass the position "
+                    "of one of its results, or 0."
+                )
+            while page := await self.entries.finished(wanted, since, _PAGE, last):
+                for entry in page:
+                    yield Result.of(entry)
+                since = page[-1].position or last
+            return
         while page := await self.entries.done(wanted, after, _PAGE):
             for entry in page:
                 yield Result.of(entry)

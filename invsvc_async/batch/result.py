@@ -37,7 +37,8 @@ class Result:
     requests. ``seconds`` is the time from the start to the verdict. ``error`` is the message of the last
     failure, and ``status`` its HTTP status. ``candidates`` and ``duplicates`` are ids of webhooks that may
     be, or are, further effects. ``overtaken`` is whether the write was not sent (again) because a newer write
-    to the same resource was. ``story`` explains the verdict, unless the service simply answered so.
+    to the same resource was. ``position`` is its place in the order in which the writes of the batch
+    finished, for ``batch.results(since=…)``; ``None`` if an older version finished it. ``story`` explains the verdict, unless the service simply answered so.
     ``outcome`` is set for writes of the current run.
     """
 
@@ -59,6 +60,7 @@ class Result:
     duplicates: tuple[str, ...] = ()
     story: str | None = None
     done_at: int | None = None
+    position: int | None = None
     outcome: Outcome[Any] | None = attrs.field(default=None, repr=False, eq=False)  # Any: of any operation
 
     @property
@@ -100,6 +102,7 @@ class Result:
             duplicates=tuple(record.duplicates),
             story=record.story,
             done_at=entry.done_at,
+            position=entry.position,
             outcome=outcome,
         )
 

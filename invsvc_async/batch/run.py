@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -18,7 +18,7 @@ from invsvc_async.batch.file_check import sound
 from invsvc_async.batch.identity import thing_of
 from invsvc_async.batch.intake import Intake, LeftEntries, chunks
 from invsvc_async.batch.item import Item
-from invsvc_async.batch.result import Progress
+from invsvc_async.batch.result import Progress, Result
 from invsvc_async.batch.siblings import learn
 from invsvc_async.client import options_of
 from invsvc_async.journal.packed_intent import Packed, unpack
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from invsvc_async.batch.intake import Writes
     from invsvc_async.batch.item import Store
     from invsvc_async.batch.journals.sqlite import SqliteBatch
-    from invsvc_async.batch.result import Result
     from invsvc_async.journal.entry import Entry
     from invsvc_async.reconcile.history import Reading
     from invsvc_async.reconcile.intent import Intent
@@ -47,7 +46,8 @@ log: logging.Logger = logging.getLogger("invsvc_async.batch")
 
 _PAGE = 128  # entries read at once
 _CLOCKS_AGREE = 600.0  # s for which one reading of the service's clock is valid
-_TICK = 0.2  # s between reports of progress
+_TICK = 0.2  # s between reports of progress, and between notes of which results were taken
+_TO_STORE = 1.0  # s that the journal of a stopped run has to store that
 _NO_SECRETS = (
     "on_secret: is not set, and this batch creates webhooks. Their secrets are shown only once, and no "
     "journal stores them. Pass on_secret=… (invsvc batch --secrets-to FILE) to keep them."
@@ -69,6 +69,9 @@ class Run:
         self._left = LeftEntries()  # when the input contains them, they are not skipped: this run does them
         self._feeding: asyncio.Task[None] | None = None
         self._ticking: asyncio.TimerHandle | None = None
+        self._untaken: AsyncIterator[Result] = self._read_untaken()
+        self._last: int | None = None  # the position of the latest result, until the next one is asked for
+        self._saving: asyncio.TimerHandle | None = None
         self._began = self._over = 0.0
         self._verdicts: Counter[Verdict] = Counter()
         self._clock_reading: Reading | None = None  # shows the service's clock
@@ -78,6 +81,10 @@ class Run:
         return self
 
     async def __anext__(self) -> Result:
+        self._take_last()
+        if self._engine is None and (result := await self._next_untaken()) is not None:
+            self._last = result.position
+            return result
         if self._engine is None and self.ended:  # stopped before it began
             raise StopAsyncIteration
         engine = self._engine or self._start()
@@ -89,11 +96,13 @@ class Run:
                 raise
             if result is not None:
                 self._verdicts[result.verdict] += 1
+                self._last = result.position
                 return result
             if self.ended:
                 break
             await self.stop(0.0)  # yield what ends meanwhile before the end
         self._report()
+        await self._save_taken()
         if (failure := engine.take_failure()) is not None:
             raise failure
         raise StopAsyncIteration
@@ -103,6 +112,7 @@ class Run:
         engine = self._engine
         if engine is None or self.ended:
             self.ended = True
+            await self._save_taken()
             return
         engine.halt()
         if self._feeding is not None:
@@ -110,6 +120,7 @@ class Run:
             await asyncio.wait([self._feeding])
         await engine.stop(grace)
         self._end()
+        await self._save_taken()
 
     def progress(self) -> Progress:
         """Return the progress."""
@@ -127,6 +138,52 @@ class Run:
             paused=None if self._engine is None or self.ended else self._engine.breaker.why,
             next_probe=None if self._engine is None or self.ended else self._engine.breaker.seconds_to_probe,
         )
+
+    # --- which results were taken
+
+    async def _next_untaken(self) -> Result | None:
+        """Return the next result that an earlier run did not get rid of, or ``None``."""
+        if self.ended:
+            return None
+        try:
+            return await anext(self._untaken, None)
+        except BaseException:  # cancelled, or the journal cannot be read: the rest is for the next run
+            self.ended = True
+            raise
+
+    async def _read_untaken(self) -> AsyncIterator[Result]:
+        entries = self._batch.entries
+        entries.deliveries.restart()
+        since = entries.deliveries.cursor
+        while page := await entries.untaken(since, _PAGE):
+            for entry in page:
+                since = entry.position or since
+                entries.deliveries.add(since)
+            for entry in page:
+                yield Result.of(entry)
+
+    def _take_last(self) -> None:
+        """Note that the latest result was taken, because the next one is asked for."""
+        if self._last is None:
+            return
+        self._batch.entries.deliveries.take(self._last)
+        self._last = None
+        if self._saving is None:
+            self._saving = asyncio.get_running_loop().call_later(_TICK, self._save_soon)
+
+    def _save_soon(self) -> None:
+        self._saving = None
+        with suppress(JournalError):  # of a batch that is closed
+            self._batch.entries.save_taken()
+
+    async def _save_taken(self) -> None:
+        """Store which results were taken, if some were since the last time."""
+        if self._saving is not None:
+            self._saving.cancel()
+            self._saving = None
+            with suppress(JournalError):
+                saving = asyncio.ensure_future(self._batch.entries.save_taken())
+                await asyncio.wait([saving], timeout=_TO_STORE)
 
     def _start(self) -> Engine:
         batch = self._batch

@@ -38,6 +38,7 @@ class Entry(msgspec.Struct, kw_only=True):  # two are made for each write, and a
     - ``claim``: the id of the webhook that an untagged create made, after ``ANSWERED`` if an answer
       contained it.
     - ``done_at``: epoch ms by this machine's clock, for reports only.
+    - ``position``: its place in the order in which the writes of a batch finished, from 1.
     """
 
     seq: int = 0
@@ -52,6 +53,7 @@ class Entry(msgspec.Struct, kw_only=True):  # two are made for each write, and a
     outcome: str | None = None
     claim: str | None = None
     done_at: int | None = None
+    position: int | None = None
 
 
 def entry_of(row: Mapping[str, Any]) -> Entry:  # Any: as the fields

@@ -40,14 +40,21 @@ CREATE INDEX not_done ON entries (seq) WHERE state < 2;
 CREATE INDEX not_applied ON entries (verdict, seq) WHERE verdict <> 'applied';
 CREATE INDEX claimed ON entries (seq) WHERE claim IS NOT NULL;
 """
+# Added to the schema without a new version, because older packages ignore it.
+_POSITIONS = """
+ALTER TABLE entries ADD COLUMN position INTEGER;
+CREATE INDEX finished ON entries (position) WHERE position IS NOT NULL;
+"""
+# What takes the place of the column for reading a file that an older package has made.
+_NO_POSITIONS = "CREATE TEMP VIEW entries AS SELECT *, NULL AS position FROM main.entries"
 _COLUMNS = (
     "key", "content", "state", "run", "operation", "verdict", "common", "intent", "outcome", "claim",
-    "done_at",
+    "done_at", "position",
 )  # fmt: skip
 _ALL = f"seq, {', '.join(_COLUMNS)}"
 _CHANGES = ", ".join(f"{name} = excluded.{name}" for name in _COLUMNS if name != "key")
 # Adapting a value of another type than these (also None) is slow in sqlite3.
-_NULLS = 6  # columns at the end that may be NULL, which is passed as an empty text
+_NULLS = 7  # columns at the end that may be NULL, which is passed as an empty text
 _MARKS = ", ".join(["?"] * (len(_COLUMNS) - _NULLS) + ["nullif(?, '')"] * _NULLS)
 _UPSERT = f"INSERT INTO entries ({', '.join(_COLUMNS)}) VALUES "  # noqa: S608 - our own text
 _CONFLICT = f" ON CONFLICT (key) DO UPDATE SET {_CHANGES}"
@@ -163,7 +170,10 @@ class SqliteEntries:
                 f"{self._name}: it has version {version}, and this package reads version {SCHEMA}. "
                 "Use the version of the package that created it, or a newer one."
             )
+        columns = [row[1] for row in connection.execute("PRAGMA table_info (entries)")]
         if self._reading:
+            if not empty and "position" not in columns:
+                connection.execute(_NO_POSITIONS)
             connection.execute("PRAGMA query_only = 1")
         else:
             connection.execute("PRAGMA journal_mode = WAL")
@@ -173,6 +183,8 @@ class SqliteEntries:
             self._create(connection)
         else:
             check(connection, self._name)  # a key that an index lost would be sent again as new
+            if not (self._reading or "position" in columns):
+                connection.executescript(f"BEGIN IMMEDIATE; {_POSITIONS} COMMIT;")
         self._load(connection)
         most = connection.getlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER)  # 999 in old builds
         self._at_once = min(_MOST_ROWS, most // len(_COLUMNS) // _STEP * _STEP)
@@ -180,7 +192,7 @@ class SqliteEntries:
     def _create(self, connection: sqlite3.Connection) -> None:
         marks = f"PRAGMA application_id = {_APPLICATION}; PRAGMA user_version = {SCHEMA};"
         kind = f"INSERT INTO facts VALUES ('kind', '{self.kind}');"  # noqa: S608 - our own text
-        connection.executescript(f"BEGIN IMMEDIATE; {_TABLES} {marks} {kind} COMMIT;")
+        connection.executescript(f"BEGIN IMMEDIATE; {_TABLES} {_POSITIONS} {marks} {kind} COMMIT;")
 
     def _load(self, connection: sqlite3.Connection) -> None:
         kind = fact(connection, "kind")
@@ -227,7 +239,7 @@ def row_of(entry: Entry) -> tuple[str | int | bytearray, ...]:
     return (
         entry.key, bytearray(entry.content), int(entry.state), entry.run, entry.operation,
         entry.verdict or "", entry.common or "", entry.intent or "", entry.outcome or "",
-        entry.claim or "", entry.done_at or "",
+        entry.claim or "", entry.done_at or "", entry.position or "",
     )  # fmt: skip
 
 

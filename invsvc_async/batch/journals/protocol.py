@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Awaitable, Iterable, Mapping, Sequence
 
+    from invsvc_async.batch.deliveries import Deliveries
     from invsvc_async.batch.result import Summary
     from invsvc_async.batch.siblings import LastWrite
     from invsvc_async.journal.entry import Entry, Mark
@@ -20,6 +21,7 @@ class Entries(Protocol):
     """The journal of one batch, in a file or a database."""
 
     commons: Commons
+    deliveries: Deliveries
 
     async def open(self) -> None:
         """Open the journal, or raise JournalError."""
@@ -47,6 +49,24 @@ class Entries(Protocol):
 
     async def done(self, verdict: Verdict | None, after: int, limit: int) -> list[Entry]:
         """Return the next page of entries that are done."""
+        ...
+
+    async def finished(
+        self, verdict: Verdict | None, since: int, limit: int, until: int | None = None
+    ) -> list[Entry]:
+        """Return the next page of entries that are done, after position *since*, in that order."""
+        ...
+
+    async def untaken(self, since: int, limit: int) -> list[Entry]:
+        """Return the next page of finished entries whose results were not taken."""
+        ...
+
+    async def last_position(self) -> int:
+        """Return a position up to which all finished entries can be read."""
+        ...
+
+    def save_taken(self) -> Awaitable[None]:
+        """Store which results were taken, in the next transaction."""
         ...
 
     async def summary(self) -> Summary:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from invsvc_async.batch.deliveries import Deliveries
 from invsvc_async.batch.result import Summary
 from invsvc_async.batch.siblings import NO_EFFECT, LastWrite, Left
 from invsvc_async.journal.entry import Entry, Mark, State
@@ -55,6 +56,20 @@ class SqliteBatch(SqliteEntries):
 
     def __init__(self, path: str | Path, *, reading: bool = False) -> None:
         super().__init__(path, "a batch", reading=reading)
+        self.deliveries: Deliveries = Deliveries()
+        self._last_position = 0
+
+    async def open(self) -> None:
+        """
+        Acquire the file; create it if it does not exist.
+
+        Raises:
+            JournalError: Another process owns it, it is damaged, or it is not the journal of a batch.
+
+        """
+        await super().open()
+        cursor, self._last_position = await self.ask(_positions)
+        self.deliveries = Deliveries(cursor)
 
     def put(self, entry: Entry, left: Left | None = None) -> asyncio.Future[None]:
         """
@@ -62,6 +77,10 @@ class SqliteBatch(SqliteEntries):
 
         The future completes once it is on the disk.
         """
+        if entry.state is State.DONE:
+            self._last_position += 1
+            entry.position = self._last_position
+            self.deliveries.add(self._last_position)
         row = row_of(entry)
         return self._open_writer.store(entry.key, row if left is None else (*row, left))
 
@@ -99,6 +118,27 @@ class SqliteBatch(SqliteEntries):
             chosen += "verdict <> 'applied' AND "  # to use the index of these few
         where = f"{chosen}state = 2 AND seq > ? ORDER BY seq LIMIT ?"
         return await self.ask(lambda connection: entries(connection, where, (after, limit)))
+
+    async def finished(
+        self, verdict: Verdict | None, since: int, limit: int, until: int | None = None
+    ) -> list[Entry]:
+        """Return the next page of entries that are done, after position *since*, in that order."""
+        chosen = "" if verdict is None else f"verdict = '{verdict}' AND "
+        where = f"{chosen}state = 2 AND position > ? AND position <= ? ORDER BY position LIMIT ?"
+        values = since, self._last_position if until is None else until, limit
+        return await self.ask(lambda connection: entries(connection, where, values))
+
+    async def untaken(self, since: int, limit: int) -> list[Entry]:
+        """Return the next page of finished entries whose results were not taken."""
+        return await self.finished(None, since, limit)
+
+    async def last_position(self) -> int:
+        """Return the position of the entry that finished last."""
+        return self._last_position
+
+    def save_taken(self) -> asyncio.Future[None]:
+        """Store which results were taken, in the next transaction."""
+        return self.ask(partial(_save_taken, self.deliveries.cursor))
 
     async def summary(self) -> Summary:
         """Return the counts of entries."""
@@ -173,6 +213,17 @@ def _fact(name: str, value: str | None, connection: sqlite3.Connection) -> str |
     return fact(connection, name)
 
 
+def _positions(connection: sqlite3.Connection) -> tuple[int, int]:
+    """Return the last position whose result was taken, and the last one that was assigned."""
+    taken = int(fact(connection, "taken") or 0)
+    (last,) = connection.execute("SELECT max(position) FROM entries WHERE position IS NOT NULL").fetchone()
+    return taken, max(taken, last or 0)
+
+
+def _save_taken(position: int, connection: sqlite3.Connection) -> None:
+    connection.execute("INSERT OR REPLACE INTO facts VALUES ('taken', ?)", (str(position),))
+
+
 def _marks(keys: Sequence[str], run: int, connection: sqlite3.Connection) -> dict[str, Mark]:
     marks = ", ".join("?" * len(keys))
     found = connection.execute(
@@ -217,7 +268,8 @@ def _reopen(
     anew = "json_set(json_remove(intent, '$.sent', '$.bounds', '$.baseline'), '$.nonce', hex(randomblob(8)))"
     intent = "intent" if keep_sends else anew
     changed = connection.execute(
-        f"UPDATE entries SET state = 0, verdict = NULL, outcome = NULL, done_at = NULL, intent = {intent} "  # noqa: S608 - our own text
+        "UPDATE entries SET state = 0, verdict = NULL, outcome = NULL, done_at = NULL, position = NULL, "  # noqa: S608 - our own text
+        f"intent = {intent} "
         "WHERE state = 2 AND verdict = :verdict AND verdict <> 'applied' AND intent IS NOT NULL "
         "AND (:keys IS NULL OR key IN (SELECT value FROM json_each(:keys)))",
         {"verdict": verdict, "keys": None if keys is None else _encode(keys).decode()},

@@ -1,0 +1,29 @@
+"""
+Run a batch in a process that is there to be killed, and print the key of each result that is taken.
+
+    python -m tests.batch.taking BASE_URL API_KEY JOURNAL FILE
+
+It takes the first 100 results at once, and then one in 20 ms.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+from invsvc_async import ApiKey, Client
+from invsvc_async.batch import Batch
+
+
+async def main(url: str, key: str, journal: str, file: str) -> None:
+    count = 0
+    async with Client(url, ApiKey(key)) as client, Batch.open(journal, client, concurrency=24) as batch:
+        async for result in batch.run(file):
+            if count >= 100:
+                await asyncio.sleep(0.02)
+            print(result.key, flush=True)  # noqa: T201 - read by the test
+            count += 1
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))

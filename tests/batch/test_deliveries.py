@@ -1,0 +1,195 @@
+"""Results are given at least once: the next run first gives those that were finished and not taken."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sqlite3
+import sys
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from invsvc_async import InvalidRequestError, Verdict
+from invsvc_async.batch import Batch
+from invsvc_async.batch.deliveries import Deliveries
+from invsvc_async.batch.journals.open import entries_of
+from tests.batch.writing import all_of, creates
+from tests.support.database import database
+
+KEYS = {f"row-{i}" for i in range(60)}
+SECRETS = {"on_secret": lambda _key, _hook: None}
+
+
+@pytest.fixture(params=["file", "database"])
+def journal(request, tmp_path):
+    """Give the path or the address of a new journal."""
+    if request.param == "file":
+        return tmp_path / "run.db"
+    name = "".join(filter(str.isalnum, request.node.name.lower()))[-40:]
+    return database().journal(name, silence=1)
+
+
+async def taken_of(batch, writes, count):
+    """Take *count* results of a run, then leave it as a ``break`` does, once all is finished."""
+    writes = list(writes)
+    taken = []
+    async for result in batch.run(writes):
+        taken.append(result)
+        if len(taken) == count:
+            break
+    while (await batch.summary()).done < len(writes):  # noqa: ASYNC110 - nothing tells
+        await asyncio.sleep(0.01)
+    return taken
+
+
+async def test_results_after_a_break(service, client, journal):
+    """The next run gives what was not taken, the last one before the break included, and sends nothing."""
+    async with Batch.open(journal, client, **SECRETS) as batch:
+        first = await taken_of(batch, creates(client, 60), 20)
+    async with Batch.open(journal, client, **SECRETS) as batch:
+        rest = await all_of(batch, creates(client, 60))
+        done, skipped = batch.progress.done, batch.progress.skipped
+        again = await all_of(batch, creates(client, 60))
+
+    keys = [result.key for result in rest]
+    assert keys[0] == first[-1].key
+    assert len(keys) == 41
+    assert {*keys, *(result.key for result in first)} == KEYS
+    assert {(result.verdict, result.outcome) for result in rest} == {(Verdict.APPLIED, None)}
+    assert (done, skipped, again) == (0, 60, [])
+    assert service.arrivals("webhooks.create") == 60
+
+
+async def test_run_after_a_stop_in_the_same_batch(client, journal):
+    """A second run of one batch gives what the first one did not get rid of."""
+    async with Batch.open(journal, client, **SECRETS) as batch:
+        first = await taken_of(batch, creates(client, 60), 20)
+        await batch.stop(0.0)
+        rest = await all_of(batch)
+    assert len(rest) == 41
+    assert {result.key for result in [*first, *rest]} == KEYS
+
+
+async def test_run_that_is_left_while_it_gives_old_results(client, journal):
+    """What was taken of the old results is not given again, and all others are."""
+    seen = []
+    async with Batch.open(journal, client, **SECRETS) as batch:
+        await taken_of(batch, creates(client, 60), 1)
+    for count in (20, 20, 22):
+        async with Batch.open(journal, client, **SECRETS) as batch:
+            async for result in batch.run():
+                seen.append(result.key)
+                if len(seen) % 20 == 0 and count == 20:
+                    break
+    assert {*seen} == KEYS
+    assert len(seen) == 62  # each that was the last before a break, twice
+
+
+async def test_new_writes_after_old_results(client, journal):
+    """Old results come first, then those of the new writes; all are taken in the end."""
+    async with Batch.open(journal, client, **SECRETS) as batch:
+        await taken_of(batch, creates(client, 10), 5)
+    async with Batch.open(journal, client, **SECRETS) as batch:
+        keys = [result.key for result in await all_of(batch, creates(client, 20))]
+        assert await all_of(batch) == []
+    assert (len(keys), {*keys[6:]}) == (16, {f"row-{i}" for i in range(10, 20)})
+
+
+async def test_result_that_was_pruned_before_it_was_taken(client, journal):
+    """Its key and verdict are given."""
+    async with Batch.open(journal, client, **SECRETS) as batch:
+        await taken_of(batch, creates(client, 10), 1)
+        await batch.prune(done_before=datetime.now(UTC) + timedelta(minutes=1))
+    async with Batch.open(journal, client, **SECRETS) as batch:
+        rest = await all_of(batch)
+    assert [result.verdict for result in rest] == [Verdict.APPLIED] * 10
+
+
+async def test_write_that_is_retried_before_its_result_is_taken(service, client, journal):
+    """Only the result of the retry is given."""
+    service.script("webhooks.create", "403")
+    async with Batch.open(journal, client, **SECRETS) as batch:
+        await taken_of(batch, creates(client, 1), 1)
+        await batch.stop(0.0)
+        await batch.retry(failed=True)
+        rest = await all_of(batch)
+        assert await all_of(batch) == []
+    assert [result.verdict for result in rest] == [Verdict.APPLIED]
+
+
+async def test_results_since_a_position(client, journal):
+    """They are what finished after it, in that order."""
+    async with Batch.open(journal, client, **SECRETS) as batch:
+        first = await all_of(batch, creates(client, 30))
+        middle = max(result.position for result in first)
+        await all_of(batch, creates(client, 60))
+        later = [result async for result in batch.results(since=middle)]
+        whole = [result.position async for result in batch.results(since=0)]
+        assert [result async for result in batch.results(since=whole[-1])] == []
+        with pytest.raises(InvalidRequestError, match="since"):
+            [result async for result in batch.results(since=whole[-1] + 1)]
+    assert {result.key for result in later} == {f"row-{i}" for i in range(30, 60)}
+    assert (len(whole), whole) == (60, sorted(whole))
+
+
+async def test_results_after_a_kill(service, client, journal, tmp_path):
+    """What a killed process did not take is given by the next one: no key is missing."""
+    file = tmp_path / "writes.jsonl"
+    hooks = [service.seed_webhook() for _ in range(300)]
+    lines = [
+        {"operation": "webhooks.update", "arguments": {"webhook": hook.id, "description": "new"}}
+        for hook in hooks
+    ]
+    file.write_text("".join(json.dumps(line | {"key": line["arguments"]["webhook"]}) + "\n" for line in lines))
+    keys = {hook.id for hook in hooks}
+
+    child = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "tests.batch.taking", service.base_url, service.api_key, str(journal), str(file),
+        stdout=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    seen = [(await child.stdout.readline()).decode().strip() for _ in range(100)]
+    await service.arrived("webhooks.update", 200)  # the rest is finished, but not taken
+    child.kill()
+    seen += (await child.stdout.read()).decode().split()
+    await child.wait()
+    async with Batch.open(journal, client, **SECRETS) as batch:
+        rest = [result.key for result in await all_of(batch, file)]
+
+    assert {*seen, *rest} == keys
+    assert len(rest) < 300
+    assert service.arrivals("webhooks.update") >= 300
+
+
+async def test_journal_without_positions(client, tmp_path):
+    """What an older version has finished counts as taken; a report reads its file as it is."""
+    path = tmp_path / "run.db"
+    async with Batch.open(path, client, **SECRETS) as batch:
+        await taken_of(batch, creates(client, 10), 5)
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript("DROP INDEX finished; ALTER TABLE entries DROP COLUMN position")
+    entries = entries_of(path, reading=True)
+    await entries.open()
+    assert [entry.position for entry in await entries.done(None, 0, 100)] == [None] * 10
+    await entries.aclose()
+    async with Batch.open(path, client, **SECRETS) as batch:
+        results = await all_of(batch, creates(client, 11))
+        assert [result async for result in batch.results(since=0)] == [
+            result async for result in batch.results() if result.key == "row-10"
+        ]
+    assert [result.key for result in results] == ["row-10"]
+
+
+def test_results_taken_out_of_order():
+    """The cursor stays before what was not taken."""
+    deliveries = Deliveries(4)
+    for position in (5, 7, 8):
+        deliveries.add(position)
+    deliveries.take(7)
+    assert deliveries.cursor == 4
+    deliveries.take(5)
+    assert deliveries.cursor == 7
+    deliveries.take(5)
+    deliveries.take(8)
+    assert deliveries.cursor == 8
