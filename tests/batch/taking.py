@@ -13,11 +13,15 @@ import sys
 
 from invsvc_async import ApiKey, Client
 from invsvc_async.batch import Batch
+from tests.batch.child import POLICY
 
 
 async def main(url: str, key: str, journal: str, file: str) -> None:
     count = 0
-    async with Client(url, ApiKey(key)) as client, Batch.open(journal, client, concurrency=24) as batch:
+    async with (
+        Client(url, ApiKey(key), reconcile=POLICY) as client,
+        Batch.open(journal, client, concurrency=24) as batch,
+    ):
         async for result in batch.run(file):
             if count >= 100:
                 await asyncio.sleep(0.02)
