@@ -288,6 +288,21 @@ class Batch:
         """
         return await reopened(verdict, failed=failed, keys=keys, force=force)(self.entries)
 
+    async def close_input(self) -> int:
+        """
+        Let what was read count as the whole input, and return how many inputs were incomplete.
+
+        The input of a run is incomplete until its end was read and all its writes are in the journal. If a run
+        ends before that, a later run whose input ends by itself completes it, or this method.
+
+        Raises:
+            ConfigurationError: A run of this batch is under way.
+
+        """
+        if self._run is not None and not self._run.ended:
+            raise ConfigurationError("close_input: a run of this batch is under way. Stop it first.")
+        return await self.entries.close_inputs()
+
     async def prune(self, *, done_before: datetime) -> int:
         """
         Delete bodies, evidence and stories of writes finished before *done_before*. Return how many.

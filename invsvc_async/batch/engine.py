@@ -315,6 +315,7 @@ class Engine:
         self._storing.discard(storing)
         error = storing.exception()
         if error is None:
+            item.note_stored()
             self._finished.append(item)
             self._changed.set()
             self._end(item, wait)

@@ -147,7 +147,8 @@ class Intake:
         on_met: Callable[[str, WriteSpec], None],
     ) -> None:
         self._entries, self._store, self._session = entries, store, session
-        self._held, self._run = held, run
+        self._held = held
+        self.run: int = run  # the number of the input's part to which the next writes belong
         self._left = left
         self._tag, self._on_secret, self._on_met = tag, on_secret, on_met
         self._own = session.writes.own
@@ -176,7 +177,7 @@ class Intake:
                 taken.add(each.key)
             marks: Mapping[str, Mark] = {}
             if here:
-                marks = await self._entries.marks([each.key for each in here], self._run)
+                marks = await self._entries.marks([each.key for each in here], self.run)
             for each in here:
                 mark = marks.get(each.key)
                 if mark is not None and mark.met:
@@ -229,7 +230,7 @@ class Intake:
                 "or run the input that the batch was begun with"
             )
         if item is not None:
-            item.fed, item.run = True, self._run
+            item.fed, item.run = True, self.run
         if item is None and mark is not None and mark.state is State.DONE:
             self.skipped += mark.seq not in self._left
         else:
@@ -243,7 +244,7 @@ class Intake:
         item = Item(
             key=asked.key,
             content=asked.content,
-            run=self._run,
+            run=self.run,
             thing=thing_of(spec.request, spec.team, tag),
             entries=self._store,
             on_secret=self._on_secret,

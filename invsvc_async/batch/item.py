@@ -101,6 +101,7 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
     waits: bool = False  # for the reader from the input
     lease: Lease | None = None  # the right to send it, if other workers may take it over
     on_end: Callable[[], None] | None = None
+    on_stored: Callable[[], None] | None = None  # called once, when the journal has it
     answer: bytes = b""  # the body of the last answer
 
     @property
@@ -174,6 +175,13 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
             await self.lease.hold()
         self.stored = True
         await self.entries.put(self._entry(State.SENDING, intent))
+        self.note_stored()
+
+    def note_stored(self) -> None:
+        """Note that the journal has it, as being sent or done."""
+        if self.on_stored is not None:
+            self.on_stored()
+            self.on_stored = None
 
     def shelved(self, intent: Intent, *, sent: bool) -> None:
         """Store how far it got, if it was stored before."""

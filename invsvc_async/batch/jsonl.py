@@ -8,6 +8,7 @@ the method of that name. Its signature and its checks are the only list of them.
 from __future__ import annotations
 
 import inspect
+from codecs import BOM_UTF8
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 import attrs
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from typing import BinaryIO
 
+    from invsvc_async.batch.file_reader import Reader
     from invsvc_async.client import Client
     from invsvc_async.writes.write import Write
 
@@ -52,20 +54,22 @@ class BadLine:
         return f"line {self.number}: {self.reason}"
 
 
-def read_lines(file: BinaryIO, *, max_bytes: int = MAX_LINE) -> Iterator[Line | BadLine]:
+def read_lines(
+    file: BinaryIO | Reader, *, max_bytes: int = MAX_LINE, number: int = 0
+) -> Iterator[Line | BadLine]:
     """
-    Read *file* line by line, and yield each one that is not empty.
+    Read *file* line by line, and yield each one that is not empty. *number* lines were read before.
 
-    A line of more than *max_bytes* is bad, and is skipped without loading it.
+    A line of more than *max_bytes* is bad, and is skipped without loading it. A byte order mark of UTF-8 is
+    skipped.
     """
-    number = 0
     while text := file.readline(max_bytes + 1):
         number += 1
         if len(text) > max_bytes and not text.endswith(b"\n"):
             length = len(text) + _skip_rest(file, max_bytes)
             yield BadLine(number, f"is {length:,} bytes long; the limit is {max_bytes:,}")
-        elif text.strip():
-            yield _parsed(text, number)
+        elif plain := (text.removeprefix(BOM_UTF8) if number == 1 else text).strip():
+            yield _parsed(plain, number)
 
 
 def as_write(
@@ -97,7 +101,7 @@ def check_line(client: Client, line: Line) -> BadLine | None:
     return None
 
 
-def _skip_rest(file: BinaryIO, chunk: int) -> int:
+def _skip_rest(file: BinaryIO | Reader, chunk: int) -> int:
     skipped = 0
     while text := file.readline(chunk):
         skipped += len(text)

@@ -112,7 +112,8 @@ class Summary:
     """
     Counts of the writes of a whole batch, by verdict if they are done.
 
-    ``overtaken`` ones are NOT_APPLIED, because a newer write to the same resource was sent.
+    ``overtaken`` ones are NOT_APPLIED, because a newer write to the same resource was sent. ``open_inputs``
+    is how many inputs were begun and not read to their end: they are being read, or their run was stopped.
     """
 
     to_do: int = 0
@@ -120,6 +121,7 @@ class Summary:
     verdicts: Mapping[Verdict, int] = attrs.field(factory=dict[Verdict, int])
     secrets_lost: int = 0
     overtaken: int = 0
+    open_inputs: int = 0
 
     @property
     def done(self) -> int:

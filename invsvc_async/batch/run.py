@@ -14,7 +14,8 @@ import attrs
 from invsvc_async._errors import InvalidRequestError, JournalError
 from invsvc_async.api.operations import BY_NAME
 from invsvc_async.batch.engine import Engine
-from invsvc_async.batch.file_check import sound
+from invsvc_async.batch.checkpoint import Intaken
+from invsvc_async.batch.file_check import FileWrites, sound
 from invsvc_async.batch.identity import thing_of
 from invsvc_async.batch.intake import Intake, LeftEntries, chunks
 from invsvc_async.batch.item import Item
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 
     from invsvc_async.batch.batch import Batch
+    from invsvc_async.batch.checkpoint import Checkpoint
     from invsvc_async.batch.intake import Writes
     from invsvc_async.batch.item import Store
     from invsvc_async.batch.journals.sqlite import SqliteBatch
@@ -66,6 +68,7 @@ class Run:
         self._batch, self._writes = batch, writes
         self._engine: Engine | None = None
         self._intake: Intake | None = None
+        self._intaken: Intaken | None = None  # how far the input was
         self._left = LeftEntries()  # when the input contains them, they are not skipped: this run does them
         self._feeding: asyncio.Task[None] | None = None
         self._ticking: asyncio.TimerHandle | None = None
@@ -174,14 +177,27 @@ class Run:
     def _save_soon(self) -> None:
         self._saving = None
         with suppress(JournalError):  # of a batch that is closed
+            self._note_input()
             self._batch.entries.save_taken()
 
+    def _note_input(self) -> None:
+        """Store how far the input is in the journal."""
+        if self._intaken is None:
+            return
+        checkpoint, is_whole = self._intaken.checkpoint(), self._intaken.is_stored
+        if is_whole:
+            self._intaken = None
+        if is_whole or checkpoint is not None:
+            cast("SqliteBatch", self._batch.entries).note_input(checkpoint, is_whole=is_whole)
+
     async def _save_taken(self) -> None:
-        """Store which results were taken, if some were since the last time."""
-        if self._saving is not None:
-            self._saving.cancel()
-            self._saving = None
+        """Store which results were taken and how far the input is, if that has changed."""
+        if self._saving is not None or self._intaken is not None:
+            if self._saving is not None:
+                self._saving.cancel()
+                self._saving = None
             with suppress(JournalError):
+                self._note_input()
                 saving = asyncio.ensure_future(self._batch.entries.save_taken())
                 await asyncio.wait([saving], timeout=_TO_STORE)
 
@@ -228,28 +244,46 @@ class Run:
 
     async def _feed_all(self, engine: Engine) -> None:
         batch = self._batch
-        async with sound(self._writes, batch.client) as writes:
+        async with sound(self._writes, batch.client, batch.entries.checkpoint) as writes:
             entries = cast("SqliteBatch", batch.entries)
-            run = await entries.next_run()
+            before = writes.checkpoint if isinstance(writes, FileWrites) else None
+            run = await entries.begin_input(before) if self._has_input else 0
             wrote_before = await entries.has_last_writes()
-            await self._feed_left(engine, entries)
+            skipped = await self._feed_left(engine, entries, before)
+            if not self._has_input:
+                return
+            intaken = self._intaken = Intaken(run, before)
             session = options_of(batch.client).session
             self._intake = Intake(
                 entries, entries, session, engine.held, run, tag=batch.tag, on_secret=batch.on_secret,
                 on_met=engine.meet, left=self._left,
             )  # fmt: skip
+            self._intake.skipped = skipped
             async with aclosing(chunks(writes)) as source:
                 async for some in source:
+                    end = writes.reached() if isinstance(writes, FileWrites) else None
+                    part = intaken.next()
+                    self._intake.run = part.run
                     items = await self._taken(self._intake, some)
+                    for item in items:
+                        item.on_stored = part.note_stored
+                    part.open += len(items)
+                    part.end = end
                     if wrote_before:
                         await self._last_writes(items)
                     for item in items:
                         self._look_for_secrets(item)
                         await engine.room()
                         engine.add(item)
+            intaken.ended = True
 
-    async def _feed_left(self, engine: Engine, entries: SqliteBatch) -> None:
-        """Feed what an earlier run left."""
+    @property
+    def _has_input(self) -> bool:
+        return not (isinstance(self._writes, tuple) and not self._writes)
+
+    async def _feed_left(self, engine: Engine, entries: SqliteBatch, before: Checkpoint | None) -> int:
+        """Feed what an earlier run left. Return how many finished writes there are before a checkpoint."""
+        skipped = 0 if before is None else before.writes
         async for page in _pages(partial(entries.done, Verdict.UNKNOWN)):
             await self._close_lines(page)
         in_flight: dict[str, int] = {}
@@ -259,10 +293,12 @@ class Run:
             items = [self._item(entry, entries) for entry in page]
             for entry in page:
                 self._left.add(entry.seq)
+                skipped -= before is not None and any(a <= entry.run <= b for a, b in before.runs)
             for item in await self._taken_up(page, items, in_flight):
                 await engine.room()
                 item.waits = item.names_reader
                 engine.add(item)
+        return skipped
 
     async def _taken(self, intake: Intake, writes: list[Write[Any]]) -> list[Item]:  # Any: of any operation
         """Return the items of *writes*. An error says what happened to the writes before it."""

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = [
     "DONE",
     "FAILED",
+    "INCOMPLETE",
     "OVERTAKEN",
     "UNKNOWN",
     "USAGE",
@@ -32,7 +33,7 @@ __all__ = [
     "visible",
 ]
 
-DONE, FAILED, USAGE, UNKNOWN, OVERTAKEN = 0, 1, 2, 3, 4
+DONE, FAILED, USAGE, UNKNOWN, OVERTAKEN, INCOMPLETE = 0, 1, 2, 3, 4, 5
 # Control characters other than tab and line feed, those that change the direction of text, and surrogates.
 _HIDDEN: Final = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"

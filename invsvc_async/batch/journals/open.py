@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl
 
 from invsvc_async._errors import ConfigurationError, JournalError
-from invsvc_async.batch.journals.sqlite import SqliteBatch
+from invsvc_async.batch.journals.sqlite import SqliteBatch, read_checkpoint
 from invsvc_async.storage.address import check_path, is_postgres, without_login
 
 if TYPE_CHECKING:
+    from invsvc_async.batch.checkpoint import Checkpoint
     from invsvc_async.batch.journals.protocol import Entries
 
-__all__ = ["entries_of", "is_shared", "name_of"]
+__all__ = ["checkpoint_at", "entries_of", "is_shared", "name_of"]
 
 
 def is_shared(path: str | Path) -> bool:
@@ -28,6 +30,13 @@ def name_of(path: str | Path) -> str:
     place = without_login(str(path))
     batch = dict(parse_qsl(str(path).partition("?")[2])).get("batch")
     return place if batch is None else f"{place}?batch={batch}"
+
+
+async def checkpoint_at(path: str | Path) -> Checkpoint | None:
+    """Return how far the latest input was taken in at *path*, if that is known. It need not exist."""
+    if is_shared(path):
+        return None
+    return await asyncio.to_thread(read_checkpoint, Path(path))
 
 
 def entries_of(path: str | Path, *, create: bool = True, reading: bool = False) -> Entries:

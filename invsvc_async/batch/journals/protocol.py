@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterable, Mapping, Sequence
 
+    from invsvc_async.batch.checkpoint import Checkpoint
     from invsvc_async.batch.deliveries import Deliveries
     from invsvc_async.batch.result import Summary
     from invsvc_async.batch.siblings import LastWrite
@@ -31,12 +32,16 @@ class Entries(Protocol):
         """Store everything and close the journal."""
         ...
 
-    async def next_run(self) -> int:
-        """Start another run, and return its number."""
-        ...
-
     async def fact(self, name: str, value: str | None = None) -> str | None:
         """Return a fact about the whole batch; set it to *value* first if it is unknown."""
+        ...
+
+    async def checkpoint(self) -> Checkpoint | None:
+        """Return how far the latest input was taken in, if that is known."""
+        ...
+
+    async def close_inputs(self) -> int:
+        """Let what was read count as the whole input; return how many inputs were incomplete."""
         ...
 
     async def marks(self, keys: Sequence[str], run: int) -> Mapping[str, Mark]:

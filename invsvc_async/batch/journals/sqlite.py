@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from functools import partial
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec.structs import replace
 
+from invsvc_async._errors import JournalError
+from invsvc_async.batch.checkpoint import RUNS, Checkpoint, decoded
 from invsvc_async.batch.deliveries import Deliveries
 from invsvc_async.batch.result import Summary
 from invsvc_async.batch.siblings import NO_EFFECT, LastWrite, Left
@@ -18,11 +24,10 @@ from invsvc_async.storage.sqlite_writer import transaction
 
 if TYPE_CHECKING:
     import asyncio
-    import sqlite3
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
-__all__ = ["SqliteBatch"]
+__all__ = ["SqliteBatch", "read_checkpoint"]
 
 _DONE = int(State.DONE)
 # Added to the schema without a new version, because older packages ignore it.
@@ -58,6 +63,7 @@ class SqliteBatch(SqliteEntries):
         super().__init__(path, "a batch", reading=reading)
         self.deliveries: Deliveries = Deliveries()
         self._last_position = 0
+        self._met: tuple[tuple[int, int | float], ...] = ()  # the numbers of this input's parts, from and to
 
     async def open(self) -> None:
         """
@@ -97,9 +103,35 @@ class SqliteBatch(SqliteEntries):
         """Return a fact about the whole batch; set it to *value* first if it is unknown."""
         return await self.ask(partial(_fact, name, value))
 
+    async def checkpoint(self) -> Checkpoint | None:
+        """Return how far the latest input was taken in, if that is known."""
+        return await self.ask(checkpoint_in)
+
+    async def begin_input(self, before: Checkpoint | None) -> int:
+        """
+        Note that an input is read, from the checkpoint *before* on. Return the first number of its parts.
+
+        Until :meth:`note_input`, the input counts as incomplete.
+
+        Raises:
+            JournalError: Another run used the journal since the checkpoint was read.
+
+        """
+        start = await self.ask(partial(_begin_input, before))
+        self._met = (*(() if before is None else before.runs), (start, inf))
+        return start
+
+    def note_input(self, checkpoint: Checkpoint | None, *, is_whole: bool) -> None:
+        """Store a checkpoint, and with *is_whole* that the input was read to its end, without waiting."""
+        self.ask(partial(_note_input, checkpoint, is_whole=is_whole))
+
+    async def close_inputs(self) -> int:
+        """Let what was read count as the whole input; return how many inputs were incomplete."""
+        return await self.ask(_close_inputs)
+
     async def marks(self, keys: Sequence[str], run: int) -> Mapping[str, Mark]:
-        """Return the stored entries of *keys*, and note that the input of *run* contains them."""
-        return await self.ask(partial(_marks, keys, run))
+        """Return the stored entries of *keys*, and note that the input's part *run* contains them."""
+        return await self.ask(partial(_marks, keys, run, self._met))
 
     async def not_done(self, after: int, limit: int) -> list[Entry]:
         """Return the next page of entries that are not done, in input order."""
@@ -221,19 +253,74 @@ def _positions(connection: sqlite3.Connection) -> tuple[int, int]:
 
 
 def _save_taken(position: int, connection: sqlite3.Connection) -> None:
-    connection.execute("INSERT OR REPLACE INTO facts VALUES ('taken', ?)", (str(position),))
+    _set_fact(connection, "taken", position)
 
 
-def _marks(keys: Sequence[str], run: int, connection: sqlite3.Connection) -> dict[str, Mark]:
+def checkpoint_in(connection: sqlite3.Connection) -> Checkpoint | None:
+    """
+    Return how far the latest input was taken in, if that is known.
+
+    A checkpoint counts only for the runs that it names and their successor: another input in between may
+    contain equal writes, which then count as its own.
+    """
+    found = decoded(fact(connection, "checkpoint"))
+    latest = int(fact(connection, "runs") or 0)
+    return found if found is not None and found.runs and found.runs[-1][0] + RUNS - 1 == latest else None
+
+
+def read_checkpoint(path: Path) -> Checkpoint | None:
+    """Return the same for the file at *path*, which another process may have, or which may not exist."""
+    try:
+        with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as connection:
+            return checkpoint_in(connection)
+    except (sqlite3.Error, ValueError):  # the journal is opened later, which says what is wrong
+        return None
+
+
+def _begin_input(before: Checkpoint | None, connection: sqlite3.Connection) -> int:
+    if before is not None and checkpoint_in(connection) != before:
+        raise JournalError("the journal was used by another run meanwhile. Run again.")
+    start = int(fact(connection, "runs") or 0) + 1
+    _set_fact(connection, "runs", start + RUNS - 1)
+    _set_fact(connection, "input", "incomplete")
+    if before is None:
+        connection.execute("DELETE FROM facts WHERE name = 'checkpoint'")
+    else:
+        runs = (*before.runs, (start, start - 1))  # nothing yet
+        _set_fact(connection, "checkpoint", _encode(replace(before, runs=runs)).decode())
+    return start
+
+
+def _note_input(checkpoint: Checkpoint | None, connection: sqlite3.Connection, *, is_whole: bool) -> None:
+    if checkpoint is not None:
+        _set_fact(connection, "checkpoint", _encode(checkpoint).decode())
+    if is_whole:
+        _close_inputs(connection)
+
+
+def _close_inputs(connection: sqlite3.Connection) -> int:
+    return connection.execute("DELETE FROM facts WHERE name = 'input'").rowcount
+
+
+def _set_fact(connection: sqlite3.Connection, name: str, value: object) -> None:
+    connection.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, str(value)))
+
+
+def _marks(
+    keys: Sequence[str], run: int, met: tuple[tuple[int, int | float], ...], connection: sqlite3.Connection
+) -> dict[str, Mark]:
+    def is_met(last: int) -> bool:
+        return any(first <= last <= to for first, to in met)
+
     marks = ", ".join("?" * len(keys))
     found = connection.execute(
         f"SELECT key, seq, content, state, run FROM entries WHERE key IN ({marks})",  # noqa: S608 - our own text
         keys,
     ).fetchall()
     if found:
-        seen = [(run, key) for key, _, _, _, last in found if last != run]
+        seen = [(run, key) for key, _, _, _, last in found if not is_met(last)]
         connection.executemany("UPDATE entries SET run = ? WHERE key = ?", seen)
-    return {key: Mark(seq, content, state, last == run) for key, seq, content, state, last in found}
+    return {key: Mark(seq, content, state, is_met(last)) for key, seq, content, state, last in found}
 
 
 def _summary(connection: sqlite3.Connection) -> Summary:
@@ -258,6 +345,7 @@ def _summary(connection: sqlite3.Connection) -> Summary:
         verdicts=verdicts,
         secrets_lost=lost,
         overtaken=overtaken,
+        open_inputs=int(fact(connection, "input") is not None),
     )
 
 

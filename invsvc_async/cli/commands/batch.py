@@ -53,7 +53,10 @@ app.command()(workers)
 def run(  # noqa: PLR0913 - each is an option of its own
     file: Annotated[
         Path,
-        typer.Argument(help="One write per line, as JSON; - is stdin.", callback=existing_file),
+        typer.Argument(
+            help="One write per line, as JSON, may be compressed (gzip, zstd); - is stdin.",
+            callback=existing_file,
+        ),
     ],
     *,
     journal: Journal,
@@ -82,7 +85,8 @@ def run(  # noqa: PLR0913 - each is an option of its own
     file and journal.
 
     Exits with 3 if the result of a write is unknown, 1 if a write was not applied, 4 if that is only because
-    newer writes to the same resources were sent, and 0 otherwise.
+    newer writes to the same resources were sent, and 0 otherwise.  5 means that nothing is wrong, except that
+    an input of the batch was not read to its end: run that input again, or use `invsvc batch close`.
     """
     from invsvc_async.batch.file_check import rereadable
     from invsvc_async.cli.commands.batch_run import BatchOptions
@@ -109,25 +113,26 @@ async def _run(
     options: BatchOptions, file: Path, lines: BinaryIO, profile: str | None, team: str | None, *,
     dry_run: bool, skip_bad: bool, as_json: bool,
 ) -> int:  # fmt: skip
-    from invsvc_async.batch.file_check import check_file, good_writes
+    from invsvc_async.batch.file_check import FileWrites, check_file
+    from invsvc_async.batch.journals.open import checkpoint_at
     from invsvc_async.cli.commands.batch_run import client_of, write
 
     async with client_of(profile, team, options.concurrency) as client:
-        checked = check_file(lines, client)
+        writes = FileWrites(lines, client, name=str(file), skips_bad=skip_bad)
+        checked = check_file(writes, None if dry_run else await checkpoint_at(options.journal))
         for problem in checked.problems:
             fail(f"{file}: {problem}")
         if dry_run:
             if as_json:
                 emit_json(_plain(checked))
-            note(f"{checked.good:,} valid writes, {checked.bad:,} invalid lines; nothing was sent")
+            note(f"{writes.total:,} valid writes, {checked.bad:,} invalid lines; nothing was sent")
             return USAGE if checked.bad else DONE
-        if checked.bad and not (skip_bad and checked.good):
+        if checked.bad and not (skip_bad and writes.total):
             fail("nothing was sent. Correct the lines above, or skip them with --skip-bad")
             return USAGE
         if checked.creates_webhooks and options.secrets_to is None:
             note("the batch creates webhooks: their secrets are lost without --secrets-to FILE")
-        writes = good_writes(lines, client, checked.good)
-        return await write(options, client, writes, total=checked.good, as_json=as_json)
+        return await write(options, client, writes, total=writes.total, as_json=as_json)
 
 
 def _plain(checked: Checked) -> dict[str, Any]:  # Any: JSON values
@@ -158,6 +163,21 @@ def prune(
         emit_json({"emptied": emptied})
     else:
         console().print(f"{emptied:,} entries emptied")
+
+
+@app.command()
+def close(*, journal: Journal, json_: Json = False) -> None:
+    """Let what was read of incomplete inputs count as all of them: nothing more will come."""
+    closed = until_done(_close(journal))
+    if json_:
+        emit_json({"closed": closed})
+    else:
+        console().print(f"{closed:,} incomplete inputs closed")
+
+
+async def _close(journal: str) -> int:
+    async with _opened(journal) as entries:
+        return await entries.close_inputs()
 
 
 async def _prune(journal: str, before: datetime) -> int:

@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from invsvc_async.batch.reports.summary import Report
     from invsvc_async.batch.result import Summary
 
-__all__ = ["counts_of", "line_of", "plain", "show"]
+__all__ = ["INPUT_INCOMPLETE", "counts_of", "line_of", "plain", "show"]
 
+INPUT_INCOMPLETE = "input", "incomplete: run it again to its end, or use `invsvc batch close`"
 _SHOWN = 20  # unknown writes listed on a terminal
 
 
@@ -63,6 +64,7 @@ def counts_of(summary: Summary) -> dict[str, Any]:  # Any: JSON values
         "verdicts": _named(summary.verdicts),
         "secrets_lost": summary.secrets_lost,
         "overtaken": summary.overtaken,
+        "open_inputs": summary.open_inputs,
     }
 
 
@@ -107,6 +109,8 @@ def _facts(report: Report) -> list[tuple[str, str]]:
     if report.summary.overtaken:
         words = "not applied, because newer writes to the same resources were sent (retry --force sends them)"
         facts.append(("overtaken", f"{report.summary.overtaken:,} {words}"))
+    if report.summary.open_inputs:
+        facts.append(INPUT_INCOMPLETE)
     if report.duplicates or report.summary.secrets_lost:
         lost = report.summary.secrets_lost
         facts.append(("look at", f"{report.duplicates:,} duplicate effects, {lost:,} lost webhook secrets"))

@@ -13,6 +13,7 @@ from invsvc_async._errors import BatchStoppedError
 from invsvc_async.cli.output import (
     DONE,
     FAILED,
+    INCOMPLETE,
     OVERTAKEN,
     UNKNOWN,
     console,
@@ -152,6 +153,8 @@ def _exit_code_of(summary: Summary) -> int:
     missing = summary.total - summary.verdicts.get(Verdict.APPLIED, 0)
     if missing != summary.overtaken:
         return FAILED
+    if summary.open_inputs:
+        return INCOMPLETE
     return OVERTAKEN if missing else DONE
 
 
@@ -211,9 +214,9 @@ def _status(progress: Progress) -> str:
 
 
 def _print_summary(summary: Summary, progress: Progress | None, *, as_json: bool) -> None:
-    if as_json:
-        from invsvc_async.cli.commands.batch_report import counts_of
+    from invsvc_async.cli.commands.batch_report import INPUT_INCOMPLETE, counts_of
 
+    if as_json:
         done, skipped = (progress.done, progress.skipped) if progress else (0, 0)
         emit_json(counts_of(summary) | {"done_now": done, "skipped": skipped})
         return
@@ -222,6 +225,8 @@ def _print_summary(summary: Summary, progress: Progress | None, *, as_json: bool
     facts += [("secrets lost", f"{summary.secrets_lost:,}")] if summary.secrets_lost else []
     if summary.overtaken:
         facts.append(("overtaken", f"{summary.overtaken:,} of those not applied, by newer writes"))
+    if summary.open_inputs:
+        facts.append(INPUT_INCOMPLETE)
     if progress is not None:
         now = f"{progress.done:,} in {progress.seconds:.1f} s, {progress.rate:,.0f} per second"
         facts.append(("this run", f"{now}; {progress.skipped:,} already done"))
