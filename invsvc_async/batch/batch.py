@@ -292,8 +292,8 @@ class Batch:
         """
         Let what was read count as the whole input, and return how many inputs were incomplete.
 
-        The input of a run is incomplete until its end was read and all its writes are in the journal. If a run
-        ends before that, a later run whose input ends by itself completes it, or this method.
+        The input of a run is incomplete until its end was read and all its writes are in the journal. If a
+        run ends before that, a later run whose input ends by itself completes it, or this method.
 
         Raises:
             ConfigurationError: A run of this batch is under way.

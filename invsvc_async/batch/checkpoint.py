@@ -21,9 +21,9 @@ class Checkpoint(msgspec.Struct, frozen=True, omit_defaults=True):
     """
     A position in a file of writes.
 
-    ``offset``, ``lines``, ``writes`` and ``bad`` (skipped lines) count what is before it, and ``digest``
-    identifies it. ``team`` is that of the client. ``runs`` are the numbers, from and to, that the entries of
-    these writes have as their ``run``: a later write that is equal is another one.
+    ``offset``, ``lines``, ``writes``, ``bad`` (skipped lines) and ``keyless`` (writes) count what is before
+    it, and ``digest`` identifies it. ``team`` is that of the client. ``runs`` are the numbers, from and to,
+    that the entries of these writes have as their ``run``: a later write that is equal is another one.
     """
 
     offset: int
@@ -31,6 +31,7 @@ class Checkpoint(msgspec.Struct, frozen=True, omit_defaults=True):
     lines: int
     writes: int
     bad: int = 0
+    keyless: int = 0
     team: str | None = None
     runs: tuple[tuple[int, int], ...] = ()
 
@@ -79,9 +80,8 @@ class Intaken:
         """Return the last checkpoint before which all is stored, if it is another than the last time."""
         parts, latest = self._parts, None
         most = self._start + RUNS - 1  # this one has no end
-        while parts[0].end is not None and not parts[0].open and parts[0].run < most:
-            part = parts[0]
-            latest = msgspec.structs.replace(part.end, runs=(*self._earlier, (self._start, part.run)))
+        while (end := parts[0].end) is not None and not parts[0].open and parts[0].run < most:
+            latest = msgspec.structs.replace(end, runs=(*self._earlier, (self._start, parts[0].run)))
             if len(parts) == 1:
                 break
             parts.popleft()

@@ -33,6 +33,11 @@ class Deliveries:
             self.cursor = heappop(self._given)
             self._taken.discard(self.cursor)
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether results were given that are not taken."""
+        return bool(self._given)
+
     def restart(self) -> None:
         """Forget what is after the cursor: a new run gives it again."""
         self._given.clear()

@@ -157,8 +157,7 @@ class Engine:
             if self._finished:
                 item = self._finished.popleft()
                 self._let_go(item)
-                assert item.result is not None
-                return item.result
+                return item.result()
             if self._failure is not None or self.is_over:
                 return None
             await self._wait()
@@ -320,9 +319,8 @@ class Engine:
             self._changed.set()
             self._end(item, wait)
         else:
-            assert item.result is not None
-            assert item.result.outcome is not None
-            self._view.session.leave_unsettled(item.result.outcome.intent, item.thing)
+            assert item.finished is not None
+            self._view.session.leave_unsettled(item.finished[2].intent, item.thing)
             self._fail_item(item, error)
 
     def _fail_item(self, item: Item, error: BaseException) -> None:

@@ -69,7 +69,7 @@ class FileWrites:
         self._skips_bad = skips_bad
         self._begin: Reader | None = None  # the position of the checkpoint
         self._reader: Reader | None = None  # of the second time
-        self._count = self._bad = 0  # of the second time
+        self._count = self._bad = self._keyless = 0  # of the second time
         self.checked: Checked = Checked()
         self.checkpoint: Checkpoint | None = None
 
@@ -105,7 +105,7 @@ class FileWrites:
         reader = self._reader = self._new_reader()
         if self._begin is not None:
             reader.resume_as(self._begin)
-        self._count = self._bad = 0
+        self._count = self._bad = self._keyless = 0
         expected = self.checked.good
         for line in _checked(reader, self._client):
             if isinstance(line, BadLine):
@@ -114,6 +114,7 @@ class FileWrites:
             self._count += 1
             if self._count > expected:
                 break
+            self._keyless += line.key is None
             yield as_write(self._client, line.operation, line.arguments, key=line.key)
         if self._count != expected:
             more = " or more" if self._count > expected else ""
@@ -134,6 +135,7 @@ class FileWrites:
             lines=reader.lines,
             writes=self._count + (0 if before is None else before.writes),
             bad=self._bad + (0 if before is None else before.bad),
+            keyless=self._keyless + (0 if before is None else before.keyless),
             team=self._team,
         )
 
@@ -142,7 +144,7 @@ class FileWrites:
         return options_of(self._client).team
 
     def _may_begin_at(self, checkpoint: Checkpoint) -> bool:
-        """Return whether the lines before *checkpoint* are the same writes for this client, and all of them."""
+        """Return whether the lines before *checkpoint* are the same writes for this client, and no others."""
         return checkpoint.team == self._team and (self._skips_bad or not checkpoint.bad)
 
     def _new_reader(self) -> Reader:

@@ -10,6 +10,7 @@ import sys
 import zlib
 from gzip import GzipFile
 from hashlib import blake2b
+from importlib import import_module
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, BinaryIO, Protocol, cast
 
@@ -145,17 +146,15 @@ def _decompressor(name: str) -> Callable[[], _Decompressor]:
         InvalidRequestError: There is no library for it.
 
     """
+    make: Callable[[], _Decompressor]
     try:
-        from compression.zstd import ZstdDecompressor
+        make = import_module("compression.zstd").ZstdDecompressor
     except ImportError:
-        pass
-    else:
-        return ZstdDecompressor
-    try:
-        import zstandard
-    except ImportError:
-        raise InvalidRequestError(f"{name}: {_NO_ZSTD}") from None
-    return zstandard.ZstdDecompressor().decompressobj
+        try:
+            make = import_module("zstandard").ZstdDecompressor().decompressobj
+        except ImportError:
+            raise InvalidRequestError(f"{name}: {_NO_ZSTD}") from None
+    return make
 
 
 class _ZstdFile(io.RawIOBase):

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from invsvc_async.batch.circuit_breaker import CircuitBreaker
     from invsvc_async.batch.pacing import Slots
     from invsvc_async.batch.siblings import Left
+    from invsvc_async.journal.outcome_record import Record
     from invsvc_async.journal.packed_intent import Commons
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.reconcile.outcome import Outcome
@@ -89,7 +90,7 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
     intent: Intent | None = None
     fed: bool = True  # it was in the input of this run
     stored: bool = False
-    result: Result | None = None
+    finished: tuple[Entry, Record, Outcome[Any]] | None = None  # Any: of any operation
     storing: Future[None] | None = None  # done once the result is stored
     slots: Slots | None = None
     in_slot: bool = False
@@ -217,7 +218,12 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
             done_at=time.time_ns() // 1_000_000,
         )
         self.storing = self.entries.put(entry, left_by(self.thing, outcome, self.own, self.answer))
-        self.result = Result.of(entry, record, outcome)
+        self.finished = entry, record, outcome
+
+    def result(self) -> Result:
+        """Return the result of an item that is stored as done: only now its position is known."""
+        assert self.finished is not None
+        return Result.of(*self.finished)
 
     def _put_back(self, outcome: Outcome[Any]) -> None:  # Any: of any operation
         """Store the write as open: to do if it provably had no effect, otherwise to be settled first."""

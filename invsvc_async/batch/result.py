@@ -38,8 +38,8 @@ class Result:
     failure, and ``status`` its HTTP status. ``candidates`` and ``duplicates`` are ids of webhooks that may
     be, or are, further effects. ``overtaken`` is whether the write was not sent (again) because a newer write
     to the same resource was. ``position`` is its place in the order in which the writes of the batch
-    finished, for ``batch.results(since=…)``; ``None`` if an older version finished it. ``story`` explains the verdict, unless the service simply answered so.
-    ``outcome`` is set for writes of the current run.
+    finished, for ``batch.results(since=…)``; ``None`` if an older version finished it. ``story`` explains the
+    verdict, unless the service simply answered so. ``outcome`` is set for writes of the current run.
     """
 
     key: str

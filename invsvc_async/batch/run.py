@@ -13,8 +13,8 @@ import attrs
 
 from invsvc_async._errors import InvalidRequestError, JournalError
 from invsvc_async.api.operations import BY_NAME
-from invsvc_async.batch.engine import Engine
 from invsvc_async.batch.checkpoint import Intaken
+from invsvc_async.batch.engine import Engine
 from invsvc_async.batch.file_check import FileWrites, sound
 from invsvc_async.batch.identity import thing_of
 from invsvc_async.batch.intake import Intake, LeftEntries, chunks
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from invsvc_async.batch.batch import Batch
     from invsvc_async.batch.checkpoint import Checkpoint
+    from invsvc_async.batch.deliveries import Deliveries
     from invsvc_async.batch.intake import Writes
     from invsvc_async.batch.item import Store
     from invsvc_async.batch.journals.sqlite import SqliteBatch
@@ -72,8 +73,9 @@ class Run:
         self._left = LeftEntries()  # when the input contains them, they are not skipped: this run does them
         self._feeding: asyncio.Task[None] | None = None
         self._ticking: asyncio.TimerHandle | None = None
-        self._untaken: AsyncIterator[Result] = self._read_untaken()
-        self._last: int | None = None  # the position of the latest result, until the next one is asked for
+        self._untaken: AsyncIterator[tuple[Result, Deliveries]] = self._read_untaken()
+        # The latest result, until the next one is asked for.
+        self._last: tuple[Result, Deliveries] | None = None
         self._saving: asyncio.TimerHandle | None = None
         self._began = self._over = 0.0
         self._verdicts: Counter[Verdict] = Counter()
@@ -85,9 +87,8 @@ class Run:
 
     async def __anext__(self) -> Result:
         self._take_last()
-        if self._engine is None and (result := await self._next_untaken()) is not None:
-            self._last = result.position
-            return result
+        if self._engine is None and (earlier := await self._next_untaken()) is not None:
+            return earlier
         if self._engine is None and self.ended:  # stopped before it began
             raise StopAsyncIteration
         engine = self._engine or self._start()
@@ -99,7 +100,7 @@ class Run:
                 raise
             if result is not None:
                 self._verdicts[result.verdict] += 1
-                self._last = result.position
+                self._last = result, self._batch.entries.deliveries
                 return result
             if self.ended:
                 break
@@ -149,13 +150,14 @@ class Run:
         if self.ended:
             return None
         try:
-            return await anext(self._untaken, None)
+            self._last = await anext(self._untaken, None)
         except BaseException:  # cancelled, or the journal cannot be read: the rest is for the next run
             self.ended = True
             raise
+        return None if self._last is None else self._last[0]
 
-    async def _read_untaken(self) -> AsyncIterator[Result]:
-        entries = self._batch.entries
+    async def _read_untaken(self) -> AsyncIterator[tuple[Result, Deliveries]]:
+        entries = cast("SqliteBatch", self._batch.entries)
         entries.deliveries.restart()
         since = entries.deliveries.cursor
         while page := await entries.untaken(since, _PAGE):
@@ -163,13 +165,14 @@ class Run:
                 since = entry.position or since
                 entries.deliveries.add(since)
             for entry in page:
-                yield Result.of(entry)
+                yield Result.of(entry), entries.deliveries
 
     def _take_last(self) -> None:
         """Note that the latest result was taken, because the next one is asked for."""
         if self._last is None:
             return
-        self._batch.entries.deliveries.take(self._last)
+        result, deliveries = self._last
+        deliveries.take(result.position or 0)
         self._last = None
         if self._saving is None:
             self._saving = asyncio.get_running_loop().call_later(_TICK, self._save_soon)

@@ -7,7 +7,7 @@ It must not send writes of a chunk that another worker has taken over.
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from contextlib import aclosing, suppress
 from functools import partial
 from itertools import count
@@ -15,13 +15,15 @@ from typing import TYPE_CHECKING, Any, cast
 from uuid import uuid4
 
 import attrs
+from msgspec.structs import replace
 
 from invsvc_async._errors import JournalError
-from invsvc_async.batch.file_check import sound
+from invsvc_async.batch.file_check import FileWrites, sound
 from invsvc_async.batch.intake import Intake, chunks
 from invsvc_async.batch.journals.chunk_fencing import ChunkStore, token_of
 from invsvc_async.batch.journals.chunk_queue import QUEUED
 from invsvc_async.batch.journals.chunk_workers import Sign
+from invsvc_async.batch.result import Result
 from invsvc_async.batch.run import Run, note_in_flight
 from invsvc_async.batch.siblings import take_claims
 from invsvc_async.client import options_of
@@ -31,16 +33,18 @@ from invsvc_async.storage.postgres_pool import PATIENCE
 from invsvc_async.writes.new_intent import intent_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterable, Iterable
+    from collections.abc import AsyncIterable, AsyncIterator, Iterable
 
     from invsvc_async.batch.batch import Batch
+    from invsvc_async.batch.checkpoint import Checkpoint
+    from invsvc_async.batch.deliveries import Deliveries
     from invsvc_async.batch.engine import Engine
     from invsvc_async.batch.intake import Writes
     from invsvc_async.batch.item import Item
     from invsvc_async.batch.journals.chunk_queue import Handed
     from invsvc_async.batch.journals.chunk_workers import Offer
     from invsvc_async.batch.journals.postgres import PostgresBatch
-    from invsvc_async.batch.result import Result
+    from invsvc_async.batch.result import Progress
     from invsvc_async.writes.spec import WriteSpec
     from invsvc_async.writes.write import Write
 
@@ -54,6 +58,7 @@ _COURTESY = 0.2  # s in which others may take the rest of a chunk that was divid
 _POLL = 0.2  # s before the first poll for work without signals; each later one waits twice as long
 _SLOWEST = 2.0  # s
 _TIDY = 60.0  # s between clean-ups by one worker
+_PAGE = 128  # entries read at once
 _BEATS = 4  # heartbeats in the time after which a silent worker counts as dead
 _LEASE = 0.8  # of that time: how long a worker relies on its last heartbeat
 
@@ -72,7 +77,9 @@ class _Work:
 
 class SharedRun(Run):
     """
-    The run of one worker of a shared batch. Its results are only those of its own writes.
+    The run of one worker of a shared batch.
+
+    Its results are those of its own writes, and those that a run which is gone left.
 
     With *lasting*, it waits for work until it is stopped. Otherwise it ends when the whole batch is done.
     """
@@ -85,6 +92,9 @@ class SharedRun(Run):
         self._name = uuid4().hex
         self._numbers = count(1)
         self._run_number = 0
+        self._late: AsyncIterator[tuple[Result, Deliveries]] = self._read_late()
+        self._before: Checkpoint | None = None  # where the input began
+        self._left_by: Counter[int] = Counter()  # open writes, by the run whose input contained them
         self._work: dict[str, _Work] = {}  # by token
         self._given = asyncio.Event()  # a chunk was queued, or the input has ended
         self._room = asyncio.Event()  # a chunk is done
@@ -105,11 +115,51 @@ class SharedRun(Run):
         except StopAsyncIteration:
             if self._leaving is not None:
                 await asyncio.shield(self._leaving)
+            if self._engine is not None and self._engine.complete:  # it was not stopped
+                self._last = await anext(self._late, None)
+                if self._last is not None:
+                    return self._last[0]
             raise
+
+    def progress(self) -> Progress:
+        """Return the progress."""
+        found = super().progress()
+        runs = () if self._before is None else self._before.runs
+        return attrs.evolve(found, skipped=found.skipped - sum(self._left_by[run] for run, _ in runs))
+
+    # --- results that other runs left
+
+    async def _read_untaken(self) -> AsyncIterator[tuple[Result, Deliveries]]:
+        self._run_number = await self._entries.begin_run()
+        async for each in self._read_adopted():
+            yield each
+
+    async def _read_adopted(self) -> AsyncIterator[tuple[Result, Deliveries]]:
+        for deliveries, run in await self._entries.adopt():
+            since = deliveries.cursor
+            while page := await self._entries.untaken_of(run, since, _PAGE):
+                for entry in page:
+                    since = entry.position or since
+                    deliveries.add(since)
+                for entry in page:
+                    yield Result.of(entry), deliveries
+
+    async def _read_late(self) -> AsyncIterator[tuple[Result, Deliveries]]:
+        """Yield what runs left that have ended since this one began, and complete their inputs."""
+        entries = self._entries
+        while await entries.is_undecided():  # noqa: ASYNC110 - there is no event
+            await asyncio.sleep(entries.settings.silence / _BEATS)
+        async for each in self._read_adopted():
+            yield each
+        if self._has_input:
+            await entries.close_inputs(of_earlier=True)
 
     async def stop(self, grace: float) -> None:
         """Stop as any run does, and return the remaining chunks."""
         await super().stop(grace)
+        if self._engine is None and self._run_number:
+            with suppress(JournalError):
+                await self._entries.end_run()
         if self._beating is not None:
             self._leaving = self._leaving or asyncio.create_task(self._leave(self._beating))
             await asyncio.shield(self._leaving)
@@ -126,6 +176,7 @@ class SharedRun(Run):
                 for each in work.values():
                     if each.store.chunk in ours:
                         await self._entries.steadily(partial(self._entries.chunks.give_back, each.handed))
+                await self._entries.end_run()
 
     async def _feed_all(self, engine: Engine) -> None:
         self._entries.patience = PATIENCE
@@ -144,16 +195,19 @@ class SharedRun(Run):
     # --- queueing the input
 
     async def _give(self) -> None:
-        async with sound(self._writes, self._batch.client) as writes:
-            await self._give_out(writes)
+        async with sound(self._writes, self._batch.client, self._entries.checkpoint) as writes:
+            if self._has_input:
+                await self._entries.begin_input()
+                await self._entries.end_input(await self._give_out(writes))
         self._giving = False
         self._given.set()
 
     async def _give_out(
         self, writes: Iterable[Write[Any]] | AsyncIterable[Write[Any]]
-    ) -> None:  # Any: of any operation
-        batch, entries = self._batch, self._entries
-        run = self._run_number = await entries.next_run()
+    ) -> Checkpoint | None:  # Any: of any operation
+        batch, entries, run = self._batch, self._entries, self._run_number
+        before = self._before = writes.checkpoint if isinstance(writes, FileWrites) else None
+        runs = (*(() if before is None else before.runs), (run, run))
         held: dict[str, Item] = {}
         session = options_of(batch.client).session
         # The items made here only become entries. They run once this worker gets their chunk.
@@ -162,17 +216,22 @@ class SharedRun(Run):
             entries, nowhere, session, held, run, tag=batch.tag, on_secret=None, on_met=self._keep_readers,
             left=self._left,
         )  # fmt: skip
+        intake.skipped = 0 if before is None else before.writes
+        end = None
         size = min(MOST, max(LEAST, ROUNDS * batch.concurrency))
         async with aclosing(chunks(writes, at_once=size)) as source:
             async for some in source:
+                reached = writes.reached() if isinstance(writes, FileWrites) else None
+                end = None if reached is None else replace(reached, runs=runs)
                 fresh = await self._taken(intake, some)
                 if fresh:
-                    await entries.hand_out([(self._entry(item), item.thing) for item in fresh])
+                    await entries.hand_out([(self._entry(item), item.thing) for item in fresh], end)
                     self._given.set()
                 self._room.clear()
                 while await entries.open_chunks() > AHEAD:
                     await self._wait(self._room)
                     self._room.clear()
+        return end
 
     def _entry(self, item: Item) -> Entry:
         assert item.spec is not None
@@ -291,6 +350,7 @@ class SharedRun(Run):
         for entry in entries:
             if entry.run != self._run_number and not self._lasting:
                 self._left.add(entry.seq)
+                self._left_by[entry.run] += 1
         things = sorted({item.thing for item in items if item.thing is not None})
         if things:
             await self._close_lines(await self._entries.unknown_of(things))
@@ -331,6 +391,7 @@ class SharedRun(Run):
                 await asyncio.sleep(self._entries.settings.silence / _BEATS)
                 with suppress(JournalError):
                     await self._heartbeat(engine)
+                    await self._entries.beat_run(has_open_input=self._giving and self._has_input)
         except Exception as error:  # noqa: BLE001 - any error ends the run
             engine.fail(error)
 

@@ -3,7 +3,8 @@ Run a batch in a process that is there to be killed, and print the key of each r
 
     python -m tests.batch.taking BASE_URL API_KEY JOURNAL FILE
 
-It takes the first 100 results at once, and then one in 20 ms.
+It takes the first 100 results at once, and then one in 20 ms.  Without a FILE, the input has twenty creates
+and then no end.
 """
 
 from __future__ import annotations
@@ -14,6 +15,14 @@ import sys
 from invsvc_async import ApiKey, Client
 from invsvc_async.batch import Batch
 from tests.batch.child import POLICY
+from tests.batch.writing import creates
+
+
+async def endless(client):
+    """Yield twenty writes, then wait."""
+    for write in creates(client, 20):
+        yield write
+    await asyncio.Event().wait()
 
 
 async def main(url: str, key: str, journal: str, file: str) -> None:
@@ -22,7 +31,7 @@ async def main(url: str, key: str, journal: str, file: str) -> None:
         Client(url, ApiKey(key), reconcile=POLICY) as client,
         Batch.open(journal, client, concurrency=24) as batch,
     ):
-        async for result in batch.run(file):
+        async for result in batch.run(file or endless(client)):
             if count >= 100:
                 await asyncio.sleep(0.02)
             print(result.key, flush=True)  # noqa: T201 - read by the test

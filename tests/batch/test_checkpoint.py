@@ -125,7 +125,13 @@ async def test_another_input_in_between(service, client, path, file, tmp_path):
     other.write_text("".join(create(i) for i in range(200)))
     await run(client, path, file)
     async with Batch.open(path, client, **SECRETS) as batch:
-        await all_of(batch, (client.webhooks.create(url=f"https://me.example/{i}", events=["invoice.created"]) for i in range(200)))
+        await all_of(
+            batch,
+            (
+                client.webhooks.create(url=f"https://me.example/{i}", events=["invoice.created"])
+                for i in range(200)
+            ),
+        )
     file.write_text("".join(create(i) for i in [*range(200), 5, 5]))
     assert unread(file, client, path) == 202
     results, _ = await run(client, path, file)
@@ -197,7 +203,9 @@ async def test_journal_that_another_run_used_since_the_check(client, path, file)
         writes = FileWrites(opened, client)
         for _ in writes.check(read_checkpoint(path)):
             pass
-        await run(client, path, [client.webhooks.create(url="https://me.example/5", events=["invoice.created"])])
+        await run(
+            client, path, [client.webhooks.create(url="https://me.example/5", events=["invoice.created"])]
+        )
         with pytest.raises(Exception, match="used by another run meanwhile"):
             await run(client, path, writes)
 

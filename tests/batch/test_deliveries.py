@@ -142,7 +142,9 @@ async def test_results_after_a_kill(service, client, journal, tmp_path):
         {"operation": "webhooks.update", "arguments": {"webhook": hook.id, "description": "new"}}
         for hook in hooks
     ]
-    file.write_text("".join(json.dumps(line | {"key": line["arguments"]["webhook"]}) + "\n" for line in lines))
+    file.write_text(
+        "".join(json.dumps(line | {"key": line["arguments"]["webhook"]}) + "\n" for line in lines)
+    )
     keys = {hook.id for hook in hooks}
 
     child = await asyncio.create_subprocess_exec(

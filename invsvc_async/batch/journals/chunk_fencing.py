@@ -20,6 +20,7 @@ import attrs
 from msgspec.structs import astuple
 
 from invsvc_async._errors import JournalError
+from invsvc_async.batch.deliveries import Deliveries
 from invsvc_async.batch.journals.chunk_queue import DONE, SIGNAL
 from invsvc_async.batch.journals.postgres_schema import Database
 from invsvc_async.journal.entry import Entry, LostChunkError
@@ -34,23 +35,26 @@ if TYPE_CHECKING:
 __all__ = ["ChunkStore", "OwnedEntries"]
 
 _OWNED = """
-WITH given AS (
-    SELECT * FROM unnest($1::text[], $2::bigint[], $3::text[], $4::smallint[], $5::text[], $6::bigint[],
-        $7::text[], $8::text[], $9::text[], $10::bigint[])
-    AS t (key, chunk, token, state, verdict, common, intent, outcome, claim, done_at)
+WITH turn AS MATERIALIZED (
+    SELECT pg_advisory_xact_lock_shared(hashtext(current_schema() || ' positions'))
+), given AS MATERIALIZED (
+    SELECT t.*, CASE WHEN done_at IS NOT NULL THEN nextval('positions') END AS position
+    FROM turn, unnest($1::text[], $2::bigint[], $3::text[], $4::smallint[], $5::text[], $6::bigint[],
+        $7::text[], $8::text[], $9::text[], $10::bigint[], $11::int[])
+    AS t (key, chunk, token, state, verdict, common, intent, outcome, claim, done_at, giver)
 ), owned AS MATERIALIZED (SELECT id, owner FROM chunks WHERE id = ANY ($2) ORDER BY id FOR SHARE)
 """
 _UPDATE = """
 UPDATE entries e SET state = g.state, verdict = g.verdict, common = g.common, intent = g.intent,
-    outcome = g.outcome, claim = g.claim, done_at = g.done_at
+    outcome = g.outcome, claim = g.claim, done_at = g.done_at, giver = g.giver, position = g.position
 FROM given g JOIN owned o ON o.id = g.chunk AND o.owner = g.token
-WHERE e.key = g.key AND e.chunk = g.chunk RETURNING e.key, e.seq
+WHERE e.key = g.key AND e.chunk = g.chunk RETURNING e.key, e.seq, e.position
 """
 _STORE = _OWNED + _UPDATE
 # The same, and the states in which those writes left their things.  Two writes to one thing are not stored
 # together, but if they were, the statement would fail for all entries: hence DISTINCT.
 _LEAVE = f"""{_OWNED}, stored AS ({_UPDATE}), remains AS (
-    SELECT * FROM unnest($11::text[], $12::text[], $13::text[], $14::text[], $15::bigint[])
+    SELECT * FROM unnest($12::text[], $13::text[], $14::text[], $15::text[], $16::bigint[])
     AS t (key, thing, team, state, stamp)
 ), kept AS (
     INSERT INTO states (thing, seq, team, state, stamp)
@@ -59,7 +63,7 @@ _LEAVE = f"""{_OWNED}, stored AS ({_UPDATE}), remains AS (
     ON CONFLICT (thing) DO UPDATE SET seq = greatest(states.seq, excluded.seq), team = excluded.team,
         state = excluded.state, stamp = excluded.stamp
 )
-SELECT key FROM stored
+SELECT key, position FROM stored
 """  # noqa: S608 - our own text
 _STORED = ("state", "verdict", "common", "intent", "outcome", "claim", "done_at")
 _PAUSE = 0.2  # s between checks whether a lease is valid again
@@ -82,6 +86,9 @@ class OwnedEntries(Database):
     def __init__(self, address: str, *, create: bool = True) -> None:
         super().__init__(address, create=create)
         self.commons: Commons = Commons(shared=True)
+        self.giver: int = 0  # the number of this worker's run
+        self.deliveries: Deliveries = Deliveries()
+        self._adopted: dict[int, Deliveries] = {}  # of other runs
         self._stored_commons: set[int] = set()
         self._pending: dict[str, _Given] = {}
         self._flushing: asyncio.Task[None] | None = None
@@ -145,11 +152,18 @@ class OwnedEntries(Database):
             [each.entry.key for each in given], [each.chunk for each in given], [each.token for each in given]
         ]  # fmt: skip
         columns += [[getattr(each.entry, name) for each in given] for name in _STORED]
+        columns.append([self.giver] * len(given))
         left = [(each.entry.key, *astuple(each.left)) for each in given if each.left is not None]
-        if not left:
-            return {row["key"] for row in await self.fetch(_STORE, *columns)}
-        columns += map(list, zip(*left, strict=True))
-        return {row["key"] for row in await self.fetch(_LEAVE, *columns)}
+        if left:
+            columns += map(list, zip(*left, strict=True))
+        positions = {
+            row["key"]: row["position"] for row in await self.fetch(_LEAVE if left else _STORE, *columns)
+        }
+        for each in given:
+            each.entry.position = positions.get(each.entry.key)
+            if each.entry.position is not None:
+                self.deliveries.add(each.entry.position)
+        return {*positions}
 
     async def _store_commons(self) -> None:
         fresh = [number for number in self.commons.texts if number not in self._stored_commons]

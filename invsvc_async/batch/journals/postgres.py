@@ -15,6 +15,7 @@ from invsvc_async._errors import InvalidRequestError
 from invsvc_async.batch.journals.chunk_queue import Chunks
 from invsvc_async.batch.journals.chunk_workers import WorkersOfBatch
 from invsvc_async.batch.journals.postgres_migrations import COUNTED, COUNTS_KEPT_FROM, IN_TURN
+from invsvc_async.batch.journals.postgres_runs import OwnedResults, save_checkpoint
 from invsvc_async.batch.result import Summary
 from invsvc_async.batch.seen_keys import Met
 from invsvc_async.batch.siblings import LastWrite
@@ -25,11 +26,11 @@ from invsvc_async.reconcile.history import Verdict
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from invsvc_async.batch.checkpoint import Checkpoint
     from invsvc_async.journal.entry import Entry
 
 __all__ = ["PostgresBatch"]
 
-_ALL = "seq, key, content, state, run, operation, verdict, common, intent, outcome, claim, done_at"
 _HAND_OUT = """
 INSERT INTO entries (key, chunk, thing, content, state, run, operation, common, intent)
 SELECT * FROM unnest($1::text[], $2::bigint[], $3::text[], $4::bytea[], $5::smallint[], $6::int[],
@@ -93,7 +94,7 @@ _members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _text = msgspec.json.Encoder().encode
 
 
-class PostgresBatch(WorkersOfBatch):
+class PostgresBatch(OwnedResults, WorkersOfBatch):
     """The journal of a shared batch: one schema of one database."""
 
     def __init__(self, address: str, *, create: bool = True) -> None:
@@ -118,9 +119,13 @@ class PostgresBatch(WorkersOfBatch):
 
     # --- chunks
 
-    async def hand_out(self, given: list[tuple[Entry, str | None]]) -> None:
+    async def hand_out(
+        self, given: list[tuple[Entry, str | None]], checkpoint: Checkpoint | None = None
+    ) -> None:
         """
         Store new entries, each with the thing that it writes to, and queue them as one chunk.
+
+        Store with them how far their file was read, if it was a file.
 
         An entry that another machine has already stored, from the same input, stays as it is.
 
@@ -144,6 +149,7 @@ class PostgresBatch(WorkersOfBatch):
             )  # fmt: skip
             await _refuse_others(connection, entries)
             await self.chunks.give(connection, chunk)
+            await save_checkpoint(connection, checkpoint)
 
         await self.ask(hand_out)
 
@@ -163,14 +169,6 @@ class PostgresBatch(WorkersOfBatch):
         return await self._entries("chunk = $1 AND done_at IS NULL ORDER BY seq", chunk)
 
     # --- as the protocol
-
-    async def next_run(self) -> int:
-        """Start another run, and return its number."""
-        text = (
-            "INSERT INTO facts VALUES ('runs', '1') "
-            "ON CONFLICT (name) DO UPDATE SET value = (facts.value::int + 1)::text RETURNING value"
-        )
-        return int((await self.fetch(text))[0][0])
 
     async def fact(self, name: str, value: str | None = None) -> str | None:
         """Return a fact about the whole batch; set it to *value* first if it is unknown."""
@@ -235,6 +233,7 @@ class PostgresBatch(WorkersOfBatch):
             verdicts={Verdict(row["verdict"]): row["many"] for row in rows if row["state"] == State.DONE},
             secrets_lost=sum(row["lost"] for row in rows),
             overtaken=sum(row["overtaken"] for row in rows),
+            open_inputs=await self.open_inputs(),
         )
 
     async def fold_counts(self) -> None:
@@ -369,7 +368,7 @@ class PostgresBatch(WorkersOfBatch):
         return [(row["claim"], row["key"]) for row in await self.fetch(text, limit)]
 
     async def _entries(self, where: str, *values: object) -> list[Entry]:
-        text = f"SELECT {_ALL} FROM entries WHERE {where}"  # noqa: S608 - our own text
+        text = f"SELECT * FROM entries WHERE {where}"  # noqa: S608 - our own text
         rows = await self.fetch(text, *values)
         if any(row["common"] not in self.commons.texts for row in rows if row["common"] is not None):
             for row in await self.fetch("SELECT number, text FROM commons"):

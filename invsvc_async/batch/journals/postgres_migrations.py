@@ -189,6 +189,20 @@ CREATE TABLE IF NOT EXISTS workers (
 
 _LISTED = Step(tables=_WORKERS)
 _COUNTED = Step(tables=_COUNTS, fill=_count)
+
+
+# --- the results that each run has given, and its input
+
+_RUNS = """
+ALTER TABLE entries ADD COLUMN IF NOT EXISTS position bigint, ADD COLUMN IF NOT EXISTS giver integer;
+CREATE SEQUENCE IF NOT EXISTS positions;
+CREATE TABLE IF NOT EXISTS runs (
+    run integer PRIMARY KEY, began timestamptz NOT NULL DEFAULT clock_timestamp(),
+    seen timestamptz NOT NULL DEFAULT clock_timestamp(), ended boolean NOT NULL DEFAULT false,
+    taken bigint NOT NULL DEFAULT 0, given_by integer, has_open_input boolean NOT NULL DEFAULT false
+) WITH (fillfactor = 50);
+"""
+
 # The step at index n leads to version n + 2.
 _STEPS: tuple[Step, ...] = (
     Step(
@@ -202,6 +216,7 @@ _STEPS: tuple[Step, ...] = (
     Step(indexes={"claimed": "entries (seq) WHERE claim IS NOT NULL"}),
     _COUNTED,
     _LISTED,
+    Step(tables=_RUNS, indexes={"given": "entries (giver, position) WHERE position IS NOT NULL"}),
 )
 LATEST = len(_STEPS) + 1
 COUNTS_KEPT_FROM = _STEPS.index(_COUNTED) + 2

@@ -62,10 +62,6 @@ class Entries(Protocol):
         """Return the next page of entries that are done, after position *since*, in that order."""
         ...
 
-    async def untaken(self, since: int, limit: int) -> list[Entry]:
-        """Return the next page of finished entries whose results were not taken."""
-        ...
-
     async def last_position(self) -> int:
         """Return a position up to which all finished entries can be read."""
         ...

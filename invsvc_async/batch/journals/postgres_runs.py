@@ -1,0 +1,192 @@
+"""
+The runs of a shared batch: which results each of them gave, and how far its input was read.
+
+A run that ends, or is silent for too long, leaves the results that nobody took. One other run gives them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from invsvc_async.batch.checkpoint import Checkpoint, decoded
+from invsvc_async.batch.deliveries import Deliveries
+from invsvc_async.batch.journals.chunk_fencing import OwnedEntries
+from invsvc_async.journal.entry import entry_of
+
+if TYPE_CHECKING:
+    from invsvc_async.journal.entry import Entry
+    from invsvc_async.reconcile.history import Verdict
+
+__all__ = ["OwnedResults"]
+
+_BEGIN = "INSERT INTO runs (run) VALUES ($1) ON CONFLICT DO NOTHING"
+# Whether the row is of a run that ended, or was silent for $1 seconds.
+_IS_GONE, _GIVER_IS_GONE = (
+    f"({row}.ended OR {row}.seen < clock_timestamp() - make_interval(secs => $1))" for row in ("r", "g")
+)
+_HAS_UNTAKEN = "EXISTS (SELECT 1 FROM entries e WHERE e.giver = r.run AND e.position > r.taken)"
+_ADOPT = f"""
+UPDATE runs r SET given_by = $2 WHERE r.run <> $2 AND {_IS_GONE} AND {_HAS_UNTAKEN}
+    AND (r.given_by IS NULL OR EXISTS (SELECT 1 FROM runs g WHERE g.run = r.given_by AND {_GIVER_IS_GONE}))
+"""  # noqa: S608 - our own text
+_ADOPTED = "SELECT run, taken FROM runs WHERE given_by = $1 ORDER BY run"
+# Runs that may be gone: they gave no sign of life since this one began, and are not silent for long enough.
+_UNDECIDED = f"""
+SELECT 1 FROM runs me CROSS JOIN runs r LEFT JOIN runs g ON g.run = r.given_by
+WHERE me.run = $2 AND r.run <> $2 AND (
+    (NOT {_IS_GONE} AND r.seen < me.began AND (r.has_open_input OR {_HAS_UNTAKEN}))
+    OR ({_IS_GONE} AND g.run <> $2 AND NOT {_GIVER_IS_GONE} AND g.seen < me.began AND {_HAS_UNTAKEN})
+) LIMIT 1
+"""  # noqa: S608 - our own text
+_TAKEN = """
+UPDATE runs r SET taken = greatest(taken, t.position),
+    seen = CASE WHEN r.run = $3 THEN clock_timestamp() ELSE seen END
+FROM unnest($1::int[], $2::bigint[]) AS t (run, position)
+WHERE r.run = t.run
+"""
+_SEEN = "UPDATE runs SET seen = clock_timestamp(), ended = false WHERE run = $1"
+_OF_ALL = """
+SELECT e.* FROM runs r CROSS JOIN LATERAL (
+    SELECT * FROM entries WHERE giver = r.run AND position > $1 AND position <= $2 AND state = 2
+        AND ($3::text IS NULL OR verdict = $3) ORDER BY position LIMIT $4
+) e ORDER BY e.position LIMIT $4
+"""
+# Positions are assigned under the shared lock, so that after the other one all up to the last are committed.
+_LOCK_POSITIONS = "SELECT pg_advisory_xact_lock(hashtext(current_schema() || ' positions'))"
+_encode = msgspec.json.Encoder().encode
+
+
+class OwnedResults(OwnedEntries):
+    """The entries of a shared batch, and the runs that finish them."""
+
+    async def begin_run(self) -> int:
+        """Start another run, and return its number."""
+        run = await self.next_run()
+        await self.fetch(_BEGIN, run)
+        self.giver, self.deliveries, self._adopted = run, Deliveries(), {}
+        return run
+
+    async def next_run(self) -> int:
+        """Return a number for another run."""
+        text = (
+            "INSERT INTO facts VALUES ('runs', '1') "
+            "ON CONFLICT (name) DO UPDATE SET value = (facts.value::int + 1)::text RETURNING value"
+        )
+        return int((await self.fetch(text))[0][0])
+
+    async def end_run(self) -> None:
+        """Note that this run has ended, so that others need not wait to know it."""
+        await self._store_taken()
+        await self.fetch("UPDATE runs SET ended = true WHERE run = $1", self.giver)
+
+    async def beat_run(self, *, has_open_input: bool) -> None:
+        """Give a sign of life, if another run could take over something."""
+        if has_open_input or any(each.is_behind for each in (self.deliveries, *self._adopted.values())):
+            await self.fetch(_SEEN, self.giver)
+
+    # --- results
+
+    async def adopt(self) -> list[tuple[Deliveries, int]]:
+        """Take over the results that other runs left; return them as (what is taken of them, run)."""
+        await self.fetch(_ADOPT, self.settings.silence, self.giver)
+        rows = await self.fetch(_ADOPTED, self.giver)
+        fresh = {row["run"]: Deliveries(row["taken"]) for row in rows if row["run"] not in self._adopted}
+        self._adopted |= fresh
+        return [(deliveries, run) for run, deliveries in fresh.items()]
+
+    async def untaken_of(self, run: int, since: int, limit: int) -> list[Entry]:
+        """Return the next page of the entries that *run* has finished, after position *since*."""
+        where = "giver = $1 AND position > $2 AND state = 2 ORDER BY position LIMIT $3"
+        text = f"SELECT * FROM entries WHERE {where}"  # noqa: S608 - our own text
+        return [entry_of(row) for row in await self.fetch(text, run, since, limit)]
+
+    async def is_undecided(self) -> bool:
+        """Return whether another run left something, unless it gives a sign of life soon."""
+        return bool(await self.fetch(_UNDECIDED, self.settings.silence, self.giver))
+
+    def save_taken(self) -> asyncio.Future[None]:
+        """Store which results were taken."""
+        return asyncio.ensure_future(self._store_taken())
+
+    async def _store_taken(self) -> None:
+        given = {self.giver: self.deliveries, **self._adopted}
+        await self.fetch(_TAKEN, [*given], [each.cursor for each in given.values()], self.giver)
+
+    async def finished(
+        self, verdict: Verdict | None, since: int, limit: int, until: int | None = None
+    ) -> list[Entry]:
+        """Return the next page of entries that are done, after position *since*, in that order."""
+        most = await self.last_position() if until is None else until
+        wanted = None if verdict is None else str(verdict)
+        return [entry_of(row) for row in await self.fetch(_OF_ALL, since, most, wanted, limit)]
+
+    async def last_position(self) -> int:
+        """Return a position up to which all finished entries can be read."""
+
+        async def last(connection: Any) -> int:  # Any: asyncpg has no types
+            await connection.execute(_LOCK_POSITIONS)
+            return int(await connection.fetchval("SELECT last_value FROM positions"))
+
+        return await self.ask(last)
+
+    # --- inputs
+
+    async def begin_input(self) -> None:
+        """Note that this run reads an input."""
+        await self.fetch("UPDATE runs SET has_open_input = true WHERE run = $1", self.giver)
+
+    async def end_input(self, checkpoint: Checkpoint | None) -> None:
+        """Note that all of the input is in the journal."""
+
+        async def end(connection: Any) -> None:  # Any: asyncpg has no types
+            await connection.execute("UPDATE runs SET has_open_input = false WHERE run = $1", self.giver)
+            await save_checkpoint(connection, checkpoint)
+
+        await self.ask(end)
+
+    async def close_inputs(self, *, of_earlier: bool = False) -> int:
+        """
+        Let what was read of the inputs of runs that are gone count as all; return how many they are.
+
+        With *of_earlier*, only of runs that gave no sign of life since this run began.
+        """
+        text = (
+            f"UPDATE runs r SET has_open_input = false WHERE r.has_open_input AND {_IS_GONE} "  # noqa: S608 - our own text
+            "AND ($2::int IS NULL OR r.seen < (SELECT began FROM runs WHERE run = $2)) RETURNING r.run"
+        )
+        await self.migrate()
+        closed: set[int] = set()  # from all tries: a later one no longer finds what an earlier one closed
+
+        async def close(connection: Any) -> None:  # Any: asyncpg has no types
+            rows = await connection.fetch(text, self.settings.silence, self.giver if of_earlier else None)
+            closed.update(row["run"] for row in rows)
+
+        await self.ask(close)
+        return len(closed)
+
+    async def open_inputs(self) -> int:
+        """Count the inputs that were begun and not read to their end."""
+        if not (await self.fetch("SELECT to_regclass('runs')"))[0][0]:  # of an older package
+            return 0
+        return int((await self.fetch("SELECT count(*) FROM runs WHERE has_open_input"))[0][0])
+
+    async def checkpoint(self) -> Checkpoint | None:
+        """Return how far the latest input was taken in, if all its lines have keys."""
+        rows = await self.fetch("SELECT value FROM facts WHERE name = 'checkpoint'")
+        found = decoded(rows[0][0]) if rows else None
+        return None if found is None or found.keyless else found
+
+
+async def save_checkpoint(
+    connection: Any, checkpoint: Checkpoint | None
+) -> None:  # Any: asyncpg has no types
+    """Store how far an input was taken in. Equal lines without keys cannot be told apart later."""
+    if checkpoint is not None and not checkpoint.keyless:
+        await connection.execute(
+            "INSERT INTO facts VALUES ('checkpoint', $1) "
+            "ON CONFLICT (name) DO UPDATE SET value = excluded.value",
+            _encode(checkpoint).decode(),
+        )

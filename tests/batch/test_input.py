@@ -1,0 +1,133 @@
+"""Whether the input of a batch was read to its end is known, after every way in which a producer can die."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+import pytest
+
+from invsvc_async.batch import Batch
+from tests.batch.test_deliveries import SECRETS, journal
+from tests.batch.writing import all_of, creates
+from tests.support.database import database
+
+__all__ = ["journal"]
+
+
+def failing(client, count):
+    """Yield *count* writes, then fail."""
+    yield from creates(client, count)
+    raise RuntimeError("the producer died")
+
+
+async def open_inputs(journal, client):
+    async with Batch.open(journal, client, **SECRETS) as batch:
+        return (await batch.summary()).open_inputs
+
+
+async def test_input_that_was_read_to_its_end(client, journal):
+    """It is complete, an empty one too; a run without input says nothing about it."""
+    async with Batch.open(journal, client, **SECRETS) as batch:
+        assert (await batch.summary()).open_inputs == 0
+        await all_of(batch, creates(client, 200))
+        assert (await batch.summary()).open_inputs == 0
+        await all_of(batch)
+        await all_of(batch, [])
+        assert (await batch.summary()).open_inputs == 0
+
+
+async def test_input_that_raises(client, journal):
+    """It is incomplete until a later one ends by itself; a run without input does not help."""
+    async with Batch.open(journal, client, **SECRETS) as batch:
+        with pytest.raises(RuntimeError, match="the producer died"):
+            await all_of(batch, failing(client, 20))
+        assert (await batch.summary()).open_inputs == 1
+    async with Batch.open(journal, client, **SECRETS) as batch:
+        await all_of(batch)
+        assert (await batch.summary()).open_inputs == 1
+        await all_of(batch, creates(client, 30))
+        summary = await batch.summary()
+    assert (summary.open_inputs, summary.total) == (0, 30)
+
+
+async def test_input_of_a_run_that_was_left(client, journal):
+    """It is incomplete, unless all of it was in the journal by then."""
+    async with Batch.open(journal, client, **SECRETS, concurrency=1) as batch:
+        async for _ in batch.run(creates(client, 900)):
+            break
+    assert await open_inputs(journal, client) == 1
+    async with Batch.open(journal, client, **SECRETS) as batch:
+        await all_of(batch, creates(client, 900))
+    assert await open_inputs(journal, client) == 0
+
+
+async def test_writes_that_were_read_and_are_not_in_the_journal(client, tmp_path):
+    """The input is not complete while the last of them are only in memory."""
+    async with Batch.open(tmp_path / "run.db", client, **SECRETS, concurrency=1) as batch:
+        async for _ in batch.run(creates(client, 60)):
+            break
+        await batch.stop(0.0)
+        summary = await batch.summary()
+    assert summary.total < 60
+    assert summary.open_inputs == 1
+
+
+async def test_incomplete_input_that_is_closed(client, journal):
+    """`close_input` says how many there were, and does so only between runs."""
+    async with Batch.open(journal, client, **SECRETS) as batch:
+        with pytest.raises(RuntimeError):
+            await all_of(batch, failing(client, 20))
+        run = batch.run()
+        with pytest.raises(Exception, match="under way"):
+            await batch.close_input()
+        [_ async for _ in run]
+        assert await batch.close_input() == 1
+        assert await batch.close_input() == 0
+        assert (await batch.summary()).open_inputs == 0
+
+
+async def test_process_that_is_killed_while_it_reads(service, client, journal):
+    """Its input is incomplete, until it is run to its end right afterwards."""
+    child = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "tests.batch.taking", service.base_url, service.api_key, str(journal), "",
+        stdout=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    for _ in range(20):
+        await child.stdout.readline()
+    child.kill()
+    await child.stdout.read()
+    await child.wait()
+    assert await open_inputs(journal, client) == 1
+    async with Batch.open(journal, client, **SECRETS) as batch:
+        await all_of(batch, creates(client, 30))
+        summary = await batch.summary()
+    assert (summary.open_inputs, summary.total) == (0, 30)
+
+
+async def test_input_of_another_worker(client):
+    """A worker that ends completes the input of one that died before it began, not that of a living one."""
+    address = database().journal("otherworker", silence=2)
+    begun, ends = asyncio.Event(), asyncio.Event()
+
+    async def slow():
+        for write in creates(client, 3):
+            yield write
+        begun.set()
+        await ends.wait()
+
+    async with (
+        Batch.open(address, client, **SECRETS) as dead,
+        Batch.open(address, client, **SECRETS) as living,
+        Batch.open(address, client, **SECRETS) as other,
+    ):
+        with pytest.raises(RuntimeError):
+            await all_of(dead, failing(client, 5))
+        feeding = asyncio.create_task(all_of(living, slow()))
+        await begun.wait()
+        assert (await other.summary()).open_inputs == 2
+        await all_of(other, creates(client, 10))
+        assert (await other.summary()).open_inputs == 1
+        ends.set()
+        await feeding
+        assert (await other.summary()).open_inputs == 0
