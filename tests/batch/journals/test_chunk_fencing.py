@@ -197,7 +197,7 @@ async def test_take_over_that_waits_for_a_store(entries):
     """Who takes a chunk over while its owner stores waits for that, and sees what was stored."""
     chunk = await chunk_with(entries, "k")
     await entries.take(chunk, "old")
-    columns = [["k"], [chunk], ["old"], [1], [None], [None], ["old"], [None], [None], [None]]
+    columns = [["k"], [chunk], ["old"], [1], [None], [None], ["old"], [None], [None], [None], [1]]
     async with entries.lent() as storing, storing.transaction():
         assert len(await storing.fetch(_STORE, *columns)) == 1
         taking = asyncio.create_task(entries.take(chunk, "new"))
