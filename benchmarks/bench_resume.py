@@ -90,8 +90,9 @@ async def resume(journal, file):
 
     server = await asyncio.get_running_loop().create_server(Noting, "127.0.0.1", 0)
     url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v2"
-    command = "import resource, sys; from invsvc_async.cli import main\ntry: main()\nfinally: " + (
-        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, file=sys.stderr)"
+    command = (
+        "import resource, sys; from invsvc_async.cli import main\ntry: main()\n"
+        "finally: print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, file=sys.stderr)"
     )
     begun = time.perf_counter()
     child = await asyncio.create_subprocess_exec(
