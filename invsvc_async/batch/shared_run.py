@@ -147,7 +147,8 @@ class SharedRun(Run):
     async def _read_late(self) -> AsyncIterator[tuple[Result, Deliveries]]:
         """Yield what runs left that have ended since this one began, and complete their inputs."""
         entries = self._entries
-        while await entries.is_undecided():  # noqa: ASYNC110 - there is no event
+        now = await entries.now()
+        while await entries.is_undecided(now):  # noqa: ASYNC110 - there is no event
             await asyncio.sleep(entries.settings.silence / _BEATS)
         async for each in self._read_adopted():
             yield each

@@ -17,6 +17,8 @@ from invsvc_async.batch.journals.chunk_fencing import OwnedEntries
 from invsvc_async.journal.entry import entry_of
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from invsvc_async.journal.entry import Entry
     from invsvc_async.reconcile.history import Verdict
 
@@ -33,12 +35,12 @@ UPDATE runs r SET given_by = $2 WHERE r.run <> $2 AND {_IS_GONE} AND {_HAS_UNTAK
     AND (r.given_by IS NULL OR EXISTS (SELECT 1 FROM runs g WHERE g.run = r.given_by AND {_GIVER_IS_GONE}))
 """  # noqa: S608 - our own text
 _ADOPTED = "SELECT run, taken FROM runs WHERE given_by = $1 ORDER BY run"
-# Runs that may be gone: they gave no sign of life since this one began, and are not silent for long enough.
+# Runs that may be gone: they gave no sign of life since $3, and are not silent for long enough.
 _UNDECIDED = f"""
-SELECT 1 FROM runs me CROSS JOIN runs r LEFT JOIN runs g ON g.run = r.given_by
-WHERE me.run = $2 AND r.run <> $2 AND (
-    (NOT {_IS_GONE} AND r.seen < me.began AND (r.has_open_input OR {_HAS_UNTAKEN}))
-    OR ({_IS_GONE} AND g.run <> $2 AND NOT {_GIVER_IS_GONE} AND g.seen < me.began AND {_HAS_UNTAKEN})
+SELECT 1 FROM runs r LEFT JOIN runs g ON g.run = r.given_by
+WHERE r.run <> $2 AND (
+    (NOT {_IS_GONE} AND r.seen < $3 AND (r.has_open_input OR {_HAS_UNTAKEN}))
+    OR ({_IS_GONE} AND g.run <> $2 AND NOT {_GIVER_IS_GONE} AND g.seen < $3 AND {_HAS_UNTAKEN})
 ) LIMIT 1
 """  # noqa: S608 - our own text
 _TAKEN = """
@@ -103,9 +105,14 @@ class OwnedResults(OwnedEntries):
         text = f"SELECT * FROM entries WHERE {where}"  # noqa: S608 - our own text
         return [entry_of(row) for row in await self.fetch(text, run, since, limit)]
 
-    async def is_undecided(self) -> bool:
-        """Return whether another run left something, unless it gives a sign of life soon."""
-        return bool(await self.fetch(_UNDECIDED, self.settings.silence, self.giver))
+    async def now(self) -> datetime:
+        """Return the time by the database's clock."""
+        found: datetime = (await self.fetch("SELECT clock_timestamp()"))[0][0]
+        return found
+
+    async def is_undecided(self, since: datetime) -> bool:
+        """Return whether another run left something, or gives a sign of life soon. It gave none *since*."""
+        return bool(await self.fetch(_UNDECIDED, self.settings.silence, self.giver, since))
 
     def save_taken(self) -> asyncio.Future[None]:
         """Store which results were taken."""
@@ -136,7 +143,8 @@ class OwnedResults(OwnedEntries):
 
     async def begin_input(self) -> None:
         """Note that this run reads an input."""
-        await self.fetch("UPDATE runs SET has_open_input = true WHERE run = $1", self.giver)
+        text = "UPDATE runs SET has_open_input = true, began = clock_timestamp() WHERE run = $1"
+        await self.fetch(text, self.giver)
 
     async def end_input(self, checkpoint: Checkpoint | None) -> None:
         """Note that all of the input is in the journal."""
@@ -151,7 +159,7 @@ class OwnedResults(OwnedEntries):
         """
         Let what was read of the inputs of runs that are gone count as all; return how many they are.
 
-        With *of_earlier*, only of runs that gave no sign of life since this run began.
+        With *of_earlier*, only of runs that gave no sign of life since this run began to read its own.
         """
         text = (
             f"UPDATE runs r SET has_open_input = false WHERE r.has_open_input AND {_IS_GONE} "  # noqa: S608 - our own text
