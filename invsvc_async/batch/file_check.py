@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +13,7 @@ from invsvc_async._errors import InvalidRequestError, InvsvcError
 from invsvc_async.batch.checkpoint import Checkpoint
 from invsvc_async.batch.file_reader import Reader, rereadable
 from invsvc_async.batch.jsonl import BadLine, as_write, check_line, read_lines
+from invsvc_async.batch.seen_keys import Met
 from invsvc_async.client import options_of
 
 if TYPE_CHECKING:
@@ -189,9 +189,7 @@ async def sound(
 
 def _checked(reader: Reader, client: Client) -> Iterator[Line | BadLine]:
     """Yield each line, or what is wrong with it. A key that an earlier line has is wrong too."""
-    # The keys are in an unnamed file.
-    with closing(sqlite3.connect("")) as keys:
-        keys.execute("CREATE TABLE seen (key TEXT PRIMARY KEY, line INTEGER) WITHOUT ROWID")
+    with closing(Met()) as keys:
         for line in read_lines(reader, number=reader.lines):
             if isinstance(line, BadLine):
                 yield line
@@ -199,11 +197,6 @@ def _checked(reader: Reader, client: Client) -> Iterator[Line | BadLine]:
             yield check_line(client, line) or _repeated_key(keys, line) or line
 
 
-def _repeated_key(keys: sqlite3.Connection, line: Line) -> BadLine | None:
-    if line.key is None:
-        return None
-    before = keys.execute("SELECT line FROM seen WHERE key = ?", (line.key,)).fetchone()
-    if before is not None:
-        return BadLine(line.number, f"has the key {line.key!r}, as line {before[0]}")
-    keys.execute("INSERT INTO seen VALUES (?, ?)", (line.key, line.number))
-    return None
+def _repeated_key(keys: Met, line: Line) -> BadLine | None:
+    before = None if line.key is None else keys.first(line.key, line.number)
+    return None if before is None else BadLine(line.number, f"has the key {line.key!r}, as line {before}")

@@ -20,38 +20,40 @@ __all__ = ["Met"]
 
 class Met:
     """
-    The keys seen by *run*.
+    The keys seen by *run*, each with the line where it was first.
 
-    They are in an unnamed SQLite file, so memory stays bounded. Nothing waits for the disk, so this can be
-    used on the event loop.
+    They are in an unnamed SQLite file, so memory stays bounded. Nothing is committed or waits for the disk,
+    so this can be used on the event loop.
     """
 
-    def __init__(self, run: int) -> None:
+    def __init__(self, run: int = 0) -> None:
         self.run: int = run
         self._keys = sqlite3.connect("", isolation_level=None)
         self._keys.execute("PRAGMA journal_mode = OFF")
-        self._keys.execute("CREATE TABLE met (key BLOB PRIMARY KEY) WITHOUT ROWID")
+        self._keys.execute("CREATE TABLE met (key BLOB PRIMARY KEY, line INTEGER NOT NULL) WITHOUT ROWID")
+        self._keys.execute("BEGIN")
 
-    def note(self, keys: Iterable[str]) -> set[str]:
+    def first(self, key: str, line: int = 0) -> int | None:
         """
-        Note *keys*, and return those that were seen before.
+        Note that *line* has *key*, and return the line that had it before, or ``None``.
 
         Raises:
             JournalError: The disk is full.
 
         """
+        digest = blake2b(key.encode(errors="surrogatepass"), digest_size=16).digest()
         try:
-            self._keys.execute("BEGIN")
-            before = {key for key in keys if not self._is_new(key)}
-            self._keys.execute("COMMIT")
+            if self._keys.execute("INSERT OR IGNORE INTO met VALUES (?, ?)", (digest, line)).rowcount == 1:
+                return None
+            found: int = self._keys.execute("SELECT line FROM met WHERE key = ?", (digest,)).fetchone()[0]
         except sqlite3.Error as error:
             raise in_words("(keys of the input)", error) from error
-        return before
+        return found
+
+    def note(self, keys: Iterable[str]) -> set[str]:
+        """Note *keys*, and return those that were seen before."""
+        return {key for key in keys if self.first(key) is not None}
 
     def close(self) -> None:
         """Delete them."""
         self._keys.close()
-
-    def _is_new(self, key: str) -> bool:
-        digest = blake2b(key.encode(), digest_size=16).digest()
-        return self._keys.execute("INSERT OR IGNORE INTO met VALUES (?)", (digest,)).rowcount == 1
