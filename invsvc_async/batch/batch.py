@@ -238,7 +238,7 @@ class Batch:
         Iterate over the results in the journal, of one *verdict* or all, in the order of the input.
 
         With *since*, iterate over those of the writes that finished after the one whose
-        :attr:`Result.position` this is, in the order in which they finished. 0 is the beginning. What
+        ``position`` this is, in the order in which they finished. 0 is the beginning. What
         finishes meanwhile is not included, and neither is what a version without positions finished.
 
         Raises:

@@ -52,8 +52,8 @@ _COLUMNS = (
     "done_at", "position",
 )  # fmt: skip
 _ALL = f"seq, {', '.join(_COLUMNS)}"
-_CHANGES = ", ".join(f"{name} = excluded.{name}" for name in _COLUMNS if name not in {"key", "run"})
-_CHANGES += ", run = max(run, excluded.run)"  # the input may have contained it again meanwhile
+_REPLACED = ", ".join(f"{name} = excluded.{name}" for name in _COLUMNS if name not in {"key", "run"})
+_CHANGES = f"{_REPLACED}, run = max(run, excluded.run)"  # the input may have contained it again meanwhile
 # Adapting a value of another type than these (also None) is slow in sqlite3.
 _NULLS = 7  # columns at the end that may be NULL, which is passed as an empty text
 _MARKS = ", ".join(["?"] * (len(_COLUMNS) - _NULLS) + ["nullif(?, '')"] * _NULLS)

@@ -86,12 +86,16 @@ class OwnedEntries(Database):
     def __init__(self, address: str, *, create: bool = True) -> None:
         super().__init__(address, create=create)
         self.commons: Commons = Commons(shared=True)
-        self.giver: int = 0  # the number of this worker's run
-        self.deliveries: Deliveries = Deliveries()
-        self._adopted: dict[int, Deliveries] = {}  # of other runs
+        self._begin_giving(0)
         self._stored_commons: set[int] = set()
         self._pending: dict[str, _Given] = {}
         self._flushing: asyncio.Task[None] | None = None
+
+    def _begin_giving(self, run: int) -> None:
+        """Give the results of another *run* from now on."""
+        self.giver: int = run
+        self.deliveries: Deliveries = Deliveries()
+        self._adopted: dict[int, Deliveries] = {}  # of other runs
 
     async def aclose(self) -> None:
         """Store what is pending, if the database answers, and disconnect."""

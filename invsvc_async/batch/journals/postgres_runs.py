@@ -68,7 +68,7 @@ class OwnedResults(OwnedEntries):
         """Start another run, and return its number."""
         run = await self.next_run()
         await self.fetch(_BEGIN, run)
-        self.giver, self.deliveries, self._adopted = run, Deliveries(), {}
+        self._begin_giving(run)
         return run
 
     async def next_run(self) -> int:
