@@ -349,7 +349,7 @@ class SharedRun(Run):
         entries = await self._entries.of_chunk(work.store.chunk)
         items = [self._item(entry, work.store) for entry in entries]
         for entry in entries:
-            if entry.run != self._run_number and not self._lasting:
+            if entry.run != self._run_number and not self._lasting and entry.seq not in self._left:
                 self._left.add(entry.seq)
                 self._left_by[entry.run] += 1
         things = sorted({item.thing for item in items if item.thing is not None})
