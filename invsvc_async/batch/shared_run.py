@@ -160,7 +160,8 @@ class SharedRun(Run):
         await super().stop(grace)
         if self._engine is None and self._run_number:
             with suppress(JournalError):
-                await self._entries.end_run()
+                async with self._entries.hurried():
+                    await self._entries.end_run()
         if self._beating is not None:
             self._leaving = self._leaving or asyncio.create_task(self._leave(self._beating))
             await asyncio.shield(self._leaving)
