@@ -208,11 +208,13 @@ class SqliteBatch(SqliteEntries):
     def _prepare(self, connection: sqlite3.Connection) -> None:
         super()._prepare(connection)
         text = "SELECT 1 FROM sqlite_master WHERE name = 'states'"
-        if self._reading or connection.execute(text).fetchone():
+        if connection.execute(text).fetchone():
             return
+        connection.execute("PRAGMA query_only = 0")
         with transaction(connection):
-            connection.execute(_STATES)
+            connection.execute(_STATES.replace("TABLE", "TEMP TABLE") if self._reading else _STATES)
             connection.execute(_OF_BEFORE)
+        connection.execute(f"PRAGMA query_only = {self._reading:d}")
 
     def _store(self, connection: sqlite3.Connection, rows: dict[str, tuple[Any, ...] | None]) -> None:
         """Write *rows*, and the states in which some of them left their things, in one transaction."""
