@@ -12,6 +12,7 @@ import attrs
 import pytest
 
 from invsvc_async.batch.reports.html import page_of
+from invsvc_async.batch.reports.not_applied import Groups
 from invsvc_async.batch.reports.summary import Report
 from invsvc_async.batch.result import Progress, Result, Summary
 from invsvc_async.cli.commands import batch_report, batch_run
@@ -112,15 +113,18 @@ def test_report_of_more_unknown_writes_than_a_terminal_shows(capsys):
     unknown = [
         Result(key=f"row-{n}", operation="webhooks.create", verdict=Verdict.UNKNOWN) for n in range(23)
     ]
+    groups = Groups()
+    for each in unknown:
+        groups.add(each)
     summary = Summary(verdicts={Verdict.UNKNOWN: 23}, secrets_lost=2)
     report = Report(
-        name="run.db", summary=summary, unknowns=unknown, duplicates=1, faults=Counter({"HTTP 500": 4})
+        name="run.db", summary=summary, groups=groups.sorted(), duplicates=1, faults=Counter({"HTTP 500": 4})
     )
     batch_report.show(report)
     shown = " ".join(capsys.readouterr().out.split())
     assert "row-19 (webhooks.create)" in shown
     assert "row-20" not in shown
-    assert "and 3 more unknown: use --html or --jsonl" in shown
+    assert "and 3 more: invsvc batch report --failed FILE" in shown
     assert "4 x HTTP 500" in shown
     assert "1 duplicate effects, 2 lost webhook secrets" in shown
 

@@ -35,11 +35,13 @@ class Result:
 
     ``thing`` is the id of what was written, if it is known. ``attempts``, ``resends`` and ``reads`` count
     requests. ``seconds`` is the time from the start to the verdict. ``error`` is the message of the last
-    failure, and ``status`` its HTTP status. ``candidates`` and ``duplicates`` are ids of webhooks that may
-    be, or are, further effects. ``overtaken`` is whether the write was not sent (again) because a newer write
-    to the same resource was. ``position`` is its place in the order in which the writes of the batch
-    finished, for ``batch.results(since=…)``; ``None`` if an older version finished it. ``story`` explains the
-    verdict, unless the service simply answered so. ``outcome`` is set for writes of the current run.
+    failure, ``status`` its HTTP status, and ``code`` its error code. ``cause`` is a code for the reason why
+    the write is not applied, or not known to be (see ``Evidence``). ``candidates`` and ``duplicates`` are
+    ids of webhooks that may be, or are, further effects. ``overtaken`` is whether the write was not sent
+    (again) because a newer write to the same resource was. ``position`` is its place in the order in which
+    the writes of the batch finished, for ``batch.results(since=…)``; ``None`` if an older version finished
+    it. ``story`` explains the verdict, unless the service simply answered so. ``outcome`` is set for writes
+    of the current run.
     """
 
     key: str
@@ -56,6 +58,8 @@ class Result:
     overtaken: bool = False
     error: str | None = None
     status: int | None = None
+    code: str | None = None
+    cause: str | None = None
     candidates: tuple[str, ...] = ()
     duplicates: tuple[str, ...] = ()
     story: str | None = None
@@ -98,6 +102,8 @@ class Result:
             overtaken=record.overtaken,
             error=record.failed,
             status=record.status,
+            code=record.code,
+            cause=record.cause,
             candidates=tuple(record.candidates),
             duplicates=tuple(record.duplicates),
             story=record.story,

@@ -31,6 +31,8 @@ class Record(msgspec.Struct, omit_defaults=True, kw_only=True):
     overtaken: bool = False  # not sent (again), because a newer write to the same resource was
     failed: str | None = None  # the last failure seen
     status: int | None = None  # of that failure, if it was an answer
+    code: str | None = None  # its error code
+    cause: str | None = None  # a code for the reason; older packages stored none
     candidates: list[str] = []
     duplicates: list[str] = []
     story: str | None = None  # unless the verdict is APPLIED
@@ -60,6 +62,8 @@ def record_of(outcome: Outcome[Any]) -> Record:  # Any: of any operation
         overtaken=_is_overtaken(outcome),
         failed=None if error is None else f"{type(error).__name__}: {error}"[:500],
         status=error.status if isinstance(error, ServiceError) else None,
+        code=error.code if isinstance(error, ServiceError) else None,
+        cause=evidence.cause,
         candidates=_ids(evidence.candidates) if evidence.candidates else [],
         duplicates=_ids(evidence.duplicates) if evidence.duplicates else [],
         story=None if plain else outcome.explain()[:4000],

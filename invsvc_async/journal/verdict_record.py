@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from invsvc_async.codec.exact_json import Wire
     from invsvc_async.journal.entry import Entry
     from invsvc_async.journal.packed_intent import Commons
-    from invsvc_async.reconcile.history import Basis
+    from invsvc_async.reconcile.history import Basis, Cause
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.reconcile.outcome import Outcome
 
@@ -98,7 +98,8 @@ def verdict_record(outcome: Outcome[object]) -> str:
         livemode=outcome.livemode,
     )
     record.why = outcome.message
-    record.story, record.failed, record.status = None, None, None  # the record contains the error itself
+    # The record contains the error itself.
+    record.story, record.failed, record.status, record.code = None, None, None, None
     created = BY_NAME[outcome.started_as.operation].finder == "created_webhook"
     if created and isinstance(value, dict) and value.get("secret") is not None:
         record.lost = True  # whoever reads the record does not get it
@@ -142,6 +143,7 @@ def outcome_of(entry: Entry, commons: Commons) -> Outcome[Any]:  # Any: the oper
                 basis=cast("Basis", record.basis),
                 candidates=_by_id(record.candidates),
                 duplicates=None if record.others_unknown else _by_id(record.duplicates),
+                cause=cast("Cause | None", record.cause),
             ),
             value=_value_of(record, intent.operation),
             error=None if record.error is None else _error_of(record.error),

@@ -9,7 +9,7 @@ from invsvc_async.reconcile.history import Done, Evidence, Verdict
 if TYPE_CHECKING:
     from invsvc_async.codec.exact_json import Wire
     from invsvc_async.reconcile.facts import Known
-    from invsvc_async.reconcile.history import Applied, Attempt, Basis, Reading
+    from invsvc_async.reconcile.history import Applied, Attempt, Basis, Cause, Reading
 
 __all__ = ["applied", "done", "not_applied", "out_of_time", "refused", "shown", "unknown"]
 
@@ -51,30 +51,47 @@ def refused(known: Known, attempt: Attempt, reading: Reading | None = None) -> D
     return done(known, Verdict.REFUSED, reason, "answered", reading)
 
 
-def not_applied(known: Known, basis: Basis, reason: str) -> Done:
+def not_applied(
+    known: Known, basis: Basis, reason: str, *, cause: Cause, reading: Reading | None = None
+) -> Done:
     """Return NOT_APPLIED: the write provably did not happen, and is not sent."""
-    return done(known, Verdict.NOT_APPLIED, reason, basis)
+    return done(known, Verdict.NOT_APPLIED, reason, basis, reading, cause=cause)
 
 
 def out_of_time(known: Known) -> Done:
     """Return UNKNOWN, because the deadline passed before a read was conclusive."""
     if known.now < known.over:
         left = known.over - known.now
-        return unknown(known, f"time ran out while the settle window was open for another {left:.1f} s")
-    return unknown(known, "time ran out: reads after the settle window were not conclusive")
+        return unknown(
+            known, f"time ran out while the settle window was open for another {left:.1f} s", "out of time"
+        )
+    return unknown(known, "time ran out: reads after the settle window were not conclusive", "out of time")
 
 
 def unknown(
-    known: Known, reason: str, reading: Reading | None = None, *, candidates: tuple[Wire, ...] = ()
+    known: Known,
+    reason: str,
+    cause: Cause,
+    reading: Reading | None = None,
+    *,
+    candidates: tuple[Wire, ...] = (),
 ) -> Done:
     """Return UNKNOWN.  *candidates* may be effects of the write."""
-    evidence = _evidence(known, "none", reading, candidates=candidates)
+    evidence = _evidence(known, "none", reading, candidates=candidates, cause=cause)
     return Done(verdict=Verdict.UNKNOWN, reason=reason, evidence=evidence)
 
 
-def done(known: Known, verdict: Verdict, reason: str, basis: Basis, reading: Reading | None = None) -> Done:
+def done(
+    known: Known,
+    verdict: Verdict,
+    reason: str,
+    basis: Basis,
+    reading: Reading | None = None,
+    *,
+    cause: Cause | None = None,
+) -> Done:
     """Return *verdict*, on *basis*."""
-    return Done(verdict=verdict, reason=reason, evidence=_evidence(known, basis, reading))
+    return Done(verdict=verdict, reason=reason, evidence=_evidence(known, basis, reading, cause=cause))
 
 
 def _evidence(
@@ -84,6 +101,7 @@ def _evidence(
     *,
     candidates: tuple[Wire, ...] = (),
     duplicates: tuple[Wire, ...] | None = (),
+    cause: Cause | None = None,
 ) -> Evidence:
     return Evidence(
         basis=basis,
@@ -91,4 +109,5 @@ def _evidence(
         window_until=known.over if known.in_doubt and known.sends else None,
         candidates=candidates,
         duplicates=duplicates,
+        cause=cause,
     )

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from invsvc_async.api.operations import Operation
     from invsvc_async.codec.exact_json import Wire
     from invsvc_async.reconcile.facts import Known
-    from invsvc_async.reconcile.history import Decision, History
+    from invsvc_async.reconcile.history import Basis, Cause, Decision, History
     from invsvc_async.settings import Timeouts
 
 __all__ = ["ANSWERED", "PROOF_LASTS", "READ_TIME", "answered_at_once", "decide", "sent_at_once"]
@@ -112,9 +112,9 @@ def decide(known: Known) -> Decision:
 def _closed(known: Known) -> Done:
     if known.in_doubt:
         reason = "the client was closed before the outcome was known. Settle the intent with another client"
-        return unknown(known, reason)
+        return unknown(known, reason, "client closed")
     reason = "the client was closed before the write could be sent; no earlier send had an effect"
-    return not_applied(known, "never sent", reason)
+    return not_applied(known, "never sent", reason, cause="client closed")
 
 
 def _may_be_overtaken(known: Known, resumed: Resumed, reading: Reading | None) -> bool:
@@ -128,18 +128,23 @@ def _held_back(known: Known, resumed: Resumed) -> Done | None:
     """Return NOT_APPLIED if a resumed write must not be sent; ``None`` if it may be sent."""
     last = known.history[-1]
     reading = last if isinstance(last, Reading) else None
+    cause: Cause
     if known.is_overtaken:
+        cause = "overtaken"
         reason = "not sent again, because a newer write of this program to the same resource was sent"
     elif resumed.reads_only:
+        cause = "only read"
         reason = "not sent again, because settling only reads"
     elif _may_be_overtaken(known, resumed, reading):
+        cause = "perhaps overtaken"
         reason = (
             "not sent again, because a newer write of this program to the same resource may have been sent. "
             "If none was, make the write again"
         )
     else:
         return None
-    return done(known, Verdict.NOT_APPLIED, reason, "absence" if known.in_doubt else "never sent", reading)
+    basis: Basis = "absence" if known.in_doubt else "never sent"
+    return not_applied(known, basis, reason, cause=cause, reading=reading)
 
 
 # --- Nothing is ambiguous: there was no attempt, or each one ended in a definite no.
@@ -197,9 +202,11 @@ def _never_left(known: Known) -> Decision:
     tries = sum(each.end is End.NOT_SENT for each in known.attempts)
     out_of_time = known.attempts[0].started + known.intent.timeouts.call
     if tries > NOT_SENT_TRIES:
-        return not_applied(known, "never sent", f"the request never left this machine, in {tries} attempts")
+        reason = f"the request never left this machine, in {tries} attempts"
+        return not_applied(known, "never sent", reason, cause="never left")
+    reason = "the request never left this machine before the call's timeout"
     return _after_pause(known, NOT_SENT_PAUSES[tries - 1], out_of_time) or not_applied(
-        known, "never sent", "the request never left this machine before the call's timeout"
+        known, "never sent", reason, cause="never left"
     )
 
 
@@ -230,7 +237,9 @@ def _settle(known: Known) -> Decision:
     if any(send.kind == "applied" for send in known.carried):
         return _answered_before(known, last)
     if not _reader(known):
-        return _answered(known, last) or unknown(known, "there is no read that shows whether it was applied")
+        return _answered(known, last) or unknown(
+            known, "there is no read that shows whether it was applied", "no read"
+        )
     return _answered(known, last) or _judged(known, last) or _next_read(known)
 
 
@@ -261,9 +270,12 @@ def _judged(known: Known, last: object) -> Decision | None:
     if not isinstance(last, Reading):
         return None
     if last.status in (401, 403):
-        return _positive(known) or unknown(known, f"reading the state was refused with HTTP {last.status}")
+        return _positive(known) or unknown(
+            known, f"reading the state was refused with HTTP {last.status}", "read refused"
+        )
     if no_such_read(known, last):
-        return unknown(known, f"this deployment has no read of journeys (HTTP {last.status})")
+        reason = f"this deployment has no read of journeys (HTTP {last.status})"
+        return unknown(known, reason, "no read")
     after = last.started >= known.over
     if not is_evidence(known, last):
         return _positive(known) if after else None
@@ -284,9 +296,9 @@ def _by_state(
             reason = "the state matches the write (it may have matched before)"
             return applied(known, value, "equal", reason, reading)
         case Superseded(reason):
-            return done(known, Verdict.SUPERSEDED, reason, "baseline", reading)
-        case CannotTell(reason, candidates):
-            return unknown(known, reason, reading, candidates=candidates)
+            return done(known, Verdict.SUPERSEDED, reason, "baseline", reading, cause="changed since")
+        case CannotTell(reason, candidates, cause):
+            return unknown(known, reason, cause, reading, candidates=candidates)
         case Absent():
             return _absent(known, reading)
 
@@ -295,13 +307,8 @@ def _absent(known: Known, reading: Reading) -> Decision:
     echo = known.attempts[-1] if known.attempts else None
     if echo is not None and kind_of(echo) == "echo":
         return refused(known, echo, reading)
-    return _resend(known, reading) or done(
-        known,
-        Verdict.NOT_APPLIED,
-        "a read after the settle window shows that the write was not applied",
-        "absence",
-        reading,
-    )
+    reason = "a read after the settle window shows that the write was not applied"
+    return _resend(known, reading) or not_applied(known, "absence", reason, cause="absent", reading=reading)
 
 
 def _resend(known: Known, reading: Reading) -> Send | None:

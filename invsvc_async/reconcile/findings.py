@@ -63,7 +63,7 @@ def find(known: Known, reading: Reading) -> Finding:
 def _with_decay(known: Known, reading: Reading, finding: Finding) -> Finding:
     """Return *finding*, or CannotTell for an old absence: the resource may have been created and deleted."""
     if isinstance(finding, Absent) and known.operation.finder == "created_webhook" and known.decayed(reading):
-        return CannotTell(_TOO_LONG_AGO.format(known.policy.absence_within))
+        return CannotTell(_TOO_LONG_AGO.format(known.policy.absence_within), cause="too long ago")
     return finding
 
 
@@ -84,14 +84,17 @@ def no_such_read(known: Known, reading: Reading) -> bool:
 def _journey(known: Known, reading: Reading) -> Finding:
     seen, baseline = reading.seen, known.baseline
     if seen.get("status") != "draft" and not known.policy.journey_reads_show_drafts:
-        return CannotTell(f"the journey is {seen.get('status')!r}: the read may show its published snapshot")
+        reason = f"the journey is {seen.get('status')!r}: the read may show its published snapshot"
+        return CannotTell(reason, cause="may be published")
     wanted = {
         name: value
         for name, value in known.intent.body.items()
         if value is not None or name not in _NEVER_NULL
     }
     if not wanted:
-        return CannotTell("only nulls were sent, for fields that are never null in a journey")
+        return CannotTell(
+            "only nulls were sent, for fields that are never null in a journey", cause="not visible"
+        )
     placed = known.when(seen.get("last_updated"), reading)
     if _shows(seen, wanted):
         written = baseline is not None and _is_written(baseline, seen, wanted)
@@ -101,13 +104,15 @@ def _journey(known: Known, reading: Reading) -> Finding:
     if not known.is_newest(reading):
         return CannotTell(
             "somebody else or a later write of this program changed the journey; whether this write was "
-            "applied first is unknown"
+            "applied first is unknown",
+            cause="changed since",
         )
     if placed == "after" or any(_is_changed(before.seen, seen, wanted) for before in known.earlier(reading)):
         return Superseded("somebody else changed the journey after the write was sent")
     return CannotTell(
         "somebody else changed the journey at about the time of the write; whether the write was applied "
-        "first is unknown"
+        "first is unknown",
+        cause="changed since",
     )
 
 
@@ -161,10 +166,13 @@ def _created_webhook(known: Known, reading: Reading) -> Finding:
         return Applied(first, duplicates=tuple(others) if all_told else None)
     if candidates:
         return CannotTell(
-            f"{len(candidates)} webhook(s) could be this write's or another's", candidates=tuple(candidates)
+            f"{len(candidates)} webhook(s) could be this write's or another's",
+            candidates=tuple(candidates),
+            cause="candidates",
         )
     if reading.full or reading.raw_count >= 100:
-        return CannotTell("the list is full and has no cursor, so it may be incomplete")
+        reason = "the list is full and has no cursor, so it may be incomplete"
+        return CannotTell(reason, cause="list full")
     return _with_decay(known, reading, Absent())
 
 
@@ -253,26 +261,29 @@ def _updated_webhook(known: Known, reading: Reading) -> Finding:
         return _gone(known, reading)
     sent = [name for name in HOOK_FIELDS if name in body]
     if not sent:
-        return CannotTell("none of the fields sent is visible in a webhook")
+        return CannotTell("none of the fields sent is visible in a webhook", cause="not visible")
     if _agrees(reading.seen, body, sent):
         differed = baseline is not None and not _agrees(baseline, body, sent)
         return Applied(reading.seen) if differed else Holds(reading.seen)
     if not known.is_newest(reading):
         return CannotTell(
-            "the webhook does not match the write; a later write of this program may have changed it"
+            "the webhook does not match the write; a later write of this program may have changed it",
+            cause="changed since",
         )
     seen_before = [before.seen for before in known.earlier(reading) if isinstance(before.seen, dict)]
     if any(not _agrees(before, reading.seen, sent) for before in seen_before):
         return Superseded("somebody else changed the webhook after the write was sent")
     if baseline is None:
-        return CannotTell("the webhook does not match the write, and its state before the write is not known")
+        reason = "the webhook does not match the write, and its state before the write is not known"
+        return CannotTell(reason, cause="no baseline")
     if not _agrees(reading.seen, baseline, sent):
         return CannotTell(
             "the webhook matches neither the write nor its state before the write: somebody else changed it; "
-            "whether the write was applied first is unknown"
+            "whether the write was applied first is unknown",
+            cause="changed since",
         )
     if known.decayed(reading):
-        return CannotTell(_TOO_LONG_AGO.format(known.policy.absence_within))
+        return CannotTell(_TOO_LONG_AGO.format(known.policy.absence_within), cause="too long ago")
     return Absent()
 
 
@@ -281,7 +292,7 @@ def _gone(known: Known, reading: Reading) -> Finding:
         return Absent()
     if known.is_newest(reading) and any(isinstance(before.seen, dict) for before in known.earlier(reading)):
         return Superseded("the webhook was deleted after the write was sent")
-    return CannotTell("the webhook is gone; whether the write was applied first is unknown")
+    return CannotTell("the webhook is gone; whether the write was applied first is unknown", cause="gone")
 
 
 def _agrees(one: dict[str, Wire], other: dict[str, Wire], names: list[str]) -> bool:

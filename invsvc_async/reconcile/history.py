@@ -23,6 +23,7 @@ __all__ = [
     "Attempt",
     "Bounds",
     "CannotTell",
+    "Cause",
     "Closed",
     "Decision",
     "Done",
@@ -160,12 +161,22 @@ class Superseded:
     reason: str
 
 
+# Why a write is not applied, or not known to be, as a code: reports group by it, and choose their advice.
+Cause: TypeAlias = Literal[
+    "never left", "absent", "overtaken", "perhaps overtaken", "only read", "client closed", "changed since",
+    "no read", "read refused", "out of time", "may be published", "not visible", "no baseline", "gone",
+    "candidates", "list full", "too long ago", "reader",
+]  # fmt: skip
+
+
+@unpickles_older
 @attrs.frozen
 class CannotTell:
     """The read is not conclusive.  *candidates* may be effects of the write."""
 
     reason: str
     candidates: tuple[Wire, ...] = ()
+    cause: Cause = "reader"
 
 
 Finding: TypeAlias = Applied[Any] | Holds[Any] | Absent | Superseded | CannotTell  # Any: wire data
@@ -176,15 +187,17 @@ Basis: TypeAlias = Literal[
 ]  # fmt: skip
 
 
+@unpickles_older
 @attrs.frozen(kw_only=True)
 class Evidence:
-    """The evidence for a verdict."""
+    """The evidence for a verdict.  ``cause`` is a code for the reason why it is not APPLIED or REFUSED."""
 
     basis: Basis
     read_at: float | None = None  # start of the read that showed it, local s
     window_until: float | None = None  # end of the settle window, local s; None: no window
     candidates: tuple[Wire, ...] = ()
     duplicates: tuple[Wire, ...] | None = ()  # None: not known
+    cause: Cause | None = None
 
 
 @attrs.frozen(kw_only=True)

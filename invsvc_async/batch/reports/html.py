@@ -10,12 +10,12 @@ from importlib.resources import files
 from string import Template
 from typing import TYPE_CHECKING
 
-from invsvc_async.batch.reports.summary import advice_for
 from invsvc_async.reconcile.history import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from invsvc_async.batch.reports.not_applied import Group
     from invsvc_async.batch.reports.summary import Report, Slice
     from invsvc_async.batch.result import Result
 
@@ -69,8 +69,8 @@ def page_of(report: Report) -> str:
         resends=f"{report.resends:,}",
         reads=f"{report.reads:,}",
         faults=faults or "none",
-        unknown=_unknown(report),
-        unknowns=_joined(map(_unknown_write, report.unknowns)),
+        failed="" if report.groups else "None: all finished writes are applied.",
+        groups=_joined(map(_group, report.groups)),
     )
 
 
@@ -169,22 +169,28 @@ def _y(part: float) -> float:
     return _TOP + _HIGH * (1 - part)
 
 
-def _unknown(report: Report) -> str:
-    count, shown = report.summary.unknown, len(report.unknowns)
-    if not count:
-        return "None: the verdict of every finished write is known."
-    return f"{count:,} in all." + (f" The first {shown:,} are shown." if count > shown else "")
-
-
-def _unknown_write(result: Result) -> _Html:
+def _group(group: Group) -> _Html:
+    rest = group.count - len(group.results)
     return _fill(
-        "unknown",
+        "group",
+        verdict=group.verdict,
+        cause=group.cause,
+        count=f"{group.count:,}",
+        advice=group.advice,
+        writes=_joined(map(_write, group.results)),
+        more=f"And {rest:,} more: invsvc batch report --failed FILE lists them all." if rest else "",
+    )
+
+
+def _write(result: Result) -> _Html:
+    return _fill(
+        "write",
         key=result.key,
         operation=result.operation,
         message=result.message,
+        error=f" {result.error}" if result.error else "",
         candidates=f" Candidates: {', '.join(result.candidates)}." if result.candidates else "",
-        advice=advice_for(result),
-        story=result.story or "",
+        story=_fill("story", text=result.story) if result.verdict is Verdict.UNKNOWN and result.story else "",
     )
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from invsvc_async.batch.reports.not_applied import Groups
 from invsvc_async.batch.result import Result
 from invsvc_async.reconcile.history import Verdict
 
@@ -15,26 +16,14 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from invsvc_async.batch.journals.protocol import Entries
+    from invsvc_async.batch.reports.not_applied import Group
     from invsvc_async.batch.result import Summary
 
-__all__ = ["Report", "Slice", "advice_for", "report_of", "results_of"]
+__all__ = ["Report", "Slice", "report_of", "results_of"]
 
-UNKNOWNS_SHOWN = 200
 _PAGE = 1000
 _COLUMNS = 120  # of the timeline, at most
 _STEPS = 10  # of the logarithmic scale of times, for each factor of ten
-
-_ADVICE = (
-    ("list is full", "A list shows at most 100 webhooks: delete those that nobody needs, then retry."),
-    ("could be this write's", "Compare the candidates with the request, and delete the surplus ones."),
-    ("HTTP 401", "The credential was rejected when the state was read: renew it, then retry."),
-    ("HTTP 403", "The credential may not read the state: use one that may, then retry."),
-    ("no read", "The specification has no read for this: check the dashboard, then retry or leave it."),
-    ("reader", "The user-supplied reader is needed: run the batch with it again."),
-    ("before the write is not known", "Compare the state with the request; if it differs, write again."),
-    ("ran out", "The state could not be read in time: retry, which reads first."),
-    ("ago", "It is too late for absence to prove anything: check the state, then retry or leave it."),
-)  # fmt: skip
 
 
 @attrs.define
@@ -48,7 +37,7 @@ class Slice:
 
 @attrs.define(kw_only=True)
 class Report:
-    """The counts and times (in seconds) of a batch, and its writes with the verdict UNKNOWN."""
+    """The counts and times (in seconds) of a batch, and its writes that are not applied."""
 
     name: str
     summary: Summary
@@ -61,7 +50,7 @@ class Report:
     reads: int = 0
     duplicates: int = 0
     faults: Counter[str] = attrs.field(factory=Counter[str])
-    unknowns: list[Result] = attrs.field(factory=list[Result])
+    groups: list[Group] = attrs.field(factory=list)  # of the writes that are not applied
 
     def quantile(self, part: float) -> float:
         """Return the time, in seconds, within which *part* of the writes had their verdict."""
@@ -93,13 +82,16 @@ async def report_of(entries: Entries, name: str) -> Report:
     """Read the whole journal once and summarise it."""
     report = Report(name=name, summary=await entries.summary())
     seconds: dict[int, Slice] = {}
+    groups = Groups()
     async for result in results_of(entries):
         _count(report, result)
+        groups.add(result)
         if result.done_at is not None:
             second = result.done_at // 1000
             piece = seconds.setdefault(second, Slice(second * 1000))
             piece.verdicts[result.verdict] += 1
             piece.faults += result.error is not None
+    report.groups = groups.sorted()
     _lay_out(report, [seconds[second] for second in sorted(seconds)])
     return report
 
@@ -113,8 +105,6 @@ def _count(report: Report, result: Result) -> None:
     report.times[_step(result.seconds)] += 1
     if result.error is not None:
         report.faults[f"HTTP {result.status}" if result.status else result.error.partition(":")[0]] += 1
-    if result.verdict is Verdict.UNKNOWN and len(report.unknowns) < UNKNOWNS_SHOWN:
-        report.unknowns.append(result)
 
 
 def _step(seconds: float) -> int:
@@ -133,9 +123,3 @@ def _lay_out(report: Report, pieces: list[Slice]) -> None:
         into.verdicts.update(piece.verdicts)
         into.faults += piece.faults
     report.slices = slices
-
-
-def advice_for(result: Result) -> str:
-    """Return what a person can do about a write with the verdict UNKNOWN."""
-    found = (advice for mark, advice in _ADVICE if mark in result.message)
-    return next(found, "Check the state, then retry (which reads first) or leave it.")

@@ -19,6 +19,7 @@ from invsvc_async.storage.private_file import create_private, write_private
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable
+    from contextlib import AbstractContextManager
     from typing import BinaryIO
 
     from invsvc_async.batch.file_check import Checked
@@ -266,13 +267,24 @@ def report(
     jsonl: Annotated[
         Path | None, typer.Option(help="Write each outcome as a line of JSON here; - is stdout.")
     ] = None,
+    failed: Annotated[
+        Path | None,
+        typer.Option(help="Write the writes that are not applied here, as lines of input; - is stdout."),
+    ] = None,
     json_: Json = False,
 ) -> None:
-    """Report on a batch: verdicts, durations, and what to do about each unknown write."""
-    until_done(_report(journal, html, jsonl, as_json=json_))
+    """
+    Report on a batch: verdicts, durations, and what to do about each write that is not applied.
+
+    The lines of `--failed` can be edited, and run with another journal.  A line whose write may be applied,
+    or would overwrite a newer one, has a member "check" that says so.  It is not valid until that is deleted.
+    """
+    until_done(_report(journal, html, jsonl, failed, as_json=json_))
 
 
-async def _report(journal: str, html: Path | None, jsonl: Path | None, *, as_json: bool) -> None:
+async def _report(
+    journal: str, html: Path | None, jsonl: Path | None, failed: Path | None, *, as_json: bool
+) -> None:
     from invsvc_async.batch.journals.open import name_of
     from invsvc_async.batch.reports.html import page_of
     from invsvc_async.batch.reports.summary import report_of, results_of
@@ -280,11 +292,13 @@ async def _report(journal: str, html: Path | None, jsonl: Path | None, *, as_jso
 
     async with _opened(journal, reading=True) as entries:
         if jsonl is not None:
-            with nullcontext(sys.stdout.buffer) if str(jsonl) == "-" else create_private(jsonl) as file:
+            with _file(jsonl) as file:
                 async for result in results_of(entries):
                     file.write(line_of(result))
-            if html is None and not as_json:
-                return
+        if failed is not None:
+            await _write_failed(entries, failed)
+        if (jsonl or failed) is not None and html is None and not as_json:
+            return
         found = await report_of(entries, name_of(journal))
     if html is not None:
         write_private(html, page_of(found))
@@ -293,6 +307,28 @@ async def _report(journal: str, html: Path | None, jsonl: Path | None, *, as_jso
         emit_json(plain(found))
     elif html is None:
         show(found)
+
+
+async def _write_failed(entries: Entries, path: Path) -> None:
+    """Write the writes that are not applied to *path*, and note what the file lacks."""
+    from invsvc_async.batch.reports.not_applied import failed_writes
+    from invsvc_async.cli.commands.batch_report import failed_line_of, note_missing
+
+    count = checks = 0
+    missing: dict[str, str] = {}
+    with _file(path) as file:
+        async for write in failed_writes(entries):
+            if write.missing is not None:
+                missing[write.key] = write.missing
+            if write.line is not None:
+                file.write(failed_line_of(write))
+                count, checks = count + 1, checks + (write.check is not None)
+    note(f"{count:,} writes that are not applied; {checks:,} of them have to be checked before they are run")
+    note_missing(missing)
+
+
+def _file(path: Path) -> AbstractContextManager[BinaryIO]:
+    return nullcontext(sys.stdout.buffer) if str(path) == "-" else create_private(path)
 
 
 @asynccontextmanager

@@ -6,22 +6,33 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from invsvc_async.batch.reports.summary import advice_for
 from invsvc_async.batch.result import Result
-from invsvc_async.cli.output import console, print_facts, table
+from invsvc_async.cli.output import console, note, print_facts, table
 from invsvc_async.codec import envelope
 from invsvc_async.reconcile.history import Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
+    from invsvc_async.batch.reports.not_applied import FailedWrite, Group
     from invsvc_async.batch.reports.summary import Report
     from invsvc_async.batch.result import Summary
 
-__all__ = ["INPUT_INCOMPLETE", "counts_of", "line_of", "plain", "show"]
+__all__ = [
+    "INPUT_INCOMPLETE",
+    "counts_of",
+    "failed_line_of",
+    "line_of",
+    "note_missing",
+    "plain",
+    "plain_groups",
+    "show",
+    "show_groups",
+]
 
 INPUT_INCOMPLETE = "input", "incomplete: run it again to its end, or use `invsvc batch close`"
-_SHOWN = 20  # unknown writes listed on a terminal
+_SHOWN = 20  # writes of one group listed on a terminal
+_MISSING_SHOWN = 20  # writes that a file of failed ones lacks
 
 
 def line_of(result: Result) -> bytes:
@@ -51,8 +62,28 @@ def plain(report: Report) -> dict[str, Any]:  # Any: JSON values
         "reads": report.reads,
         "failures": dict(report.faults.most_common()),
         "second_effects": report.duplicates,
-        "unknowns": [_plain_result(each) | {"advice": advice_for(each)} for each in report.unknowns],
+        "not_applied": plain_groups(report.groups),
+        "unknowns": [
+            _plain_result(each) | {"advice": group.advice}
+            for group in report.groups
+            for each in group.results
+            if each.verdict is Verdict.UNKNOWN
+        ],
     }
+
+
+def plain_groups(groups: Iterable[Group]) -> list[dict[str, Any]]:  # Any: JSON values
+    """Return the groups of writes that are not applied, each with the first of its writes, as JSON values."""
+    return [
+        {
+            "verdict": str(group.verdict),
+            "cause": group.cause,
+            "count": group.count,
+            "advice": group.advice,
+            "writes": [_plain_result(each) for each in group.results],
+        }
+        for group in groups
+    ]
 
 
 def counts_of(summary: Summary) -> dict[str, Any]:  # Any: JSON values
@@ -81,12 +112,35 @@ def show(report: Report) -> None:
     ]
     table(titles, rows, right=range(1, len(titles)))
     print_facts(console(), _facts(report))
-    for result in report.unknowns[:_SHOWN]:
-        out = console()
-        out.print(f"\n{result.key} ({result.operation}): {result.message}", markup=False)
-        out.print(f"  {advice_for(result)}", markup=False)
-    if (more := report.summary.unknown - _SHOWN) > 0:
-        console().print(f"\nand {more:,} more unknown: use --html or --jsonl to see them")
+    show_groups(report.groups)
+
+
+def show_groups(groups: Iterable[Group]) -> None:
+    """Print the groups of writes that are not applied: cause, advice, and the first writes of each."""
+    out = console()
+    for group in groups:
+        out.print(f"\n{group.verdict}: {group.cause}: {group.count:,}", markup=False)
+        out.print(f"  {group.advice}", markup=False)
+        for result in group.results[:_SHOWN]:
+            words = result.message
+            if result.verdict is Verdict.REFUSED and result.error:
+                words = result.error
+            out.print(f"  - {result.key} ({result.operation}): {words}", markup=False)
+        if (more := group.count - _SHOWN) > 0:
+            out.print(f"  and {more:,} more: invsvc batch report --failed FILE lists them all", markup=False)
+
+
+def failed_line_of(write: FailedWrite) -> bytes:
+    """Return a write that is not applied as one line of input."""
+    return envelope.dumps(write.line) + b"\n"
+
+
+def note_missing(missing: Mapping[str, str]) -> None:
+    """Name the writes, by key, of which a file of failed ones lacks something."""
+    for key, what in list(missing.items())[:_MISSING_SHOWN]:
+        note(f"{key}: {what}")
+    if (more := len(missing) - _MISSING_SHOWN) > 0:
+        note(f"and {more:,} more")
 
 
 def _facts(report: Report) -> list[tuple[str, str]]:
@@ -106,9 +160,6 @@ def _facts(report: Report) -> list[tuple[str, str]]:
         facts.append(
             ("failures", ", ".join(f"{count:,} x {kind}" for kind, count in report.faults.most_common(8)))
         )
-    if report.summary.overtaken:
-        words = "not applied, because newer writes to the same resources were sent (retry --force sends them)"
-        facts.append(("overtaken", f"{report.summary.overtaken:,} {words}"))
     if report.summary.open_inputs:
         facts.append(INPUT_INCOMPLETE)
     if report.duplicates or report.summary.secrets_lost:

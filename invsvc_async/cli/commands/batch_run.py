@@ -25,10 +25,11 @@ from invsvc_async.cli.output import (
 from invsvc_async.reconcile.history import Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Generator, Iterable
+    from collections.abc import AsyncIterator, Callable, Generator, Iterable, Sequence
     from pathlib import Path
 
     from invsvc_async.batch import Batch, Progress, Result, Summary
+    from invsvc_async.batch.reports.not_applied import Group
     from invsvc_async.client import Client
     from invsvc_async.writes.write import Write
 
@@ -65,13 +66,16 @@ async def write(
     options: BatchOptions, client: Client, writes: Iterable[Write[Any]], *, total: int, as_json: bool
 ) -> int:  # Any: of any operation
     """Run the unfinished writes of *writes* (*total* in all) and of the journal; return the exit code."""
+    from invsvc_async.batch.reports.not_applied import groups_of
+
     async with AsyncExitStack() as stack:
         show = stack.enter_context(_bar(total, shown=not as_json))
         batch = await _opened(stack, options, client, on_progress=show)
         stopped = stack.enter_context(_signals(batch))
         stop_reason = await _all_taken(batch.run(writes))
         summary, progress = await batch.summary(), batch.progress
-    _print_summary(summary, progress, as_json=as_json)
+        groups = await groups_of(batch.entries)
+    _print_summary(summary, progress, groups, as_json=as_json)
     if stop_reason is not None:
         fail(str(stop_reason))
         return FAILED
@@ -213,12 +217,15 @@ def _status(progress: Progress) -> str:
     return f"{progress.rate:,.0f}/s  {verdicts}{settling}"
 
 
-def _print_summary(summary: Summary, progress: Progress | None, *, as_json: bool) -> None:
-    from invsvc_async.cli.commands.batch_report import INPUT_INCOMPLETE, counts_of
+def _print_summary(
+    summary: Summary, progress: Progress | None, groups: Sequence[Group] = (), *, as_json: bool
+) -> None:
+    from invsvc_async.cli.commands.batch_report import INPUT_INCOMPLETE, counts_of, plain_groups, show_groups
 
     if as_json:
         done, skipped = (progress.done, progress.skipped) if progress else (0, 0)
-        emit_json(counts_of(summary) | {"done_now": done, "skipped": skipped})
+        this_run = {"done_now": done, "skipped": skipped, "not_applied": plain_groups(groups)}
+        emit_json(counts_of(summary) | this_run)
         return
     facts = [(str(verdict), f"{count:,}") for verdict, count in sorted(summary.verdicts.items())]
     facts += [("left", f"{left:,}")] if (left := summary.to_do + summary.sending) else []
@@ -231,3 +238,4 @@ def _print_summary(summary: Summary, progress: Progress | None, *, as_json: bool
         now = f"{progress.done:,} in {progress.seconds:.1f} s, {progress.rate:,.0f} per second"
         facts.append(("this run", f"{now}; {progress.skipped:,} already done"))
     print_facts(console(), facts)
+    show_groups(groups)

@@ -13,6 +13,7 @@ import pytest
 from invsvc_async.batch import Batch
 from invsvc_async.batch.journals.open import entries_of
 from invsvc_async.batch.reports.html import page_of
+from invsvc_async.batch.reports.not_applied import Groups
 from invsvc_async.batch.reports.summary import Report, report_of
 from invsvc_async.batch.result import Result, Summary
 from invsvc_async.cli.app import run
@@ -49,6 +50,13 @@ async def journal(service, client, tmp_path):
 
 async def invsvc(*arguments):
     return await asyncio.to_thread(run, ["batch", *map(str, arguments)])
+
+
+def groups_of_results(results):
+    groups = Groups()
+    for result in results:
+        groups.add(result)
+    return groups.sorted()
 
 
 async def report(path):
@@ -126,7 +134,7 @@ def test_page_escapes_every_text():
         summary=Summary(to_do=0, sending=0, verdicts={Verdict.UNKNOWN: 1}, secrets_lost=0),
         operations={odd: Counter({Verdict.UNKNOWN: 1})},
         faults=Counter({odd: 1}),
-        unknowns=[unknown],
+        groups=groups_of_results([unknown]),
     )
     page = page_of(report)
     assert "<i>" not in page
@@ -155,4 +163,4 @@ async def test_page_in_a_browser(journal, tmp_path):
     dom = (await child.communicate())[0].decode()
     assert "4 writes" in dom
     assert len(re.findall("<rect ", dom)) >= 2
-    assert "<h3>odd &lt;key&gt;" in dom
+    assert "<td>odd &lt;key&gt;" in dom

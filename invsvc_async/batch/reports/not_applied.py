@@ -1,0 +1,237 @@
+"""The writes of a batch that are not applied: grouped by cause with advice, and as lines of input."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from invsvc_async.api.operations import BY_NAME
+from invsvc_async.batch.identity import thing_of
+from invsvc_async.batch.result import Result
+from invsvc_async.journal.packed_intent import Packed, unpack
+from invsvc_async.reconcile.findings import is_unique
+from invsvc_async.reconcile.history import Verdict
+from invsvc_async.writes.new_intent import request_of
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable
+
+    from invsvc_async.batch.journals.protocol import Entries
+    from invsvc_async.journal.entry import Entry
+    from invsvc_async.reconcile.intent import Intent
+
+__all__ = ["FailedWrite", "Group", "Groups", "arguments_of", "failed_writes", "groups_of"]
+
+SHOWN = 200  # writes of one group that a report lists
+_MOST_GROUPS = 100  # more, of codes that only the service knows, are one group
+_PAGE = 1000  # entries read at once
+_NOT_APPLIED = (Verdict.REFUSED, Verdict.NOT_APPLIED, Verdict.SUPERSEDED, Verdict.UNKNOWN)  # as reported
+
+_REFUSED = {
+    401: "The team's plan lacks the feature, or the credential is not valid. Change that, then retry.",
+    403: "The credential or the plan may not do this. Change that, then retry.",
+    404: "It does not exist in this team and mode. Correct the id, and feed it back (--failed FILE).",
+    409: "It conflicts with the state of the resource. Look at that, then retry or correct the write.",
+    429: "The service limits requests. Retry with a lower --rate.",
+}
+_REFUSED_OTHERWISE = "Correct the requests, and feed them back: report --failed FILE."
+_ADVICE = {
+    "never left": "The service could not be reached. Retry once it can be.",
+    "absent": "An error or no answer came, and a read showed that nothing happened. Retry.",
+    "overtaken": "Newer writes to the same resources were sent. Leave these, or send them over those with "
+    "retry --force.",
+    "perhaps overtaken": "A newer write may have been sent. Compare the state, then retry or leave it.",
+    "only read": "It was settled without being sent. Retry to send it.",
+    "client closed": "The run ended first. Retry, which reads before it sends what may have been sent.",
+    "changed since": "Somebody else changed the resource. Compare its state with the request; if yours is to "
+    "win, retry.",
+    "no read": "The specification has no read for this: check the dashboard, then retry or leave it.",
+    "read refused": "The credential may not read the state: use one that may, then retry, which reads first.",
+    "out of time": "The state could not be read in time: retry, which reads first.",
+    "may be published": "Compare the draft with the request in the dashboard, then retry or leave it.",
+    "not visible": "No read shows these fields: check the dashboard, then retry or leave it.",
+    "no baseline": "Compare the state with the request; if it differs, write again.",
+    "gone": "The resource no longer exists. Leave it, or make a new one.",
+    "candidates": "Compare the candidates with the request, and delete the surplus ones.",
+    "list full": "A list shows at most 100 webhooks: delete those that nobody needs, then retry.",
+    "too long ago": "It is too late for absence to prove anything: check the state, then retry or leave it.",
+    "reader": "The user-supplied reader is needed, or could not tell: run the batch with it again.",
+}  # fmt: skip
+_OTHERWISE = {
+    Verdict.NOT_APPLIED: "It provably did not happen. Retry.",
+    Verdict.SUPERSEDED: "Compare the state with the request; if yours is to win, retry.",
+    Verdict.UNKNOWN: "Check the state, then retry (which reads first) or leave it.",
+}
+
+
+@attrs.define(kw_only=True)
+class Group:
+    """The writes with one verdict for one cause; ``results`` has the first of them."""
+
+    verdict: Verdict
+    cause: str
+    advice: str
+    count: int = 0
+    results: list[Result] = attrs.field(factory=list[Result])
+
+
+class Groups:
+    """The groups of the results that were added."""
+
+    def __init__(self) -> None:
+        self._groups: dict[tuple[Verdict, str], Group] = {}
+
+    def add(self, result: Result) -> None:
+        """Count *result* in its group, unless it is applied."""
+        if result.verdict is Verdict.APPLIED:
+            return
+        cause = _cause_of(result)
+        if (result.verdict, cause) not in self._groups and len(self._groups) >= _MOST_GROUPS:
+            cause = "other"
+        group = self._groups.get((result.verdict, cause))
+        if group is None:
+            group = Group(verdict=result.verdict, cause=cause, advice=_advice_for(result, cause))
+            self._groups[result.verdict, cause] = group
+        group.count += 1
+        if len(group.results) < SHOWN:
+            group.results.append(result)
+
+    def sorted(self) -> list[Group]:
+        """Return the groups by verdict, the largest of each first."""
+        return sorted(self._groups.values(), key=lambda each: (_NOT_APPLIED.index(each.verdict), -each.count))
+
+
+def _cause_of(result: Result) -> str:
+    """Return the cause in a few words. Older packages stored none, except whether a write was overtaken."""
+    if result.verdict is Verdict.REFUSED:
+        answer = [f"HTTP {result.status}"] if result.status else []
+        return " ".join([*answer, *([result.code] if result.code else [])]) or "not recorded"
+    return result.cause or ("overtaken" if result.overtaken else "not recorded")
+
+
+def _advice_for(result: Result, cause: str) -> str:
+    if result.verdict is Verdict.REFUSED:
+        return _REFUSED.get(result.status or 0, _REFUSED_OTHERWISE)
+    return _ADVICE.get(cause) or _OTHERWISE[result.verdict]
+
+
+async def groups_of(entries: Entries) -> list[Group]:
+    """Return the groups of a journal. Entries that are applied are not read."""
+    groups = Groups()
+    for verdict in _NOT_APPLIED:
+        after = 0
+        while page := await entries.done(verdict, after, _PAGE):
+            for entry in page:
+                groups.add(Result.of(entry))
+            after = page[-1].seq
+    return groups.sorted()
+
+
+@attrs.frozen(kw_only=True)
+class FailedWrite:
+    """
+    A write that is not applied, as a line of input.
+
+    ``line`` is ``None`` if the journal no longer has the arguments, and ``missing`` says what it lacks.
+    ``check`` is what a person has to find out before the line may be sent.
+    """
+
+    key: str
+    line: dict[str, Any] | None = None  # Any: JSON values
+    missing: str | None = None
+    check: str | None = None
+
+
+async def failed_writes(entries: Entries) -> AsyncIterator[FailedWrite]:
+    """
+    Iterate over the writes that are not applied, in the order of the input.
+
+    A line with ``check`` is not valid input, so that nothing is sent before a person has decided.
+    """
+    after = 0
+    while page := await entries.done(None, after, _PAGE):
+        failed = [entry for entry in page if entry.verdict != Verdict.APPLIED]
+        for write in await _as_lines(entries, failed):
+            yield write
+        after = page[-1].seq
+
+
+async def _as_lines(entries: Entries, failed: Iterable[Entry]) -> list[FailedWrite]:
+    intents = [(entry, _intent_of(entry, entries)) for entry in failed]
+    things = {
+        entry.key: thing_of(request_of(intent), intent.scope.team, intent.tag)
+        for entry, intent in intents
+        if intent is not None
+    }
+    named = sorted({thing for thing in things.values() if thing is not None})
+    last = {row.thing: row.seq for row in await entries.last_writes(named)} if named else {}
+    return [
+        _as_line(entry, intent, is_overtaken=last.get(things.get(entry.key) or "", 0) > entry.seq)
+        for entry, intent in intents
+    ]
+
+
+def _intent_of(entry: Entry, entries: Entries) -> Intent | None:
+    if entry.common is None or entry.intent is None:
+        return None
+    return unpack(entry.key, Packed(common=entry.common, text=entry.intent), entries.commons)
+
+
+def _as_line(entry: Entry, intent: Intent | None, *, is_overtaken: bool) -> FailedWrite:
+    if intent is None:
+        return FailedWrite(key=entry.key, missing="its arguments were pruned")
+    check = _check_of(Result.of(entry), is_overtaken=is_overtaken)
+    line = {"operation": intent.operation, "arguments": arguments_of(intent), "key": entry.key}
+    if check is not None:
+        line["check"] = check
+    missing = None if intent.reader is None else f"its reader {intent.reader} is not in the file"
+    return FailedWrite(key=entry.key, line=line, missing=missing, check=check)
+
+
+def _check_of(result: Result, *, is_overtaken: bool) -> str | None:
+    """Return what has to be found out before a write may be sent by a journal that does not know of it."""
+    if result.verdict is Verdict.UNKNOWN:
+        return f"It may be applied already ({result.message}). Delete this member only if it is not."
+    if result.verdict is Verdict.SUPERSEDED:
+        return f"{result.message}. Delete this member only if that is to be overwritten."
+    if is_overtaken or result.overtaken:
+        return "A newer write to the same resource was sent. Delete this member only to overwrite it."
+    return None
+
+
+def arguments_of(intent: Intent) -> dict[str, Any]:  # Any: JSON values
+    """Return the arguments of the method call that made *intent*, without a reader."""
+    operation, body = BY_NAME[intent.operation], intent.body
+    arguments: dict[str, Any] = {}
+    if intent.scope.team is not None:
+        arguments["team"] = intent.scope.team
+    if not operation.listed:
+        arguments |= intent.path
+        if intent.query:
+            arguments["params"] = intent.query
+        if intent.has_body:
+            arguments["json"] = body
+        return arguments
+    left = dict(body) if isinstance(body, dict) else {}
+    if intent.tag is not None:
+        _take_tag_out(intent.tag, left, arguments)
+    for parameter in operation.parameters:
+        wire = parameter.wire or parameter.name
+        if parameter.where == "path":
+            arguments[parameter.name] = intent.path[wire]
+        elif wire in left:
+            arguments[parameter.name] = left.pop(wire)
+    if left:
+        arguments["extra_body"] = left
+    return arguments
+
+
+def _take_tag_out(tag: str, body: dict[str, Any], arguments: dict[str, Any]) -> None:  # Any: JSON values
+    """Move *tag* from the end of the description to the argument; a generated tag is left out."""
+    text = str(body.pop("description", ""))
+    rest = text.removesuffix(tag).removesuffix(" ")
+    if rest:
+        body["description"] = rest
+    if not is_unique(tag):
+        arguments["tag"] = tag

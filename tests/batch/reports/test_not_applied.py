@@ -1,0 +1,224 @@
+"""Writes that are not applied: grouped by cause, and written as lines that can be fed back."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from invsvc_async import PersonToken
+from invsvc_async.batch import Batch
+from invsvc_async.batch.identity import content_of
+from invsvc_async.batch.journals.open import entries_of
+from invsvc_async.batch.jsonl import as_write
+from invsvc_async.batch.reports.not_applied import _ADVICE, arguments_of, groups_of
+from invsvc_async.cli.app import run
+from invsvc_async.reconcile.history import Cause, Verdict
+from invsvc_async.writes.new_intent import intent_of
+from tests.batch.conftest import HOOK, client_of
+from tests.batch.journals.test_old_journals import into_file, loaded
+
+OLD = Path(__file__).parents[1] / "journals" / "275bd19-file.json"
+
+WRITES = {
+    "journeys.update": {
+        "journey": "jrn_1", "name": "n", "description": None, "graph": {"nodes": [], "edges": []},
+        "trigger_type": "t", "replaces_defaults": True,
+    },
+    "teams.create": {
+        "legal_name": "L", "address": {"country": "MEX"}, "add_members": [{"id": "u", "role": "admin"}],
+        "credit_limit": 5, "extra_body": {"color": "red"},
+    },
+    "users.update_preferences": {"team_id": "team_1", "testmode": True},
+    "sheets.save_mapping": {"fields": {"a": "b"}, "extra_body": {"more": [1.5]}},
+    "webhooks.create": {**HOOK, "description": "d", "status": "inactive"},
+    "webhooks.update": {"webhook": "wh_1", "url": "https://me.example/", "extra_body": {"more": None}},
+    "webhooks.delete": {"webhook": "wh_1"},
+    "client.write": {"method": "PATCH", "path": "/a b/%25c", "params": {"x": "1"}, "json": {"y": 2}},
+}  # fmt: skip
+
+
+async def invsvc(*arguments):
+    return await asyncio.to_thread(run, ["batch", *map(str, arguments)])
+
+
+def lines_of(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+@pytest.mark.parametrize("tag", [None, "ours", True])
+@pytest.mark.parametrize("team", [None, "team_9"])
+@pytest.mark.parametrize("operation", WRITES)
+async def test_arguments_of_each_operation(service, operation, team, tag):
+    """The arguments taken from an intent make the same write again."""
+    given = WRITES[operation] | ({} if team is None else {"team": team})
+    if tag is not None:
+        if operation != "webhooks.create":
+            return
+        given |= {"tag": tag}
+    credential = service.person_token if operation == "users.update_preferences" else service.api_key
+    kind = {"credential": PersonToken(service.person_token)} if credential != service.api_key else {}
+    async with client_of(service, **kind) as client:
+        first = as_write(client, operation, given)
+        back = arguments_of(intent_of(first._spec))
+        second = as_write(client, operation, json.loads(json.dumps(back, default=str)))
+        digests = [
+            content_of(each._spec.request, each._spec.team, each._spec.tag) for each in (first, second)
+        ]
+        first.close()
+        second.close()
+    assert digests[0] == digests[1]
+    assert "reader" not in back
+
+
+@pytest.fixture
+async def journal(service, client, tmp_path):
+    """Return the journal of a batch with refused, not applied, superseded, overtaken and unknown writes."""
+    path, hooks = tmp_path / "run.db", [service.seed_webhook() for _ in range(2)]
+    journey = service.seed_journey()
+    service.script("webhooks.update", "422", "403")
+    service.script("journeys.update", "403")
+    service.script("sheets.save_mapping", "reset")
+    writes = [
+        client.webhooks.update(hooks[0].id, description="one").keyed("refused"),
+        client.webhooks.update(hooks[1].id, description="two").keyed("forbidden"),
+        client.journeys.update(journey.id, name="old").keyed("overtaken"),
+        client.journeys.update(journey.id, name="new").keyed("newest"),
+        client.sheets.save_mapping({"a": "personal"}).keyed("unknown"),
+    ]
+    async with Batch.open(path, client, concurrency=1) as batch:
+        async for _ in batch.run(writes):
+            pass
+        await batch.retry(keys=["overtaken"])
+        async for _ in batch.run():
+            pass
+    return path
+
+
+async def test_groups_of_a_journal(journal):
+    """Each write that is not applied is in the group of its verdict and cause, which has an advice."""
+    entries = entries_of(journal, reading=True)
+    await entries.open()
+    try:
+        groups = await groups_of(entries)
+    finally:
+        await entries.aclose()
+
+    found = {(str(each.verdict), each.cause): [result.key for result in each.results] for each in groups}
+    assert {cause: keys for (_, cause), keys in found.items() if not cause.startswith("HTTP")} == {
+        "overtaken": ["overtaken"],
+        "no read": ["unknown"],
+    }
+    refused = {cause[:8]: keys for (verdict, cause), keys in found.items() if verdict == "refused"}
+    assert refused == {"HTTP 422": ["refused"], "HTTP 403": ["forbidden"]}
+    assert all(each.advice for each in groups)
+
+
+async def test_groups_are_shown_everywhere(journal, capsys, tmp_path):
+    """The terminal, JSON and HTML show the same groups, with every write of them."""
+    page = tmp_path / "page.html"
+    assert await invsvc("report", journal, "--html", page, "--json") == 0
+    told = json.loads(capsys.readouterr().out)["not_applied"]
+    assert await invsvc("report", journal) == 0
+    terminal, html = capsys.readouterr().out, page.read_text()
+    assert sorted(write["key"] for group in told for write in group["writes"]) == [
+        "forbidden", "overtaken", "refused", "unknown",
+    ]  # fmt: skip
+    for group in told:
+        assert f"{group['verdict']}: {group['cause']}: {group['count']}" in terminal
+        assert f"<h3>{group['verdict']}: {group['cause']} " in html
+        for write in group["writes"]:
+            assert f"  - {write['key']} (" in terminal
+            assert f"<td>{write['key']} " in html
+
+
+async def test_end_of_a_run_says_why(service, client, tmp_path, capsys, monkeypatch):
+    """What a run prints at its end has the causes, and what to do."""
+    monkeypatch.setenv("INVSVC_BASE_URL", service.base_url)
+    monkeypatch.setenv("INVSVC_API_KEY", service.api_key)
+    service.script("webhooks.create", "422")
+    file = tmp_path / "writes.jsonl"
+    file.write_text(json.dumps({"operation": "webhooks.create", "arguments": HOOK, "key": "row-1"}) + "\n")
+    assert await invsvc(file, "--journal", tmp_path / "run.db") == 1
+    out = capsys.readouterr().out
+    assert "refused: HTTP 422" in out
+    assert "  - row-1 (webhooks.create): " in out
+    assert "--failed FILE" in out
+
+
+async def test_failed_writes_round_trip(service, journal, tmp_path, capsys, monkeypatch):
+    """The file is refused until its doubts are resolved; then a new journal applies each line once."""
+    monkeypatch.setenv("INVSVC_BASE_URL", service.base_url)
+    monkeypatch.setenv("INVSVC_API_KEY", service.api_key)
+    out = tmp_path / "out.jsonl"
+    assert await invsvc("report", journal, "--failed", out) == 0
+    assert "4 writes that are not applied; 2 of them have to be checked" in capsys.readouterr().err
+    lines = lines_of(out)
+    assert [line["key"] for line in lines] == ["refused", "forbidden", "overtaken", "unknown"]
+    assert [line["key"] for line in lines if "check" in line] == ["overtaken", "unknown"]
+
+    before = service.arrivals()
+    assert await invsvc(out, "--journal", tmp_path / "new.db") == 2  # nothing is sent in doubt
+    assert "has check" in capsys.readouterr().err
+    assert service.arrivals() == before
+
+    lines[0]["arguments"]["description"] = "corrected"
+    out.write_text("".join(json.dumps(line) + "\n" for line in lines if "check" not in line))
+    assert await invsvc(out, "--journal", tmp_path / "new.db") == 0
+    effects = [entry.body for entry in service.ledger.effects("webhooks.update")]
+    assert sorted(body["description"] for body in effects) == ["corrected", "two"]
+
+
+async def test_failed_writes_fed_into_the_same_journal(service, journal, tmp_path, capsys, monkeypatch):
+    """An unchanged line is skipped, because its write is finished; a changed one is refused in words."""
+    monkeypatch.setenv("INVSVC_BASE_URL", service.base_url)
+    monkeypatch.setenv("INVSVC_API_KEY", service.api_key)
+    out = tmp_path / "out.jsonl"
+    await invsvc("report", journal, "--failed", out)
+    line = lines_of(out)[0]
+    before = service.arrivals("webhooks.update")
+    out.write_text(json.dumps(line) + "\n")
+    assert await invsvc(out, "--journal", journal) == 3  # as before: one is unknown
+    line["arguments"]["description"] = "corrected"
+    out.write_text(json.dumps(line) + "\n")
+    assert await invsvc(out, "--journal", journal) == 2
+    assert "the journal has another write under the key 'refused'" in capsys.readouterr().err
+    assert service.arrivals("webhooks.update") == before
+
+
+async def test_pruned_writes_are_named(journal, tmp_path, capsys):
+    """A write whose arguments were pruned is not in the file, and is named."""
+    assert await invsvc("prune", "--journal", journal, "--days", "0") == 0
+    out = tmp_path / "out.jsonl"
+    assert await invsvc("report", journal, "--failed", out) == 0
+    assert lines_of(out) == []
+    err = capsys.readouterr().err
+    for key in ("refused", "forbidden", "overtaken", "unknown"):
+        assert f"{key}: its arguments were pruned" in err
+    entries = entries_of(journal, reading=True)
+    await entries.open()
+    try:
+        groups = await groups_of(entries)
+    finally:
+        await entries.aclose()
+    assert {str(each.verdict) for each in groups} == {
+        Verdict.REFUSED, Verdict.NOT_APPLIED, Verdict.UNKNOWN,
+    }  # fmt: skip
+
+
+def test_every_cause_has_advice():
+    """No cause that the rules can give is without words for the operator."""
+    assert set(get_args(Cause)) == set(_ADVICE)
+
+
+async def test_journal_of_an_older_package(tmp_path):
+    """A journal without causes, and without the table of last writes, can be reported on and written out."""
+    whole = loaded(OLD, "https://host.example/v2")
+    into_file(whole["tables"], tmp_path / "run.db")
+    out = tmp_path / "out.jsonl"
+    assert await invsvc("report", tmp_path / "run.db", "--failed", out) == 0
+    stored = [row for row in whole["tables"]["entries"] if row["verdict"] not in (None, "applied")]
+    assert [line["key"] for line in lines_of(out)] == [row["key"] for row in stored]
