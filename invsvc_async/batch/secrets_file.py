@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from invsvc_async._errors import JournalError
 from invsvc_async.codec import envelope
+from invsvc_async.storage.private_file import own_private
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,8 +35,7 @@ class SecretsFile:
 
     async def __aenter__(self) -> Self:
         try:
-            self._number = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
-            self._path.chmod(0o600)
+            self._number = own_private(self._path, os.O_APPEND)
             _end_line(self._number)
         except OSError as error:
             raise JournalError(f"{self._path}: cannot store secrets ({error.strerror})") from error

@@ -8,9 +8,11 @@ import os
 import socket
 import struct
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from invsvc_async._errors import JournalError
+from invsvc_async.storage.private_file import open_private
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -89,14 +91,7 @@ class FileLock:
             raise
 
     def _acquire_lock_file(self) -> None:
-        try:
-            number = os.open(self._beside, os.O_RDWR | os.O_CREAT, 0o600)
-        except OSError as error:
-            raise JournalError(
-                f"{self._name}: the lock file {self._beside.name} cannot be created ({error.strerror}). "
-                "Check that the folder exists and is writable."
-            ) from error
-        self._open.append(number)
+        number = self._opened(self._beside)
         try:
             _lock(number)
         except OSError as error:
@@ -106,21 +101,27 @@ class FileLock:
         os.write(number, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode())
 
     def _acquire_file(self) -> None:
-        try:
-            if self._path.exists() and _identity(self._path.stat()) in _owned:
+        with suppress(OSError):  # it does not exist, or opening it says what is wrong
+            if _identity(self._path.stat()) in _owned:
                 # Not opened: to close it would end the locks that SQLite has on it in this process.
                 raise self._in_use(f"process {os.getpid()} under another name")
-            number = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
-        except OSError as error:
-            raise JournalError(
-                f"{self._name}: the file cannot be opened ({error.strerror}). "
-                "Check the permissions of the file and its folder."
-            ) from error
-        self._open.append(number)
+        number = self._opened(self._path)
         if _is_locked(number):
             raise self._in_use("another process under another name")
         self._identity = _identity(os.fstat(number))
         _owned.add(self._identity)
+
+    def _opened(self, path: Path) -> int:
+        """Open one of the two files, and create it with mode 0600 if it does not exist."""
+        try:
+            number = open_private(str(path), os.O_RDWR | os.O_CREAT)
+        except OSError as error:
+            raise JournalError(
+                f"{self._name}: {path.name} cannot be opened ({error.strerror}). Check that "
+                "the folder exists, and the permissions of both."
+            ) from error
+        self._open.append(number)
+        return number
 
     def _in_use(self, holder: str) -> JournalError:
         return JournalError(

@@ -8,12 +8,23 @@ from typing import TYPE_CHECKING, BinaryIO
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["create_private", "open_private", "write_private"]
+__all__ = ["create_private", "open_private", "own_private", "write_private"]
 
 
 def open_private(path: str, flags: int) -> int:
     """Open a file, as *opener* of ``open``; a new one has mode 0600."""
     return os.open(path, flags, 0o600)
+
+
+def own_private(path: Path, flags: int = 0) -> int:
+    """Open a file to read and write, or create it, and set its mode to 0600."""
+    number = open_private(str(path), os.O_RDWR | os.O_CREAT | flags)
+    try:
+        path.chmod(0o600)
+    except BaseException:
+        os.close(number)
+        raise
+    return number
 
 
 def create_private(path: Path) -> BinaryIO:
