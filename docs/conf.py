@@ -39,7 +39,7 @@ napoleon_numpy_docstring = False
 OUTSIDE = r"(aiohttp|asyncio|collections|contextlib|datetime|decimal|enum|msgspec|pathlib|random|tls|web)\..*"
 ALIASES = """
     Any AnyReader AsgiApp Book Bounds Callable[[] Clock Credential CredentialKind datetime Decimal Entries
-    Basis Event EventName Form H Headers History InvoiceBatch Journal JourneyReads Json Literal['inline'
+    Basis Cause Event EventName Form H Headers History InvoiceBatch Journal JourneyReads Json Literal['inline'
     MeterProvider Path Reader Record Request Scope Secrets Sent Step SyncedInvoice T T_co
     Observer SecretsSource SharedHeaders SharedHeadersSource State TracerProvider Version ClientOptions Wire
     Writes

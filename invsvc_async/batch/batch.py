@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 from math import inf
+from secrets import token_hex
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from invsvc_async._errors import ConfigurationError, InvalidRequestError
 from invsvc_async.batch.journals.open import entries_of
 from invsvc_async.batch.journals.sqlite import SqliteBatch
+from invsvc_async.batch.restored import restored_of
 from invsvc_async.batch.result import Result
 from invsvc_async.batch.run import Run
 from invsvc_async.batch.siblings import take_claims
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from invsvc_async.batch.intake import Writes
     from invsvc_async.batch.journals.chunk_workers import WorkersOfBatch
     from invsvc_async.batch.journals.protocol import Entries
+    from invsvc_async.batch.restored import Restored
     from invsvc_async.batch.result import Progress, Summary
     from invsvc_async.batch.worker import Worker
     from invsvc_async.client import Client
@@ -61,6 +64,8 @@ class Batch:
         same_mode: bool,
         stop_after: float | None = None,
     ) -> None:
+        self.epoch: str = ""  # the identity of the journal
+        self.restored: Restored | None = None  # the doubts of a journal that was restored from a copy
         self.entries: Entries = entries
         self.client: Client = client
         self.concurrency: int = concurrency
@@ -86,6 +91,8 @@ class Batch:
         on_progress: Callable[[Progress], None] | None = None,
         same_mode: bool = False,
         stop_after: float | None = None,
+        restored: bool = False,
+        moved: bool = False,
     ) -> Self:
         """
         Return the batch with the journal at *path*. ``async with`` opens the journal, or creates it.
@@ -102,6 +109,11 @@ class Batch:
         *stop_after* stops a run after so many writes that were not applied (a whole number), or at such a
         share of the finished writes (below 1; counted from 20 on). Writes under way end first.
 
+        A journal that may lack sends is not opened, unless told how. *restored* says that it is an older
+        copy: until an input has been read again, each write that it does not have as finished is settled
+        before it may be sent, and is UNKNOWN if no read can tell. *moved* says that it is complete, although
+        it is in another place.
+
         Raises:
             ConfigurationError: A setting cannot work.
 
@@ -114,7 +126,7 @@ class Batch:
                 f"stop_after: is {stop_after!r}. Pass a number of writes from 1, or a share between 0 and 1."
             )
         return cls(
-            entries_of(path),
+            entries_of(path, restored=restored, moved=moved),
             client,
             concurrency=concurrency,
             rate=rate,
@@ -131,13 +143,15 @@ class Batch:
 
         Raises:
             JournalError: Another process uses it, it is damaged or of a newer version, it is not the journal
-                of a batch, or it cannot be written.
+                of a batch, it may lack sends, or it cannot be written.
             InvalidRequestError: The batch belongs to another base URL, or was begun with another credential.
 
         """
         await self.entries.open()
         try:
             await self._check_place()
+            self.epoch = str(await self.entries.fact("epoch", token_hex(16)))
+            self.restored = await restored_of(self.entries.fact, self.client)
             claims = reversed(list(await self.entries.claims(_CLAIMS)))
             take_claims(options_of(self.client).session.writes, claims)
         except BaseException:

@@ -19,7 +19,7 @@ from invsvc_async._errors import InvalidRequestError
 from invsvc_async.batch.identity import content_of, key_of, thing_of
 from invsvc_async.batch.item import Item, ItemOptions
 from invsvc_async.journal.entry import State
-from invsvc_async.writes.new_intent import new_tag
+from invsvc_async.writes.new_intent import intent_of, tag_of
 from invsvc_async.writes.write import Write, take_over
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from invsvc_async.batch.item import Store
     from invsvc_async.batch.journals.protocol import Entries
+    from invsvc_async.batch.restored import Restored
     from invsvc_async.journal.entry import Mark
     from invsvc_async.settings import ReconcilePolicy
     from invsvc_async.transport.session import ClientOptions, ClientState
@@ -130,7 +131,8 @@ class Intake:
 
     *store* is where the entries of new items go. *held* are the items under way, by key. *left* are the
     numbers of the entries that an earlier run left to this one. *on_met* is called for each write that is in
-    the journal and not done.
+    the journal and not done. Tags are made from *epoch*, the identity of the journal. While *restored*
+    is open, new items are in doubt.
     """
 
     def __init__(
@@ -145,12 +147,16 @@ class Intake:
         tag: bool,
         on_secret: Callable[..., Any] | None,
         on_met: Callable[[str, WriteSpec], None],
+        epoch: str,
+        restored: Restored | None = None,
     ) -> None:
         self._entries, self._store, self._session = entries, store, session
         self._held = held
         self.run: int = run  # the number of the input's part to which the next writes belong
         self._left = left
         self._tag, self._on_secret, self._on_met = tag, on_secret, on_met
+        self._epoch = epoch
+        self._restored = restored if restored is not None and restored.is_open else None
         self._own = session.writes.own
         self._repeats: OrderedDict[bytes, int] = OrderedDict()
         self._policies: dict[int, tuple[ReconcilePolicy, ReconcilePolicy]] = {}
@@ -240,7 +246,7 @@ class Intake:
     def _item(self, asked: _Asked) -> Item:
         spec, tag = asked.spec, asked.spec.tag
         if self._tag and tag is None and spec.creates_webhook:
-            tag = new_tag()
+            tag = tag_of(self._epoch, asked.key)
         item = Item(
             key=asked.key,
             content=asked.content,
@@ -252,6 +258,8 @@ class Intake:
         )
         options, policy = options_for(item, spec.options), self._waiting(spec.policy)
         item.spec = replace(spec, options=options, key=asked.key, tag=tag, policy=policy)
+        if self._restored is not None:
+            item.take_up(self._restored.of_new(intent_of(item.spec)))
         return item
 
     def _waiting(self, policy: ReconcilePolicy) -> ReconcilePolicy:

@@ -132,6 +132,13 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
             changed = attrs.evolve(self.intent.policy, journey_reader=spec.policy.journey_reader)
             self.intent = attrs.evolve(self.intent, policy=changed)
 
+    def take_up(self, intent: Intent) -> None:
+        """Store the new write *intent* as one that may have been sent, and settle it first."""
+        assert self.spec is not None
+        self.reader, self.intent, self.spec = self.spec.reader, intent, None
+        self.stored = True
+        self.entries.shelve(self._entry(State.SENDING, intent))
+
     @property
     def creates_webhook(self) -> bool:
         """Whether its answer contains a secret."""

@@ -241,6 +241,9 @@ class Run:
     async def _feed(self, engine: Engine) -> None:
         try:
             await self._feed_all(engine)
+            restored = self._batch.restored
+            if restored is not None and restored.is_open and restored.met:  # what comes later is new
+                await self._batch.entries.close_restored()
             engine.finish()
         except Exception as error:  # noqa: BLE001 - any error ends the run
             engine.fail(error)
@@ -259,7 +262,7 @@ class Run:
             session = options_of(batch.client).session
             self._intake = Intake(
                 entries, entries, session, engine.held, run, tag=batch.tag, on_secret=batch.on_secret,
-                on_met=engine.meet, left=self._left,
+                on_met=engine.meet, left=self._left, epoch=batch.epoch, restored=batch.restored,
             )  # fmt: skip
             self._intake.skipped = skipped
             async with aclosing(chunks(writes)) as source:
@@ -369,6 +372,8 @@ class Run:
     def _item(self, entry: Entry, store: Store) -> Item:
         """Make the item of an entry that is not done."""
         batch, intent = self._batch, self._intent(entry)
+        if batch.restored is not None:
+            intent = batch.restored.of_entry(entry.seq, intent)
         session = options_of(batch.client).session
         return Item(
             key=entry.key,

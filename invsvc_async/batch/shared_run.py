@@ -216,7 +216,7 @@ class SharedRun(Run):
         nowhere = ChunkStore(entries, 0, "", 0.0, self._clock)
         intake = self._intake = Intake(
             entries, nowhere, session, held, run, tag=batch.tag, on_secret=None, on_met=self._keep_readers,
-            left=self._left,
+            left=self._left, epoch=batch.epoch,
         )  # fmt: skip
         intake.skipped = 0 if before is None else before.writes
         end = None
@@ -240,6 +240,8 @@ class SharedRun(Run):
         self._look_for_secrets(item)
         self._keep_readers(item.key, item.spec)
         intent = intent_of(item.spec)
+        if self._batch.restored is not None and self._batch.restored.is_open:
+            intent = self._batch.restored.of_new(intent)
         item.spec = None  # they refer to each other: break the cycle, so that both are freed at once
         packed = pack(intent, self._entries.commons)
         return Entry(

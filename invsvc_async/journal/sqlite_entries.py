@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from invsvc_async._errors import JournalError
-from invsvc_async.journal.entry import entry_of
+from invsvc_async.journal.entry import State, entry_of
 from invsvc_async.journal.packed_intent import Commons
 from invsvc_async.storage.address import check_path
 from invsvc_async.storage.file_lock import FileLock, check_names
@@ -59,6 +59,7 @@ _NULLS = 7  # columns at the end that may be NULL, which is passed as an empty t
 _MARKS = ", ".join(["?"] * (len(_COLUMNS) - _NULLS) + ["nullif(?, '')"] * _NULLS)
 _UPSERT = f"INSERT INTO entries ({', '.join(_COLUMNS)}) VALUES "  # noqa: S608 - our own text
 _CONFLICT = f" ON CONFLICT (key) DO UPDATE SET {_CHANGES}"
+_STATE = _COLUMNS.index("state")
 _PATIENCE = 2.0  # s to wait for a lock of another program
 _MOST_ROWS = 256  # in one statement
 _STEP = 16  # statements have a multiple of this many rows: few enough to stay prepared
@@ -83,6 +84,8 @@ class SqliteEntries:
         self._writer: Writer | None = None
         self._at_once = 0  # rows in one statement, at most
         self._commons_stored = 0  # how many are committed
+        self._sends = 0  # rows that the current group has stored as about to be sent
+        self._on_sends: Callable[[sqlite3.Connection, int | None], None] | None = None
 
     async def open(self) -> None:
         """
@@ -95,7 +98,7 @@ class SqliteEntries:
         """
         if not self._reading:
             self._lock.acquire()
-        writer = Writer(self._name, self._connect, self._store)
+        writer = Writer(self._name, self._connect, self._store, ended=self._group_ended)
         try:
             await writer.start()
         except BaseException:
@@ -214,11 +217,17 @@ class SqliteEntries:
             with transaction(connection):
                 self._store_commons(connection)
                 for start in range(0, len(kept), self._at_once):
-                    _upsert(connection, kept[start : start + self._at_once])
+                    self._sends += _upsert(connection, kept[start : start + self._at_once])
                 gone = [(key,) for key, row in rows.items() if row is None]
                 connection.executemany("DELETE FROM entries WHERE key = ?", gone)
         else:
-            _upsert(connection, kept)
+            self._sends += _upsert(connection, kept)
+
+    def _group_ended(self, connection: sqlite3.Connection, is_clean: bool) -> None:  # noqa: FBT001 - of Writer
+        """Report how many sends a group has stored, which is not known if a part of it failed."""
+        sends, self._sends = self._sends, 0
+        if self._on_sends is not None:
+            self._on_sends(connection, sends if is_clean else None)
 
     def _is_one_statement(
         self, connection: sqlite3.Connection, kept: list[tuple[Any, ...]], rows: dict[str, Any]
@@ -249,11 +258,16 @@ def _commons_in(connection: sqlite3.Connection) -> int:
     return found
 
 
-def _upsert(connection: sqlite3.Connection, rows: list[tuple[Any, ...]]) -> None:
-    """Write *rows* with one statement; the last is repeated to fill it up, which changes nothing."""
+def _upsert(connection: sqlite3.Connection, rows: list[tuple[Any, ...]]) -> int:
+    """
+    Write *rows* with one statement; the last is repeated to fill it up, which changes nothing.
+
+    Return how many, repetitions included, were stored as about to be sent.
+    """
     more = -len(rows) % _STEP if len(rows) > _STEP else 0
     values = chain.from_iterable((*rows, *(rows[-1:] * more)))
     connection.execute(_statement(len(rows) + more), tuple(values))
+    return [row[_STATE] for row in (*rows, *(rows[-1:] * more))].count(State.SENDING)
 
 
 @cache

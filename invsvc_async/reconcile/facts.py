@@ -292,15 +292,18 @@ class Known:
         other time that cannot be compared.
         """
         first = self.sends[0]
-        if not is_time(milliseconds) or first.earliest is None or first.latest is None:
+        if not is_time(milliseconds) or first.earliest is None:
             return "unsure"
         slack = self.policy.clock_slack
-        low, high = first.earliest - slack, first.latest + slack
+        low = first.earliest - slack
         at, now = float(milliseconds) / 1000, self._server_time(reading)
         if now is None or at > now + slack or now < low:  # the service's clock has stepped back
             return "unsure"
         if at < low:
             return "before"
+        if first.latest is None:  # of a restored journal
+            return "unsure"
+        high = first.latest + slack
         if at > high:
             return "after"
         return "band" if high - low <= self.policy.clock_band else "unsure"

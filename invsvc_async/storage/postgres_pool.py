@@ -98,7 +98,7 @@ class Pool:
             create: Any = asyncpg.create_pool  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
             self._pool = await create(
                 self._address, min_size=0, max_size=self._size, timeout=min(limit, 10.0), reset=_no_reset,
-                server_settings=server_settings,
+                init=self.connected, server_settings=server_settings,
             )  # fmt: skip
             async with asyncio.timeout(limit), self.lent() as connection:
                 await _in_transaction(connection, prepare)
@@ -112,6 +112,9 @@ class Pool:
             await self.aclose()
             raise
         return None
+
+    async def connected(self, connection: Any) -> None:  # Any: asyncpg's connection
+        """Check a new connection. A subclass may raise JournalError."""
 
     async def aclose(self) -> None:
         """Disconnect."""

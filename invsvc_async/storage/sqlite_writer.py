@@ -68,6 +68,7 @@ class Writer:
 
     *connect* opens the connection.  *store* writes ``{key: row or None}`` (``None``: delete), in the open
     transaction or in one of its own.  Both run on the thread.  *begin* starts the transaction of a group.
+    *ended* is called there after each group, once its requests are complete, with whether all succeeded.
     """
 
     def __init__(
@@ -77,11 +78,13 @@ class Writer:
         store: Callable[[sqlite3.Connection, dict[str, tuple[Any, ...] | None]], None] | None = None,
         *,
         begin: str = "BEGIN",
+        ended: Callable[[sqlite3.Connection, bool], None] | None = None,
     ) -> None:
         self._name = name
         self._connect = connect
         self._store = store or _no_rows
         self._begin = begin
+        self._ended_group = ended
         self._groups: SimpleQueue[list[_Job] | None] = SimpleQueue()
         self._loop = asyncio.get_running_loop()
         self._thread = threading.Thread(target=self._live, name=f"invsvc {name}", daemon=True)
@@ -159,15 +162,21 @@ class Writer:
         self._tell(self._open_succeeded)
         try:
             while jobs := self._groups.get():
-                self._commit(connection, jobs)
+                is_clean = self._commit(connection, jobs)
                 self._tell(self._committed, jobs)
+                if self._ended_group is not None:
+                    self._ended_group(connection, is_clean)
         except BaseException as error:  # noqa: BLE001 - whatever it is, the callers get it
             self._tell(self._died, in_words(self._name, error))
         finally:
             connection.close()
 
-    def _commit(self, connection: sqlite3.Connection, jobs: list[_Job]) -> None:
-        """Commit *jobs* together; if that fails, one by one, so that each fails only for its own error."""
+    def _commit(self, connection: sqlite3.Connection, jobs: list[_Job]) -> bool:
+        """
+        Commit *jobs* together, and return whether that succeeded.
+
+        If not, commit them one by one, so that each fails only for its own error.
+        """
         try:
             self._run(connection, jobs)
         except BaseException as error:
@@ -176,12 +185,14 @@ class Writer:
             if isinstance(error, Exception) and len(jobs) > 1:
                 for job in jobs:
                     self._commit(connection, [job])
-                return
+                return False
             failure = in_words(self._name, error)
             for job in jobs:
                 job.error = failure
             if not isinstance(error, Exception):
                 raise
+            return False
+        return True
 
     def _run(self, connection: sqlite3.Connection, jobs: list[_Job]) -> None:
         rows: dict[str, tuple[Any, ...] | None] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from base64 import b32encode
+from hashlib import blake2b
 from secrets import token_bytes, token_hex
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -34,6 +35,7 @@ __all__ = [
     "new_tag",
     "request_of",
     "spec_of_intent",
+    "tag_of",
     "tagged_body",
     "with_before",
 ]
@@ -42,6 +44,12 @@ __all__ = [
 def new_tag() -> str:
     """Return a new tag. Its form is fixed, so that tags of other writes are recognised."""
     return f"[iv-{b32encode(token_bytes(10)).decode().lower()}]"
+
+
+def tag_of(place: str, key: str) -> str:
+    """Return the tag of the write *key* of the journal *place*: the same one each time."""
+    digest = blake2b(key.encode(), key=place.encode()[:64], digest_size=10).digest()
+    return f"[iv-{b32encode(digest).decode().lower()}]"
 
 
 def line_of(request: Request, team: str | None, tag: str | None) -> str | None:

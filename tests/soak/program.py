@@ -62,8 +62,8 @@ class InlineWriter(Writer):
     So a seed repeats, and what a kill finds under way is lost as on a disk.
     """
 
-    def __init__(self, *arguments: Any, chance: random.Random) -> None:  # Any: those of Writer
-        super().__init__(*arguments)
+    def __init__(self, *arguments: Any, chance: random.Random, **more: Any) -> None:  # Any: those of Writer
+        super().__init__(*arguments, **more)
         self._chance = chance
         self._connection: sqlite3.Connection | None = None
 

@@ -39,9 +39,18 @@ async def checkpoint_at(path: str | Path) -> Checkpoint | None:
     return await asyncio.to_thread(read_checkpoint, Path(path))
 
 
-def entries_of(path: str | Path, *, create: bool = True, reading: bool = False) -> Entries:
+def entries_of(
+    path: str | Path,
+    *,
+    create: bool = True,
+    reading: bool = False,
+    restored: bool = False,
+    moved: bool = False,
+) -> Entries:
     """
     Return the entries at *path*, not open yet; with *reading*, another process may own them.
+
+    *restored* and *moved* are as in ``Batch.open``.
 
     Raises:
         ConfigurationError: It is a PostgreSQL database, and the extra ``postgres`` is not installed; or an
@@ -51,14 +60,16 @@ def entries_of(path: str | Path, *, create: bool = True, reading: bool = False) 
     """
     if is_shared(path):
         try:
-            from invsvc_async.batch.journals.postgres import PostgresBatch
+            from invsvc_async.batch.journals.postgres_epoch import PlacedBatch
         except ModuleNotFoundError as error:
             raise ConfigurationError(
                 f"journal {name_of(path)}: {error.name} is not installed. "
                 "Run: pip install 'invsvc-async[postgres]'"
             ) from error
-        return PostgresBatch(str(path), create=create and not reading)
+        return PlacedBatch(
+            str(path), create=create and not reading, reading=reading, restored=restored, moved=moved
+        )
     check_path(str(path), "journal")
     if (reading or not create) and not Path(path).exists():
         raise JournalError(f"journal {path}: the file does not exist. Check the path.")
-    return SqliteBatch(path, reading=reading)
+    return SqliteBatch(path, reading=reading, restored=restored, moved=moved)

@@ -16,6 +16,7 @@ from invsvc_async.batch.journals.chunk_queue import Chunks
 from invsvc_async.batch.journals.chunk_workers import WorkersOfBatch
 from invsvc_async.batch.journals.postgres_migrations import COUNTED, COUNTS_KEPT_FROM, IN_TURN
 from invsvc_async.batch.journals.postgres_runs import OwnedResults, save_checkpoint
+from invsvc_async.batch.restored import FACT, closed
 from invsvc_async.batch.result import Summary
 from invsvc_async.batch.seen_keys import Met
 from invsvc_async.batch.siblings import LastWrite
@@ -182,6 +183,16 @@ class PostgresBatch(OwnedResults, WorkersOfBatch):
             return found
 
         return await self.ask(fact)
+
+    async def close_restored(self) -> None:
+        """Note that the input was read again since the journal was restored."""
+
+        async def close(connection: Any) -> None:
+            text = await connection.fetchval("SELECT value FROM facts WHERE name = $1 FOR UPDATE", FACT)
+            if text is not None:
+                await connection.execute("UPDATE facts SET value = $2 WHERE name = $1", FACT, closed(text))
+
+        await self.ask(close)
 
     async def marks(self, keys: Sequence[str], run: int) -> Mapping[str, Mark]:
         """

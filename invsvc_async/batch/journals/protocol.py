@@ -44,6 +44,10 @@ class Entries(Protocol):
         """Let what was read count as the whole input; return how many inputs were incomplete."""
         ...
 
+    async def close_restored(self) -> None:
+        """Note that the input was read again since the journal was restored."""
+        ...
+
     async def marks(self, keys: Sequence[str], run: int) -> Mapping[str, Mark]:
         """Return the stored entries of *keys*, and note that the input of *run* contains them."""
         ...

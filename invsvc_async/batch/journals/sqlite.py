@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from invsvc_async._errors import JournalError
 from invsvc_async.batch.checkpoint import RUNS, Checkpoint, decoded
 from invsvc_async.batch.deliveries import Deliveries
+from invsvc_async.batch.journals.epoch import Epoch, close_mark
 from invsvc_async.batch.result import Summary
 from invsvc_async.batch.siblings import NO_EFFECT, LastWrite, Left
 from invsvc_async.journal.entry import Entry, Mark, State
@@ -59,11 +60,15 @@ _encode = msgspec.json.Encoder().encode
 class SqliteBatch(SqliteEntries):
     """The journal of a batch on one machine."""
 
-    def __init__(self, path: str | Path, *, reading: bool = False) -> None:
+    def __init__(
+        self, path: str | Path, *, reading: bool = False, restored: bool = False, moved: bool = False
+    ) -> None:
         super().__init__(path, "a batch", reading=reading)
         self.deliveries: Deliveries = Deliveries()
         self._last_position = 0
         self._met: tuple[tuple[int, int | float], ...] = ()  # the numbers of this input's parts, from and to
+        self._epoch = Epoch(self.path, self._name, restored=restored, moved=moved)
+        self._on_sends = None if reading else self._epoch.ended
 
     async def open(self) -> None:
         """
@@ -76,6 +81,11 @@ class SqliteBatch(SqliteEntries):
         await super().open()
         cursor, self._last_position = await self.ask(_positions)
         self.deliveries = Deliveries(cursor)
+
+    async def aclose(self) -> None:
+        """Store everything and release the file."""
+        await super().aclose()
+        self._epoch.close()
 
     def put(self, entry: Entry, left: Left | None = None) -> asyncio.Future[None]:
         """
@@ -128,6 +138,10 @@ class SqliteBatch(SqliteEntries):
     async def close_inputs(self) -> int:
         """Let what was read count as the whole input; return how many inputs were incomplete."""
         return await self.ask(_close_inputs)
+
+    async def close_restored(self) -> None:
+        """Note that the input was read again since the journal was restored."""
+        await self.ask(close_mark)
 
     async def marks(self, keys: Sequence[str], run: int) -> Mapping[str, Mark]:
         """Return the stored entries of *keys*, and note that the input's part *run* contains them."""
@@ -207,6 +221,8 @@ class SqliteBatch(SqliteEntries):
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
         super()._prepare(connection)
+        if not self._reading:
+            self._epoch.begin(connection)
         text = "SELECT 1 FROM sqlite_master WHERE name = 'states'"
         if connection.execute(text).fetchone():
             return

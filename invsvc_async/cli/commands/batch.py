@@ -31,6 +31,15 @@ __all__ = ["app"]
 Journal = Annotated[str, typer.Option(help="The journal: a file, or postgresql://…", metavar="FILE")]
 
 
+Restored = Annotated[
+    bool,
+    typer.Option("--restored", help="The journal is an older copy: settle what may have been sent first."),
+]
+Moved = Annotated[
+    bool, typer.Option("--moved", help="The journal is complete, although it is in another place.")
+]
+
+
 class _Group(TyperGroup):
     """Treats ``invsvc batch FILE …`` as ``invsvc batch run FILE …``."""
 
@@ -74,6 +83,8 @@ def run(  # noqa: PLR0913 - each is an option of its own
         str | None,
         typer.Option(help="Stop after so many writes, or such a share (0.05), that were not applied."),
     ] = None,
+    restored: Restored = False,
+    moved: Moved = False,
     json_: Json = False,
     profile: Profile = None,
     team: Team = None,
@@ -94,7 +105,7 @@ def run(  # noqa: PLR0913 - each is an option of its own
 
     options = BatchOptions(
         journal=journal, concurrency=concurrency, rate=rate, tag=tag, secrets_to=secrets_to,
-        same_mode=same_mode, stop_after=_limit(stop_after),
+        same_mode=same_mode, stop_after=_limit(stop_after), restored=restored, moved=moved,
     )  # fmt: skip
     # Outside the event loop, so that Ctrl-C interrupts reading from a silent pipe.
     with rereadable(file) as lines:
@@ -237,6 +248,8 @@ def worker(
         bool,
         typer.Option("--same-mode", help="The credential is new, but has the same team and data mode."),
     ] = False,
+    restored: Restored = False,
+    moved: Moved = False,
     json_: Json = False,
     profile: Profile = None,
     team: Team = None,
@@ -247,8 +260,9 @@ def worker(
     from invsvc_async.cli.commands.batch_run import BatchOptions
 
     options = BatchOptions(
-        journal=journal, concurrency=concurrency, rate=rate, secrets_to=secrets_to, same_mode=same_mode
-    )
+        journal=journal, concurrency=concurrency, rate=rate, secrets_to=secrets_to, same_mode=same_mode,
+        restored=restored, moved=moved,
+    )  # fmt: skip
     raise typer.Exit(until_done(_work(options, profile, team, as_json=json_)))
 
 

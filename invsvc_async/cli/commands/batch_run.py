@@ -52,6 +52,8 @@ class BatchOptions:
     secrets_to: Path | None
     same_mode: bool
     stop_after: float | None = None
+    restored: bool = False
+    moved: bool = False
 
 
 def client_of(profile: str | None, team: str | None, concurrency: int) -> Client:
@@ -132,7 +134,7 @@ async def _opened(
     batch = Batch.open(
         options.journal, client, concurrency=options.concurrency, rate=options.rate, tag=options.tag,
         on_secret=take, on_progress=on_progress, same_mode=options.same_mode,
-        stop_after=options.stop_after,
+        stop_after=options.stop_after, restored=options.restored, moved=options.moved,
     )  # fmt: skip
     return await stack.enter_async_context(batch)
 

@@ -6,6 +6,7 @@ import asyncio
 import shutil
 import sqlite3
 import tempfile
+from itertools import groupby
 from pathlib import Path
 
 import msgspec
@@ -121,7 +122,11 @@ class Journal(RuleBasedStateMachine):
         """Go on with the file and its log as they are on the disk now, the writer perhaps in the middle of a commit."""
         self.number += 1
         path = self.folder / f"{self.number}.db"
-        for end in ("-wal", ""):  # the log first: a checkpoint must not move what the copy then lacks
+        for end in (
+            ".epoch",
+            "-wal",
+            "",
+        ):  # the log first: a checkpoint must not move what the copy then lacks
             source = self.path.with_name(self.path.name + end)
             if source.exists():
                 shutil.copy(source, path.with_name(path.name + end))
@@ -163,7 +168,7 @@ async def test_what_is_asked_for_together_is_one_commit(tmp_path):
         await asyncio.gather(*first, *second)
     finally:
         await entries.aclose()
-    assert [line.partition(" (")[0] for line in said] == [
+    assert [line.partition(" (")[0] for line, _ in groupby(said)] == [
         "COMMIT",
         "INSERT INTO entries",
         "INSERT INTO entries",
@@ -179,7 +184,7 @@ async def test_groups_of_every_size(tmp_path, monkeypatch, values_at_most):
         connection = connect(self)
         connection.setlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER, values_at_most)
         self._prepare(connection)
-        connection.set_trace_callback(lambda text: said.append(text.split(" (")[0]))
+        connection.set_trace_callback(said.append)
         return connection
 
     monkeypatch.setattr(SqliteBatch, "_connect", limited)
@@ -199,7 +204,8 @@ async def test_groups_of_every_size(tmp_path, monkeypatch, values_at_most):
     finally:
         await entries.aclose()
     assert {each.key: each.state for each in found} == wanted
-    assert said.count("INSERT INTO entries") < 100
+    # A statement is traced again for each trigger that it fires.
+    assert sum(text.startswith("INSERT INTO entries") for text, _ in groupby(said)) < 100
 
 
 async def test_group_that_fails_in_part(tmp_path):

@@ -1,0 +1,190 @@
+"""
+How a journal that went back in time is recognised: by a count of its sends that is kept outside it too.
+
+The journal counts each time that it stores a write before a send. A file beside it repeats the count after
+each group of them. A journal that has counted less than the file is an older copy.
+"""
+
+from __future__ import annotations
+
+import os
+from secrets import token_hex
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from invsvc_async._errors import JournalError
+from invsvc_async.batch.restored import FACT, LATEST, THROUGH, closed, mark
+from invsvc_async.journal.sqlite_entries import fact
+from invsvc_async.storage.private_file import own_private
+from invsvc_async.storage.sqlite_writer import transaction
+
+if TYPE_CHECKING:
+    import sqlite3
+    from pathlib import Path
+
+__all__ = ["Epoch", "Standing", "close_mark", "wrong_with"]
+
+# Added to the schema without a new version. Older packages count too, but do not write the file.
+_COUNT = "WHEN NEW.state = 1 BEGIN UPDATE facts SET value = value + 1 WHERE name = 'sends'; END"
+_TRIGGERS = (
+    f"CREATE TRIGGER IF NOT EXISTS sent_first AFTER INSERT ON entries {_COUNT}",
+    f"CREATE TRIGGER IF NOT EXISTS sent_again AFTER UPDATE OF state ON entries {_COUNT}",
+)
+_SET = "INSERT OR REPLACE INTO facts VALUES (?, ?)"
+_LENGTH = 80  # bytes of the file: one that is written at once has no torn state
+
+
+class Standing(NamedTuple):
+    """The identity of a journal, and how many sends it has counted."""
+
+    epoch: str
+    sends: int
+
+
+def wrong_with(journal: Standing | None, beside: Standing | None, *, is_empty: bool) -> str | None:
+    """
+    Return what is wrong with a journal that has counted *journal*, if the file beside it says *beside*.
+
+    ``None`` stands for what has not counted yet. *is_empty* is whether the journal has no entries.
+    """
+    if beside is None:
+        if journal is None or not journal.sends:
+            return None
+        return (
+            "the file {beside} is missing, so this may be a copy, and later sends may be in another journal. "
+            "If it was moved, move that file too, or run the batch with --moved"
+        )
+    if journal is None and is_empty:
+        if not beside.sends:
+            return None
+        return (
+            f"it is new, but {{beside}} counts {beside.sends:,} sends of a journal that was here. Put that "
+            "journal back. For another batch, choose another path, or delete that file"
+        )
+    if journal is not None and journal.epoch != beside.epoch:
+        return "the file {beside} belongs to another journal. Put that journal back, or the right file"
+    missing = beside.sends - (0 if journal is None else journal.sends)
+    if missing <= 0:
+        return None
+    return f"it is an older copy, which lacks the last {missing:,} sends. Put the newest file back"
+
+
+_OTHERWISE = (
+    "Nothing was sent. If nothing newer exists, run the batch with --restored (restored=True), which settles "
+    "what may have been sent before it sends"
+)
+
+
+class Epoch:
+    """
+    The count of sends of the journal at *path*, which errors call *name*, in the journal and beside it.
+
+    With *restored*, a journal that may lack sends is accepted, and marked. With *moved*, one whose file is
+    missing is accepted as complete.
+    """
+
+    def __init__(self, path: Path, name: str, *, restored: bool = False, moved: bool = False) -> None:
+        self._path = path.with_name(f"{path.name}.epoch")
+        self._name = name
+        self._restored, self._moved = restored, moved
+        self._number = -1
+        self._standing = Standing("", 0)
+
+    def begin(self, connection: sqlite3.Connection) -> None:
+        """
+        Check the journal, and continue its count. The caller has the lock of the file.
+
+        Raises:
+            JournalError: It may lack sends that were made.
+
+        """
+        beside, is_damaged = self._read()
+        counted = fact(connection, "sends")
+        journal = None if counted is None else Standing(str(fact(connection, "epoch")), int(counted))
+        is_empty = connection.execute("SELECT 1 FROM entries LIMIT 1").fetchone() is None
+        wrong = wrong_with(journal, beside, is_empty=is_empty)
+        if is_damaged:
+            wrong = "the file {beside} is damaged, so whether this is an older copy is not known"
+        if wrong is not None and not (self._restored or (self._moved and beside is None)):
+            raise JournalError(f"{self._name}: {wrong.format(beside=self._path.name)}. {_OTHERWISE}.")
+        sends = max(each.sends for each in (journal, beside, Standing("", 0)) if each is not None)
+        sends += self._restored or wrong is not None  # so that other copies are older from now on
+        known = journal or beside
+        epoch = token_hex(16) if known is None else known.epoch
+        with transaction(connection, "BEGIN IMMEDIATE"):
+            for trigger in _TRIGGERS:
+                connection.execute(trigger)
+            connection.execute(_SET, ("epoch", epoch))
+            connection.execute(_SET, ("sends", str(sends)))
+            if self._restored:
+                _mark(connection)
+        self._standing = Standing(epoch, sends)
+        self._open()
+
+    def ended(self, connection: sqlite3.Connection, sends: int | None) -> None:
+        """Repeat in the file that *sends* more were stored; ``None`` if how many is not known."""
+        if sends == 0:
+            return
+        count = int(fact(connection, "sends") or 0) if sends is None else self._standing.sends + sends
+        self._standing = self._standing._replace(sends=count)
+        self._write()
+
+    def close(self) -> None:
+        """Close the file. Nothing may count any more."""
+        if self._number >= 0:
+            os.close(self._number)
+            self._number = -1
+
+    def _read(self) -> tuple[Standing | None, bool]:
+        """Return what the file says, and whether it is damaged."""
+        try:
+            text = self._path.read_bytes()
+        except FileNotFoundError:
+            return None, False
+        except OSError as error:
+            raise self._unusable(error) from error
+        try:
+            return msgspec.json.decode(text, type=Standing), False
+        except msgspec.DecodeError:
+            return None, True
+
+    def _open(self) -> None:
+        """Open the file, which then says the same as the journal, durably."""
+        self.close()
+        try:
+            self._number = own_private(self._path)
+            os.ftruncate(self._number, _LENGTH)
+            self._write()
+            os.fsync(self._number)
+        except OSError as error:
+            raise self._unusable(error) from error
+
+    def _write(self) -> None:
+        """Write the count. A power cut may undo that, and then older copies of the last seconds pass."""
+        text = msgspec.json.encode(self._standing).ljust(_LENGTH - 1) + b"\n"
+        if hasattr(os, "pwrite"):
+            os.pwrite(self._number, text, 0)
+        else:  # pragma: no cover - Windows
+            os.lseek(self._number, 0, os.SEEK_SET)
+            os.write(self._number, text)
+
+    def _unusable(self, error: OSError) -> JournalError:
+        return JournalError(
+            f"{self._name}: the file {self._path.name} cannot be used ({error.strerror}). "
+            "Check the permissions of the file and its folder."
+        )
+
+
+def _mark(connection: sqlite3.Connection) -> None:
+    """Note that sends of writes that the journal does not have may have been made."""
+    through, latest = (connection.execute(text).fetchone()[0] for text in (THROUGH, LATEST))
+    text = mark(fact(connection, FACT), through, latest)
+    connection.execute(_SET, (FACT, text))
+
+
+def close_mark(connection: sqlite3.Connection) -> None:
+    """Note that the input was read again since the journal was restored."""
+    text = fact(connection, FACT)
+    if text is not None:
+        connection.execute(_SET, (FACT, closed(text)))

@@ -1,0 +1,108 @@
+"""
+What a journal that was restored from an older copy says of its writes: any of them may have been sent since.
+
+Such a write gets a send at a time that is not known exactly. It is settled like any write in doubt, and sent
+only on proof of absence.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import attrs
+import msgspec
+from msgspec.structs import replace
+
+from invsvc_async.client import options_of
+from invsvc_async.reconcile.intent import Sent
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from invsvc_async.client import Client
+    from invsvc_async.reconcile.intent import Intent
+
+__all__ = ["FACT", "LATEST", "THROUGH", "Restored", "closed", "mark", "restored_of"]
+
+FACT = "restored"  # its name in the journal
+THROUGH = "SELECT coalesce(max(seq), 0) FROM entries"
+# A time at which the copy was up to date: any will do, so the latest of all is not looked for.
+LATEST = "SELECT max(done_at) FROM (SELECT done_at FROM entries ORDER BY seq DESC LIMIT 10000) AS latest"
+_SLACK = 60.0  # s by which the clocks of the processes that wrote the journal may disagree
+
+
+class _Mark(msgspec.Struct, kw_only=True):
+    through: int  # the last entry of the copy
+    since: int | None  # the copy had all sends until then, epoch ms
+    is_open: bool = True  # the input has not been read since
+
+
+def mark(before: str | None, through: int, since: int | None) -> str:
+    """Return the text of the fact, given the one *before*; *since* is in epoch ms."""
+    earlier = None if before is None else msgspec.json.decode(before, type=_Mark)
+    if earlier is not None and earlier.is_open:
+        since = earlier.since
+    return msgspec.json.encode(_Mark(through=through, since=since)).decode()
+
+
+@attrs.define(kw_only=True)
+class Restored:
+    """
+    The doubts of a restored journal.
+
+    Entries up to ``through`` are of the copy. While ``is_open``, writes that it does not have are in doubt
+    too. Those sends were not before ``earliest`` (server time in s), if that is known.
+    """
+
+    through: int
+    is_open: bool
+    earliest: float | None = None
+    met: int = 0  # writes of the input that were in doubt
+
+    def of_entry(self, number: int, intent: Intent) -> Intent:
+        """Return the intent of an entry that is not done."""
+        return self._in_doubt(intent) if number <= self.through else intent
+
+    def of_new(self, intent: Intent) -> Intent:
+        """Return the intent of a write that the journal does not have."""
+        self.met += 1
+        return self._in_doubt(intent)
+
+    def _in_doubt(self, intent: Intent) -> Intent:
+        if any(each.end is None or each.end.kind != "not applied" for each in intent.sent):
+            return intent
+        sent = Sent(earliest=self.earliest, attempt_timeout=intent.timeouts.attempt)
+        # A state that was read before is no baseline: lost sends may have been before it.
+        return attrs.evolve(intent, sent=(sent,), baseline=None, bounds=None)
+
+
+async def restored_of(fact: Callable[[str], Awaitable[str | None]], client: Client) -> Restored | None:
+    """
+    Return the doubts of a journal with these facts; ``None`` if it was not restored.
+
+    While its input was not read again, this reads the service's clock.
+
+    Raises:
+        InvsvcError: The service cannot be read.
+
+    """
+    text = await fact(FACT)
+    if text is None:
+        return None
+    found = msgspec.json.decode(text, type=_Mark)
+    restored = Restored(through=found.through, is_open=found.is_open)
+    if found.is_open and found.since is not None:
+        await client.webhooks.list(limit=1)
+        session = options_of(client).session
+        now, wall = session.clock.now(), time.time()
+        bounds = session.server_clock.bounds(now, options_of(client).reconcile.clock_slack)
+        if bounds is not None:
+            restored.earliest = now - (wall - found.since / 1000) + bounds.low - _SLACK
+    return restored
+
+
+def closed(text: str) -> str:
+    """Return the text of the fact once the input was read again."""
+    found = msgspec.json.decode(text, type=_Mark)
+    return msgspec.json.encode(replace(found, is_open=False)).decode()

@@ -1,0 +1,247 @@
+"""Journals that were copied, restored, moved or replaced: refused in words, or settled before anything is sent."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+
+import pytest
+
+from invsvc_async import JournalError, ReconcilePolicy, Verdict
+from invsvc_async.batch import Batch
+from tests.batch.conftest import HOOK, POLICY, client_of
+from tests.batch.writing import all_of
+
+MANY = 49
+
+
+def creates(client, many=MANY, start=0):
+    return [
+        client.webhooks.create(**{**HOOK, "url": f"https://me.example/{number}"}).keyed(f"row-{number}")
+        for number in range(start, many)
+    ]
+
+
+def copied(path, folder, ends=("", "-wal")):
+    """Copy the journal at *path* to *folder*; the file beside it only if *ends* has it."""
+    folder.mkdir(exist_ok=True)
+    for end in ends:
+        source = path.with_name(path.name + end)
+        if source.exists():
+            shutil.copy(source, folder / source.name)
+    return folder / path.name
+
+
+def restore(copy, path):
+    """Put the file of a backup in the place of the journal, as an operator does."""
+    path.with_name(f"{path.name}-wal").unlink(missing_ok=True)
+    path.with_name(f"{path.name}-shm").unlink(missing_ok=True)
+    shutil.copy(copy, path)
+
+
+async def run(path, client, writes=(), **settings):
+    try:
+        async with Batch.open(path, client, on_secret=lambda *_: None, **settings) as batch:
+            return {result.key: result for result in await all_of(batch, writes)}
+    finally:
+        for write in writes:
+            write.close()
+
+
+async def refused(path, client, words, writes=(), **settings):
+    """Check that the journal is not opened, and return the error's words."""
+    with pytest.raises(JournalError, match=words) as found:
+        await run(path, client, writes, **settings)
+    return str(found.value)
+
+
+@pytest.fixture
+async def older(service, client, tmp_path):
+    """Return a journal that was restored from a copy: 4 of its 49 writes are in the copy, all are applied."""
+    path = tmp_path / "run.db"
+    await run(path, client, creates(client, 4))
+    copy = copied(path, tmp_path / "backup")
+    await run(path, client, creates(client))
+    assert service.arrivals("webhooks.create") == MANY
+    restore(copy, path)
+    return path
+
+
+async def test_older_copy_is_refused(service, client, older):
+    """It is refused with how many sends it lacks, and what to do; nothing is sent."""
+    words = await refused(older, client, "older copy, which lacks the last 45 sends", creates(client))
+    assert "--restored" in words
+    assert service.arrivals("webhooks.create") == MANY
+    await refused(older, client, "older copy", creates(client), moved=True)  # the count proves otherwise
+
+
+async def test_older_copy_is_settled_first(service, client, older):
+    """With *restored*, the writes that it lacks are found by their tags, and none is sent again."""
+    results = await run(older, client, creates(client, MANY + 1), restored=True)
+    assert {each.verdict for each in results.values()} == {Verdict.APPLIED}
+    assert len(results) == MANY + 1 - 4
+    assert results["row-20"].basis == "tag"
+    assert results["row-20"].secret_lost
+    assert len(service.ledger.effects("webhooks.create")) == MANY + 1  # one was new, and proven absent
+    assert service.arrivals("webhooks.create") == MANY + 1
+
+
+async def test_restored_run_that_was_interrupted(service, client, older):
+    """The next run goes on settling first, without being told again, until the input was read to its end."""
+    async with Batch.open(older, client, restored=True, concurrency=1, on_secret=lambda *_: None) as batch:
+        async for _ in batch.run(creates(client)):
+            break
+    await run(older, client, creates(client))
+    assert service.arrivals("webhooks.create") == MANY
+    service.script("webhooks.list", *["500"] * 200)  # from now on, new writes are not settled first
+    results = await run(older, client, creates(client, MANY + 3))
+    assert {each.verdict for each in results.values()} == {Verdict.APPLIED}
+    assert service.arrivals("webhooks.create") == MANY + 3
+
+
+async def test_copy_of_a_running_batch(service, client, tmp_path):
+    """A copy made in the middle of a run is older than the file beside it, even if the run was killed."""
+    path, seen = tmp_path / "run.db", 0
+    async with Batch.open(path, client, concurrency=1, on_secret=lambda *_: None) as batch:
+        async for _ in batch.run(creates(client, 10)):
+            seen += 1
+            if seen == 4:
+                copy = copied(path, tmp_path / "backup")
+            if seen == 9:
+                copied(path, tmp_path / "backup", (".epoch",))  # as a kill leaves it
+    sent = service.arrivals("webhooks.create")
+    await refused(copy, client, "older copy", creates(client, 10))
+    assert service.arrivals("webhooks.create") == sent
+
+
+async def test_crash_at_any_moment_is_no_restore(service, client, tmp_path):
+    """What a kill leaves of both files is opened: the file beside the journal never counts more."""
+    path, seen = tmp_path / "run.db", 0
+    copies = []
+    async with Batch.open(path, client, concurrency=3, on_secret=lambda *_: None) as batch:
+        async for _ in batch.run(creates(client, 30)):
+            seen += 1
+            copies.append(copied(path, tmp_path / f"at-{seen}", (".epoch", "-wal", "")))
+    for copy in copies:
+        async with Batch.open(copy, client) as batch:
+            assert (await batch.summary()).total >= 1
+
+
+async def test_copy_without_the_file_beside_it(service, client, tmp_path):
+    """A copy in another place is refused; with the file, or with *moved*, it goes on."""
+    path = tmp_path / "run.db"
+    await run(path, client, creates(client, 5))
+    copy = copied(path, tmp_path / "elsewhere")
+    words = await refused(copy, client, "run.db.epoch is missing, so this may be a copy", creates(client, 6))
+    assert "--moved" in words
+    assert service.arrivals("webhooks.create") == 5
+    await run(copy, client, creates(client, 6), moved=True)
+    assert service.arrivals("webhooks.create") == 6
+    whole = copied(copy, tmp_path / "moved", ("", "-wal", ".epoch"))
+    await run(whole, client, creates(client, 7))
+    assert service.arrivals("webhooks.create") == 7
+
+
+@pytest.mark.parametrize("kind", ["lost", "other", "damaged", "before"])
+async def test_file_beside_another_journal(service, client, tmp_path, kind):
+    """The words say which it is, and what to do; nothing is sent."""
+    path, other = tmp_path / "run.db", tmp_path / "other.db"
+    await run(path, client, creates(client, 5))
+    beside = path.with_name("run.db.epoch")
+    match kind:
+        case "lost":
+            path.unlink()
+            words = "it is new, but run.db.epoch counts 5 sends of a journal that was here"
+        case "other":
+            await run(other, client, creates(client, 2))
+            restore(other, path)
+            words = "the file run.db.epoch belongs to another journal"
+        case "damaged":
+            beside.write_bytes(beside.read_bytes()[:20])
+            words = "the file run.db.epoch is damaged"
+        case "before":  # a copy from before the package counted
+            with sqlite3.connect(path) as connection:
+                connection.execute("DELETE FROM facts WHERE name IN ('epoch', 'sends')")
+            connection.close()
+            words = "older copy, which lacks the last 5 sends"
+    sent = service.arrivals()
+    found = await refused(path, client, words, creates(client, 6))
+    assert "Nothing was sent" in found
+    assert service.arrivals() == sent
+    if kind == "lost":  # all of them are found, because the file has the identity of the journal
+        results = await run(path, client, creates(client, 6), restored=True)
+        assert [key for key, each in results.items() if each.applied is not True] == ["row-5"]
+        assert results["row-5"].verdict is Verdict.UNKNOWN  # since when it may have been sent is not known
+        assert len(service.ledger.effects("webhooks.create")) == 5
+
+
+async def test_restored_updates(service, client, tmp_path):
+    """What the state shows decides; a write that no read can tell of is UNKNOWN, and is not sent."""
+    path = tmp_path / "run.db"
+    journeys = [service.seed_journey() for _ in range(3)]
+    hooks = [service.seed_webhook() for _ in range(3)]
+    await run(path, client, creates(client, 2))
+    copy = copied(path, tmp_path / "backup")
+
+    def writes(names):
+        made = {
+            "same": client.journeys.update(journeys[0].id, name="ours"),
+            "first": client.journeys.update(journeys[1].id, name="one"),
+            "second": client.journeys.update(journeys[1].id, name="two"),
+            "hook": client.webhooks.update(hooks[0].id, description="ours"),
+            "deleted": client.webhooks.delete(hooks[1].id),
+            "sheet": client.sheets.save_mapping({"a": "b"}),
+            "not begun": client.journeys.update(journeys[2].id, name="late"),
+            "to delete": client.webhooks.delete(hooks[2].id),
+        }
+        for name, write in made.items():
+            if name not in names:
+                write.close()
+        return [made[name].keyed(name) for name in names]
+
+    begun = ["same", "first", "second", "hook", "deleted", "sheet"]
+    await run(path, client, writes(begun))
+    sent = service.arrivals("sheets.save_mapping"), service.arrivals("webhooks.update")
+    restore(copy, path)
+    results = await run(path, client, writes([*begun, "not begun", "to delete"]), restored=True)
+    verdicts = {key: str(each.verdict) for key, each in results.items()}
+    assert verdicts == {
+        "same": "applied", "first": "unknown", "second": "applied", "hook": "applied", "deleted": "applied",
+        "sheet": "unknown", "not begun": "applied", "to delete": "applied",
+    }  # fmt: skip
+    assert (service.arrivals("sheets.save_mapping"), service.arrivals("webhooks.update")) == sent
+    names = [entry.body["name"] for entry in service.ledger.effects("journeys.update")]
+    assert names == ["ours", "one", "two", "late"]
+
+
+async def test_failed_write_of_a_copy_may_have_been_retried(service, client, tmp_path):
+    """A write that the copy has as refused is settled before a retry of it is sent."""
+    path = tmp_path / "run.db"
+    service.script("webhooks.create", "403")
+    await run(path, client, creates(client, 2))
+    copy = copied(path, tmp_path / "backup")
+    async with Batch.open(path, client, on_secret=lambda *_: None) as batch:
+        await batch.retry(verdict=Verdict.REFUSED)
+        await all_of(batch)
+    assert len(service.ledger.effects("webhooks.create")) == 2
+    restore(copy, path)
+    await run(path, client, creates(client, 3), restored=True)
+    async with Batch.open(path, client, on_secret=lambda *_: None) as batch:
+        assert await batch.retry(verdict=Verdict.REFUSED) == 1
+        [result] = await all_of(batch)
+    assert (result.verdict, result.basis) == (Verdict.APPLIED, "tag")
+    assert len(service.ledger.effects("webhooks.create")) == 3
+
+
+async def test_old_copy_does_not_prove_absence(service, tmp_path):
+    """A create that is not found long after the copy was made is UNKNOWN: it may have been deleted since."""
+    path = tmp_path / "run.db"
+    policy = ReconcilePolicy(
+        settle_after_error=POLICY.settle_after_error, settle_after_loss=0.2, deadline=30.0, absence_within=1.0
+    )
+    async with client_of(service, reconcile=policy) as client:
+        await run(path, client, creates(client, 2))
+        results = await run(path, client, creates(client, 3), restored=True)
+    assert results["row-2"].verdict is Verdict.UNKNOWN
+    assert results["row-2"].cause == "too long ago"
+    assert service.arrivals("webhooks.create") == 2

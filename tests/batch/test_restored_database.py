@@ -1,0 +1,133 @@
+"""A journal in PostgreSQL whose server went back in time, or whose tables were copied."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from invsvc_async import JournalError, Verdict
+from invsvc_async.batch import Batch
+from tests.batch.test_restored import creates, refused, run
+from tests.support.database import Database, database
+
+
+class Restorable(Database):
+    """A server whose folder can be copied, and put back as a restore from a backup does."""
+
+    async def control(self, *arguments):
+        server = self._server
+        child = await asyncio.create_subprocess_exec(
+            server.bin_path / "pg_ctl", "-D", server.pgdata, "-w", "-t", "300", "-l", server.log, *arguments,
+            stdout=asyncio.subprocess.DEVNULL, user=server.system_user,
+        )  # fmt: skip
+        assert await child.wait() == 0, await asyncio.to_thread(Path(server.log).read_text)
+
+    async def back_up(self, folder):
+        await self.control("-m", "fast", "stop")
+        shutil.copytree(self._server.pgdata, folder)
+        await self.control("restart")  # with the options of before
+
+    async def restore(self, folder):
+        """Put the backup back, and let the server recover: it begins another timeline."""
+        await self.control("-m", "fast", "stop")
+        await asyncio.to_thread(self._put_back, folder)
+        await self.control("restart")
+
+    def _put_back(self, folder):
+        place = Path(self._server.pgdata)
+        owner = place.stat()
+        shutil.rmtree(place)
+        shutil.copytree(folder, place)
+        (place / "recovery.signal").touch()
+        with (place / "postgresql.auto.conf").open("a") as file:
+            file.write("restore_command = 'false'\n")
+        for path in [place, *place.rglob("*")]:
+            os.chown(path, owner.st_uid, owner.st_gid)
+
+
+@pytest.fixture
+def server():
+    return Restorable(Path(tempfile.mkdtemp(prefix="pg")))
+
+
+async def test_server_restored_from_a_backup(service, client, server, tmp_path):
+    """It is refused; with *restored*, what it lacks is settled first, and nothing is applied twice."""
+    journal = server.journal("june", silence=1)
+    await run(journal, client, creates(client, 4))
+    await server.back_up(tmp_path / "backup")
+    await run(journal, client, creates(client, 20))
+    await server.restore(tmp_path / "backup")
+
+    words = await refused(
+        journal, client, "restored from a backup, or a replica was promoted", creates(client, 20)
+    )
+    assert "--moved" in words
+    assert "--restored" in words
+    assert service.arrivals("webhooks.create") == 20
+
+    results = await run(journal, client, creates(client, 21), restored=True)
+    assert {each.verdict for each in results.values()} == {Verdict.APPLIED}
+    assert len(results) == 17
+    assert len(service.ledger.effects("webhooks.create")) == 21
+
+    service.script("webhooks.list", *["500"] * 200)  # the input was read: new writes are not settled first
+    await run(journal, client, creates(client, 23))
+    assert len(service.ledger.effects("webhooks.create")) == 23
+
+
+async def test_server_restored_under_a_running_worker(service, client, server, tmp_path):
+    """Its worker stops in words at the next connection, before it sends anything more."""
+    journal = server.journal("june", silence=1)
+    await run(journal, client, creates(client, 4))
+    await server.back_up(tmp_path / "backup")
+    seen = []
+    with pytest.raises(JournalError, match="a replica was promoted"):
+        async with Batch.open(journal, client, concurrency=1, on_secret=lambda *_: None) as batch:
+            writes = (creates(client, number + 1, number)[0] for number in range(300))
+            async for result in batch.run(writes):
+                seen.append(result.key)
+                if len(seen) == 8:
+                    await server.restore(tmp_path / "backup")
+    sent = service.arrivals("webhooks.create")
+    assert sent < 300
+    await refused(journal, client, "a replica was promoted", creates(client, 20))
+    assert service.arrivals("webhooks.create") == sent
+
+
+async def test_tables_that_were_made_anew(service, client):
+    """A dump that was restored is refused; with *moved*, it goes on."""
+    journal = database().journal("dumped")
+    await run(journal, client, creates(client, 3))
+    connection = await asyncpg.connect(database().address, server_settings={"search_path": "invsvc_dumped"})
+    await connection.execute(
+        "CREATE TABLE anew (LIKE entries INCLUDING ALL); INSERT INTO anew SELECT * FROM entries;"
+        "ALTER SEQUENCE entries_seq_seq OWNED BY anew.seq; DROP TABLE entries; ALTER TABLE anew RENAME TO entries"
+    )
+    await connection.close()
+    await refused(journal, client, "the tables were made anew", creates(client, 4))
+    assert service.arrivals("webhooks.create") == 3
+    await run(journal, client, creates(client, 4), moved=True)
+    assert service.arrivals("webhooks.create") == 4
+
+
+async def test_role_that_may_not_ask_for_the_system(service, client):
+    """Without the right to ask for the server's identity, the rest of the place counts."""
+    connection = await asyncpg.connect(database().address)
+    await connection.execute(
+        "CREATE ROLE plain LOGIN; GRANT CREATE ON DATABASE postgres TO plain;"
+        "REVOKE EXECUTE ON FUNCTION pg_control_system() FROM PUBLIC"
+    )
+    try:
+        address = database().journal("plain").replace("postgres:@", "plain:@")
+        await run(address, client, creates(client, 3))
+        await run(address, client, creates(client, 4))
+        assert service.arrivals("webhooks.create") == 4
+    finally:
+        await connection.execute("GRANT EXECUTE ON FUNCTION pg_control_system() TO PUBLIC")
+        await connection.close()
