@@ -1,0 +1,125 @@
+"""Journals that cannot be used: the words say which, what is safe and what to do, and nothing is sent."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sqlite3
+
+import pytest
+
+from invsvc_async import InvalidRequestError, JournalError
+from invsvc_async.batch import Batch
+from invsvc_async.cli.app import run
+from invsvc_async.simulator import Simulator
+from tests.batch.conftest import client_of
+from tests.batch.test_restored import creates
+from tests.batch.writing import all_of
+
+
+def changed(path, *statements):
+    with sqlite3.connect(path) as connection:
+        for statement in statements:
+            connection.execute(statement)
+    connection.close()
+
+
+def linked(path):
+    os.link(path, path.with_name("other.db"))
+
+
+def cut(path):
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def cut_short(path):
+    path.write_bytes(path.read_bytes()[:100])
+
+
+def emptied(path):
+    path.write_bytes(b"")
+
+
+BAD = {
+    "linked": (linked, "has 2 names (hard links)", "Keep the name under which it was last used"),
+    "cut": (cut, "the file is damaged", "do not continue with an older copy"),
+    "cut short": (cut_short, "damaged", "do not continue with an older copy"),
+    "emptied": (emptied, "it is new, but run.db.epoch counts 5 sends", "Put that journal back"),
+    "text": (lambda path: path.write_text("x" * 5000), "is not a SQLite database", "choose another path"),
+    "future": (
+        lambda path: changed(path, "PRAGMA user_version = 99"),
+        "it has version 99, and this package reads version 1",
+        "Use the version of the package",
+    ),
+    "foreign": (
+        lambda path: changed(path, "PRAGMA application_id = 7"),
+        "another program's database",
+        "Choose another path",
+    ),
+    "outbox": (
+        lambda path: changed(path, "UPDATE facts SET value = 'an outbox' WHERE name = 'kind'"),
+        "it is an outbox, not a batch",
+        "Choose another path",
+    ),
+}
+
+
+@pytest.fixture
+async def journal(service, client, tmp_path):
+    """Return a journal with five writes, in one file."""
+    path = tmp_path / "run.db"
+    async with Batch.open(path, client, on_secret=lambda *_: None) as batch:
+        await all_of(batch, creates(client, 5))
+    changed(path, "PRAGMA wal_checkpoint(TRUNCATE)")
+    return path
+
+
+@pytest.mark.parametrize("kind", BAD)
+async def test_bad_journal(service, client, journal, kind, capsys, monkeypatch):
+    """It is refused by the library and the command line, and the service is not called."""
+    spoil, wrong, remedy = BAD[kind]
+    spoil(journal)
+    sent = service.arrivals()
+    with pytest.raises(JournalError) as found:
+        async with Batch.open(journal, client):
+            pass
+    assert wrong in str(found.value)
+    assert remedy in str(found.value)
+
+    monkeypatch.setenv("INVSVC_BASE_URL", service.base_url)
+    monkeypatch.setenv("INVSVC_API_KEY", service.api_key)
+    file = journal.with_name("writes.jsonl")
+    line = {
+        "operation": "webhooks.create",
+        "arguments": {"url": "https://a.example", "events": ["invoice.created"]},
+    }
+    file.write_text(json.dumps(line) + "\n")
+    assert await asyncio.to_thread(run, ["batch", str(file), "--journal", str(journal)]) == 1
+    assert wrong in capsys.readouterr().err
+    assert service.arrivals() == sent
+
+
+async def test_journal_of_another_batch(service, client, journal):
+    """An input with other writes under its keys, or a client of another service, is refused."""
+    others = [client.webhooks.create(url="https://other.example", events=["invoice.created"]).keyed("row-1")]
+    sent = service.arrivals()
+    async with Batch.open(journal, client, on_secret=lambda *_: None) as batch:
+        with pytest.raises(InvalidRequestError, match="the journal has another write under the key 'row-1'"):
+            await all_of(batch, others)
+    assert service.arrivals() == sent
+    async with Simulator() as other, client_of(other) as stranger:
+        with pytest.raises(InvalidRequestError, match="this batch was begun at"):
+            async with Batch.open(journal, stranger):
+                pass
+        assert other.arrivals() == 0
+
+
+async def test_symbolic_link_is_followed(service, client, journal):
+    """A journal under a symbolic link is the same one, with the same file beside it."""
+    link = journal.with_name("link.db")
+    link.symlink_to(journal)
+    async with Batch.open(link, client, on_secret=lambda *_: None) as batch:
+        await all_of(batch, creates(client, 6))
+    assert service.arrivals("webhooks.create") == 6
+    assert not link.with_name("link.db.epoch").exists()
