@@ -86,6 +86,14 @@ async def test_older_copy_is_settled_first(service, client, older):
     assert service.arrivals("webhooks.create") == MANY + 1
 
 
+async def test_restored_journal_without_the_right_to_list(service, client, older):
+    """A refusal of the first read, which is for the service's clock, is no obstacle."""
+    service.script("webhooks.list", "403")
+    results = await run(older, client, creates(client), restored=True)
+    assert {each.verdict for each in results.values()} == {Verdict.APPLIED}
+    assert service.arrivals("webhooks.create") == MANY
+
+
 async def test_restored_run_that_was_interrupted(service, client, older):
     """The next run goes on settling first, without being told again, until the input was read to its end."""
     async with Batch.open(older, client, restored=True, concurrency=1, on_secret=lambda *_: None) as batch:
