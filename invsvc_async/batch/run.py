@@ -241,9 +241,9 @@ class Run:
     async def _feed(self, engine: Engine) -> None:
         try:
             await self._feed_all(engine)
-            restored = self._batch.restored
-            if restored is not None and restored.is_open and restored.met:  # what comes later is new
-                await self._batch.entries.close_restored()
+            restored, skipped = self._batch.restored, self._intake.skipped if self._intake is not None else 0
+            if restored is not None and restored.is_open and (restored.met or skipped):
+                await self._batch.entries.close_restored()  # what comes later is new
             engine.finish()
         except Exception as error:  # noqa: BLE001 - any error ends the run
             engine.fail(error)

@@ -107,6 +107,18 @@ async def test_restored_run_that_was_interrupted(service, client, older):
     assert service.arrivals("webhooks.create") == MANY + 3
 
 
+async def test_restored_journal_that_lacked_nothing(service, client, tmp_path):
+    """Once the input was read again, writes that come later are new. A run without input is not enough."""
+    path = tmp_path / "run.db"
+    await run(path, client, creates(client, 5))
+    await run(path, client, restored=True)
+    async with Batch.open(path, client) as batch:
+        assert batch.restored.is_open
+    await run(path, client, creates(client, 5))
+    async with Batch.open(path, client) as batch:
+        assert not batch.restored.is_open
+
+
 async def test_copy_of_a_running_batch(service, client, tmp_path):
     """A copy made in the middle of a run is older than the file beside it, even if the run was killed."""
     path, seen = tmp_path / "run.db", 0
