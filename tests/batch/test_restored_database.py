@@ -46,7 +46,9 @@ class Restorable(Database):
         shutil.copytree(folder, place)
         (place / "recovery.signal").touch()
         with (place / "postgresql.auto.conf").open("a") as file:
-            file.write("restore_command = 'false'\n")
+            file.write(
+                "restore_command = 'false'\nhot_standby = off\n"
+            )  # no connections until it has recovered
         for path in [place, *place.rglob("*")]:
             os.chown(path, owner.st_uid, owner.st_gid)
 

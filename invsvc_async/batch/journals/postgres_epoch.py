@@ -17,7 +17,8 @@ from invsvc_async.batch.restored import FACT, LATEST, THROUGH, mark
 __all__ = ["PlacedBatch"]
 
 _PLACE = """
-SELECT left(pg_walfile_name(pg_current_wal_lsn()), 8) AS timeline, 'entries'::regclass::oid::text AS entries
+SELECT CASE WHEN NOT pg_is_in_recovery() THEN left(pg_walfile_name(pg_current_wal_lsn()), 8) END AS timeline,
+    to_regclass('entries')::oid::text AS entries
 """
 _SYSTEM = "SELECT system_identifier::text FROM pg_control_system()"
 _SET = "INSERT INTO facts VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
@@ -104,8 +105,19 @@ class PlacedBatch(PostgresBatch):
 
 
 async def _place_of(connection: Any) -> dict[str, str]:
+    """
+    Return the place.
+
+    Raises:
+        ConnectionError: The server is a standby, or still recovers, so its timeline is not decided.
+
+    """
     place = dict(await connection.fetchrow(_PLACE))
+    if place["timeline"] is None:
+        raise ConnectionError("it is a standby, or still recovers")
     may_ask = await connection.fetchval("SELECT has_function_privilege('pg_control_system()', 'EXECUTE')")
     if may_ask:
         place["system"] = await connection.fetchval(_SYSTEM)
-    return place
+    return {
+        name: value for name, value in place.items() if value is not None
+    }  # without a table: statements fail
