@@ -518,6 +518,6 @@ def _headers(extra: Mapping[str, str] | None, user_agent: str | None) -> dict[st
 def _journal(given: str | Path | Journal | None) -> Journal | None:
     if given is None or not isinstance(given, (str, PathLike)):
         return given
-    from invsvc_async.journal.outbox import Outbox
+    from invsvc_async.journal.sqlite_journal import SqliteJournal
 
-    return Outbox(given)
+    return SqliteJournal(given)

@@ -17,8 +17,8 @@ __all__ = ["killed_before_its_await_returns"]
 PROGRAM = """
 import asyncio, os, signal, sys
 from invsvc_async import ApiKey, Client
-from invsvc_async.journal.outbox import Outbox
-class Killing(Outbox):
+from invsvc_async.journal.sqlite_journal import SqliteJournal
+class Killing(SqliteJournal):
     async def settled(self, outcome):
         await super().settled(outcome)
         os.kill(os.getpid(), signal.SIGKILL)

@@ -15,7 +15,7 @@ from unittest.mock import patch
 
 from invsvc_async import ApiKey, Client, Timeouts
 from invsvc_async.errors import JournalError
-from invsvc_async.journal.outbox import Outbox
+from invsvc_async.journal.sqlite_journal import SqliteJournal
 from invsvc_async.storage.sqlite_writer import Writer
 from tests.soak.records import attributed
 from tests.soak.virtual import LoopClock
@@ -147,7 +147,7 @@ class Program:
     def start(self) -> None:
         """Make the client; its machine's clock has a start of its own."""
         self.ahead = self._chance.choice((0.0, 50_000.0, -900.0))
-        journal = None if self._folder is None else Outbox(self._path)
+        journal = None if self._folder is None else SqliteJournal(self._path)
         client = Client(
             self._service.base_url,
             ApiKey(self._service.api_key),

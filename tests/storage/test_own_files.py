@@ -236,9 +236,9 @@ async def test_folder_that_cannot_be_written(service, tmp_path):
 
 HOLD = """
 import asyncio, sys
-from invsvc_async.journal.outbox import Outbox
+from invsvc_async.journal.sqlite_journal import SqliteJournal
 async def main(path):
-    outbox = Outbox(path)
+    outbox = SqliteJournal(path)
     await outbox.open()
     print("held", flush=True)
     sys.stdin.read()
