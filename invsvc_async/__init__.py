@@ -111,6 +111,7 @@ if TYPE_CHECKING:
         WebhookList,
         WebhookStatus,
     )
+    from invsvc_async.outbox import Outbox
     from invsvc_async.reads.pages import Pages
     from invsvc_async.reconcile.history import Absent, Applied, CannotTell, Holds, Superseded, Verdict
     from invsvc_async.reconcile.intent import Intent
@@ -123,7 +124,7 @@ if TYPE_CHECKING:
 _SOURCES = (
     "api.event_types", "errors", "settings", "models.common", "transport.credentials", "client",
     "codec.envelope", "codec", "reads.pages", "writes.write", "reconcile.outcome", "reconcile.history",
-    "reconcile.intent", "batch",
+    "reconcile.intent", "batch", "outbox",
 )  # fmt: skip
 _SUBMODULES = ("errors", "events", "models", "readers", "simulator", "testing")
 
@@ -191,6 +192,7 @@ __all__ = [
     "NotFoundError",
     "NotSentError",
     "OAuthToken",
+    "Outbox",
     "Outcome",
     "Page",
     "Pages",

@@ -1,0 +1,253 @@
+"""
+The dispatcher of an outbox in PostgreSQL: one of the processes that send what transactions have committed.
+
+Entries are divided into lanes by the thing that they write to.  Each lane has one dispatcher at a time, so the
+writes of one thing are sent in their order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import suppress
+from functools import partial
+from math import ceil
+from typing import TYPE_CHECKING
+
+from invsvc_async._errors import InvalidRequestError, JournalError
+from invsvc_async.batch.identity import thing_of
+from invsvc_async.batch.run import Run, note_in_flight
+from invsvc_async.batch.siblings import take_claims
+from invsvc_async.client import options_of
+from invsvc_async.journal.entry import LostChunkError
+from invsvc_async.outbox.item import OutboxItem
+from invsvc_async.outbox.leases import BEATS, Leases
+from invsvc_async.outbox.postgres import LANES, OutboxEntries
+from invsvc_async.outbox.unfit import verdict_of_unfit
+from invsvc_async.storage.postgres_pool import PATIENCE
+from invsvc_async.writes.new_intent import request_of
+from invsvc_async.writes.recovery import check_scope
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from invsvc_async.batch.batch import Batch
+    from invsvc_async.batch.engine import Engine
+    from invsvc_async.batch.item import Item, Store
+    from invsvc_async.journal.entry import Entry
+    from invsvc_async.outbox.leases import Lane
+
+__all__ = ["Dispatcher", "PostgresOutbox"]
+
+log: logging.Logger = logging.getLogger("invsvc_async.outbox")
+
+_AT_ONCE = 200  # entries fetched together
+_THINGS_KNOWN = 10_000  # things whose older writes were looked up once
+
+
+class Dispatcher(Run):
+    """
+    The run of one dispatcher. It lasts until it is stopped.
+
+    *on_verdict* is called when verdicts were stored.
+    """
+
+    def __init__(
+        self,
+        batch: Batch,
+        entries: OutboxEntries,
+        leases: Leases,
+        grace: float,
+        on_verdict: Callable[[], None],
+    ) -> None:
+        super().__init__(batch, ())
+        self._entries = entries
+        self._leases = leases
+        self._on_verdict = on_verdict
+        self._wake = asyncio.Event()
+        self._held: dict[str, tuple[int, int]] = {}  # number and lane of what is under way, by key
+        self._last: dict[str, int] = {}  # by thing: the last number of those under way
+        self._known: set[str] = set()  # things whose older writes were looked up
+        self._beat_now = asyncio.Event()
+        self._is_leaving = False
+        self._grace = grace  # s in which what is under way may end
+
+    async def run(self) -> None:
+        """
+        Send what is committed, until cancelled.
+
+        Raises:
+            JournalError: The database stayed away.
+            BatchStoppedError: The service refuses the credential.
+
+        """
+        engine = self._start()
+        beating = asyncio.create_task(self._beat(engine))
+        try:
+            while await engine.next_result() is not None:
+                self._on_verdict()
+        finally:
+            await asyncio.shield(self._leave(beating))
+        if (failure := engine.take_failure()) is not None:
+            raise failure
+
+    async def _leave(self, beating: asyncio.Task[None]) -> None:
+        self._is_leaving = True
+        await self.stop(self._grace)
+        beating.cancel()
+        await asyncio.wait([beating])
+        await self._leases.leave()
+        self._on_verdict()
+
+    # --- feeding
+
+    async def _feed_all(self, engine: Engine) -> None:
+        self._entries.patience = PATIENCE
+        await self._leases.forget_the_dead()
+        listening = asyncio.create_task(self._entries.listen(self._heard))
+        try:
+            while True:
+                await engine.hunger()
+                self._wake.clear()
+                if not await self._fetch(engine):
+                    await self._wake.wait()
+        finally:
+            listening.cancel()
+            await asyncio.wait([listening])
+
+    def _heard(self, lane: str) -> None:
+        if not lane or (lane.isdecimal() and int(lane) in self._leases.lanes):
+            self._wake.set()
+
+    async def _fetch(self, engine: Engine) -> bool:
+        """Add entries that are open, and not under way here; return whether there were any."""
+        lanes = {
+            lane.chunk: lane
+            for lane in self._leases.lanes.values()
+            if not (lane.leaving or lane.lost or lane.doubtful)
+        }
+        if not lanes:
+            return False
+        held = [seq for seq, _ in self._held.values()]
+        found = await self._entries.open_in(list(lanes), held, _AT_ONCE)
+        items: list[Item] = []
+        entries: list[Entry] = []
+        chunks = {entry.seq: chunk for entry, chunk in found}
+        for entry, chunk in found:
+            item = await self._checked(entry, lanes[chunk])
+            # One that was reopened comes after what is under way: it is then seen to be overtaken.
+            if item is not None and entry.seq > self._last.get(item.thing or "", 0):
+                item.sender_gone = lanes[chunk].was_free
+                items.append(item)
+                entries.append(entry)
+        if not items:
+            return False
+        in_flight: dict[str, int] = {}
+        note_in_flight(in_flight, entries, items)
+        await self._look_up({item.thing for item in items if item.thing is not None})
+        await self._taken_up(entries, items, in_flight)
+        for item, entry in zip(items, entries, strict=True):
+            await engine.room()
+            self._held[entry.key] = entry.seq, chunks[entry.seq]
+            if item.thing is not None:
+                self._last[item.thing] = max(entry.seq, self._last.get(item.thing, 0))
+            item.on_end = partial(self._ended, entry, item.thing)
+            engine.add(item)
+        return True
+
+    async def _look_up(self, things: set[str]) -> None:
+        """Learn which older writes to *things* may still land, and which webhooks they made."""
+        fresh = sorted(things - self._known)
+        if not fresh:
+            return
+        if len(self._known) > _THINGS_KNOWN:
+            self._known.clear()
+        self._known.update(fresh)
+        await self._close_lines(await self._entries.unknown_of(fresh))
+        urls = [thing for thing in fresh if thing.startswith("url ")]
+        if urls:
+            writes = options_of(self._batch.client).session.writes
+            take_claims(writes, await self._entries.claims_of(urls))
+
+    async def _checked(self, entry: Entry, lane: Lane) -> Item | None:
+        """Return the item of *entry*; if this version cannot send it, store a verdict that says so."""
+        try:
+            item = self._item(entry, lane)
+            assert item.intent is not None
+            view = options_of(self._batch.client)
+            check_scope(view, item.intent, same_mode=self._batch.same_mode, in_doubt=item.in_doubt)
+        except (JournalError, InvalidRequestError) as error:
+            log.error("outbox: %s: %s", entry.key, error)  # noqa: TRY400 - the message is enough
+            with suppress(LostChunkError):
+                await lane.put(verdict_of_unfit(entry, error))
+            self._on_verdict()
+            return None
+        item.lease = lane
+        return item
+
+    def _item(self, entry: Entry, store: Store) -> Item:
+        batch, intent = self._batch, self._intent(entry)
+        return OutboxItem(
+            key=entry.key,
+            content=entry.content,
+            run=entry.run,
+            thing=thing_of(request_of(intent), intent.scope.team, intent.tag),
+            entries=store,
+            on_secret=batch.on_secret,
+            intent=intent,
+            fed=False,
+            stored=True,
+            own=options_of(batch.client).session.writes.own,
+        )
+
+    def _ended(self, entry: Entry, thing: str | None) -> None:
+        self._held.pop(entry.key, None)
+        if thing is not None and self._last.get(thing) == entry.seq:
+            del self._last[thing]
+        self._wake.set()
+
+    # --- which lanes
+
+    async def _beat(self, engine: Engine) -> None:
+        """Give signs of life until stopped. Without them nothing may be sent, so an error ends the run."""
+        try:
+            while True:
+                self._beat_now.clear()
+                with suppress(JournalError):
+                    await self._divide(await self._leases.beat())
+                    self._wake.set()  # this is also the poll, in case no notification arrives
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._beat_now.wait(), self._entries.silence / BEATS)
+        except Exception as error:  # noqa: BLE001 - any error ends the run
+            engine.fail(error)
+
+    async def _divide(self, living: int) -> None:
+        """Take lanes, or give some up, so that each of *living* processes has its share."""
+        if self._is_leaving:
+            return
+        lanes, share = self._leases.lanes, ceil(LANES / living)
+        staying = [lane for lane in lanes.values() if not lane.leaving]
+        for lane in staying[share:]:
+            lane.leaving = True
+        busy = {chunk for _, chunk in self._held.values()}
+        await self._leases.give_up(
+            [lane for lane in lanes.values() if lane.leaving and lane.chunk not in busy]
+        )
+        if len(lanes) < share:
+            for lane in await self._leases.take(share - len(lanes)):
+                lane.on_doubt = self._beat_now.set
+                self._known.clear()  # others may have written to its things
+
+
+class PostgresOutbox(OutboxEntries):
+    """The outbox at *address*, in PostgreSQL."""
+
+    @property
+    def entries(self) -> PostgresOutbox:
+        """The journal of the batch that sends them."""
+        return self
+
+    async def dispatch(self, batch: Batch, grace: float, on_verdict: Callable[[], None]) -> None:
+        """Send what is committed, until cancelled. *on_verdict* is called when verdicts were stored."""
+        leases = Leases(self, options_of(batch.client).session.clock)
+        await Dispatcher(batch, self, leases, grace, on_verdict).run()

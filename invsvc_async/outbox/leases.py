@@ -1,0 +1,167 @@
+"""
+Which process owns which chunks of entries, and until when it may rely on that.
+
+A process shows that it lives by a time in the table ``members``. Chunks of one that is silent are taken over.
+``batch.journals.chunk_fencing`` says why nothing is sent twice, even if a silent process was only stopped.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from itertools import count
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import attrs
+
+from invsvc_async._errors import JournalError
+from invsvc_async.batch.journals.chunk_fencing import ChunkStore, worker_of
+from invsvc_async.journal.entry import LostChunkError
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable
+
+    from invsvc_async.batch.siblings import Left
+    from invsvc_async.concurrency.clock import Clock
+    from invsvc_async.journal.entry import Entry
+    from invsvc_async.outbox.schema import SharedEntries
+
+__all__ = ["BEATS", "TAKER", "Lane", "Leases"]
+
+BEATS = 4  # signs of life in the time after which a silent process counts as dead
+TAKER = "r"  # the names of members that only take verdicts begin so
+_LEASE = 0.8  # of that time: how long a process relies on its last sign of life
+
+_LIVING = f"""
+SELECT count(*) FROM members WHERE seen > clock_timestamp() - make_interval(secs => $1)
+    AND NOT starts_with(name, '{TAKER}')
+"""  # noqa: S608 - our own text
+_DEAD = """
+NOT EXISTS (SELECT 1 FROM members WHERE name = split_part(c.owner, '.', 1)
+    AND seen > clock_timestamp() - make_interval(secs => $1))
+"""
+_CANDIDATES = f"""
+SELECT c.id, c.owner FROM chunks c WHERE NOT c.done AND (c.owner IS NULL OR {_DEAD})
+    ORDER BY c.id LIMIT $2 FOR UPDATE SKIP LOCKED
+"""  # noqa: S608 - our own text
+_ALIVE = """
+SELECT name FROM members WHERE name = ANY ($2) AND seen > clock_timestamp() - make_interval(secs => $1)
+"""
+_TAKE = """
+UPDATE chunks SET owner = t.token FROM unnest($1::bigint[], $2::text[]) AS t (id, token)
+    WHERE chunks.id = t.id
+"""
+# Members that are gone for good, and of which nothing is left.
+_FORGET = """
+DELETE FROM members m WHERE seen < clock_timestamp() - interval '1 day' - make_interval(secs => $1)
+    AND NOT EXISTS (SELECT 1 FROM chunks c WHERE split_part(c.owner, '.', 1) = m.name)
+"""
+
+
+@attrs.define(eq=False)
+class Lane(ChunkStore):
+    """A chunk that this process owns; ``was_free`` if its last owner has provably done with it."""
+
+    was_free: bool = False
+    leaving: bool = False  # it is given up once nothing of it is under way
+    doubtful: bool = False  # an update was rejected, so another process may have it
+    on_doubt: Callable[[], None] | None = None
+
+    def put(self, entry: Entry, left: Left | None = None) -> asyncio.Future[None]:
+        """Store *entry* and the state in which it *left* its thing, if the chunk is still owned."""
+        done = super().put(entry, left)
+        done.add_done_callback(self._look)
+        return done
+
+    def _look(self, done: asyncio.Future[None]) -> None:
+        if not done.cancelled() and isinstance(done.exception(), LostChunkError):
+            self.doubtful = True
+            if self.on_doubt is not None:
+                self.on_doubt()
+
+
+class Leases:
+    """The signs of life of this process, and the chunks that it owns, by their ids."""
+
+    def __init__(self, entries: SharedEntries, clock: Clock) -> None:
+        self.name: str = uuid4().hex
+        self.lanes: dict[int, Lane] = {}
+        self._entries = entries
+        self._clock = clock
+        self._numbers = count(1)
+        self._until = 0.0  # local s: others count this process as living until then, and longer
+
+    async def beat(self) -> int:
+        """Give a sign of life, and check which chunks are still this process's; return how many live."""
+        held = dict(self.lanes)
+        now = self._clock.now()
+        await self._entries.show_life(self.name)
+        mine, _ = await self._entries.owned([lane.token for lane in held.values()])
+        self._until = now + _LEASE * self._entries.silence
+        for chunk, lane in held.items():
+            lane.lost = lane.token not in mine
+            lane.doubtful = False
+            lane.until = now if lane.lost else self._until
+            if lane.lost:
+                self.lanes.pop(chunk, None)
+        living: int = (await self._entries.fetch(_LIVING, self._entries.silence))[0][0]
+        return max(living, 1)
+
+    async def forget_the_dead(self) -> None:
+        """Delete the signs of life of processes that are long gone."""
+        await self._entries.fetch(_FORGET, self._entries.silence)
+
+    async def take(self, most: int) -> list[Lane]:
+        """Take up to *most* chunks that have no owner, or whose owner is silent. Call it after a beat."""
+        number = next(self._numbers)
+        first = True
+
+        async def take(connection: Any) -> dict[int, bool]:  # Any: asyncpg's
+            nonlocal first
+            again, first = not first, False
+            tokens = f"{self.name}.{number}-"
+            rows = await connection.fetch(_CANDIDATES, self._entries.silence, most)
+            owners = {worker_of(row["owner"]) for row in rows if row["owner"] is not None}
+            alive: set[str] = set()
+            if owners:  # read again, because it may have shown that it lives while the locks were awaited
+                found = await connection.fetch(_ALIVE, self._entries.silence, sorted(owners))
+                alive = {row["name"] for row in found}
+            taken = {
+                row["id"]: row["owner"] is None
+                for row in rows
+                if row["owner"] is None or worker_of(row["owner"]) not in alive
+            }
+            if taken:
+                await connection.execute(_TAKE, [*taken], [f"{tokens}{chunk}" for chunk in taken])
+            if again:  # the reply of an earlier try was lost: what it has taken is ours, and perhaps not free
+                text = "SELECT id FROM chunks WHERE starts_with(owner, $1)"
+                for row in await connection.fetch(text, tokens):
+                    taken.setdefault(row["id"], False)
+            return taken
+
+        found = await self._entries.ask(take)
+        lanes = [
+            Lane(
+                self._entries, chunk, f"{self.name}.{number}-{chunk}", self._until, self._clock, was_free=free
+            )
+            for chunk, free in sorted(found.items())
+        ]
+        self.lanes.update((lane.chunk, lane) for lane in lanes)
+        return lanes
+
+    async def give_up(self, lanes: list[Lane]) -> None:
+        """Release chunks in which no send is in flight."""
+        for lane in lanes:
+            self.lanes.pop(lane.chunk, None)
+        if lanes:
+            await self._entries.release([lane.token for lane in lanes])
+
+    async def leave(self) -> None:
+        """Release all chunks; no send may be in flight. If the database fails, others get them later."""
+        with suppress(JournalError):
+            async with self._entries.hurried():
+                await self._entries.idle()
+                await self.give_up([*self.lanes.values()])
+                await self._entries.leave(self.name)
+        self.lanes.clear()

@@ -1,0 +1,356 @@
+"""The outbox: enqueue writes in transactions of the application, send them, and hand out their verdicts."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections import deque
+from contextlib import asynccontextmanager, suppress
+from itertools import count
+from secrets import token_hex
+from typing import TYPE_CHECKING, Any, Self
+
+import attrs
+from msgspec.structs import replace
+
+from invsvc_async._errors import ConfigurationError, InvalidRequestError, InvsvcError, JournalError
+from invsvc_async.batch.batch import Batch
+from invsvc_async.batch.identity import content_of, thing_of
+from invsvc_async.client import options_of
+from invsvc_async.journal.entry import Entry, State
+from invsvc_async.journal.packed_intent import pack
+from invsvc_async.outbox import callers
+from invsvc_async.outbox.leases import BEATS, TAKER
+from invsvc_async.outbox.places import store_of
+from invsvc_async.outbox.unfit import outcome_in, result_in
+from invsvc_async.writes.new_intent import intent_of, new_tag
+from invsvc_async.writes.write import Write, take_over
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Awaitable, Callable
+    from pathlib import Path
+    from types import TracebackType
+
+    from invsvc_async.batch.result import Result
+    from invsvc_async.client import Client
+    from invsvc_async.outbox.places import Store
+    from invsvc_async.reconcile.outcome import Outcome
+    from invsvc_async.settings import ReconcilePolicy
+    from invsvc_async.writes.spec import WriteSpec
+
+__all__ = ["Outbox"]
+
+log: logging.Logger = logging.getLogger("invsvc_async.outbox")
+
+_AT_ONCE = 16  # verdicts taken together
+_POLL = 1.0  # s between looks for verdicts of other processes
+_PAUSES = (
+    1.0,
+    2.0,
+    5.0,
+    10.0,
+    30.0,
+)  # s before dispatching is begun again after a failure, one after the other
+_POLICIES = 1000  # policies remembered
+_NO_READERS = (
+    "An outbox stores data, and another process could not call a function of this one. Leave the reader out: "
+    "the write is then UNKNOWN if its answer is lost."
+)
+
+
+class Outbox:
+    """
+    Writes that are sent if, and only if, a transaction of the application commits.
+
+    :meth:`enqueue` inserts a write in the application's own transaction. :meth:`dispatching` sends what is
+    committed, those of one thing in the order of their commits, in any number of processes. Each verdict is
+    given at least once, to ``on_result`` or by :meth:`results`, and stays available by its key. Make one with
+    :meth:`open`, and use it with ``async with``.
+    """
+
+    def __init__(self, store: Store, client: Client, batch: Batch) -> None:
+        self._store = store
+        self._client = client
+        self._batch = batch
+        self._changed = asyncio.Event()  # verdicts were stored, or given back
+        self._dispatching = False
+        self._beating: asyncio.Task[None] | None = None
+        self._closed = False
+        self._policies: dict[int, tuple[ReconcilePolicy, ReconcilePolicy]] = {}
+
+    @classmethod
+    def open(
+        cls,
+        path: str | Path,
+        client: Client,
+        *,
+        concurrency: int = 100,
+        rate: float | None = None,
+        tag: bool = True,
+        on_secret: Callable[[str, Any], Awaitable[None] | None] | None = None,  # Any: a Webhook
+        same_mode: bool = False,
+    ) -> Self:
+        """
+        Return the outbox at *path*. ``async with`` opens it, or creates it.
+
+        *path* is the address of a PostgreSQL database, ``postgresql://…``, or the path of a file of SQLite.
+        Either is the application's own database, because they share transactions. In an address,
+        ``outbox=NAME`` names one of several, and ``silence=SECONDS`` is after how long a process that gives
+        no sign of life is replaced (default 10). Each base URL and credential has an outbox of its own.
+
+        *concurrency*, *rate*, *tag* and *on_secret* are those of :meth:`Batch.open`. *same_mode* asserts that
+        a new credential has the team and data mode of the earlier one, whose writes it continues.
+
+        Raises:
+            ConfigurationError: A setting cannot work.
+
+        """
+        batch = Batch.open(
+            path,
+            client,
+            concurrency=concurrency,
+            rate=rate,
+            tag=tag,
+            on_secret=on_secret,
+            same_mode=same_mode,
+        )
+        store = store_of(path)
+        batch.entries = store.entries
+        return cls(store, client, batch)
+
+    async def __aenter__(self) -> Self:
+        """
+        Open it.
+
+        Raises:
+            JournalError: The database cannot be used, or its schema is of another version.
+
+        """
+        await self._store.open_for(options_of(self._client).session, same_mode=self._batch.same_mode)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._closed = True
+        self._changed.set()
+        await self._store.aclose()
+
+    # --- in
+
+    async def enqueue(self, connection: object, write: Write[Any]) -> str:  # Any: of any operation
+        """
+        Insert *write* in the transaction of *connection*, and return its key.
+
+        It is sent once the transaction is committed, and never if it is rolled back. *connection* is one of
+        asyncpg, psycopg 3 (async) or aiosqlite, or an ``AsyncSession`` or ``AsyncConnection`` of SQLAlchemy,
+        to the outbox's database. One statement is executed. Nothing is committed, rolled back or tried again.
+
+        The key is that of ``write.keyed(…)``, or a new one. The same write under the same key is inserted
+        once. Until the transaction ends, others that enqueue writes to the same thing wait for it.
+
+        Raises:
+            InvalidRequestError: *connection* is not in a transaction, or not of a supported kind; the outbox
+                has another write under this key; the write has begun or has a user-supplied reader. Nothing
+                was inserted.
+            JournalError: The outbox's own connection failed. Nothing was inserted.
+            Exception: An error of the driver, as it is.
+
+        """
+        spec = self._accepted(write)
+        callers.checked(connection, self._store.database)
+        entry, thing = self._entry(spec)
+        if not await self._store.insert(connection, entry, thing):
+            stored = await self._store.content_seen_by(connection, entry.key)
+            if stored is not None and stored != entry.content:
+                raise InvalidRequestError(
+                    f"key: the outbox has another write under the key {entry.key!r}",
+                    hint="Give this one its own key.",
+                )
+        return entry.key
+
+    def _accepted(self, write: object) -> WriteSpec:
+        if not isinstance(write, Write):
+            raise InvalidRequestError(f"write: must be a write, not a {type(write).__name__}")
+        spec = take_over(write)
+        operation = spec.operation.name
+        if spec.options.session is not options_of(self._client).session:
+            raise InvalidRequestError(
+                "this write was made by another client than the outbox's", operation=operation
+            )
+        if spec.reader is not None or callable(spec.policy.journey_reader):
+            raise InvalidRequestError("reader: cannot be stored", operation=operation, hint=_NO_READERS)
+        key = spec.key or token_hex(16)
+        tag = spec.tag
+        if tag is None and self._batch.tag and spec.creates_webhook:
+            tag = new_tag()
+        return replace(spec, key=key, tag=tag, policy=self._waiting(spec.policy))
+
+    def _waiting(self, policy: ReconcilePolicy) -> ReconcilePolicy:
+        """Return *policy* with ``wait_when_limited=True``; one object for each, so that it is packed once."""
+        known = self._policies.get(id(policy))
+        if known is None or known[0] is not policy:
+            if len(self._policies) > _POLICIES:
+                self._policies.clear()
+            known = self._policies[id(policy)] = policy, attrs.evolve(policy, wait_when_limited=True)
+        return known[1]
+
+    def _entry(self, spec: WriteSpec) -> tuple[Entry, str | None]:
+        """Return the entry of *spec*, and the thing that it writes to."""
+        assert spec.key is not None
+        intent = intent_of(spec)
+        packed = pack(intent, self._store.entries.commons)
+        entry = Entry(
+            key=spec.key,
+            content=content_of(spec.request, spec.team, spec.tag),
+            state=State.TO_DO,
+            operation=intent.operation,
+            common=packed.common,
+            intent=packed.text,
+        )
+        return entry, thing_of(spec.request, spec.team, spec.tag)
+
+    # --- out
+
+    @asynccontextmanager
+    async def dispatching(
+        self, *, on_result: Callable[[Result], Awaitable[None] | None] | None = None, grace: float = 10.0
+    ) -> AsyncGenerator[None]:
+        """
+        Send what is committed, while the block runs.
+
+        Any number of processes may do so at once. What a dead one left is taken over: a write that it may
+        have sent is settled first. An error of the service or the database is logged, and dispatching goes
+        on when it is gone.
+
+        *on_result* gets each verdict, and may be async. If it raises, that is logged, and the verdict is
+        given again after a restart. Without it, take the verdicts from :meth:`results`. In the end, what is
+        being sent may take *grace* seconds; what is left then is settled by the next process.
+
+        Raises:
+            ConfigurationError: This outbox is dispatching already.
+
+        """
+        if self._dispatching:
+            raise ConfigurationError("dispatching: this outbox does so already. Enter it once in a process.")
+        self._dispatching = True
+        tasks = [asyncio.create_task(self._dispatch(grace))]
+        if on_result is not None:
+            tasks.append(asyncio.create_task(self._deliver(on_result)))
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+                with suppress(asyncio.CancelledError):
+                    await task
+            self._dispatching = False
+
+    async def _dispatch(self, grace: float) -> None:
+        """Dispatch until cancelled, again after each failure."""
+        failures = 0
+        while True:
+            begun = asyncio.get_running_loop().time()
+            try:
+                await self._store.dispatch(self._batch, grace, self._changed.set)
+            except InvsvcError as error:
+                log.error("outbox: nothing is sent: %s", error)  # noqa: TRY400 - the message says all
+            except Exception:
+                log.exception("outbox: nothing is sent, because of an unexpected error")
+            lasted = asyncio.get_running_loop().time() - begun
+            failures = 0 if lasted > _PAUSES[-1] else failures + 1
+            await asyncio.sleep(_PAUSES[min(failures, len(_PAUSES)) - 1])
+
+    async def _deliver(self, on_result: Callable[[Result], Awaitable[None] | None]) -> None:
+        async for result in self._verdicts(failed := set()):
+            try:
+                given = on_result(result)
+                if given is not None and inspect.isawaitable(given):
+                    await given
+            except Exception:
+                log.exception("outbox: on_result failed for %s; it gets this verdict again later", result.key)
+                failed.add(result.key)
+
+    def results(self) -> AsyncGenerator[Result]:
+        """
+        Iterate over verdicts that nobody has acknowledged, and wait for more, until the outbox is closed.
+
+        To ask for the next one acknowledges the one before. Those that a process has not acknowledged when it
+        ends are given again. Several consumers share the verdicts. Webhook secrets are not in them: see
+        ``on_secret``.
+
+        Raises:
+            JournalError: The database stayed away.
+
+        """
+        return self._verdicts(set())
+
+    async def _verdicts(self, failed: set[str]) -> AsyncGenerator[Result]:
+        """Yield verdicts. Those whose keys are in *failed* once the next one is asked for stay open."""
+        store, taker = self._store, f"{TAKER}{token_hex(12)}"
+        await store.show_life(taker)
+        living = asyncio.create_task(self._live(taker))
+        try:
+            for number in count():
+                self._changed.clear()
+                taken = deque(await store.take_verdicts(f"{taker}.{number}", _AT_ONCE))
+                if not taken:
+                    with suppress(TimeoutError):
+                        await asyncio.wait_for(self._changed.wait(), _POLL)
+                acknowledged: list[int] = []
+                try:
+                    while taken:
+                        yield result_in(taken[0], store.entries.commons)
+                        entry = taken.popleft()
+                        if entry.key not in failed:
+                            acknowledged.append(entry.seq)
+                finally:
+                    await store.acknowledge(acknowledged)
+                if self._closed:
+                    return
+        finally:
+            living.cancel()
+            with suppress(JournalError):
+                await store.leave(taker)  # what is not acknowledged is free again
+            self._changed.set()
+
+    async def _live(self, taker: str) -> None:
+        """Show that the consumer *taker* lives, so that nobody else gets what it is about to acknowledge."""
+        while True:
+            await asyncio.sleep(self._store.silence / BEATS)
+            with suppress(JournalError):
+                await self._store.show_life(taker)
+
+    async def get(self, key: str) -> Outcome[Any] | None:  # Any: the operation says what its value is
+        """
+        Return the outcome of the write of *key*; ``None`` if it has no verdict yet, or is not known.
+
+        It has no history, and no secret of a webhook.
+
+        Raises:
+            JournalError: The database stayed away, or the entry is damaged.
+
+        """
+        entry = await self._store.entry(key)
+        if entry is None or entry.state is not State.DONE:
+            return None
+        return outcome_in(entry, self._store.entries.commons)
+
+    async def retry(self, *keys: str) -> list[str]:
+        """
+        Mark writes as to be done again, and return the keys of those that are; their verdict is forgotten.
+
+        NOT_APPLIED, REFUSED and SUPERSEDED ones are sent anew. UNKNOWN ones are settled first, and sent only
+        on proof of absence. APPLIED and open ones stay as they are. If a newer write to the same thing was
+        sent meanwhile, the write is NOT_APPLIED again, and its result is marked ``overtaken``.
+        """
+        return await self._store.do_again(keys)
+
+    async def drop(self, key: str) -> bool:
+        """
+        Delete the write of *key*, so that it is not sent; return whether there was one.
+
+        One that may have been sent and has no verdict yet stays: the answer is then False.
+        """
+        return await self._store.drop(key)

@@ -1,0 +1,108 @@
+"""Where an outbox is stored, by its path or address."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from invsvc_async._errors import ConfigurationError
+from invsvc_async.storage.address import is_postgres
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from pathlib import Path
+
+    from invsvc_async.batch.batch import Batch
+    from invsvc_async.batch.journals.protocol import Entries
+    from invsvc_async.journal.entry import Entry
+    from invsvc_async.outbox.callers import Database
+    from invsvc_async.transport.session import ClientState
+
+__all__ = ["Store", "store_of"]
+
+
+class Store(Protocol):
+    """The entries of one outbox."""
+
+    database: Database
+
+    @property
+    def entries(self) -> Entries:
+        """The journal of the batch that sends them."""
+        ...
+
+    @property
+    def silence(self) -> float:
+        """After how many seconds without a sign of life a process counts as dead."""
+        ...
+
+    async def open_for(self, session: ClientState, *, same_mode: bool) -> None:
+        """Open it, for the base URL and credential of *session*."""
+        ...
+
+    async def aclose(self) -> None:
+        """Store everything and close it."""
+        ...
+
+    async def insert(self, connection: object, entry: Entry, thing: str | None) -> bool:
+        """Insert a new entry in the transaction of *connection*; return whether its key was new."""
+        ...
+
+    async def content_seen_by(self, connection: object, key: str) -> bytes | None:
+        """Return the digest of the entry of *key*, as the transaction of *connection* sees it."""
+        ...
+
+    async def dispatch(self, batch: Batch, grace: float, on_verdict: Callable[[], None]) -> None:
+        """Send what is committed, until cancelled. *on_verdict* is called when verdicts were stored."""
+        ...
+
+    async def show_life(self, name: str) -> None:
+        """Note that the member *name* lives."""
+        ...
+
+    async def leave(self, name: str) -> None:
+        """Delete the member *name*: it counts as dead at once."""
+        ...
+
+    async def take_verdicts(self, taker: str, limit: int) -> list[Entry]:
+        """Give *taker* entries that are done and that nobody has acknowledged, and no living member has."""
+        ...
+
+    async def acknowledge(self, seqs: Sequence[int]) -> None:
+        """Note that the verdicts of these entries were acknowledged."""
+        ...
+
+    async def entry(self, key: str) -> Entry | None:
+        """Return the entry of *key*."""
+        ...
+
+    async def page(self, after: int, limit: int, state: str | None) -> list[Entry]:
+        """Return the next page of entries: with ``"open"`` those without a verdict, or those of a verdict."""
+        ...
+
+    async def do_again(self, keys: Iterable[str]) -> list[str]:
+        """Reopen entries that are done and not applied; return their keys."""
+        ...
+
+    async def drop(self, key: str) -> bool:
+        """Delete an entry of which nothing was sent, or that is done; return whether there was one."""
+        ...
+
+
+def store_of(path: str | Path, *, create: bool = True) -> Store:
+    """
+    Return the outbox at *path*, not open yet.
+
+    Raises:
+        ConfigurationError: It is a PostgreSQL database, and the extra ``postgres`` is not installed; or an
+            address of another form.
+
+    """
+    if not is_postgres(str(path)):
+        raise ConfigurationError("outbox: must be at postgresql://…")
+    try:
+        from invsvc_async.outbox.dispatch import PostgresOutbox
+    except ModuleNotFoundError as error:
+        raise ConfigurationError(
+            f"outbox: {error.name} is not installed. Run: pip install 'invsvc-async[postgres]'"
+        ) from error
+    return PostgresOutbox(str(path), create=create)

@@ -1,0 +1,204 @@
+"""The entries of an outbox in PostgreSQL: what transactions insert, who sends it, who gets the verdicts."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from functools import partial
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any
+
+from invsvc_async.batch.journals.postgres import _without_sends
+from invsvc_async.journal.entry import State
+from invsvc_async.outbox import callers
+from invsvc_async.outbox.schema import SharedEntries
+from invsvc_async.reconcile.history import Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from invsvc_async.journal.entry import Entry
+
+__all__ = ["LANES", "OutboxEntries"]
+
+log: logging.Logger = logging.getLogger("invsvc_async.outbox")
+
+LANES = 64  # chunks, which the dispatching processes divide among themselves
+_AT_ONCE = 500  # rows that one transaction of a drop or a prune changes
+_RECONNECT = 1.0  # s between tries to listen
+
+# The lock is taken before the number, and lasts as long as the caller's transaction.  So the writes of one
+# thing are numbered in the order in which their transactions commit.
+_INSERT = """
+WITH first AS MATERIALIZED ({lock}),
+told AS MATERIALIZED (SELECT pg_notify(CAST($1 AS text), CAST($2 AS text)) AS done FROM first)
+INSERT INTO {schema}.entries (seq, key, chunk, thing, content, state, run, operation, common, intent)
+SELECT nextval('{schema}.entries_seq_seq'), CAST($3 AS text), CAST($4 AS bigint), CAST($5 AS text),
+    CAST($6 AS bytea), 0, 0, CAST($7 AS text), CAST($8 AS bigint), CAST($9 AS text)
+FROM told WHERE told.done IS NOT NULL
+ON CONFLICT (key) DO NOTHING RETURNING seq
+"""
+_LOCK = "SELECT pg_advisory_xact_lock(CAST($10 AS bigint)) AS done"
+_NO_LOCK = "SELECT CAST($10 AS bigint) AS done"
+_OPEN = """
+SELECT seq, chunk FROM entries WHERE chunk = ANY ($1) AND done_at IS NULL AND NOT (seq = ANY ($2::bigint[]))
+    ORDER BY seq LIMIT $3
+"""
+_TO_REOPEN = """
+SELECT seq, key, chunk, verdict, intent FROM entries WHERE key = ANY ($1) AND state = 2
+    AND verdict <> 'applied' AND intent IS NOT NULL ORDER BY seq FOR UPDATE
+"""
+_REOPEN = """
+UPDATE entries e SET state = 0, verdict = NULL, outcome = NULL, done_at = NULL, heard = false, taker = NULL,
+    intent = t.intent
+FROM unnest($1::bigint[], $2::text[]) AS t (seq, intent) WHERE e.seq = t.seq
+"""
+_TAKE_VERDICTS = """
+WITH found AS MATERIALIZED (
+    SELECT seq FROM entries e WHERE done_at IS NOT NULL AND NOT heard AND (taker IS NULL OR taker = $1
+        OR NOT EXISTS (SELECT 1 FROM members WHERE name = split_part(e.taker, '.', 1)
+            AND seen > clock_timestamp() - make_interval(secs => $2)))
+    ORDER BY seq LIMIT $3 FOR UPDATE SKIP LOCKED
+)
+UPDATE entries SET taker = $1 FROM found WHERE entries.seq = found.seq RETURNING entries.seq
+"""
+
+
+class OutboxEntries(SharedEntries):
+    """The entries of the outbox at *address*."""
+
+    database: callers.Database = "PostgreSQL"
+
+    def __init__(self, address: str, *, create: bool = True) -> None:
+        super().__init__(address, "outbox", create=create)
+
+    async def _fill(self, connection: Any) -> None:  # Any: asyncpg's
+        await connection.execute("INSERT INTO chunks (id) SELECT generate_series(1, $1::int)", LANES)
+
+    # --- in the transaction of the application
+
+    async def insert(self, connection: object, entry: Entry, thing: str | None) -> bool:
+        """
+        Insert a new entry in the transaction of *connection*; return whether its key was new.
+
+        Raises:
+            JournalError: What the entry refers to could not be stored.
+            Exception: The error of the driver.
+
+        """
+        await self._store_commons()  # on a connection of our own, and only if it is new
+        lane = 1 + _number(thing or entry.key) % LANES
+        text = _INSERT.format(schema=self._schema, lock=_NO_LOCK if thing is None else _LOCK)
+        values = (
+            self._schema, str(lane), entry.key, lane, thing, entry.content, entry.operation, entry.common,
+            entry.intent, _number(f"{self._schema} {thing}"),
+        )  # fmt: skip
+        return await callers.first_row(connection, text, values) is not None
+
+    async def content_seen_by(self, connection: object, key: str) -> bytes | None:
+        """Return the digest of the entry of *key*, as the transaction of *connection* sees it."""
+        text = f"SELECT content FROM {self._schema}.entries WHERE key = CAST($1 AS text)"  # noqa: S608 - our own text
+        row = await callers.first_row(connection, text, (key,))
+        return None if row is None else bytes(row[0])
+
+    # --- sending
+
+    async def open_in(self, lanes: Sequence[int], held: Sequence[int], limit: int) -> list[tuple[Entry, int]]:
+        """Return the first entries of *lanes* that are not done, with their lanes; not those of *held*."""
+        rows = await self.fetch(_OPEN, list(lanes), list(held), limit)
+        if not rows:
+            return []
+        places = {row["seq"]: row["chunk"] for row in rows}
+        entries = await self._entries("seq = ANY ($1) AND done_at IS NULL ORDER BY seq", [*places])
+        return [(entry, places[entry.seq]) for entry in entries]
+
+    async def listen(self, woken: Callable[[str], None]) -> None:
+        """
+        Call *woken* with the lane of each commit, until cancelled; with ``""`` if some may have been missed.
+
+        Without notifications, as behind a pooler in transaction mode, only polling finds what is new.
+        """
+        while True:
+            try:
+                async with self.lent() as connection:
+                    lost = asyncio.Event()
+                    connection.add_termination_listener(lambda _, lost=lost: lost.set())
+                    await connection.add_listener(self._schema, lambda *told: woken(told[3]))
+                    woken("")
+                    await lost.wait()
+            except Exception as error:  # noqa: BLE001 - whatever it is, there is polling
+                log.debug("outbox: cannot listen (%s); new writes are found by polling", type(error).__name__)
+            await asyncio.sleep(_RECONNECT)
+
+    # --- verdicts
+
+    async def take_verdicts(self, taker: str, limit: int) -> list[Entry]:
+        """Give *taker* entries that are done and that nobody has acknowledged, and no living process has."""
+        rows = await self.fetch(_TAKE_VERDICTS, taker, self.silence, limit)
+        if not rows:
+            return []
+        return await self._entries("seq = ANY ($1) ORDER BY seq", [row["seq"] for row in rows])
+
+    async def acknowledge(self, seqs: Sequence[int]) -> None:
+        """Note that the verdicts of these entries were acknowledged."""
+        await self.fetch("UPDATE entries SET heard = true, taker = NULL WHERE seq = ANY ($1)", list(seqs))
+
+    async def entry(self, key: str) -> Entry | None:
+        """Return the entry of *key*."""
+        found = await self._entries("key = $1", key)
+        return found[0] if found else None
+
+    # --- for people
+
+    async def page(self, after: int, limit: int, state: str | None) -> list[Entry]:
+        """Return the next page of entries: the open ones, those of one verdict, or all."""
+        where = "seq > $1 AND ($3::text IS NULL OR verdict = $3 OR ($3 = 'open' AND done_at IS NULL))"
+        return await self._entries(f"{where} ORDER BY seq LIMIT $2", after, limit, state)
+
+    async def do_again(self, keys: Iterable[str]) -> list[str]:
+        """
+        Reopen entries that are done and not applied; return their keys.
+
+        One with the verdict UNKNOWN keeps its sends, and is settled first.
+        """
+        again: set[str] = set()  # from all tries: a later one no longer finds what an earlier one reopened
+        lanes: set[int] = set()
+
+        async def reopen(some: list[str], connection: Any) -> None:  # Any: asyncpg's
+            rows = await connection.fetch(_TO_REOPEN, some)
+            intents = [
+                row["intent"] if row["verdict"] == Verdict.UNKNOWN else _without_sends(row["intent"])
+                for row in rows
+            ]
+            await connection.execute(_REOPEN, [row["seq"] for row in rows], intents)
+            again.update(row["key"] for row in rows)
+            lanes.update(row["chunk"] for row in rows)
+
+        wanted = sorted(set(keys))
+        for start in range(0, len(wanted), _AT_ONCE):
+            await self.ask(partial(reopen, wanted[start : start + _AT_ONCE]))
+        for lane in lanes:
+            await self.fetch("SELECT pg_notify($1, $2)", self._schema, str(lane))
+        return sorted(again)
+
+    async def drop(self, key: str) -> bool:
+        """
+        Delete an entry of which nothing was sent, or that is done; return whether there was one.
+
+        A process that is about to send it finds that it is gone, and does not.
+        """
+        dropped: list[str] = []  # from all tries
+
+        async def drop(connection: Any) -> None:  # Any: asyncpg's
+            rows = await connection.fetch(
+                "DELETE FROM entries WHERE key = $1 AND state <> $2 RETURNING key", key, int(State.SENDING)
+            )
+            dropped.extend(row["key"] for row in rows)
+
+        await self.ask(drop)
+        return bool(dropped)
+
+
+def _number(text: str) -> int:
+    """Return a number of 64 bits for *text*."""
+    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), signed=True)

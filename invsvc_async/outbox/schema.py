@@ -1,0 +1,147 @@
+"""
+The schemas of outboxes and shared journals in PostgreSQL: those of a batch, and a few columns and tables.
+
+Each application (base URL and credential) has a schema of its own, so that none sees the writes of another.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+from invsvc_async._errors import ConfigurationError, JournalError
+from invsvc_async.batch.journals.postgres import PostgresBatch
+from invsvc_async.storage.postgres_pool import Pool
+
+if TYPE_CHECKING:
+    from invsvc_async.transport.session import ClientState
+
+__all__ = ["SharedEntries"]
+
+VERSION = 1
+# A place is one application's part: its schema has the number of the place in its name.
+_PLACES = """
+CREATE TABLE IF NOT EXISTS {registry}.places (
+    base_url text NOT NULL, credential text NOT NULL, place bigint NOT NULL,
+    PRIMARY KEY (base_url, credential)
+);
+CREATE SEQUENCE IF NOT EXISTS {registry}.place_numbers
+"""
+# ``taker`` has a verdict that it has not acknowledged yet; ``heard`` is whether somebody has acknowledged it.
+_MORE = """
+CREATE TABLE members (name text PRIMARY KEY, seen timestamptz NOT NULL);
+ALTER TABLE entries ADD COLUMN heard boolean NOT NULL DEFAULT false, ADD COLUMN taker text;
+CREATE INDEX unheard ON entries (seq) WHERE done_at IS NOT NULL AND NOT heard;
+"""
+_BEAT = """
+INSERT INTO members VALUES ($1, clock_timestamp()) ON CONFLICT (name) DO UPDATE SET seen = clock_timestamp()
+"""
+
+
+class SharedEntries(PostgresBatch):
+    """
+    The entries of one application, in the database at *address*.
+
+    *kind* is ``"outbox"`` or ``"journal"``, and also the setting in the address that names one of several:
+    ``postgresql://host/db?outbox=NAME``.
+    """
+
+    def __init__(self, address: str, kind: str, *, create: bool = True) -> None:
+        parts = urlsplit(address)
+        query = dict(parse_qsl(parts.query))
+        if "batch" in query:
+            raise ConfigurationError(f"the {kind}'s address: has a batch. Name it with {kind}=… instead.")
+        self._called = query.pop(kind, "default")
+        if not re.fullmatch(r"[a-z0-9_]{1,30}", self._called):
+            raise ConfigurationError(
+                f"the {kind}'s address: {kind} is invalid. Use 1 to 30 characters of a-z, 0-9 and _."
+            )
+        super().__init__(urlunsplit(parts._replace(query=urlencode(query))), create=create)
+        self._name = f"the {kind}'s database"
+        self._kind = kind
+        self._place = 0
+
+    @property
+    def schema(self) -> str:
+        """The name of the schema, once it is open."""
+        return self._schema
+
+    @property
+    def silence(self) -> float:
+        """After how many seconds without a sign of life a process counts as dead."""
+        return self.settings.silence
+
+    @property
+    def _registry(self) -> str:
+        return f"invoicing_{self._kind}_{self._called}"  # no batch's name begins so
+
+    @property
+    def _schema(self) -> str:
+        return f"{self._registry}_{self._place}"
+
+    async def open_for(self, session: ClientState, *, same_mode: bool) -> None:
+        """
+        Connect, and create what is missing. *same_mode* continues what an older credential has left.
+
+        Raises:
+            JournalError: The database cannot be used, or its schema is of another version.
+
+        """
+        mine = session.credential.fingerprint(session.base_url) or ""
+
+        async def find(connection: Any) -> None:  # Any: asyncpg's
+            self._place = await self._find(connection, session.base_url, mine, same_mode=same_mode)
+
+        registry = Pool(self.settings.address, self._name, size=1)
+        await registry.connect(find, application_name="invsvc outbox")
+        await registry.aclose()
+        await self.open()
+
+    async def _find(
+        self, connection: Any, base_url: str, mine: str, *, same_mode: bool
+    ) -> int:  # Any: as above
+        registry = self._registry
+        await connection.execute("SELECT pg_advisory_xact_lock(hashtext($1))", registry)
+        if not await connection.fetchval("SELECT to_regclass($1)", f"{registry}.place_numbers"):
+            if not self._create:
+                raise JournalError(
+                    f"{self._name}: it has no {self._kind} {self._called!r}. Check the name in its address."
+                )
+            await connection.execute(f"CREATE SCHEMA IF NOT EXISTS {registry}")
+            await connection.execute(_PLACES.format(registry=registry))
+        text = f"SELECT credential, place FROM {registry}.places WHERE base_url = $1"  # noqa: S608 - our own text
+        places = {row["credential"]: int(row["place"]) for row in await connection.fetch(text, base_url)}
+        if mine in places:
+            return places[mine]
+        if same_mode and places:
+            found = max(places.values())
+        else:
+            found = int(await connection.fetchval(f"SELECT nextval('{registry}.place_numbers')"))
+        text = f"INSERT INTO {registry}.places VALUES ($1, $2, $3)"  # noqa: S608 - our own text
+        await connection.execute(text, base_url, mine, found)
+        return found
+
+    async def _make(self, connection: Any) -> None:  # Any: as above
+        await super()._make(connection)
+        if not await connection.fetchval("SELECT to_regclass($1)", f"{self._schema}.members"):
+            await connection.execute(_MORE)
+            await connection.execute("INSERT INTO facts VALUES ($1, $2)", self._kind, str(VERSION))
+            await self._fill(connection)
+        version = await connection.fetchval("SELECT value FROM facts WHERE name = $1", self._kind)
+        if version != str(VERSION):
+            raise JournalError(
+                f"{self._kind} {self._schema}: it has version {version}, and this package reads version "
+                f"{VERSION}. Use the version of the package that created it, or a newer one."
+            )
+
+    async def show_life(self, name: str) -> None:
+        """Note that the member *name* lives."""
+        await self.fetch(_BEAT, name)
+
+    async def leave(self, name: str) -> None:
+        """Delete the member *name*: it counts as dead at once."""
+        await self.fetch("DELETE FROM members WHERE name = $1", name)
+
+    async def _fill(self, connection: Any) -> None:  # Any: as above
+        """Store what a new schema begins with."""

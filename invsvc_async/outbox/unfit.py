@@ -1,0 +1,78 @@
+"""Verdicts of entries that this version of the package, or this client, cannot send or settle."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import msgspec
+
+from invsvc_async._errors import InvalidRequestError, JournalError
+from invsvc_async.batch.result import Result
+from invsvc_async.journal.entry import Entry, State
+from invsvc_async.journal.verdict_record import ErrorRecord, VerdictRecord, outcome_of
+from invsvc_async.reconcile.history import Evidence, Verdict
+from invsvc_async.reconcile.intent import Intent, Scope
+from invsvc_async.reconcile.outcome import Outcome
+
+if TYPE_CHECKING:
+    from invsvc_async._errors import InvsvcError
+    from invsvc_async.journal.packed_intent import Commons
+
+__all__ = ["outcome_in", "result_in", "verdict_of_unfit"]
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(VerdictRecord).decode
+_AGAIN = "It is kept. Deploy a version that fits, then mark it to be done again (invsvc outbox retry)."
+
+
+def verdict_of_unfit(entry: Entry, error: InvsvcError) -> Entry:
+    """Return *entry* with a verdict: NOT_APPLIED if provably nothing was sent, otherwise UNKNOWN."""
+    sent = entry.state is not State.TO_DO
+    why = "; ".join(error.problems) if isinstance(error, InvalidRequestError) else str(error)
+    what = "it may have been sent, and cannot be settled" if sent else "it was not sent"
+    record = VerdictRecord(
+        why=f"{what}: {why} {_AGAIN}",
+        basis="none" if sent else "never sent",
+        tries=0,
+        error=ErrorRecord(kind="ConfigurationError", message=why),
+    )
+    return Entry(
+        key=entry.key,
+        content=entry.content,
+        state=State.DONE,
+        run=entry.run,
+        operation=entry.operation,
+        verdict=(Verdict.UNKNOWN if sent else Verdict.NOT_APPLIED).value,
+        common=entry.common,
+        intent=entry.intent,
+        outcome=_encode(record).decode(),
+        done_at=time.time_ns() // 1_000_000,
+    )
+
+
+def outcome_in(entry: Entry, commons: Commons) -> Outcome[Any]:  # Any: the operation says what its value is
+    """Return the outcome of an entry that is done, with what is known of its intent if that is unfit."""
+    try:
+        return outcome_of(entry, commons)
+    except JournalError:
+        record = _decode(entry.outcome or "{}")
+        return Outcome(
+            verdict=Verdict(str(entry.verdict)),
+            message=record.why,
+            evidence=Evidence(basis="none"),
+            attempts=record.tries,
+            started_as=Intent(key=entry.key, operation=entry.operation, scope=Scope(base_url="")),
+        )
+
+
+def result_in(entry: Entry, commons: Commons) -> Result:
+    """Return the result of an entry that is done."""
+    outcome = outcome_in(entry, commons)
+    error = outcome.error
+    return attrs.evolve(
+        Result.of(entry, outcome=outcome),
+        error=None if error is None else f"{type(error).__name__}: {error}",
+        status=getattr(error, "status", None),
+    )

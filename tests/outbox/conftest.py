@@ -1,0 +1,114 @@
+"""A database of the tests, outboxes in it, and the connections of an application."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+
+import aiosqlite
+import asyncpg
+import psycopg
+import pytest
+from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
+from sqlalchemy.pool import NullPool
+
+from invsvc_async import Outbox
+from tests.batch.conftest import client, client_of, service  # noqa: F401 - pytest finds them by name
+from tests.support.database import database
+
+
+def outbox_at(name: str, **settings: object) -> str:
+    """Give the address of the outbox called *name*."""
+    more = "".join(f"&{key}={value}" for key, value in settings.items())
+    address = database().address
+    return f"{address}{'&' if '?' in address else '?'}outbox={name}{more}"
+
+
+@pytest.fixture
+def address(request):
+    """Give the address of an outbox of the test's own, in which a silent process counts as dead after 1 s."""
+    return outbox_at(f"t{abs(hash(request.node.nodeid))}", silence=1)
+
+
+@pytest.fixture
+async def outbox(address, client):  # noqa: F811 - a fixture
+    """Give the outbox there, open."""
+    async with Outbox.open(address, client) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def connection():
+    """Give a connection of asyncpg."""
+    made = await asyncpg.connect(database().address)
+    yield made
+    await made.close()
+
+
+class Rollback(Exception):  # noqa: N818 - it is no error
+    """Ends a transaction without a commit."""
+
+
+@asynccontextmanager
+async def of_asyncpg():
+    made = await asyncpg.connect(database().address)
+    try:
+        yield made, made.transaction
+    finally:
+        await made.close()
+
+
+@asynccontextmanager
+async def of_asyncpg_pool():
+    async with (
+        asyncpg.create_pool(database().address, min_size=1, max_size=1) as pool,
+        pool.acquire() as made,
+    ):
+        yield made, made.transaction
+
+
+@asynccontextmanager
+async def of_psycopg():
+    async with await psycopg.AsyncConnection.connect(database().address) as made:
+        yield made, made.transaction
+
+
+@asynccontextmanager
+async def of_session(driver):
+    engine = create_async_engine(
+        database().address.replace("postgresql", f"postgresql+{driver}", 1), poolclass=NullPool
+    )
+    async with AsyncSession(engine) as made:
+        yield made, made.begin
+    await engine.dispose()
+
+
+@asynccontextmanager
+async def of_engine(driver):
+    engine = create_async_engine(
+        database().address.replace("postgresql", f"postgresql+{driver}", 1), poolclass=NullPool
+    )
+    async with engine.connect() as made:
+        yield made, made.begin
+    await engine.dispose()
+
+
+CONNECTIONS = {
+    "asyncpg": of_asyncpg,
+    "asyncpg's pool": of_asyncpg_pool,
+    "psycopg": of_psycopg,
+    "AsyncSession on asyncpg": lambda: of_session("asyncpg"),
+    "AsyncSession on psycopg": lambda: of_session("psycopg"),
+    "AsyncConnection on asyncpg": lambda: of_engine("asyncpg"),
+}
+
+
+async def verdict_of(outbox, key, seconds=60.0):
+    """Wait for the outcome of *key*."""
+    async with asyncio.timeout(seconds):
+        while (outcome := await outbox.get(key)) is None:  # noqa: ASYNC110 - nothing tells
+            await asyncio.sleep(0.02)
+    return outcome
+
+
+__all__ = ["CONNECTIONS", "Rollback", "aiosqlite", "outbox_at", "verdict_of"]
