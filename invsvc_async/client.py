@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
+from contextlib import asynccontextmanager
 from functools import cached_property
+from importlib import import_module
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 from urllib.parse import urlsplit
@@ -17,6 +20,7 @@ from invsvc_async.concurrency.clock import Clock, SystemClock
 from invsvc_async.concurrency.retry_quota import RetryQuota
 from invsvc_async.models.common import UNSET
 from invsvc_async.settings import ParameterNames, ReadRetries, ReconcilePolicy, Timeouts, checked_headers
+from invsvc_async.storage.address import is_postgres
 from invsvc_async.transport.credentials import Credential, credential_from
 from invsvc_async.transport.debug_log import log_to_stderr, logged
 from invsvc_async.transport.session import ClientOptions, ClientState
@@ -25,7 +29,7 @@ from invsvc_async.transport.write_register import WriteRegister
 
 if TYPE_CHECKING:
     import ssl as tls
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
     from pathlib import Path
     from types import TracebackType
 
@@ -77,8 +81,9 @@ class Client:
     are sent with each request. ``session`` is a user-supplied ``aiohttp.ClientSession``; the client does not
     close it. ``ssl`` and ``trust_env`` (proxies from the environment) configure the client's own session,
     as does ``proxy``, the URL of an HTTP proxy, whose user and password are in no log, repr or error.
-    ``allow_insecure_http`` allows plain HTTP to another machine. ``journal`` is a file in which each write is
-    stored before its first byte is sent.
+    ``allow_insecure_http`` allows plain HTTP to another machine. ``journal`` is a file, or the address of a
+    PostgreSQL database that processes share (``postgresql://…``), in which each write is stored before its
+    first byte is sent.
 
     ``INVSVC_LOG=debug`` (or ``info``, ``warning``, ``error``) in the environment logs to stderr: each request
     and each decision, without bodies and credentials.
@@ -146,6 +151,9 @@ class Client:
             on_decision=on_decision,
             on_unsettled=on_unsettled,
         )
+        bind = getattr(shared.writes.journal, "bind", None)  # that of a shared journal: whose part is ours
+        if bind is not None:
+            bind(shared)
         options = ClientOptions(
             session=shared, timeouts=timeout, reads=reads, reconcile=reconcile, names=names, team=team
         )
@@ -421,23 +429,66 @@ class Client:
         self, *, same_mode: bool = False
     ) -> list[Outcome[Any]]:  # Any: each intent's operation says what its value is
         """
-        Settle all intents that an earlier process left in the journal. It only reads.
+        Settle all intents that dead processes left in the journal, and return the outcomes. It only reads.
+
+        Verdicts that the application of such a process has not had are returned too. In a file, what is
+        left is that of the process before. In PostgreSQL, it is that of processes of this base URL and
+        credential that have given no sign of life for a while (``silence=SECONDS`` in the address, default
+        10).
 
         An intent of another base URL, team, data mode or credential is logged as an error and stays in the
         journal. *same_mode* is as in :meth:`settle`: pass it if the credential is a new one.
 
         Raises:
             ConfigurationError: The client has no journal.
-            JournalError: Another process uses the journal, or it is damaged or of a newer version.
+            JournalError: Another process uses the file, it is damaged or of a newer version, or the database
+                stayed away.
 
         """
-        journal = self._view.session.writes.journal
-        if journal is None:
-            raise ConfigurationError("recover: this client has no journal. Make it with journal='outbox.db'.")
+        journal = self._checked_journal("recover")
         await journal.open()
         from invsvc_async.writes.recovery import recovered
 
         return await recovered(self._view, journal, same_mode=same_mode)
+
+    @asynccontextmanager
+    async def recovering(
+        self,
+        *,
+        every: float = 10.0,
+        on_outcome: Callable[[Outcome[Any]], Awaitable[None] | None] | None = None,  # Any: as in recover
+        same_mode: bool = False,
+    ) -> AsyncGenerator[None]:
+        """
+        Do what :meth:`recover` does, at once and *every* so many seconds, while the block runs.
+
+        *on_outcome* gets each outcome, and may be async. If it raises, that is logged, and it gets the
+        outcome again. Without it, open intents are settled, and :meth:`recover` returns the verdicts. Errors
+        are logged.
+
+        Raises:
+            ConfigurationError: The client has no journal.
+            JournalError: As :meth:`recover`, when the block begins.
+
+        """
+        journal = self._checked_journal("recovering")
+        await journal.open()
+        from invsvc_async.writes.recovery import recover_on
+
+        task = asyncio.create_task(
+            recover_on(self._view, journal, every=every, same_mode=same_mode, on_outcome=on_outcome)
+        )
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.wait([task])
+
+    def _checked_journal(self, what: str) -> Journal:
+        journal = self._view.session.writes.journal
+        if journal is None:
+            raise ConfigurationError(f"{what}: this client has no journal. Make it with journal='outbox.db'.")
+        return journal
 
     # --- life
 
@@ -518,6 +569,16 @@ def _headers(extra: Mapping[str, str] | None, user_agent: str | None) -> dict[st
 def _journal(given: str | Path | Journal | None) -> Journal | None:
     if given is None or not isinstance(given, (str, PathLike)):
         return given
-    from invsvc_async.journal.sqlite_journal import SqliteJournal
+    if not is_postgres(str(given)):
+        from invsvc_async.journal.sqlite_journal import SqliteJournal
 
-    return SqliteJournal(given)
+        return SqliteJournal(given)
+    try:
+        # By its name, because it is built on the journals of batches, which are above this module.
+        module = import_module("invsvc_async.outbox.journal")
+    except ModuleNotFoundError as error:
+        raise ConfigurationError(
+            f"journal: {error.name} is not installed. Run: pip install 'invsvc-async[postgres]'"
+        ) from error
+    shared: Journal = module.SharedJournal(str(given))
+    return shared

@@ -25,8 +25,12 @@ class Journal(Protocol):
         """Open it. Raises JournalError, with the owner's name, if another process has it."""
         ...
 
-    async def sending(self, intent: Intent) -> None:
-        """Store *intent* durably before the first byte of a send, in place of earlier revisions."""
+    async def sending(self, intent: Intent) -> float | None:
+        """
+        Store *intent* durably before the first byte of a send, in place of earlier revisions.
+
+        Return until when it may be sent (local s), because another process may take it over then, or None.
+        """
         ...
 
     def shelved(self, intent: Intent, *, sent: bool) -> None:

@@ -226,7 +226,9 @@ class Driver(Generic[T]):
                 self.writes.journal.shelved(overtaken, sent=True)
         if self.journal is not None:
             mode = self.session.livemode
-            await self.journal.sending(stored(self._known(), livemode=mode, send=send, at=started))
+            until = await self.journal.sending(stored(self._known(), livemode=mode, send=send, at=started))
+            if until is not None:
+                exchange.not_after = until if send.not_after is None else min(until, send.not_after)
         self._leaving = send, started
         try:
             await self.view.send(self.request, exchange)

@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from invsvc_async._errors import InvalidRequestError
+from invsvc_async._errors import InvalidRequestError, InvsvcError
 from invsvc_async.writes.driver import Driver
 from invsvc_async.writes.new_intent import spec_of_intent
 from invsvc_async.writes.start import close_lines_of_leftovers, taken_up
 from invsvc_async.writes.write import Write
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.reconcile.outcome import Outcome
     from invsvc_async.settings import AnyReader
     from invsvc_async.transport.journal import Journal
     from invsvc_async.transport.session import ClientOptions
 
-__all__ = ["recovered", "resumed", "settled"]
+__all__ = ["recover_on", "recovered", "resumed", "settled"]
 
 log: logging.Logger = logging.getLogger("invsvc_async.writes")
 
@@ -44,18 +47,56 @@ async def settled(
 async def recovered(
     view: ClientOptions, journal: Journal, *, same_mode: bool
 ) -> list[Outcome[Any]]:  # Any: as in settled
-    """
-    Settle the open intents of an earlier process, and return its verdicts, delivered ones excepted.
+    """Settle the open intents of dead processes, and return their verdicts, delivered ones excepted."""
+    loop, found = asyncio.get_running_loop(), await _found(view, journal, same_mode=same_mode, given=True)
+    for outcome in found:
+        loop.call_soon(journal.heard, outcome.started_as.identity)
+    return found
 
-    That process is dead, because this one has the journal now.
-    """
-    undelivered = [outcome async for outcome in journal.unheard()]
+
+async def recover_on(
+    view: ClientOptions,
+    journal: Journal,
+    *,
+    every: float,
+    same_mode: bool,
+    on_outcome: Callable[[Outcome[Any]], Awaitable[None] | None] | None,  # Any: as in settled
+) -> None:
+    """Recover again and again, until cancelled. Verdicts that *on_outcome* does not take stay."""
+    while True:
+        try:
+            given = on_outcome is not None
+            for outcome in await _found(view, journal, same_mode=same_mode, given=given):
+                if on_outcome is not None:
+                    handed = on_outcome(outcome)
+                    if handed is not None and inspect.isawaitable(handed):
+                        await handed
+                    journal.heard(outcome.started_as.identity)
+        except InvsvcError as error:
+            log.error("recovering: %s", error)  # noqa: TRY400 - the message says all
+        except Exception:
+            log.exception("recovering: on_outcome failed; it gets this verdict again")
+        await asyncio.sleep(every)
+
+
+async def _found(
+    view: ClientOptions, journal: Journal, *, same_mode: bool, given: bool
+) -> list[Outcome[Any]]:  # Any: as in settled
+    """Settle what dead processes left open; return the outcomes, and with *given* also older verdicts."""
+    # A journal that processes share takes over from those that are dead, of which some may only be stopped.
+    # One that a single process owns has what the process before it left: that one is dead.
+    take_over = getattr(journal, "take_over", None)
+    if take_over is not None:
+        await take_over(same_mode=same_mode)
+        view.session.writes.left_open.leftovers = None  # look again
+    undelivered = [outcome async for outcome in journal.unheard()] if given else []
     opened = view.session.clock.now()  # since then, this process has the journal
     await close_lines_of_leftovers(view.session, journal)
     limit = asyncio.Semaphore(AT_ONCE)
 
     async def one(intent: Intent) -> Outcome[Any]:
-        driver = _run_of(view, intent, gone_since=opened)
+        gone = take_over is None or journal.sender_is_gone(intent.identity)  # type: ignore[attr-defined]
+        driver = _run_of(view, intent, journaled=True, gone_since=opened if gone else None)
         driver.journal = None  # stored below, all at once: a kill before that loses no verdict
         async with limit:
             return await driver.run()
@@ -75,19 +116,21 @@ async def recovered(
         raise first from first.__cause__
     outcomes = [task.result() for task in tasks]
     await asyncio.gather(*map(journal.settled, outcomes))
-    loop, found = asyncio.get_running_loop(), [*undelivered, *outcomes]
-    for outcome in found:
-        loop.call_soon(journal.heard, outcome.started_as.identity)
-    return found
+    return [*undelivered, *outcomes]
 
 
 def _run_of(
-    view: ClientOptions, intent: Intent, *, reader: AnyReader | None = None, gone_since: float | None = None
+    view: ClientOptions,
+    intent: Intent,
+    *,
+    reader: AnyReader | None = None,
+    journaled: bool = False,
+    gone_since: float | None = None,
 ) -> Driver[Any]:  # Any: as in settled
     begin = partial(
         taken_up,
         view.session,
-        journaled=gone_since is not None,
+        journaled=journaled,
         gone_since=gone_since,
         reads_only=True,
     )

@@ -1,0 +1,236 @@
+"""The journal that processes share: who settles what a dead process left, and what a living one keeps."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from contextlib import asynccontextmanager
+
+import pytest
+
+from invsvc_async import ApiKey, Client, ConfigurationError, JournalError, Timeouts, Verdict
+from tests.batch.conftest import HOOK, POLICY, client_of
+from tests.outbox.test_enqueue import Relay
+from tests.support.database import database
+
+PROGRAM = """
+import asyncio, os, signal, sys
+from invsvc_async import ApiKey, Client, ReconcilePolicy, Timeouts
+from invsvc_async.outbox.journal import SharedJournal
+POLICY = ReconcilePolicy(settle_after_error=0.1, settle_after_loss=0.2, deadline=30.0)
+class Journal(SharedJournal):
+    async def sending(self, intent):
+        until = await super().sending(intent)
+        if WHERE == "before the socket":
+            os.kill(os.getpid(), signal.SIGSTOP)
+        return until
+    async def settled(self, outcome):
+        await super().settled(outcome)
+        if WHERE == "after the verdict":
+            os.kill(os.getpid(), signal.SIGKILL)
+async def main(url, key, address, hook, where):
+    global WHERE
+    WHERE = where
+    client = Client(url, ApiKey(key), journal=Journal(address), reconcile=POLICY, timeout=Timeouts(attempt=2.0))
+    async with client:
+        await client.webhooks.update(hook, description="theirs")
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+@pytest.fixture
+def address(request):
+    """Give the address of a journal of the test's own, in which a silent process counts as dead after 1 s."""
+    place = database().address
+    return f"{place}{'&' if '?' in place else '?'}journal=t{abs(hash(request.node.nodeid))}&silence=1"
+
+
+@asynccontextmanager
+async def process(service, address, hook, where=""):
+    """Run a process that makes one write, until the block ends."""
+    child = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", PROGRAM, service.base_url, service.api_key, address, hook, where,
+        stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    try:
+        yield child
+    finally:
+        if child.returncode is None:
+            child.kill()
+        await child.communicate()
+
+
+async def recovered(client, **options):
+    """Recover until something was found."""
+    async with asyncio.timeout(60):
+        while not (outcomes := await client.recover(**options)):  # noqa: ASYNC110 - a process dies by silence
+            await asyncio.sleep(0.1)
+    return outcomes
+
+
+async def rows_of(client):
+    return await client._view.session.writes.journal._entries.fetch("SELECT * FROM entries")
+
+
+async def test_write_of_a_killed_process_is_settled_by_another(service, address):
+    """What it had in flight is found out by reading, once it counts as dead; and nothing is sent again."""
+    hook = service.seed_webhook().id
+    service.script("webhooks.update", "slow 0.3")
+    async with client_of(service, journal=address) as client:
+        async with process(service, address, hook) as child:
+            await service.arrived("webhooks.update")
+            child.send_signal(signal.SIGKILL)
+            await child.wait()
+            assert await client.recover() == []  # it may still live
+            [outcome] = await recovered(client)
+        assert await client.recover() == []
+    assert outcome.verdict is Verdict.APPLIED
+    assert service.arrivals("webhooks.update") == 1
+
+
+async def test_process_that_was_stopped_before_its_send_does_not_send(service, address):
+    """Stopped between the journal and the socket, and taken over meanwhile, it wakes up and sends nothing."""
+    hook = service.seed_webhook().id
+    async with (
+        client_of(service, journal=address) as client,
+        process(service, address, hook, "before the socket") as child,
+    ):
+        await asyncio.to_thread(os.waitpid, child.pid, os.WUNTRACED)  # until it has stopped itself
+        [outcome] = await recovered(client)
+        assert outcome.verdict is Verdict.NOT_APPLIED
+        child.send_signal(signal.SIGCONT)
+        _, said = await child.communicate()
+    assert child.returncode == 1
+    assert b"Nothing was sent now" in said
+    assert service.arrivals("webhooks.update") == 0
+
+
+async def test_write_of_a_living_process_is_left_to_it(service, address):
+    """However long it takes, its verdict is its own, and the journal is empty in the end."""
+    service.script("webhooks.update", "slow 1.5")
+    async with client_of(service, journal=address) as first, client_of(service, journal=address) as second:
+        writing = asyncio.create_task(first.webhooks.update(service.seed_webhook().id, description="mine"))
+        await service.arrived("webhooks.update")
+        while not writing.done():
+            assert await second.recover() == []
+            await asyncio.sleep(0.2)
+        assert (await writing).description == "mine"
+        async with asyncio.timeout(30):
+            while await rows_of(second):  # noqa: ASYNC110 - nothing tells
+                await asyncio.sleep(0.02)
+
+
+async def test_verdict_that_nobody_has_had(service, address):
+    """It was stored before the process died; another gives it, once, without a request."""
+    hook = service.seed_webhook().id
+    async with process(service, address, hook, "after the verdict") as child:
+        await child.wait()
+    requests = service.arrivals()
+    async with client_of(service, journal=address) as client:
+        [outcome] = await recovered(client)
+        await asyncio.sleep(0.1)
+        assert await client.recover() == []
+    assert (outcome.verdict, outcome.value.description) == (Verdict.APPLIED, "theirs")
+    assert service.arrivals() == requests
+
+
+async def test_journals_of_other_credentials_stay_theirs(service, address):
+    """Another credential sees nothing of it, unless the caller says that it has the same data mode."""
+    hook = service.seed_webhook().id
+    async with process(service, address, hook, "after the verdict") as child:
+        await child.wait()
+    async with client_of(service, journal=address, credential=ApiKey(service.issue_key())) as rotated:
+        await asyncio.sleep(1.2)
+        assert await rotated.recover() == []
+        [outcome] = await rotated.recover(same_mode=True)
+    assert outcome.verdict is Verdict.APPLIED
+
+
+async def test_recovering_gives_the_outcomes(service, address):
+    """In the background, what a dead process left is settled and handed over; what fails to take it gets it again."""
+    hook, taken, both = service.seed_webhook().id, [], asyncio.Event()
+    service.script("webhooks.update", "slow 0.3")
+
+    async def take(outcome):
+        taken.append(outcome.verdict)
+        if len(taken) == 1:
+            raise OSError("no")
+        both.set()
+
+    async with process(service, address, hook):
+        await service.arrived("webhooks.update")
+    async with (
+        client_of(service, journal=address) as client,
+        client.recovering(every=0.1, on_outcome=take),
+        asyncio.timeout(60),
+    ):
+        await both.wait()
+    assert taken == [Verdict.APPLIED] * 2
+
+
+async def test_recovering_needs_a_journal(client):
+    """Without one, the words say how to make one."""
+    with pytest.raises(ConfigurationError, match="has no journal"):
+        async with client.recovering():
+            pass
+
+
+async def test_cancelled_write_is_left_to_the_next_process(service, address):
+    """A client that ends with a write in doubt leaves it; one that was not sent leaves nothing."""
+    hook = service.seed_webhook().id
+    service.script("webhooks.update", "apply, then hang")
+    async with client_of(service, journal=address) as client:
+        writing = asyncio.create_task(client.webhooks.update(hook, description="mine"))
+        await service.arrived("webhooks.update")
+        writing.cancel()
+        await asyncio.wait([writing])
+    async with client_of(service, journal=address) as client:
+        [outcome] = await client.recover()  # at once: the other one has left
+        assert outcome.verdict is Verdict.APPLIED
+    assert service.arrivals("webhooks.update") == 1
+
+
+async def test_database_that_goes_away_before_a_send(service, address):
+    """The write is not sent, and the error says so, without the password."""
+    async with Relay() as relay:
+        name = address.partition("journal=")[2]
+        through = f"postgresql://postgres:hunter2@127.0.0.1:{relay.port}/postgres?journal={name}"
+        client = Client(
+            service.base_url,
+            ApiKey(service.api_key),
+            reconcile=POLICY,
+            timeout=Timeouts(attempt=2.0),
+            journal=through,
+        )
+        async with client:
+            await client.webhooks.update(service.seed_webhook().id, description="before")
+            client._view.session.writes.journal._entries.patience = 0.5
+            await relay.cut()
+            with pytest.raises(JournalError, match="was not sent now") as caught:
+                await client.webhooks.create(**HOOK)
+    assert "hunter2" not in str(caught.value)
+    assert service.arrivals("webhooks.create") == 0
+
+
+async def test_unreadable_intent_is_left_and_named(service, address, caplog):
+    """An intent of another version of the code stays in the journal, and the others are settled."""
+    service.script("webhooks.update", "apply, then hang", "apply, then hang")
+    async with client_of(service, journal=address) as client:
+        for _ in range(2):
+            writing = asyncio.create_task(
+                client.webhooks.update(service.seed_webhook().id, description="mine")
+            )
+            await service.arrived("webhooks.update", service.arrivals("webhooks.update") + 1)
+            writing.cancel()
+            await asyncio.wait([writing])
+        entries = client._view.session.writes.journal._entries
+        await entries.idle()
+        text = "UPDATE entries SET intent = replace(intent, '{', '{\"of_tomorrow\":1,') WHERE seq = (SELECT min(seq) FROM entries)"
+        await entries.fetch(text)
+    async with client_of(service, journal=address) as client:
+        [outcome] = await client.recover()
+        assert outcome.verdict is Verdict.APPLIED
+        assert len(await rows_of(client)) == 2
+    assert "left in the journal" in caplog.text
