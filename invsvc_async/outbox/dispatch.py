@@ -1,8 +1,8 @@
 """
 The dispatcher of an outbox in PostgreSQL: one of the processes that send what transactions have committed.
 
-Entries are divided into lanes by the thing that they write to.  Each lane has one dispatcher at a time, so the
-writes of one thing are sent in their order.
+Entries are divided into lanes by the thing that they write to.  Each lane has one dispatcher at a time, so
+the writes of one thing are sent in their order.
 """
 
 from __future__ import annotations
@@ -15,17 +15,15 @@ from math import ceil
 from typing import TYPE_CHECKING
 
 from invsvc_async._errors import InvalidRequestError, JournalError
-from invsvc_async.batch.identity import thing_of
-from invsvc_async.batch.run import Run, note_in_flight
+from invsvc_async.batch.run import note_in_flight
 from invsvc_async.batch.siblings import take_claims
 from invsvc_async.client import options_of
 from invsvc_async.journal.entry import LostChunkError
-from invsvc_async.outbox.item import OutboxItem
 from invsvc_async.outbox.leases import BEATS, Leases
 from invsvc_async.outbox.postgres import LANES, OutboxEntries
+from invsvc_async.outbox.run import OutboxRun, soon
 from invsvc_async.outbox.unfit import verdict_of_unfit
 from invsvc_async.storage.postgres_pool import PATIENCE
-from invsvc_async.writes.new_intent import request_of
 from invsvc_async.writes.recovery import check_scope
 
 if TYPE_CHECKING:
@@ -33,7 +31,7 @@ if TYPE_CHECKING:
 
     from invsvc_async.batch.batch import Batch
     from invsvc_async.batch.engine import Engine
-    from invsvc_async.batch.item import Item, Store
+    from invsvc_async.batch.item import Item
     from invsvc_async.journal.entry import Entry
     from invsvc_async.outbox.leases import Lane
 
@@ -45,64 +43,35 @@ _AT_ONCE = 200  # entries fetched together
 _THINGS_KNOWN = 10_000  # things whose older writes were looked up once
 
 
-class Dispatcher(Run):
-    """
-    The run of one dispatcher. It lasts until it is stopped.
-
-    *on_verdict* is called when verdicts were stored.
-    """
+class Dispatcher(OutboxRun):
+    """The run of one of the processes."""
 
     def __init__(
-        self,
-        batch: Batch,
-        entries: OutboxEntries,
-        leases: Leases,
-        grace: float,
-        on_verdict: Callable[[], None],
+        self, batch: Batch, entries: OutboxEntries, grace: float, on_verdict: Callable[[], None]
     ) -> None:
-        super().__init__(batch, ())
+        super().__init__(batch, grace, on_verdict)
         self._entries = entries
-        self._leases = leases
-        self._on_verdict = on_verdict
-        self._wake = asyncio.Event()
+        self._leases = Leases(entries, options_of(batch.client).session.clock)
         self._held: dict[str, tuple[int, int]] = {}  # number and lane of what is under way, by key
         self._last: dict[str, int] = {}  # by thing: the last number of those under way
         self._known: set[str] = set()  # things whose older writes were looked up
         self._beat_now = asyncio.Event()
+        self._beating: asyncio.Task[None] | None = None
         self._is_leaving = False
-        self._grace = grace  # s in which what is under way may end
 
-    async def run(self) -> None:
-        """
-        Send what is committed, until cancelled.
-
-        Raises:
-            JournalError: The database stayed away.
-            BatchStoppedError: The service refuses the credential.
-
-        """
-        engine = self._start()
-        beating = asyncio.create_task(self._beat(engine))
-        try:
-            while await engine.next_result() is not None:
-                self._on_verdict()
-        finally:
-            await asyncio.shield(self._leave(beating))
-        if (failure := engine.take_failure()) is not None:
-            raise failure
-
-    async def _leave(self, beating: asyncio.Task[None]) -> None:
+    async def _leave(self) -> None:
         self._is_leaving = True
-        await self.stop(self._grace)
-        beating.cancel()
-        await asyncio.wait([beating])
+        await super()._leave()
+        if self._beating is not None:
+            self._beating.cancel()
+            await asyncio.wait([self._beating])
         await self._leases.leave()
-        self._on_verdict()
 
     # --- feeding
 
     async def _feed_all(self, engine: Engine) -> None:
         self._entries.patience = PATIENCE
+        self._beating = asyncio.create_task(self._beat(engine))
         await self._leases.forget_the_dead()
         listening = asyncio.create_task(self._entries.listen(self._heard))
         try:
@@ -185,21 +154,6 @@ class Dispatcher(Run):
         item.lease = lane
         return item
 
-    def _item(self, entry: Entry, store: Store) -> Item:
-        batch, intent = self._batch, self._intent(entry)
-        return OutboxItem(
-            key=entry.key,
-            content=entry.content,
-            run=entry.run,
-            thing=thing_of(request_of(intent), intent.scope.team, intent.tag),
-            entries=store,
-            on_secret=batch.on_secret,
-            intent=intent,
-            fed=False,
-            stored=True,
-            own=options_of(batch.client).session.writes.own,
-        )
-
     def _ended(self, entry: Entry, thing: str | None) -> None:
         self._held.pop(entry.key, None)
         if thing is not None and self._last.get(thing) == entry.seq:
@@ -216,8 +170,7 @@ class Dispatcher(Run):
                 with suppress(JournalError):
                     await self._divide(await self._leases.beat())
                     self._wake.set()  # this is also the poll, in case no notification arrives
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(self._beat_now.wait(), self._entries.silence / BEATS)
+                await soon(self._beat_now, self._entries.silence / BEATS)
         except Exception as error:  # noqa: BLE001 - any error ends the run
             engine.fail(error)
 
@@ -249,5 +202,4 @@ class PostgresOutbox(OutboxEntries):
 
     async def dispatch(self, batch: Batch, grace: float, on_verdict: Callable[[], None]) -> None:
         """Send what is committed, until cancelled. *on_verdict* is called when verdicts were stored."""
-        leases = Leases(self, options_of(batch.client).session.clock)
-        await Dispatcher(batch, self, leases, grace, on_verdict).run()
+        await Dispatcher(batch, self, grace, on_verdict).dispatch()

@@ -42,7 +42,7 @@ NOT EXISTS (SELECT 1 FROM members WHERE name = split_part(c.owner, '.', 1)
     AND seen > clock_timestamp() - make_interval(secs => $1))
 """
 _CANDIDATES = f"""
-SELECT c.id, c.owner FROM chunks c WHERE NOT c.done AND (c.owner IS NULL OR {_DEAD})
+SELECT c.id, c.owner FROM chunks c WHERE NOT c.done AND (c.owner IS NULL OR {_DEAD}) AND {{which}}
     ORDER BY c.id LIMIT $2 FOR UPDATE SKIP LOCKED
 """  # noqa: S608 - our own text
 _ALIVE = """
@@ -112,8 +112,12 @@ class Leases:
         """Delete the signs of life of processes that are long gone."""
         await self._entries.fetch(_FORGET, self._entries.silence)
 
-    async def take(self, most: int) -> list[Lane]:
-        """Take up to *most* chunks that have no owner, or whose owner is silent. Call it after a beat."""
+    async def take(self, most: int, *, credential: str | None = None) -> list[Lane]:
+        """
+        Take up to *most* chunks that have no owner, or whose owner is silent. Call it after a beat.
+
+        With *credential*, take only those of a client that had it.
+        """
         number = next(self._numbers)
         first = True
 
@@ -121,7 +125,12 @@ class Leases:
             nonlocal first
             again, first = not first, False
             tokens = f"{self.name}.{number}-"
-            rows = await connection.fetch(_CANDIDATES, self._entries.silence, most)
+            if credential is None:
+                text = _CANDIDATES.format(which="true")
+                rows = await connection.fetch(text, self._entries.silence, most)
+            else:
+                text = _CANDIDATES.format(which="c.credential = $3")
+                rows = await connection.fetch(text, self._entries.silence, most, credential)
             owners = {worker_of(row["owner"]) for row in rows if row["owner"] is not None}
             alive: set[str] = set()
             if owners:  # read again, because it may have shown that it lives while the locks were awaited
@@ -149,6 +158,15 @@ class Leases:
         ]
         self.lanes.update((lane.chunk, lane) for lane in lanes)
         return lanes
+
+    def token(self) -> str:
+        """Return a new token of this process."""
+        return f"{self.name}.{next(self._numbers)}"
+
+    def hold(self, chunk: int, token: str) -> Lane:
+        """Note that this process has *chunk*, which it has made."""
+        lane = self.lanes[chunk] = Lane(self._entries, chunk, token, self._until, self._clock)
+        return lane
 
     async def give_up(self, lanes: list[Lane]) -> None:
         """Release chunks in which no send is in flight."""

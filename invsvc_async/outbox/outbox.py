@@ -19,10 +19,10 @@ from invsvc_async.batch.batch import Batch
 from invsvc_async.batch.identity import content_of, thing_of
 from invsvc_async.client import options_of
 from invsvc_async.journal.entry import Entry, State
-from invsvc_async.journal.packed_intent import pack
 from invsvc_async.outbox import callers
 from invsvc_async.outbox.leases import BEATS, TAKER
 from invsvc_async.outbox.places import store_of
+from invsvc_async.outbox.run import soon
 from invsvc_async.outbox.unfit import outcome_in, result_in
 from invsvc_async.writes.new_intent import intent_of, new_tag
 from invsvc_async.writes.write import Write, take_over
@@ -90,6 +90,7 @@ class Outbox:
         tag: bool = True,
         on_secret: Callable[[str, Any], Awaitable[None] | None] | None = None,  # Any: a Webhook
         same_mode: bool = False,
+        create: bool = True,
     ) -> Self:
         """
         Return the outbox at *path*. ``async with`` opens it, or creates it.
@@ -100,7 +101,8 @@ class Outbox:
         no sign of life is replaced (default 10). Each base URL and credential has an outbox of its own.
 
         *concurrency*, *rate*, *tag* and *on_secret* are those of :meth:`Batch.open`. *same_mode* asserts that
-        a new credential has the team and data mode of the earlier one, whose writes it continues.
+        a new credential has the team and data mode of the earlier one, whose writes it continues. With
+        ``create=False`` an outbox that does not exist is an error.
 
         Raises:
             ConfigurationError: A setting cannot work.
@@ -115,9 +117,7 @@ class Outbox:
             on_secret=on_secret,
             same_mode=same_mode,
         )
-        store = store_of(path)
-        batch.entries = store.entries
-        return cls(store, client, batch)
+        return cls(store_of(path, create=create), client, batch)
 
     async def __aenter__(self) -> Self:
         """
@@ -128,6 +128,7 @@ class Outbox:
 
         """
         await self._store.open_for(options_of(self._client).session, same_mode=self._batch.same_mode)
+        self._batch.entries = self._store.entries
         return self
 
     async def __aexit__(
@@ -160,15 +161,17 @@ class Outbox:
         """
         spec = self._accepted(write)
         callers.checked(connection, self._store.database)
-        entry, thing = self._entry(spec)
-        if not await self._store.insert(connection, entry, thing):
-            stored = await self._store.content_seen_by(connection, entry.key)
-            if stored is not None and stored != entry.content:
+        intent = intent_of(spec)
+        content = content_of(spec.request, spec.team, spec.tag)
+        thing = thing_of(spec.request, spec.team, spec.tag)
+        if not await self._store.insert(connection, intent, content, thing):
+            stored = await self._store.content_seen_by(connection, intent.key)
+            if stored is not None and stored != content:
                 raise InvalidRequestError(
-                    f"key: the outbox has another write under the key {entry.key!r}",
+                    f"key: the outbox has another write under the key {intent.key!r}",
                     hint="Give this one its own key.",
                 )
-        return entry.key
+        return intent.key
 
     def _accepted(self, write: object) -> WriteSpec:
         if not isinstance(write, Write):
@@ -195,21 +198,6 @@ class Outbox:
                 self._policies.clear()
             known = self._policies[id(policy)] = policy, attrs.evolve(policy, wait_when_limited=True)
         return known[1]
-
-    def _entry(self, spec: WriteSpec) -> tuple[Entry, str | None]:
-        """Return the entry of *spec*, and the thing that it writes to."""
-        assert spec.key is not None
-        intent = intent_of(spec)
-        packed = pack(intent, self._store.entries.commons)
-        entry = Entry(
-            key=spec.key,
-            content=content_of(spec.request, spec.team, spec.tag),
-            state=State.TO_DO,
-            operation=intent.operation,
-            common=packed.common,
-            intent=packed.text,
-        )
-        return entry, thing_of(spec.request, spec.team, spec.tag)
 
     # --- out
 
@@ -296,8 +284,7 @@ class Outbox:
                 self._changed.clear()
                 taken = deque(await store.take_verdicts(f"{taker}.{number}", _AT_ONCE))
                 if not taken:
-                    with suppress(TimeoutError):
-                        await asyncio.wait_for(self._changed.wait(), _POLL)
+                    await soon(self._changed, _POLL)
                 acknowledged: list[int] = []
                 try:
                     while taken:
@@ -336,6 +323,14 @@ class Outbox:
         if entry is None or entry.state is not State.DONE:
             return None
         return outcome_in(entry, self._store.entries.commons)
+
+    async def entries(self, *, state: str | None = None, limit: int = 100) -> list[Entry]:
+        """Return the first writes: the ``"open"`` ones, those of one verdict, or all. For commands."""
+        return await self._store.page(0, limit, state)
+
+    async def entry(self, key: str) -> Entry | None:
+        """Return the write of *key* as it is stored. For commands."""
+        return await self._store.entry(key)
 
     async def retry(self, *keys: str) -> list[str]:
         """

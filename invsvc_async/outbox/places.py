@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from invsvc_async._errors import ConfigurationError
-from invsvc_async.storage.address import is_postgres
+from invsvc_async.outbox.sqlite import SqliteOutbox
+from invsvc_async.storage.address import check_path, is_postgres
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from invsvc_async.batch.journals.protocol import Entries
     from invsvc_async.journal.entry import Entry
     from invsvc_async.outbox.callers import Database
+    from invsvc_async.reconcile.intent import Intent
     from invsvc_async.transport.session import ClientState
 
 __all__ = ["Store", "store_of"]
@@ -43,8 +45,12 @@ class Store(Protocol):
         """Store everything and close it."""
         ...
 
-    async def insert(self, connection: object, entry: Entry, thing: str | None) -> bool:
-        """Insert a new entry in the transaction of *connection*; return whether its key was new."""
+    async def insert(self, connection: object, intent: Intent, content: bytes, thing: str | None) -> bool:
+        """
+        Insert a write to *thing* in the transaction of *connection*; return whether its key was new.
+
+        *content* is the digest of its request.
+        """
         ...
 
     async def content_seen_by(self, connection: object, key: str) -> bytes | None:
@@ -98,7 +104,8 @@ def store_of(path: str | Path, *, create: bool = True) -> Store:
 
     """
     if not is_postgres(str(path)):
-        raise ConfigurationError("outbox: must be at postgresql://…")
+        check_path(str(path), "outbox")
+        return SqliteOutbox(path, create=create)
     try:
         from invsvc_async.outbox.dispatch import PostgresOutbox
     except ModuleNotFoundError as error:

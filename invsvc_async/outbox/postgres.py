@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from invsvc_async.batch.journals.postgres import _without_sends
 from invsvc_async.journal.entry import State
+from invsvc_async.journal.packed_intent import pack
 from invsvc_async.outbox import callers
 from invsvc_async.outbox.schema import SharedEntries
 from invsvc_async.reconcile.history import Verdict
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from invsvc_async.journal.entry import Entry
+    from invsvc_async.reconcile.intent import Intent
 
 __all__ = ["LANES", "OutboxEntries"]
 
@@ -77,21 +79,22 @@ class OutboxEntries(SharedEntries):
 
     # --- in the transaction of the application
 
-    async def insert(self, connection: object, entry: Entry, thing: str | None) -> bool:
+    async def insert(self, connection: object, intent: Intent, content: bytes, thing: str | None) -> bool:
         """
-        Insert a new entry in the transaction of *connection*; return whether its key was new.
+        Insert a write to *thing* in the transaction of *connection*; return whether its key was new.
 
         Raises:
             JournalError: What the entry refers to could not be stored.
             Exception: The error of the driver.
 
         """
+        packed = pack(intent, self.commons)
         await self._store_commons()  # on a connection of our own, and only if it is new
-        lane = 1 + _number(thing or entry.key) % LANES
+        lane = 1 + _number(thing or intent.key) % LANES
         text = _INSERT.format(schema=self._schema, lock=_NO_LOCK if thing is None else _LOCK)
         values = (
-            self._schema, str(lane), entry.key, lane, thing, entry.content, entry.operation, entry.common,
-            entry.intent, _number(f"{self._schema} {thing}"),
+            self._schema, str(lane), intent.key, lane, thing, content, intent.operation, packed.common,
+            packed.text, _number(f"{self._schema} {thing}"),
         )  # fmt: skip
         return await callers.first_row(connection, text, values) is not None
 

@@ -47,6 +47,8 @@ class SharedEntries(PostgresBatch):
     ``postgresql://host/db?outbox=NAME``.
     """
 
+    _apart = True  # whether each credential has a place of its own
+
     def __init__(self, address: str, kind: str, *, create: bool = True) -> None:
         parts = urlsplit(address)
         query = dict(parse_qsl(parts.query))
@@ -88,7 +90,7 @@ class SharedEntries(PostgresBatch):
             JournalError: The database cannot be used, or its schema is of another version.
 
         """
-        mine = session.credential.fingerprint(session.base_url) or ""
+        mine = (session.credential.fingerprint(session.base_url) or "") if self._apart else ""
 
         async def find(connection: Any) -> None:  # Any: asyncpg's
             self._place = await self._find(connection, session.base_url, mine, same_mode=same_mode)
@@ -114,6 +116,10 @@ class SharedEntries(PostgresBatch):
         places = {row["credential"]: int(row["place"]) for row in await connection.fetch(text, base_url)}
         if mine in places:
             return places[mine]
+        if not self._create and not (same_mode and places):
+            raise JournalError(
+                f"{self._name}: it has no {self._kind} of this base URL and credential. Check the profile."
+            )
         if same_mode and places:
             found = max(places.values())
         else:

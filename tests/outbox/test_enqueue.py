@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+from contextlib import suppress
+from urllib.parse import unquote
 
 import aiosqlite
 import asyncpg
@@ -16,8 +18,6 @@ from invsvc_async import InvalidRequestError, JournalError, Outbox, Verdict
 from tests.batch.conftest import HOOK, client_of
 from tests.outbox.conftest import CONNECTIONS, Rollback, verdict_of
 from tests.support.database import database
-
-pytestmark = pytest.mark.untraced
 
 
 def update(client, service, text="mine", **given):
@@ -164,6 +164,7 @@ class Relay:
     def __init__(self) -> None:
         self.trips = 0
         self._asked = False
+        self._sinks = []
 
     async def __aenter__(self):
         self.server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
@@ -171,20 +172,26 @@ class Relay:
         return self
 
     async def __aexit__(self, *_):
+        await self.cut()
+
+    async def cut(self):
+        """Drop every connection, and accept no more."""
         self.server.close()
+        for sink in self._sinks:
+            sink.transport.abort()
 
     async def _serve(self, reader, writer):
         path = database().address.partition("host=")[2].partition("&")[0]
-        from urllib.parse import unquote
-
         theirs, ours = await asyncio.open_unix_connection(f"{unquote(path)}/.s.PGSQL.5432")
+        self._sinks += [ours, writer]
         await asyncio.gather(self._pass(reader, ours, asks=True), self._pass(theirs, writer, asks=False))
 
     async def _pass(self, source, sink, *, asks):
-        while data := await source.read(65536):
-            self.trips += asks and not self._asked
-            self._asked = asks
-            sink.write(data)
+        with suppress(OSError):
+            while data := await source.read(65536):
+                self.trips += asks and not self._asked
+                self._asked = asks
+                sink.write(data)
         sink.close()
 
 

@@ -1,0 +1,85 @@
+"""The run of a dispatcher: what is common to both databases."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from invsvc_async.batch.identity import thing_of
+from invsvc_async.batch.run import Run
+from invsvc_async.client import options_of
+from invsvc_async.outbox.item import OutboxItem
+from invsvc_async.writes.new_intent import request_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from invsvc_async.batch.batch import Batch
+    from invsvc_async.batch.item import Item, Store
+    from invsvc_async.journal.entry import Entry
+
+__all__ = ["OutboxRun", "soon"]
+
+
+class OutboxRun(Run):
+    """
+    A run of a batch that lasts until it is stopped, and whose input are the writes of an outbox.
+
+    In the end, what is under way has *grace* seconds. *on_verdict* is called when verdicts were stored.
+    """
+
+    def __init__(self, batch: Batch, grace: float, on_verdict: Callable[[], None]) -> None:
+        super().__init__(batch, ())
+        self._grace = grace
+        self._on_verdict = on_verdict
+        self._wake = asyncio.Event()  # there may be something to send
+
+    async def dispatch(self) -> None:
+        """
+        Send what is committed, until cancelled.
+
+        Raises:
+            JournalError: The database stayed away.
+            BatchStoppedError: The service refuses the credential.
+
+        """
+        engine = self._start()
+        try:
+            while await engine.next_result() is not None:
+                self._on_verdict()
+        finally:
+            await asyncio.shield(self._leave())
+        if (failure := engine.take_failure()) is not None:
+            raise failure
+
+    async def _leave(self) -> None:
+        """End what is under way, and shelve the rest."""
+        await self.stop(self._grace)
+        self._on_verdict()
+
+    def _item(self, entry: Entry, store: Store) -> Item:
+        batch, intent = self._batch, self._intent(entry)
+        return OutboxItem(
+            key=entry.key,
+            content=entry.content,
+            run=entry.run,
+            thing=thing_of(request_of(intent), intent.scope.team, intent.tag),
+            entries=store,
+            on_secret=batch.on_secret,
+            intent=intent,
+            fed=False,
+            stored=True,
+            own=options_of(batch.client).session.writes.own,
+        )
+
+
+async def soon(event: asyncio.Event, seconds: float) -> None:
+    """
+    Wait for *event*, or for *seconds*.
+
+    Not with ``wait_for``, which on Python 3.11 loses a cancellation that comes as the time is over.
+    """
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()

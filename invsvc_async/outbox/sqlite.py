@@ -1,0 +1,411 @@
+"""
+An outbox in SQLite, for one process that sends.
+
+The application's transaction inserts a row in its own file.  The dispatcher moves it to a journal beside that
+file, whose entries are those of a batch.  A row that was moved but not marked so is recognised by its key.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sqlite3
+from functools import partial
+from hashlib import blake2b
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from invsvc_async._errors import InvalidRequestError, JournalError
+from invsvc_async.batch.batch import reopened
+from invsvc_async.batch.journals.sqlite import SqliteBatch
+from invsvc_async.client import options_of
+from invsvc_async.journal.entry import Entry, State
+from invsvc_async.journal.packed_intent import pack
+from invsvc_async.journal.sqlite_entries import entries
+from invsvc_async.outbox import callers
+from invsvc_async.outbox.run import OutboxRun, soon
+from invsvc_async.outbox.unfit import verdict_of_unfit
+from invsvc_async.reconcile.intent import Intent
+from invsvc_async.storage.sqlite_errors import in_words
+from invsvc_async.storage.sqlite_writer import Writer
+from invsvc_async.writes.recovery import check_scope
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from invsvc_async.batch.batch import Batch
+    from invsvc_async.batch.engine import Engine
+    from invsvc_async.transport.session import ClientState
+
+__all__ = ["SqliteOutbox"]
+
+log: logging.Logger = logging.getLogger("invsvc_async.outbox")
+
+_VERSION = 1
+_TABLE = f"""
+CREATE TABLE IF NOT EXISTS invsvc_outbox (
+    seq INTEGER PRIMARY KEY AUTOINCREMENT, base_url TEXT NOT NULL, key TEXT NOT NULL, content BLOB NOT NULL,
+    operation TEXT NOT NULL, intent TEXT NOT NULL, moved INTEGER NOT NULL DEFAULT 0,
+    version INTEGER NOT NULL DEFAULT {_VERSION}, UNIQUE (base_url, key)
+);
+CREATE INDEX IF NOT EXISTS invsvc_outbox_new ON invsvc_outbox (base_url, seq) WHERE moved = 0;
+"""
+_INSERT = """
+INSERT INTO invsvc_outbox (base_url, key, content, operation, intent)
+VALUES ($1, $2, $3, $4, $5) ON CONFLICT DO NOTHING RETURNING seq
+"""
+_NEW = """
+SELECT seq, key, content, operation, intent FROM invsvc_outbox WHERE base_url = ? AND moved = 0
+    ORDER BY seq LIMIT ?
+"""
+_AT_ONCE = 128
+_PATIENCE = 5.0  # s to wait for a lock of the application
+_SLOW, _FAST = 0.5, 0.01  # s between looks for new rows; fast for a while after an enqueue in this process
+_FAST_FOR = 5.0  # s
+# The journal's column ``run`` is 1 once a verdict was acknowledged.
+_UNHEARD = "CREATE INDEX IF NOT EXISTS unheard ON entries (seq) WHERE state = 2 AND run = 0"
+
+
+class _Journal(SqliteBatch):
+    """The journal beside the application's file."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.kind: str = "the journal of an outbox"
+
+    def _prepare(self, connection: sqlite3.Connection) -> None:
+        super()._prepare(connection)
+        connection.execute(_UNHEARD)
+
+
+class SqliteOutbox:
+    """The outbox in the application's file at *path*."""
+
+    database: callers.Database = "SQLite"
+    silence: float = 10.0  # s; of one process, nothing depends on it
+
+    def __init__(self, path: str | Path, *, create: bool = True) -> None:
+        self._path = Path(path)
+        self._create = create
+        self._base_url = ""
+        self._journal: _Journal | None = None
+        self._writer: Writer | None = None
+        self._given: dict[int, str] = {}  # who has which verdicts, and has not acknowledged them
+        self._moving = asyncio.Lock()
+        self._fast_until = 0.0  # loop time
+        self._enqueued = asyncio.Event()
+        self._again: list[str] = []  # keys of reopened entries, which the dispatcher takes up
+
+    @property
+    def entries(self) -> SqliteBatch:
+        """The journal of the batch that sends them."""
+        if self._journal is None:
+            raise JournalError("outbox: it is not open. Use it with `async with`.")
+        return self._journal
+
+    async def open_for(self, session: ClientState, *, same_mode: bool) -> None:
+        """
+        Open both files, and create what is missing.
+
+        Raises:
+            JournalError: Another process has it, one of the files cannot be used, or the table is of another
+                version.
+            InvalidRequestError: It was begun with another credential, and *same_mode* is false.
+
+        """
+        self._base_url = session.base_url
+        if not self._create and not self._path.exists():
+            raise JournalError(f"outbox {self._path}: the file does not exist. Check the path.")
+        part = blake2b(session.base_url.encode(), digest_size=4).hexdigest()
+        journal = _Journal(self._path.with_name(f"{self._path.name}-outbox-{part}"))
+        await journal.open()
+        try:
+            mine = session.credential.fingerprint(session.base_url)
+            theirs = await journal.fact("credential", mine)
+            _check_credential(mine, theirs, same_mode=same_mode)
+            writer = await self._started()
+        except BaseException:
+            await journal.aclose()
+            raise
+        self._journal, self._writer = journal, writer
+
+    async def _started(self) -> Writer:
+        writer = Writer(f"outbox {self._path}", self._connect)
+        await writer.start()
+        return writer
+
+    def _connect(self) -> sqlite3.Connection:
+        name = f"outbox {self._path}"
+        try:
+            connection = sqlite3.connect(self._path, timeout=_PATIENCE, isolation_level=None)
+            try:
+                connection.executescript(_TABLE)
+                names = [row[1] for row in connection.execute("PRAGMA table_info(invsvc_outbox)")]
+            except BaseException:
+                connection.close()
+                raise
+        except sqlite3.Error as error:
+            raise in_words(name, error) from error
+        if "version" not in names:
+            connection.close()
+            raise JournalError(
+                f"{name}: its table invsvc_outbox is of another version. Use the version of the package that "
+                "created it, or a newer one."
+            )
+        return connection
+
+    async def aclose(self) -> None:
+        """Store everything and close both files."""
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            await writer.stop()
+        if self._journal is not None:
+            await self._journal.aclose()
+
+    @property
+    def _app(self) -> Writer:
+        if self._writer is None:
+            raise JournalError(f"outbox {self._path}: it is not open. Use it with `async with`.")
+        return self._writer
+
+    # --- in the transaction of the application
+
+    async def insert(
+        self,
+        connection: object,
+        intent: Intent,
+        content: bytes,
+        thing: str | None,  # noqa: ARG002 - as others
+    ) -> bool:
+        """
+        Insert a write in the transaction of *connection*; return whether its key was new.
+
+        SQLite has one writer at a time, so the numbers are in the order of the commits.
+        """
+        if self._journal is None:
+            raise JournalError(f"outbox {self._path}: it is not open. Use it with `async with`.")
+        values = self._base_url, intent.key, content, intent.operation, intent.to_json()
+        row = await callers.first_row(connection, _INSERT, values)
+        self._fast_until = asyncio.get_running_loop().time() + _FAST_FOR
+        self._enqueued.set()
+        return row is not None
+
+    async def content_seen_by(self, connection: object, key: str) -> bytes | None:
+        """Return the digest of the write of *key*, as the transaction of *connection* sees it."""
+        text = "SELECT content FROM invsvc_outbox WHERE base_url = $1 AND key = $2"
+        row = await callers.first_row(connection, text, (self._base_url, key))
+        return None if row is None else bytes(row[0])
+
+    # --- sending
+
+    async def dispatch(self, batch: Batch, grace: float, on_verdict: Callable[[], None]) -> None:
+        """Send what is committed, until cancelled. *on_verdict* is called when verdicts were stored."""
+        await _SqliteDispatcher(batch, self, grace, on_verdict).dispatch()
+
+    async def changed(self) -> None:
+        """Wait until it is time to look for new rows."""
+        fast = asyncio.get_running_loop().time() < self._fast_until
+        self._enqueued.clear()
+        await soon(self._enqueued, _FAST if fast else _SLOW)
+        if not fast and self._enqueued.is_set():
+            await asyncio.sleep(_FAST)
+
+    async def move(self, unfit: Callable[[Intent], None]) -> tuple[list[Entry], bool]:
+        """
+        Move new rows to the journal; return their entries, in order, and whether there were any.
+
+        *unfit* raises an error for an intent that cannot be sent. Such a row gets a verdict, and is kept.
+        """
+        async with self._moving:
+            text, values = _NEW, (self._base_url, _AT_ONCE)
+            rows = await self._app.act(lambda connection: connection.execute(text, values).fetchall())
+            if not rows:
+                return [], False
+            journal = self.entries
+            stored = await journal.marks([row[1] for row in rows], 0)
+            kept: list[int] = []
+            fresh: list[str] = []
+            puts = []
+            for seq, key, content, operation, written in rows:
+                if key in stored:  # it was moved, and then the process was killed
+                    continue
+                entry = Entry(key=key, content=bytes(content), state=State.TO_DO, operation=operation)
+                try:
+                    intent = Intent.from_json(written)
+                    unfit(intent)
+                    packed = pack(intent, journal.commons)
+                    entry.common, entry.intent = packed.common, packed.text
+                    fresh.append(key)
+                except InvalidRequestError as error:
+                    entry = verdict_of_unfit(entry, error)
+                    kept.append(seq)
+                puts.append(journal.put(entry))
+            await asyncio.gather(*puts)
+            done = [(row[0],) for row in rows]
+            await self._app.act(partial(_mark, done, kept))
+            return await self._of_keys(fresh), True
+
+    async def _of_keys(self, keys: Sequence[str]) -> list[Entry]:
+        marks = ", ".join("?" * len(keys))
+        where = f"key IN ({marks}) ORDER BY seq"
+        return await self.entries.ask(lambda connection: entries(connection, where, list(keys)))
+
+    async def take_again(self, held: Mapping[str, object]) -> list[Entry]:
+        """Return the entries that were reopened, and are not *held*."""
+        again, self._again = self._again, []
+        found = await self._of_keys(again) if again else []
+        return [entry for entry in found if entry.state is not State.DONE and entry.key not in held]
+
+    def put_off(self, key: str) -> None:
+        """Let :meth:`take_again` return the entry of *key* later."""
+        self._again.append(key)
+
+    # --- verdicts
+
+    async def show_life(self, name: str) -> None:
+        """Do nothing: there is one process."""
+
+    async def leave(self, name: str) -> None:
+        """Let others have the verdicts that were given and not acknowledged."""
+        self._given = {seq: taker for seq, taker in self._given.items() if not taker.startswith(name)}
+
+    async def take_verdicts(self, taker: str, limit: int) -> list[Entry]:
+        """Give entries that are done and that nobody has acknowledged or has."""
+        where = "state = 2 AND run = 0 ORDER BY seq LIMIT ?"
+        most = limit + len(self._given)
+        found = await self.entries.ask(lambda connection: entries(connection, where, (most,)))
+        taken = [entry for entry in found if entry.seq not in self._given][:limit]
+        self._given.update((entry.seq, taker) for entry in taken)
+        return taken
+
+    async def acknowledge(self, seqs: Sequence[int]) -> None:
+        """Note that the verdicts of these entries were acknowledged."""
+        rows = [(seq,) for seq in seqs]
+        text = "UPDATE entries SET run = 1 WHERE seq = ?"
+        await self.entries.ask(lambda connection: connection.executemany(text, rows).rowcount)
+        for seq in seqs:
+            self._given.pop(seq, None)
+
+    async def entry(self, key: str) -> Entry | None:
+        """Return the entry of *key*, which may not have been moved yet."""
+        found = await self._of_keys([key]) or [each for each in await self._new(-1) if each.key == key]
+        return found[0] if found else None
+
+    async def _new(self, limit: int) -> list[Entry]:
+        """Return what was not moved yet: at most *limit*, or all if it is negative."""
+        values = self._base_url, limit
+        rows = await self._app.act(lambda connection: connection.execute(_NEW, values).fetchall())
+        return [Entry(key=row[1], content=bytes(row[2]), state=State.TO_DO, operation=row[3]) for row in rows]
+
+    # --- for people
+
+    async def page(self, after: int, limit: int, state: str | None) -> list[Entry]:
+        """Return the next page of entries: with ``"open"`` those without a verdict, or those of a verdict."""
+        where = "seq > ? AND (? IS NULL OR verdict = ? OR (? = 'open' AND state < 2)) ORDER BY seq LIMIT ?"
+        values = (after, state, state, state, limit)
+        found = await self.entries.ask(lambda connection: entries(connection, where, values))
+        if after == 0 and state in (None, "open"):
+            found += await self._new(max(limit - len(found), 0))
+        return found
+
+    async def do_again(self, keys: Iterable[str]) -> list[str]:
+        """Reopen entries that are done and not applied; return their keys."""
+        wanted = sorted(set(keys))
+        before = [entry for entry in await self._of_keys(wanted) if entry.state is State.DONE]
+        unfit = [entry for entry in before if entry.intent is None and entry.verdict != "applied"]
+        for entry in unfit:  # its row is kept, and moved once more
+            await self.entries.take_out(entry.key)
+            await self._app.act(partial(_unmark, self._base_url, entry.key))
+        kept = [entry.key for entry in before if entry.intent is not None]
+        await reopened(keys=kept)(self.entries)
+        found = await self._of_keys(kept)
+        again = [entry.key for entry in found if entry.state is not State.DONE]
+        reset = [(key,) for key in again]
+        text = "UPDATE entries SET run = 0 WHERE key = ?"
+        await self.entries.ask(lambda connection: connection.executemany(text, reset).rowcount)
+        self._again += again
+        self._enqueued.set()
+        return sorted([*again, *(entry.key for entry in unfit)])
+
+    async def drop(self, key: str) -> bool:
+        """Delete a row that was not moved yet, or an entry that is done; return whether there was one."""
+        async with self._moving:
+            if await self._app.act(partial(_drop, self._base_url, key)):
+                return True
+            entry = await self.entry(key)
+            if entry is None or entry.state is not State.DONE:
+                return False
+            await self.entries.take_out(key)
+            return True
+
+
+def _check_credential(mine: str | None, theirs: str | None, *, same_mode: bool) -> None:
+    if None not in (mine, theirs) and mine != theirs and not same_mode:
+        raise InvalidRequestError(
+            "client: this outbox was begun with another credential",
+            hint="If this one has the same team and data mode, pass same_mode=True.",
+        )
+
+
+def _mark(done: list[tuple[int]], kept: list[int], connection: sqlite3.Connection) -> None:
+    """Mark rows as moved, and delete the intents of those that are not to be *kept*."""
+    connection.executemany("UPDATE invsvc_outbox SET moved = 1 WHERE seq = ?", done)
+    rows = [(seq,) for (seq,) in done if seq not in kept]
+    connection.executemany("UPDATE invsvc_outbox SET intent = '' WHERE seq = ?", rows)
+
+
+def _unmark(base_url: str, key: str, connection: sqlite3.Connection) -> None:
+    connection.execute("UPDATE invsvc_outbox SET moved = 0 WHERE base_url = ? AND key = ?", (base_url, key))
+
+
+def _drop(base_url: str, key: str, connection: sqlite3.Connection) -> int:
+    text = "DELETE FROM invsvc_outbox WHERE base_url = ? AND key = ? AND moved = 0"
+    return connection.execute(text, (base_url, key)).rowcount
+
+
+class _SqliteDispatcher(OutboxRun):
+    """The run of the one process that sends."""
+
+    def __init__(
+        self, batch: Batch, store: SqliteOutbox, grace: float, on_verdict: Callable[[], None]
+    ) -> None:
+        super().__init__(batch, grace, on_verdict)
+        self._store = store
+
+    async def _feed_all(self, engine: Engine) -> None:
+        store, journal = self._store, self._store.entries
+        await self._end_unfit(journal)
+        await self._feed_left(engine, journal)
+        while True:
+            await engine.room()
+            again = await store.take_again(engine.held)
+            new, more = await store.move(self._check)
+            if more:
+                self._on_verdict()  # of rows that are unfit
+            found = [*again, *new]
+            items = [self._item(entry, journal) for entry in found]
+            busy = {item.thing for item in engine.held.values() if item.thing is not None}
+            await self._taken_up(found, items, {})
+            for entry, item in zip(found, items, strict=True):
+                if entry in again and item.thing in busy:  # what is under way is newer
+                    store.put_off(entry.key)
+                    continue
+                await engine.room()
+                engine.add(item)
+            if not more:
+                await store.changed()
+
+    async def _end_unfit(self, journal: SqliteBatch) -> None:
+        """Store a verdict for what an earlier process left, and this version cannot read."""
+        after = 0
+        while page := await journal.not_done(after, _AT_ONCE):
+            for entry in page:
+                try:
+                    self._check(self._intent(entry))
+                except (JournalError, InvalidRequestError) as error:
+                    log.error("outbox: %s: %s", entry.key, error)  # noqa: TRY400 - the message is enough
+                    await journal.put(verdict_of_unfit(entry, error))
+            after = page[-1].seq
+
+    def _check(self, intent: Intent) -> None:
+        check_scope(options_of(self._batch.client), intent, same_mode=self._batch.same_mode, in_doubt=False)

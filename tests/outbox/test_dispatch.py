@@ -1,0 +1,233 @@
+"""Sending what is committed: in several processes, through kills, stops, restarts and deployments."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+
+from invsvc_async import ApiKey, ConfigurationError, JournalError, Outbox, Verdict
+from invsvc_async.simulator import Simulator
+from tests.batch.conftest import HOOK, client_of
+from tests.outbox.conftest import verdict_of
+from tests.soak.outboxes import run
+from tests.support.database import database
+
+
+async def enqueue(outbox, connection, *writes):
+    """Enqueue *writes* in one transaction, and give their keys."""
+    async with connection.transaction():
+        return [await outbox.enqueue(connection, write) for write in writes]
+
+
+@pytest.mark.untraced
+async def test_processes_killed_and_stopped_under_faults():
+    """Of three processes one is killed or stopped again and again: the tables and the ledger agree."""
+    survived = await run(120, 3, 5, every=0.4)
+    assert survived.wrong == []
+    assert survived.kills + survived.stops > 0
+    assert survived.verdicts.get(Verdict.UNKNOWN, 0) <= 4
+
+
+async def test_two_dispatchers_keep_the_order(service, client, outbox, connection, address):
+    """Two that share the lanes send the writes of each thing in their order, and each once."""
+    hooks = [service.seed_webhook().id for _ in range(8)]
+    async with (
+        client_of(service) as other,
+        Outbox.open(address, other) as second,
+        outbox.dispatching(),
+        second.dispatching(),
+    ):
+        for number in range(12):
+            writes = [client.webhooks.update(hook, description=f"{number:02}") for hook in hooks]
+            keys = await enqueue(outbox, connection, *writes)
+        for key in keys:
+            await verdict_of(outbox, key)
+    for hook in hooks:
+        sent = [entry.body["description"] for entry in service.ledger.entries if entry.path_id == hook]
+        assert sent == [f"{number:02}" for number in range(12)]
+
+
+async def test_database_restarted_in_the_middle(service, client, outbox, address):
+    """A restart of the database holds the dispatcher up, and loses nothing."""
+    import asyncpg
+
+    async with outbox.dispatching():
+        for _ in range(2):
+            connection = await asyncpg.connect(database().address)
+            hook = service.seed_webhook().id
+            [key] = await enqueue(outbox, connection, client.webhooks.update(hook, description="x"))
+            assert (await verdict_of(outbox, key)).verdict is Verdict.APPLIED
+            await connection.close()
+            await database().restart()
+    assert len(service.ledger.entries) == 2
+
+
+async def test_write_that_is_in_flight_when_the_block_ends(service, client, outbox, connection):
+    """What is not answered within the grace is left as it may have been sent, and settled by the next dispatcher."""
+    hook = service.seed_webhook().id
+    service.script("webhooks.update", "apply, then hang")
+    async with outbox.dispatching(grace=0.0):
+        [key] = await enqueue(outbox, connection, client.webhooks.update(hook, description="x"))
+        await service.arrived("webhooks.update")
+    assert await outbox.get(key) is None
+    async with outbox.dispatching():
+        outcome = await verdict_of(outbox, key)
+    assert outcome.verdict is Verdict.APPLIED
+    assert service.arrivals("webhooks.update") == 1
+
+
+async def test_applications_on_one_database_see_only_their_own(service, client, outbox, connection, address):
+    """Another base URL or credential has an outbox of its own, though the keys are the same."""
+    hook = service.seed_webhook().id
+    async with (
+        Simulator(seed=9) as elsewhere,
+        client_of(elsewhere) as there, Outbox.open(address, there) as other,
+        client_of(service, credential=ApiKey(service.issue_key())) as rotated, Outbox.open(address, rotated) as third,
+    ):  # fmt: skip
+        theirs = elsewhere.seed_webhook().id
+        await enqueue(outbox, connection, client.webhooks.update(hook, description="ours").keyed("one"))
+        await enqueue(other, connection, there.webhooks.update(theirs, description="theirs").keyed("one"))
+        async with other.dispatching(), third.dispatching():
+            assert (await verdict_of(other, "one")).value.description == "theirs"
+            assert await third._store.page(0, 10, None) == []
+        assert (await outbox.get("one"), service.arrivals("webhooks.update")) == (None, 0)
+
+
+async def test_new_credential_that_continues_the_outbox(service, client, outbox, connection, address):
+    """With ``same_mode`` a rotated key sends what the old one has left."""
+    hook = service.seed_webhook().id
+    [key] = await enqueue(outbox, connection, client.webhooks.update(hook, description="x"))
+    async with (
+        client_of(service, credential=ApiKey(service.issue_key())) as rotated,
+        Outbox.open(address, rotated, same_mode=True) as continued,
+        continued.dispatching(),
+    ):
+        assert (await verdict_of(continued, key)).verdict is Verdict.APPLIED
+
+
+async def test_schema_of_another_version(client, outbox, address):
+    """It is refused in words, by a new process and by one that only looks."""
+    await outbox._store.fetch("UPDATE facts SET value = '9' WHERE name = 'outbox'")
+    with pytest.raises(JournalError, match="version 9, and this package reads version 1"):
+        async with Outbox.open(address, client):
+            pass
+
+
+@pytest.mark.parametrize("spoilt", ["operation", "policy"])
+async def test_payload_that_no_longer_fits(service, client, outbox, connection, caplog, spoilt):
+    """A write of code that is gone is NOT_APPLIED in words, holds nothing up, and is sent once the code fits again."""
+    hook = service.seed_webhook().id
+    [key] = await enqueue(outbox, connection, client.webhooks.update(hook, description="first"))
+    change = {
+        "operation": ("UPDATE entries SET intent = replace(intent, 'webhooks.update', 'webhooks.gone')",
+                      "UPDATE entries SET intent = replace(intent, 'webhooks.gone', 'webhooks.update')"),
+        "policy": ("UPDATE entries SET intent = replace(intent, '{', '{\"of_tomorrow\":1,')",
+                   "UPDATE entries SET intent = replace(intent, '\"of_tomorrow\":1,', '')"),
+    }[spoilt]  # fmt: skip
+    await outbox._store.fetch(change[0])
+    with caplog.at_level(logging.CRITICAL, "invsvc_async.outbox"):
+        async with outbox.dispatching():
+            outcome = await verdict_of(outbox, key)
+            [other] = await enqueue(outbox, connection, client.webhooks.update(hook, description="second"))
+            await verdict_of(outbox, other)
+            assert (outcome.verdict, outcome.applied) == (Verdict.NOT_APPLIED, False)
+            assert "was not sent" in outcome.message
+            assert "outbox retry" in outcome.message
+            await outbox._store.fetch(change[1])
+            service.seed_webhook()
+            assert await outbox.drop(other)
+            assert await outbox.retry(key) == [key]
+            await verdict_of(outbox, key)
+    assert "second" in [entry.body["description"] for entry in service.ledger.entries]
+
+
+async def test_refused_write_is_done_again(service, client, outbox, connection):
+    """A write that was refused keeps its body, and is sent anew once it is asked for."""
+    hook = service.seed_webhook().id
+    service.script("webhooks.update", "403")
+    async with outbox.dispatching():
+        [key] = await enqueue(outbox, connection, client.webhooks.update(hook, description="x"))
+        assert (await verdict_of(outbox, key)).verdict is Verdict.REFUSED
+        assert await outbox.retry(key, "unknown") == [key]
+        assert (await verdict_of(outbox, key)).verdict is Verdict.APPLIED
+        assert await outbox.retry(key) == []
+
+
+async def test_write_that_was_overtaken_is_not_done_again(service, client, outbox, connection):
+    """After a newer write to its thing, an older one that is asked for again is not sent over it."""
+    hook = service.seed_webhook().id
+    service.script("webhooks.update", "403")
+    async with outbox.dispatching():
+        [old] = await enqueue(outbox, connection, client.webhooks.update(hook, description="old"))
+        await verdict_of(outbox, old)
+        [new] = await enqueue(outbox, connection, client.webhooks.update(hook, description="new"))
+        await verdict_of(outbox, new)
+        await outbox.retry(old)
+        outcome = await verdict_of(outbox, old)
+    assert outcome.verdict is Verdict.NOT_APPLIED
+    assert service.arrivals("webhooks.update") == 2
+
+
+async def test_dropped_write_is_not_sent(service, client, outbox, connection):
+    """What is dropped before a dispatcher begins is gone; an unknown key is not found."""
+    hook = service.seed_webhook().id
+    [key, other] = await enqueue(
+        outbox, connection,
+        client.webhooks.update(hook, description="dropped"), client.webhooks.update(hook, description="kept"),
+    )  # fmt: skip
+    assert await outbox.drop(key)
+    assert not await outbox.drop(key)
+    async with outbox.dispatching():
+        await verdict_of(outbox, other)
+    assert [entry.body["description"] for entry in service.ledger.entries] == ["kept"]
+
+
+async def test_write_that_is_being_sent_is_not_dropped(service, client, outbox, connection):
+    """What may have been sent stays, because its verdict is needed."""
+    service.script("webhooks.update", "slow 0.3")
+    async with outbox.dispatching():
+        write = client.webhooks.update(service.seed_webhook().id, description="x")
+        [key] = await enqueue(outbox, connection, write)
+        await service.arrived("webhooks.update")
+        assert not await outbox.drop(key)
+        assert (await verdict_of(outbox, key)).verdict is Verdict.APPLIED
+
+
+async def test_secrets_are_passed_on_and_not_stored(service, client, address, connection):
+    """The secret of a new webhook goes to ``on_secret``; no table contains it, and the create is tagged."""
+    secrets = {}
+    async with Outbox.open(
+        address, client, on_secret=lambda key, hook: secrets.update({key: hook.secret})
+    ) as outbox:
+        async with outbox.dispatching():
+            [key] = await enqueue(outbox, connection, client.webhooks.create(**HOOK))
+            outcome = await verdict_of(outbox, key)
+        assert secrets[key]
+        assert outcome.value.secret is None
+        rows = await outbox._store.fetch("SELECT entries::text FROM entries")
+        assert all(secrets[key] not in row["entries"] for row in rows)
+    assert "[iv-" in service.ledger.entries[0].body["description"]
+
+
+async def test_dispatching_twice_is_refused(outbox):
+    """One outbox dispatches once."""
+    async with outbox.dispatching():
+        with pytest.raises(ConfigurationError, match="does so already"):
+            async with outbox.dispatching():
+                pass
+
+
+async def test_dispatcher_without_notifications_polls(service, client, outbox, connection, monkeypatch):
+    """Behind a pooler that passes no notifications on, new writes are found by polling."""
+
+    async def never(_woken):
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(outbox._store, "listen", never)
+    async with outbox.dispatching():
+        await asyncio.sleep(0.1)
+        write = client.webhooks.update(service.seed_webhook().id, description="x")
+        [key] = await enqueue(outbox, connection, write)
+        assert (await verdict_of(outbox, key)).verdict is Verdict.APPLIED

@@ -1,0 +1,95 @@
+"""Verdicts: given at least once, to a callback or an iterator, until they are acknowledged."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from invsvc_async import Outbox, Verdict
+from tests.outbox.conftest import verdict_of
+from tests.outbox.test_dispatch import enqueue
+
+
+async def finished(service, client, outbox, connection, count):
+    """Enqueue and send *count* writes, whose verdicts nobody has had; give their keys."""
+    writes = [client.webhooks.update(service.seed_webhook().id, description="x") for _ in range(count)]
+    keys = await enqueue(outbox, connection, *writes)
+    async with outbox.dispatching():
+        for key in keys:
+            await verdict_of(outbox, key)
+    return keys
+
+
+async def taken(outbox, count):
+    """Take *count* verdicts, and ask for no more."""
+    keys, results = [], outbox.results()
+    async with asyncio.timeout(60):
+        while len(keys) < count:
+            keys.append((await anext(results)).key)
+    await results.aclose()
+    return keys
+
+
+async def test_next_one_acknowledges_the_one_before(service, client, outbox, connection):
+    """What was acknowledged is not given again; the last one is, because nobody has asked for another."""
+    keys = await finished(service, client, outbox, connection, 3)
+    assert await taken(outbox, 2) == keys[:2]
+    assert await taken(outbox, 2) == keys[1:]
+    assert await taken(outbox, 1) == keys[2:]
+
+
+async def test_consumers_share_the_verdicts(service, client, outbox, connection, address):
+    """Two consumers that are under way at once get different ones."""
+    keys = await finished(service, client, outbox, connection, 20)
+    async with Outbox.open(address, client) as other:
+        one, two = outbox.results(), other.results()
+        found = [(await anext(one)).key, (await anext(two)).key]
+        await one.aclose()
+        await two.aclose()
+    assert len(set(found)) == 2
+    assert set(found) <= set(keys)
+
+
+async def test_consumer_that_died_has_acknowledged_nothing(service, client, outbox, connection):
+    """Its verdicts are given to others once it has given no sign of life for a while."""
+    keys = await finished(service, client, outbox, connection, 2)
+    await outbox._store.show_life("rdead")
+    assert len(await outbox._store.take_verdicts("rdead.0", 5)) == 2
+    assert await outbox._store.take_verdicts("rother.0", 5) == []
+    assert await taken(outbox, 2) == keys
+
+
+async def test_iterator_waits_for_verdicts(service, client, outbox, connection):
+    """It goes on while writes are sent, and gives the whole outcome."""
+    async with outbox.dispatching():
+        results = outbox.results()
+        coming = asyncio.create_task(anext(results))
+        await asyncio.sleep(0.1)
+        write = client.webhooks.update(service.seed_webhook().id, description="x")
+        [key] = await enqueue(outbox, connection, write.keyed("order-1"))
+        async with asyncio.timeout(60):
+            result = await coming
+        await results.aclose()
+    assert (result.key, key, result.verdict, result.applied) == ("order-1", key, Verdict.APPLIED, True)
+    assert result.outcome.value.description == "x"
+
+
+async def test_callback_that_fails_gets_its_verdict_again(service, client, outbox, connection, caplog):
+    """A verdict that ``on_result`` did not take is kept, and others are given meanwhile."""
+    keys = await finished(service, client, outbox, connection, 2)
+    first, again, both = [], [], asyncio.Event()
+
+    async def failing(result):
+        first.append(result.key)
+        both.set() if len(first) == 2 else None
+        if result.key == keys[0]:
+            raise OSError("no")
+
+    with caplog.at_level(logging.CRITICAL, "invsvc_async.outbox"):
+        async with outbox.dispatching(on_result=failing), asyncio.timeout(60):
+            await both.wait()
+    async with outbox.dispatching(on_result=lambda result: again.append(result.key)), asyncio.timeout(60):
+        while not again:  # noqa: ASYNC110 - nothing tells
+            await asyncio.sleep(0.02)
+    assert first == keys
+    assert again == [keys[0]]

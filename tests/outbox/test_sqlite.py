@@ -1,0 +1,231 @@
+"""The outbox in a file of SQLite: the application's transactions, one process that sends, and kills."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sqlite3
+import sys
+from contextlib import closing
+
+import aiosqlite
+import pytest
+from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
+
+from invsvc_async import ApiKey, InvalidRequestError, JournalError, Outbox, Verdict
+from tests.batch.conftest import HOOK, client_of
+from tests.outbox.conftest import CONNECTIONS, Rollback, verdict_of
+from tests.outbox.test_results import taken
+
+PROGRAM = """
+import asyncio, sys
+import aiosqlite
+from invsvc_async import ApiKey, Client, Outbox, ReconcilePolicy, Timeouts
+POLICY = ReconcilePolicy(settle_after_error=0.1, settle_after_loss=0.2, deadline=30.0)
+async def main(url, key, path, *hooks):
+    client = Client(url, ApiKey(key), reconcile=POLICY, timeout=Timeouts(attempt=2.0))
+    async with client, Outbox.open(path, client) as outbox, aiosqlite.connect(path) as connection:
+        async with outbox.dispatching():
+            for number, hook in enumerate(hooks):
+                await connection.execute("INSERT INTO orders VALUES (?)", (f"order-{number}",))
+                await outbox.enqueue(connection, client.webhooks.update(hook, description="x").keyed(f"order-{number}"))
+                await (connection.rollback() if number % 3 == 2 else connection.commit())
+            await asyncio.sleep(60)
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+@pytest.fixture
+def path(tmp_path):
+    """Give the file of an application."""
+    with closing(sqlite3.connect(tmp_path / "app.db")) as connection:
+        connection.execute("CREATE TABLE orders (key TEXT PRIMARY KEY)")
+        connection.execute("CREATE TABLE entries (mine TEXT)")  # a name that a journal has too
+    return tmp_path / "app.db"
+
+
+@pytest.fixture
+async def outbox(path, client):
+    """Give the outbox there, open."""
+    async with Outbox.open(path, client) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def connection(path):
+    """Give a connection of the application."""
+    async with aiosqlite.connect(path) as made:
+        yield made
+
+
+def update(client, service, text="mine"):
+    return client.webhooks.update(service.seed_webhook().id, description=text)
+
+
+async def enqueue(outbox, connection, *writes):
+    """Enqueue *writes* in one transaction."""
+    await connection.execute("BEGIN")
+    keys = [await outbox.enqueue(connection, write) for write in writes]
+    await connection.commit()
+    return keys
+
+
+async def test_committed_write_is_sent_once_and_rolled_back_never(service, client, outbox, connection):
+    """The transaction decides; the ledger has the committed write, and not the other."""
+    async with outbox.dispatching():
+        await connection.execute("INSERT INTO orders VALUES ('gone')")
+        gone = await outbox.enqueue(connection, update(client, service, "rolled back"))
+        await connection.rollback()
+        [key] = await enqueue(outbox, connection, update(client, service, "committed"))
+        outcome = await verdict_of(outbox, key)
+    assert (outcome.verdict, outcome.value.description) == (Verdict.APPLIED, "committed")
+    assert await outbox.get(gone) is None
+    assert [entry.body["description"] for entry in service.ledger.entries] == ["committed"]
+
+
+async def test_session_of_sqlalchemy(service, client, outbox, path):
+    """The same in an AsyncSession on aiosqlite; without a transaction it is refused."""
+    engine = create_async_engine(f"sqlite+aiosqlite:///{path}")
+    async with AsyncSession(engine) as session, outbox.dispatching():
+        with pytest.raises(InvalidRequestError, match="not in a transaction"):
+            await outbox.enqueue(session, update(client, service))
+        with pytest.raises(Rollback):
+            async with session.begin():
+                await outbox.enqueue(session, update(client, service, "rolled back"))
+                raise Rollback
+        async with session.begin():
+            key = await outbox.enqueue(session, update(client, service, "committed"))
+        assert (await verdict_of(outbox, key)).verdict is Verdict.APPLIED
+    await engine.dispose()
+    assert service.arrivals("webhooks.update") == 1
+
+
+async def test_connections_that_are_refused(service, client, outbox, path):
+    """One without a transaction, a closed one, and one to PostgreSQL."""
+    async with aiosqlite.connect(path) as connection:
+        with pytest.raises(InvalidRequestError, match="not in a transaction"):
+            await outbox.enqueue(connection, update(client, service))
+    with pytest.raises(InvalidRequestError, match="closed or not in a transaction"):
+        await outbox.enqueue(connection, update(client, service))
+    async with CONNECTIONS["asyncpg"]() as (other, transaction), transaction():
+        with pytest.raises(InvalidRequestError, match="one to PostgreSQL, but the outbox is in SQLite"):
+            await outbox.enqueue(other, update(client, service))
+
+
+async def test_same_key_again(service, client, outbox, connection):
+    """The same write under its key is sent once, also after it was sent; another one is refused."""
+    hook = service.seed_webhook().id
+    async with outbox.dispatching():
+        for _ in range(2):
+            write = client.webhooks.update(hook, description="x").keyed("order-1")
+            await enqueue(outbox, connection, write)
+            await verdict_of(outbox, "order-1")
+        await connection.execute("BEGIN")
+        with pytest.raises(InvalidRequestError, match="another write under the key"):
+            await outbox.enqueue(connection, client.webhooks.update(hook, description="y").keyed("order-1"))
+        await connection.commit()
+    assert service.arrivals("webhooks.update") == 1
+
+
+async def test_killed_process_leaves_nothing_out(service, client, path):
+    """Killed while it sends, it leaves the rest to the next one: each committed write is applied once, no other."""
+    hooks = [service.seed_webhook().id for _ in range(30)]
+    service.script("webhooks.update", "pass", "apply, then hang")
+    child = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", PROGRAM, service.base_url, service.api_key, str(path), *hooks
+    )
+    await service.arrived("webhooks.update", 6)
+    os.kill(child.pid, signal.SIGKILL)
+    await child.wait()
+    async with aiosqlite.connect(path) as connection:
+        orders = {key async for (key,) in await connection.execute("SELECT key FROM orders")}
+    async with Outbox.open(path, client) as outbox, outbox.dispatching():
+        for key in orders:
+            assert (await verdict_of(outbox, key)).verdict is Verdict.APPLIED
+    effects = sorted(entry.path_id for entry in service.ledger.effects("webhooks.update"))
+    assert effects == sorted(hooks[int(key.partition("-")[2])] for key in orders)
+
+
+async def test_second_process_is_told_what_to_do(client, service, outbox, path):
+    """One process at a time has the outbox; the words name it."""
+    async with client_of(service) as other:
+        with pytest.raises(JournalError, match="in use by process"):
+            async with Outbox.open(path, other):
+                pass
+
+
+async def test_another_credential_is_refused(service, client, path):
+    """It may have another data mode; with ``same_mode`` the caller says that it has not."""
+    async with Outbox.open(path, client):
+        pass
+    async with client_of(service, credential=ApiKey(service.issue_key())) as rotated:
+        with pytest.raises(InvalidRequestError, match="another credential"):
+            async with Outbox.open(path, rotated):
+                pass
+        async with Outbox.open(path, rotated, same_mode=True):
+            pass
+
+
+async def test_table_of_another_version(client, tmp_path):
+    """It is refused in words."""
+    with closing(sqlite3.connect(tmp_path / "app.db")) as connection:
+        connection.execute("CREATE TABLE invsvc_outbox (seq, base_url, moved)")
+    with pytest.raises(JournalError, match="of another version"):
+        async with Outbox.open(tmp_path / "app.db", client):
+            pass
+
+
+async def test_payload_that_no_longer_fits(service, client, outbox, connection, path, caplog):
+    """It gets a verdict in words, is kept, and is sent once the code fits again."""
+    [key] = await enqueue(outbox, connection, update(client, service))
+    text = "UPDATE invsvc_outbox SET intent = replace(intent, ?, ?)"
+    await connection.execute(text, ("webhooks.update", "webhooks.gone"))
+    await connection.commit()
+    with caplog.at_level(logging.ERROR, "invsvc_async.outbox"):
+        async with outbox.dispatching():
+            outcome = await verdict_of(outbox, key)
+            assert outcome.verdict is Verdict.NOT_APPLIED
+            assert "was not sent" in outcome.message
+            await connection.execute(text, ("webhooks.gone", "webhooks.update"))
+            await connection.commit()
+            assert await outbox.retry(key) == [key]
+            assert (await verdict_of(outbox, key)).verdict is Verdict.APPLIED
+
+
+async def test_refused_write_is_done_again_and_others_dropped(service, client, outbox, connection):
+    """A refused write is sent anew; one that was not taken up yet can be dropped."""
+    service.script("webhooks.update", "403")
+    [key] = await enqueue(outbox, connection, update(client, service))
+    [gone] = await enqueue(outbox, connection, update(client, service, "dropped"))
+    assert await outbox.drop(gone)
+    assert not await outbox.drop(gone)
+    async with outbox.dispatching():
+        assert (await verdict_of(outbox, key)).verdict is Verdict.REFUSED
+        assert await outbox.retry(key) == [key]
+        assert (await verdict_of(outbox, key)).verdict is Verdict.APPLIED
+        assert await outbox.retry(key) == []
+    assert service.arrivals("webhooks.update") == 2
+
+
+async def test_verdicts_are_given_until_they_are_acknowledged(service, client, outbox, connection, path):
+    """As in PostgreSQL, and also after the outbox was opened again."""
+    keys = await enqueue(outbox, connection, *(update(client, service) for _ in range(3)))
+    async with outbox.dispatching():
+        for key in keys:
+            await verdict_of(outbox, key)
+    assert await taken(outbox, 2) == keys[:2]
+    assert await taken(outbox, 2) == keys[1:]
+
+
+async def test_secrets_are_passed_on(service, client, path, connection):
+    """The secret of a new webhook goes to ``on_secret``, and into neither file."""
+    secrets = {}
+    async with Outbox.open(
+        path, client, on_secret=lambda key, hook: secrets.update({key: hook.secret})
+    ) as outbox:
+        [key] = await enqueue(outbox, connection, client.webhooks.create(**HOOK))
+        async with outbox.dispatching():
+            assert (await verdict_of(outbox, key)).value.secret is None
+    assert all(secrets[key].encode() not in file.read_bytes() for file in path.parent.iterdir())
