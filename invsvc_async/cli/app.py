@@ -32,6 +32,7 @@ COMMANDS = {
     "list": "list_",
     "write": "write",
     "batch": "batch",
+    "outbox": "outbox",
     "settle": "settle",
     "resume": "resume",
     "explain": "explain",

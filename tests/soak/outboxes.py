@@ -128,23 +128,25 @@ async def _judged(
         came.setdefault(entry.path_id, []).append(entry.body["description"])
     wrong = [f"{key}: sent, and never committed" for key in arrived - set(orders)]
     for key in orders:
-        verdicts = said.get(key, set())
-        if len(verdicts) != 1:
-            wrong.append(f"{key}: its verdicts are {sorted(verdicts)}")
-        if effects[key] > 1:
-            wrong.append(f"{key}: {effects[key]} effects")
-        if Verdict.APPLIED in verdicts and not effects[key]:
-            wrong.append(f"{key}: said to be applied, and is not")
-        if verdicts & {Verdict.NOT_APPLIED, Verdict.REFUSED} and effects[key]:
-            wrong.append(f"{key}: said to be {verdicts}, and is applied")
-        if verdicts & {Verdict.REFUSED, Verdict.SUPERSEDED}:
-            wrong.append(f"{key}: {verdicts}, and nobody else was there")
+        wrong += [f"{key}: {each}" for each in _against(said.get(key, set()), effects[key])]
     for thing, keys in came.items():
         numbers = [orders[key]["number"] for key in keys if key in orders]
         if numbers != sorted(numbers):
             wrong.append(f"{thing}: effects came as {numbers}")
     counts = Counter(verdict for verdicts in said.values() for verdict in verdicts)
     return wrong, dict(counts), len(orders)
+
+
+def _against(verdicts: set[str], effects: int) -> list[str]:
+    """Return what speaks against the verdicts of one order."""
+    found = [
+        (len(verdicts) != 1, f"its verdicts are {sorted(verdicts)}"),
+        (effects > 1, f"{effects} effects"),
+        (Verdict.APPLIED in verdicts and not effects, "said to be applied, and is not"),
+        (bool(verdicts & {Verdict.NOT_APPLIED, Verdict.REFUSED}) and effects > 0, "is applied"),
+        (bool(verdicts & {Verdict.REFUSED, Verdict.SUPERSEDED}), f"{verdicts}, and nobody else was there"),
+    ]
+    return [why for is_so, why in found if is_so]
 
 
 async def main(orders: int = 10_000, processes: int = 4, seed: int = 7) -> bool:

@@ -1,0 +1,223 @@
+"""``invsvc outbox``: send what applications have committed, and look after it."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from pathlib import Path  # noqa: TC003 - typer reads the types
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from invsvc_async.cli.options import Json, Profile, Team, client_of
+from invsvc_async.cli.output import DONE, FAILED, console, emit_json, fail, note, print_facts, table
+from invsvc_async.concurrency.event_loop import until_done
+from invsvc_async.reconcile.history import Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+    from invsvc_async.journal.entry import Entry
+    from invsvc_async.outbox import Outbox
+
+__all__ = ["app"]
+
+Place = Annotated[str, typer.Argument(help="The outbox: postgresql://…, or the application's file.")]
+SameMode = Annotated[
+    bool, typer.Option("--same-mode", help="The credential is new, but has the same team and data mode.")
+]
+
+app: typer.Typer = typer.Typer(
+    add_completion=False, rich_markup_mode="markdown", no_args_is_help=True,
+    help="Send the writes that applications have committed to an outbox, and look after them.",
+)  # fmt: skip
+
+
+@app.command()
+def work(
+    place: Place,
+    *,
+    concurrency: Annotated[int, typer.Option(min=1, help="Maximum writes in flight.")] = 100,
+    rate: Annotated[float | None, typer.Option(min=0.001, help="Sends per second, evenly spaced.")] = None,
+    secrets_to: Annotated[Path | None, typer.Option(help="Write webhook secrets here (mode 0600).")] = None,
+    same_mode: SameMode = False,
+    profile: Profile = None,
+    team: Team = None,
+) -> None:
+    """
+    Send what is committed, until interrupted.
+
+    Several may run at once on PostgreSQL.  The verdicts stay for the application, which takes them with
+    `outbox.results()`.
+    """
+    until_done(_work(place, concurrency, rate, secrets_to, profile, team, same_mode=same_mode))
+
+
+async def _work(
+    place: str, concurrency: int, rate: float | None, secrets_to: Path | None, profile: str | None,
+    team: str | None, *, same_mode: bool,
+) -> None:  # fmt: skip
+    from invsvc_async.outbox import Outbox
+
+    async with AsyncExitStack() as stack:
+        client = await stack.enter_async_context(client_of(profile, team, max_concurrency=concurrency))
+        take = None
+        if secrets_to is not None:
+            from invsvc_async.batch.secrets_file import SecretsFile
+
+            take = (await stack.enter_async_context(SecretsFile(secrets_to))).take
+        opened = Outbox.open(
+            place, client, concurrency=concurrency, rate=rate, on_secret=take, same_mode=same_mode
+        )
+        outbox = await stack.enter_async_context(opened)
+        stopped = asyncio.Event()
+        with suppress(NotImplementedError, RuntimeError):  # Windows, or not the main thread
+            for number in (signal.SIGINT, signal.SIGTERM):
+                asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+        async with outbox.dispatching():
+            note("sending what is committed; press Ctrl-C to leave")
+            await stopped.wait()
+            note("stopping: writes in flight have 10 s to finish")
+
+
+@asynccontextmanager
+async def _opened(
+    place: str, profile: str | None, team: str | None, *, same_mode: bool
+) -> AsyncGenerator[Outbox]:
+    from invsvc_async.outbox import Outbox
+
+    async with (
+        client_of(profile, team) as client,
+        Outbox.open(place, client, same_mode=same_mode, create=False) as outbox,
+    ):
+        yield outbox
+
+
+@app.command("list")
+def list_(
+    place: Place,
+    *,
+    state: Annotated[
+        str | None, typer.Option(help="open, applied, 'not applied', refused, superseded or unknown.")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, help="How many at most.")] = 100,
+    same_mode: SameMode = False,
+    json_: Json = False,
+    profile: Profile = None,
+    team: Team = None,
+) -> None:
+    """List writes, the oldest first."""
+    if state is not None and state not in ("open", *Verdict):
+        raise typer.BadParameter(f"--state: must be open, or one of {', '.join(Verdict)}")
+
+    async def listed() -> list[Entry]:
+        async with _opened(place, profile, team, same_mode=same_mode) as outbox:
+            return await outbox.entries(state=state, limit=limit)
+
+    found = until_done(listed())
+    if json_:
+        emit_json([_plain(entry) for entry in found])
+    else:
+        rows = [(entry.key, entry.operation, _state_of(entry)) for entry in found]
+        table(("key", "operation", "state"), rows)
+
+
+@app.command()
+def show(
+    place: Place,
+    key: Annotated[str, typer.Argument(help="The key of the write.")],
+    *,
+    same_mode: SameMode = False,
+    json_: Json = False,
+    profile: Profile = None,
+    team: Team = None,
+) -> None:
+    """
+    Show the verdict of one write.
+
+    Exits with 0 if it is applied, 3 if the result is unknown, and 1 otherwise, also while it is open.
+    """
+    until_done(_show(place, key, profile, team, same_mode=same_mode, as_json=json_))
+
+
+async def _show(
+    place: str, key: str, profile: str | None, team: str | None, *, same_mode: bool, as_json: bool
+) -> None:
+    from invsvc_async.cli.outcome_output import exit_code_of
+
+    async with _opened(place, profile, team, same_mode=same_mode) as outbox:
+        entry, outcome = await outbox.entry(key), await outbox.get(key)
+    if entry is None:
+        fail(f"{key}: the outbox has no write under this key")
+        raise typer.Exit(FAILED)
+    plain = _plain(entry)
+    if outcome is not None:
+        plain |= {"message": outcome.message, "error": None if outcome.error is None else str(outcome.error)}
+    if as_json:
+        emit_json(plain)
+    else:
+        print_facts(console(), [(name, str(value)) for name, value in plain.items() if value is not None])
+    raise typer.Exit(FAILED if outcome is None else exit_code_of(outcome))
+
+
+@app.command()
+def retry(
+    place: Place,
+    keys: Annotated[list[str], typer.Argument(help="The keys of the writes.")],
+    *,
+    same_mode: SameMode = False,
+    json_: Json = False,
+    profile: Profile = None,
+    team: Team = None,
+) -> None:
+    """
+    Mark writes as to be done again, unless they are applied or open.  Unknown ones are settled first.
+
+    Exits with 1 if none of them was marked.
+    """
+
+    async def marked() -> list[str]:
+        async with _opened(place, profile, team, same_mode=same_mode) as outbox:
+            return await outbox.retry(*keys)
+
+    found = until_done(marked())
+    if json_:
+        emit_json(found)
+    else:
+        note(f"{len(found):,} to be done again")
+    raise typer.Exit(DONE if found else FAILED)
+
+
+@app.command()
+def drop(
+    place: Place,
+    key: Annotated[str, typer.Argument(help="The key of the write.")],
+    *,
+    same_mode: SameMode = False,
+    profile: Profile = None,
+    team: Team = None,
+) -> None:
+    """
+    Delete a write that was not sent yet, so that it is not sent, or one that has a verdict.
+
+    Exits with 1 if there is none, or if it may have been sent and has no verdict yet.
+    """
+
+    async def dropped() -> bool:
+        async with _opened(place, profile, team, same_mode=same_mode) as outbox:
+            return await outbox.drop(key)
+
+    if until_done(dropped()):
+        note(f"{key}: dropped")
+        raise typer.Exit(DONE)
+    fail(f"{key}: not dropped: there is no such write, or it may have been sent and has no verdict yet")
+    raise typer.Exit(FAILED)
+
+
+def _state_of(entry: Entry) -> str:
+    return entry.verdict or entry.state.name.lower().replace("_", " ")
+
+
+def _plain(entry: Entry) -> dict[str, Any]:  # Any: JSON values
+    return {"key": entry.key, "operation": entry.operation, "state": _state_of(entry)}

@@ -1,0 +1,108 @@
+"""`invsvc outbox`: listing, showing, retrying and dropping writes, and sending them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+
+import aiosqlite
+import asyncpg
+import pytest
+
+from invsvc_async import Outbox
+from invsvc_async.cli.app import run
+from tests.batch.conftest import client_of
+from tests.cli.conftest import ENVIRONMENT, child
+from tests.outbox.conftest import outbox_at, verdict_of
+from tests.support.database import database
+
+pytestmark = pytest.mark.one_python
+
+
+@pytest.fixture(params=["PostgreSQL", "SQLite"])
+def place(request, tmp_path):
+    """Give the address or path of an outbox of the test's own."""
+    if request.param == "SQLite":
+        return str(tmp_path / "app.db")
+    return outbox_at(f"c{abs(hash(request.node.nodeid))}", silence=1)
+
+
+@pytest.fixture
+def invsvc(service, monkeypatch, tmp_path, capsys):
+    """Run a command line in a thread, beside the service's loop."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("INVSVC_BASE_URL", service.base_url)
+    monkeypatch.setenv("INVSVC_API_KEY", service.api_key)
+
+    async def call(*arguments):
+        code = await asyncio.to_thread(run, ["outbox", *map(str, arguments)])
+        return code, *capsys.readouterr()
+
+    return call
+
+
+async def enqueued(place, outbox, client, service, *keys):
+    """Enqueue an update under each of *keys*."""
+    if place.startswith("postgresql"):
+        connection = await asyncpg.connect(database().address)
+        async with connection.transaction():
+            for key in keys:
+                write = client.webhooks.update(service.seed_webhook().id, description=key)
+                await outbox.enqueue(connection, write.keyed(key))
+        await connection.close()
+        return
+    async with aiosqlite.connect(place) as connection:
+        await connection.execute("BEGIN")
+        for key in keys:
+            write = client.webhooks.update(service.seed_webhook().id, description=key)
+            await outbox.enqueue(connection, write.keyed(key))
+        await connection.commit()
+
+
+async def test_writes_are_listed_shown_retried_and_dropped(service, place, invsvc):
+    """Each command does what it says, and its exit code too."""
+    service.script("webhooks.update", "403")
+    async with client_of(service) as client, Outbox.open(place, client) as outbox:
+        await enqueued(place, outbox, client, service, "refused")
+        async with outbox.dispatching():
+            await verdict_of(outbox, "refused")
+        await enqueued(place, outbox, client, service, "waiting", "gone")
+    code, out, _ = await invsvc("list", place, "--json")
+    listed = {row["key"]: row["state"] for row in json.loads(out)}
+    assert (code, listed) == (0, {"refused": "refused", "waiting": "to do", "gone": "to do"})
+    assert "waiting" in (await invsvc("list", place, "--state", "open"))[1]
+    assert (await invsvc("list", place, "--state", "none"))[0] == 2
+    code, out, _ = await invsvc("show", place, "refused", "--json")
+    assert (code, json.loads(out)["state"]) == (1, "refused")
+    assert "403" in json.loads(out)["message"]
+    assert (await invsvc("show", place, "waiting"))[0] == 1
+    assert (await invsvc("show", place, "nowhere"))[0] == 1
+    assert [(await invsvc("drop", place, "gone"))[0] for _ in range(2)] == [0, 1]
+    assert (await invsvc("retry", place, "waiting"))[0] == 1
+    code, out, _ = await invsvc("retry", place, "refused", "--json")
+    assert (code, json.loads(out)) == (0, ["refused"])
+
+
+async def test_work_sends_until_interrupted(service, place, tmp_path):
+    """It sends what is committed; Ctrl-C ends it with 0."""
+    async with client_of(service) as client:
+        async with Outbox.open(place, client) as outbox:
+            await enqueued(place, outbox, client, service, "one")
+        own = {"INVSVC_BASE_URL": service.base_url, "INVSVC_API_KEY": service.api_key}
+        working = child("outbox", "work", place, env={**ENVIRONMENT, **own}, cwd=tmp_path)
+        await service.arrived("webhooks.update")
+        working.send_signal(signal.SIGINT)
+        _, errors = await asyncio.to_thread(working.communicate)
+        assert working.returncode == 0, errors
+        async with Outbox.open(place, client) as outbox, outbox.dispatching():
+            assert (await verdict_of(outbox, "one")).applied
+    assert service.arrivals("webhooks.update") == 1
+
+
+async def test_outbox_that_is_not_there(service, place, invsvc, tmp_path):
+    """Commands that look make none of a mistyped place."""
+    code, _, errors = await invsvc("list", place)
+    assert code == 1
+    assert "does not exist" in errors or "it has no outbox" in errors
+    assert not (tmp_path / "app.db").exists()
