@@ -188,11 +188,12 @@ def kills(session: nox.Session) -> None:
     """
     Kill batches of 20,000 writes a hundred times on each journal, amid outages, dead tokens and retries.
 
-    Then kill clients and receivers.
+    Then kill clients, receivers and outboxes.
     """
     session.install(".[dev]")
     session.run("python", "-m", "tests.batch.killing", *session.posargs)
     session.run("python", "-m", "tests.soak.kills")
+    session.run("python", "-m", "tests.soak.outboxes")
 
 
 @nox.session

@@ -325,11 +325,23 @@ class Outbox:
         return outcome_in(entry, self._store.entries.commons)
 
     async def entries(self, *, state: str | None = None, limit: int = 100) -> list[Entry]:
-        """Return the first writes: the ``"open"`` ones, those of one verdict, or all. For commands."""
+        """
+        Return the first writes: the ``"open"`` ones, those of one verdict, or all. For commands.
+
+        Raises:
+            JournalError: The database stayed away.
+
+        """
         return await self._store.page(0, limit, state)
 
     async def entry(self, key: str) -> Entry | None:
-        """Return the write of *key* as it is stored. For commands."""
+        """
+        Return the write of *key* as it is stored. For commands.
+
+        Raises:
+            JournalError: The database stayed away.
+
+        """
         return await self._store.entry(key)
 
     async def retry(self, *keys: str) -> list[str]:
@@ -339,6 +351,10 @@ class Outbox:
         NOT_APPLIED, REFUSED and SUPERSEDED ones are sent anew. UNKNOWN ones are settled first, and sent only
         on proof of absence. APPLIED and open ones stay as they are. If a newer write to the same thing was
         sent meanwhile, the write is NOT_APPLIED again, and its result is marked ``overtaken``.
+
+        Raises:
+            JournalError: The database stayed away.
+
         """
         return await self._store.do_again(keys)
 
@@ -347,5 +363,9 @@ class Outbox:
         Delete the write of *key*, so that it is not sent; return whether there was one.
 
         One that may have been sent and has no verdict yet stays: the answer is then False.
+
+        Raises:
+            JournalError: The database stayed away.
+
         """
         return await self._store.drop(key)

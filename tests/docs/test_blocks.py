@@ -27,6 +27,7 @@ RUN = {"python", "shell", "sh", "text", "json", "toml"}
 NOT_RUN = {
     "receive-webhooks.md",
     "batch.md",
+    "outbox.md",
 }  # commands that wait for events, or need PostgreSQL: other tests run those
 
 
