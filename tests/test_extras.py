@@ -34,7 +34,7 @@ def test_import_of_the_package(code):
 MISSING = """
 import asyncio, sys
 sys.modules[{module!r}] = None  # as if it were not there
-from invsvc_async import Client, ConfigurationError, OAuthToken, export
+from invsvc_async import Client, ConfigurationError, OAuthToken, Outbox, export
 from invsvc_async.batch import Batch
 from invsvc_async.events.stores import open_store
 
@@ -56,6 +56,8 @@ except ConfigurationError as error:
     ("use", "module", "extra"),
     [
         ("await Batch.open('postgresql://nowhere.example/x', client).__aenter__()", "pgqueuer", "postgres"),
+        ("await Outbox.open('postgresql://nowhere.example/x', client).__aenter__()", "asyncpg", "postgres"),
+        ("Client('https://h/v2', OAuthToken('x'), journal='postgresql://n/x')", "asyncpg", "postgres"),
         ("await open_store('postgresql://nowhere.example/x').open()", "asyncpg", "postgres"),
         ("await export.invoices(client.invoices.egress(), 'never.parquet')", "pyarrow", "parquet"),
         ("from invsvc_async.tracing import instrument; instrument(client)", "opentelemetry", "otel"),

@@ -19,12 +19,11 @@ from invsvc_async.batch.run import note_in_flight
 from invsvc_async.batch.siblings import take_claims
 from invsvc_async.client import options_of
 from invsvc_async.journal.entry import LostChunkError
-from invsvc_async.outbox.leases import BEATS, Leases
+from invsvc_async.outbox.leases import Leases
 from invsvc_async.outbox.postgres import LANES, OutboxEntries
-from invsvc_async.outbox.run import OutboxRun, soon
+from invsvc_async.outbox.run import BEATS, OutboxRun, soon
 from invsvc_async.outbox.unfit import verdict_of_unfit
 from invsvc_async.storage.postgres_pool import PATIENCE
-from invsvc_async.writes.recovery import check_scope
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -143,8 +142,7 @@ class Dispatcher(OutboxRun):
         try:
             item = self._item(entry, lane)
             assert item.intent is not None
-            view = options_of(self._batch.client)
-            check_scope(view, item.intent, same_mode=self._batch.same_mode, in_doubt=item.in_doubt)
+            self._check(item.intent, in_doubt=item.in_doubt)
         except (JournalError, InvalidRequestError) as error:
             log.error("outbox: %s: %s", entry.key, error)  # noqa: TRY400 - the message is enough
             with suppress(LostChunkError):
@@ -168,7 +166,9 @@ class Dispatcher(OutboxRun):
             while True:
                 self._beat_now.clear()
                 with suppress(JournalError):
-                    await self._divide(await self._leases.beat())
+                    living = await self._leases.beat()
+                    engine.share_pace(1 / living)
+                    await self._divide(living)
                     self._wake.set()  # this is also the poll, in case no notification arrives
                 await soon(self._beat_now, self._entries.silence / BEATS)
         except Exception as error:  # noqa: BLE001 - any error ends the run

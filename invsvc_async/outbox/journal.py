@@ -16,7 +16,8 @@ from invsvc_async._errors import ConfigurationError, JournalError
 from invsvc_async.journal.entry import Entry, LostChunkError, State
 from invsvc_async.journal.packed_intent import pack
 from invsvc_async.journal.verdict_record import intent_of, outcome_of, verdict_record
-from invsvc_async.outbox.leases import BEATS, Lane, Leases
+from invsvc_async.outbox.leases import Lane, Leases
+from invsvc_async.outbox.run import BEATS
 from invsvc_async.outbox.schema import SharedEntries
 from invsvc_async.reconcile.history import Verdict
 
@@ -308,6 +309,10 @@ class SharedJournal:
         await asyncio.sleep(_HEARD_AFTER)  # for others, and for tasks that pass the verdict on
         heard, self._heard = self._heard, set()
         self._done -= heard
+        for key in heard:  # no longer what another process has left
+            self._left.pop(key, None)
+            if self._lane is not None:
+                self._mine.setdefault(key, self._lane)
         await self._remove(heard)
 
     async def _remove(self, keys: set[str]) -> None:
@@ -318,7 +323,6 @@ class SharedJournal:
             await self._entries.remove(sorted(keys), list(lanes))
             for key in keys:
                 self._mine.pop(key, None)
-                self._left.pop(key, None)
 
     def _start(self, removing: Coroutine[Any, Any, None]) -> None:  # Any: as of any coroutine
         task = asyncio.get_running_loop().create_task(removing)

@@ -17,6 +17,7 @@ import attrs
 from invsvc_async._errors import JournalError
 from invsvc_async.batch.journals.chunk_fencing import ChunkStore, worker_of
 from invsvc_async.journal.entry import LostChunkError
+from invsvc_async.outbox.run import TAKER
 
 if TYPE_CHECKING:
     import asyncio
@@ -27,10 +28,8 @@ if TYPE_CHECKING:
     from invsvc_async.journal.entry import Entry
     from invsvc_async.outbox.schema import SharedEntries
 
-__all__ = ["BEATS", "TAKER", "Lane", "Leases"]
+__all__ = ["Lane", "Leases"]
 
-BEATS = 4  # signs of life in the time after which a silent process counts as dead
-TAKER = "r"  # the names of members that only take verdicts begin so
 _LEASE = 0.8  # of that time: how long a process relies on its last sign of life
 
 _LIVING = f"""

@@ -7,6 +7,7 @@ import inspect
 import logging
 from collections import deque
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from itertools import count
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any, Self
@@ -20,9 +21,8 @@ from invsvc_async.batch.identity import content_of, thing_of
 from invsvc_async.client import options_of
 from invsvc_async.journal.entry import Entry, State
 from invsvc_async.outbox import callers
-from invsvc_async.outbox.leases import BEATS, TAKER
 from invsvc_async.outbox.places import store_of
-from invsvc_async.outbox.run import soon
+from invsvc_async.outbox.run import BEATS, TAKER, soon
 from invsvc_async.outbox.unfit import outcome_in, result_in
 from invsvc_async.writes.new_intent import intent_of, new_tag
 from invsvc_async.writes.write import Write, take_over
@@ -223,29 +223,30 @@ class Outbox:
         if self._dispatching:
             raise ConfigurationError("dispatching: this outbox does so already. Enter it once in a process.")
         self._dispatching = True
-        tasks = [asyncio.create_task(self._dispatch(grace))]
+        send = partial(self._store.dispatch, self._batch, grace, self._changed.set)
+        tasks = [asyncio.create_task(self._steadily("nothing is sent", send))]
         if on_result is not None:
-            tasks.append(asyncio.create_task(self._deliver(on_result)))
+            deliver = partial(self._deliver, on_result)
+            tasks.append(asyncio.create_task(self._steadily("no verdict is given", deliver)))
         try:
             yield
         finally:
             for task in tasks:
                 task.cancel()
-                with suppress(asyncio.CancelledError):
-                    await task
+            await asyncio.wait(tasks)
             self._dispatching = False
 
-    async def _dispatch(self, grace: float) -> None:
-        """Dispatch until cancelled, again after each failure."""
+    async def _steadily(self, what: str, act: Callable[[], Awaitable[None]]) -> None:
+        """Run *act* until cancelled, again after each failure, which is logged."""
         failures = 0
         while True:
             begun = asyncio.get_running_loop().time()
             try:
-                await self._store.dispatch(self._batch, grace, self._changed.set)
+                await act()
             except InvsvcError as error:
-                log.error("outbox: nothing is sent: %s", error)  # noqa: TRY400 - the message says all
+                log.error("outbox: %s: %s", what, error)  # noqa: TRY400 - the message says all
             except Exception:
-                log.exception("outbox: nothing is sent, because of an unexpected error")
+                log.exception("outbox: %s, because of an unexpected error", what)
             lasted = asyncio.get_running_loop().time() - begun
             failures = 0 if lasted > _PAUSES[-1] else failures + 1
             await asyncio.sleep(_PAUSES[min(failures, len(_PAUSES)) - 1])

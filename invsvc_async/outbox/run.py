@@ -6,11 +6,14 @@ import asyncio
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+import attrs
+
 from invsvc_async.batch.identity import thing_of
 from invsvc_async.batch.run import Run
 from invsvc_async.client import options_of
 from invsvc_async.outbox.item import OutboxItem
 from invsvc_async.writes.new_intent import request_of
+from invsvc_async.writes.recovery import check_scope
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,8 +21,12 @@ if TYPE_CHECKING:
     from invsvc_async.batch.batch import Batch
     from invsvc_async.batch.item import Item, Store
     from invsvc_async.journal.entry import Entry
+    from invsvc_async.reconcile.intent import Intent
 
-__all__ = ["OutboxRun", "soon"]
+__all__ = ["BEATS", "TAKER", "OutboxRun", "soon"]
+
+BEATS = 4  # signs of life in the time after which a silent process counts as dead
+TAKER = "r"  # the names of members that only take verdicts begin so
 
 
 class OutboxRun(Run):
@@ -57,6 +64,17 @@ class OutboxRun(Run):
         """End what is under way, and shelve the rest."""
         await self.stop(self._grace)
         self._on_verdict()
+
+    def _check(self, intent: Intent, *, in_doubt: bool) -> None:
+        """
+        Check that this client may send or settle *intent*.
+
+        Raises:
+            InvalidRequestError: It belongs to another base URL, data mode or credential.
+
+        """
+        view = attrs.evolve(options_of(self._batch.client), team=None)  # an intent contains its own, or none
+        check_scope(view, intent, same_mode=self._batch.same_mode, in_doubt=in_doubt)
 
     def _item(self, entry: Entry, store: Store) -> Item:
         batch, intent = self._batch, self._intent(entry)

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 from invsvc_async._errors import InvalidRequestError, JournalError
 from invsvc_async.batch.batch import reopened
 from invsvc_async.batch.journals.sqlite import SqliteBatch
-from invsvc_async.client import options_of
 from invsvc_async.journal.entry import Entry, State
 from invsvc_async.journal.packed_intent import pack
 from invsvc_async.journal.sqlite_entries import entries
@@ -28,7 +27,6 @@ from invsvc_async.outbox.unfit import verdict_of_unfit
 from invsvc_async.reconcile.intent import Intent
 from invsvc_async.storage.sqlite_errors import in_words
 from invsvc_async.storage.sqlite_writer import Writer
-from invsvc_async.writes.recovery import check_scope
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -379,7 +377,7 @@ class _SqliteDispatcher(OutboxRun):
         while True:
             await engine.room()
             again = await store.take_again(engine.held)
-            new, more = await store.move(self._check)
+            new, more = await store.move(partial(self._check, in_doubt=False))
             if more:
                 self._on_verdict()  # of rows that are unfit
             found = [*again, *new]
@@ -401,11 +399,9 @@ class _SqliteDispatcher(OutboxRun):
         while page := await journal.not_done(after, _AT_ONCE):
             for entry in page:
                 try:
-                    self._check(self._intent(entry))
+                    intent = self._intent(entry)
+                    self._check(intent, in_doubt=bool(intent.sent))
                 except (JournalError, InvalidRequestError) as error:
                     log.error("outbox: %s: %s", entry.key, error)  # noqa: TRY400 - the message is enough
                     await journal.put(verdict_of_unfit(entry, error))
             after = page[-1].seq
-
-    def _check(self, intent: Intent) -> None:
-        check_scope(options_of(self._batch.client), intent, same_mode=self._batch.same_mode, in_doubt=False)

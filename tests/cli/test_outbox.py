@@ -84,6 +84,7 @@ async def test_writes_are_listed_shown_retried_and_dropped(service, place, invsv
     assert (code, json.loads(out)) == (0, ["refused"])
 
 
+@pytest.mark.parametrize("place", ["PostgreSQL"], indirect=True)
 async def test_work_sends_until_interrupted(service, place, tmp_path):
     """It sends what is committed; Ctrl-C ends it with 0."""
     async with client_of(service) as client:

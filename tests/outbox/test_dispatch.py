@@ -24,7 +24,7 @@ async def enqueue(outbox, connection, *writes):
 @pytest.mark.untraced
 async def test_processes_killed_and_stopped_under_faults():
     """Of three processes one is killed or stopped again and again: the tables and the ledger agree."""
-    survived = await run(120, 3, 5, every=0.4)
+    survived = await run(60, 3, 5, every=0.3)
     assert survived.wrong == []
     assert survived.kills + survived.stops > 0
     assert survived.verdicts.get(Verdict.UNKNOWN, 0) <= 4
@@ -93,6 +93,36 @@ async def test_applications_on_one_database_see_only_their_own(service, client, 
             assert (await verdict_of(other, "one")).value.description == "theirs"
             assert await third._store.page(0, 10, None) == []
         assert (await outbox.get("one"), service.arrivals("webhooks.update")) == (None, 0)
+
+
+async def test_write_for_another_team(service, client, address, connection):
+    """A client that acts on one team sends what was enqueued for another."""
+    teams = service.teams
+    async with client_of(service, team=teams[0]) as mine, Outbox.open(address, mine) as outbox:
+        hook = service.seed_webhook(team=teams[1]).id
+        write = mine.for_team(teams[1]).webhooks.update(hook, description="x")
+        [key] = await enqueue(outbox, connection, write)
+        async with outbox.dispatching():
+            assert (await verdict_of(outbox, key)).verdict is Verdict.APPLIED
+
+
+async def test_callback_outlives_a_database_that_fails(
+    service, client, outbox, connection, monkeypatch, caplog
+):
+    """If the verdicts cannot be read for a while, that is logged, and they are given later."""
+    given, take, failures = asyncio.Event(), outbox._store.take_verdicts, iter([True])
+
+    async def failing(*arguments):
+        if next(failures, False):
+            raise JournalError("it is away")
+        return await take(*arguments)
+
+    monkeypatch.setattr(outbox._store, "take_verdicts", failing)
+    with caplog.at_level(logging.CRITICAL, "invsvc_async.outbox"):
+        async with outbox.dispatching(on_result=lambda _: given.set()), asyncio.timeout(60):
+            write = client.webhooks.update(service.seed_webhook().id, description="x")
+            await enqueue(outbox, connection, write)
+            await given.wait()
 
 
 async def test_new_credential_that_continues_the_outbox(service, client, outbox, connection, address):
