@@ -72,7 +72,7 @@ class Dispatcher(OutboxRun):
         self._entries.patience = PATIENCE
         self._beating = asyncio.create_task(self._beat(engine))
         await self._leases.forget_the_dead()
-        listening = asyncio.create_task(self._entries.listen(self._heard))
+        listening = asyncio.create_task(self._entries.hear(self._heard))
         try:
             while True:
                 await engine.hunger()

@@ -91,16 +91,16 @@ class OutboxEntries(SharedEntries):
         packed = pack(intent, self.commons)
         await self._store_commons()  # on a connection of our own, and only if it is new
         lane = 1 + _number(thing or intent.key) % LANES
-        text = _INSERT.format(schema=self._schema, lock=_NO_LOCK if thing is None else _LOCK)
+        text = _INSERT.format(schema=self.schema, lock=_NO_LOCK if thing is None else _LOCK)
         values = (
-            self._schema, str(lane), intent.key, lane, thing, content, intent.operation, packed.common,
-            packed.text, _number(f"{self._schema} {thing}"),
+            self.schema, str(lane), intent.key, lane, thing, content, intent.operation, packed.common,
+            packed.text, _number(f"{self.schema} {thing}"),
         )  # fmt: skip
         return await callers.first_row(connection, text, values) is not None
 
     async def content_seen_by(self, connection: object, key: str) -> bytes | None:
         """Return the digest of the entry of *key*, as the transaction of *connection* sees it."""
-        text = f"SELECT content FROM {self._schema}.entries WHERE key = CAST($1 AS text)"  # noqa: S608 - our own text
+        text = f"SELECT content FROM {self.schema}.entries WHERE key = CAST($1 AS text)"  # noqa: S608 - our own text
         row = await callers.first_row(connection, text, (key,))
         return None if row is None else bytes(row[0])
 
@@ -115,7 +115,7 @@ class OutboxEntries(SharedEntries):
         entries = await self._entries("seq = ANY ($1) AND done_at IS NULL ORDER BY seq", [*places])
         return [(entry, places[entry.seq]) for entry in entries]
 
-    async def listen(self, woken: Callable[[str], None]) -> None:
+    async def hear(self, woken: Callable[[str], None]) -> None:
         """
         Call *woken* with the lane of each commit, until cancelled; with ``""`` if some may have been missed.
 
@@ -126,7 +126,7 @@ class OutboxEntries(SharedEntries):
                 async with self.lent() as connection:
                     lost = asyncio.Event()
                     connection.add_termination_listener(lambda _, lost=lost: lost.set())
-                    await connection.add_listener(self._schema, lambda *told: woken(told[3]))
+                    await connection.add_listener(self.schema, lambda *told: woken(told[3]))
                     woken("")
                     await lost.wait()
             except Exception as error:  # noqa: BLE001 - whatever it is, there is polling
@@ -181,7 +181,7 @@ class OutboxEntries(SharedEntries):
         for start in range(0, len(wanted), _AT_ONCE):
             await self.ask(partial(reopen, wanted[start : start + _AT_ONCE]))
         for lane in lanes:
-            await self.fetch("SELECT pg_notify($1, $2)", self._schema, str(lane))
+            await self.fetch("SELECT pg_notify($1, $2)", self.schema, str(lane))
         return sorted(again)
 
     async def drop(self, key: str) -> bool:

@@ -34,6 +34,13 @@ CREATE TABLE members (name text PRIMARY KEY, seen timestamptz NOT NULL);
 ALTER TABLE entries ADD COLUMN heard boolean NOT NULL DEFAULT false, ADD COLUMN taker text;
 CREATE INDEX unheard ON entries (seq) WHERE done_at IS NOT NULL AND NOT heard;
 """
+# A batch counts its entries as they change, and folds the counts.  Nobody would read or fold them here.
+_COUNTING = """
+SELECT EXISTS (SELECT 1 FROM pg_trigger WHERE tgrelid = to_regclass('entries') AND tgname = 'count_insert')
+"""
+_STOP_COUNTING = "".join(
+    f"DROP TRIGGER IF EXISTS count_{event} ON entries;" for event in ("insert", "update", "delete")
+)
 _BEAT = """
 INSERT INTO members VALUES ($1, clock_timestamp()) ON CONFLICT (name) DO UPDATE SET seen = clock_timestamp()
 """
@@ -65,11 +72,6 @@ class SharedEntries(PostgresBatch):
         self._place = 0
 
     @property
-    def schema(self) -> str:
-        """The name of the schema, once it is open."""
-        return self._schema
-
-    @property
     def silence(self) -> float:
         """After how many seconds without a sign of life a process counts as dead."""
         return self.settings.silence
@@ -79,7 +81,8 @@ class SharedEntries(PostgresBatch):
         return f"invoicing_{self._kind}_{self._called}"  # no batch's name begins so
 
     @property
-    def _schema(self) -> str:
+    def schema(self) -> str:
+        """The name of the schema, once it is open."""
         return f"{self._registry}_{self._place}"
 
     async def open_for(self, session: ClientState, *, same_mode: bool) -> None:
@@ -95,10 +98,12 @@ class SharedEntries(PostgresBatch):
         async def find(connection: Any) -> None:  # Any: asyncpg's
             self._place = await self._find(connection, session.base_url, mine, same_mode=same_mode)
 
-        registry = Pool(self.settings.address, self._name, size=1)
+        registry = Pool(self.settings.address, self._name, size=1, patience=self.patience)
         await registry.connect(find, application_name="invsvc outbox")
         await registry.aclose()
         await self.open()
+        if self._create and (await self.fetch(_COUNTING))[0][0]:
+            await self.ask(_stop_counting)
 
     async def _find(
         self, connection: Any, base_url: str, mine: str, *, same_mode: bool
@@ -130,14 +135,14 @@ class SharedEntries(PostgresBatch):
 
     async def _make(self, connection: Any) -> None:  # Any: as above
         await super()._make(connection)
-        if not await connection.fetchval("SELECT to_regclass($1)", f"{self._schema}.members"):
+        if not await connection.fetchval("SELECT to_regclass($1)", f"{self.schema}.members"):
             await connection.execute(_MORE)
             await connection.execute("INSERT INTO facts VALUES ($1, $2)", self._kind, str(VERSION))
             await self._fill(connection)
         version = await connection.fetchval("SELECT value FROM facts WHERE name = $1", self._kind)
         if version != str(VERSION):
             raise JournalError(
-                f"{self._kind} {self._schema}: it has version {version}, and this package reads version "
+                f"{self._kind} {self.schema}: it has version {version}, and this package reads version "
                 f"{VERSION}. Use the version of the package that created it, or a newer one."
             )
 
@@ -151,3 +156,7 @@ class SharedEntries(PostgresBatch):
 
     async def _fill(self, connection: Any) -> None:  # Any: as above
         """Store what a new schema begins with."""
+
+
+async def _stop_counting(connection: Any) -> None:  # Any: asyncpg's
+    await connection.execute(_STOP_COUNTING)

@@ -255,7 +255,7 @@ async def test_dispatcher_without_notifications_polls(service, client, outbox, c
     async def never(_woken):
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(outbox._store, "listen", never)
+    monkeypatch.setattr(outbox._store, "hear", never)
     async with outbox.dispatching():
         await asyncio.sleep(0.1)
         write = client.webhooks.update(service.seed_webhook().id, description="x")

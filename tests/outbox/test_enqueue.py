@@ -220,7 +220,9 @@ async def test_enqueue_is_one_round_trip(service, client, outbox):
 
 async def test_outbox_of_a_database_that_is_not_there(client):
     """It is an error in words, without the password."""
+    outbox = Outbox.open("postgresql://me:hunter2@127.0.0.1:1/none", client)
+    outbox._store.patience = 0.2
     with pytest.raises(JournalError, match="outbox's database cannot be used") as caught:
-        async with Outbox.open("postgresql://me:hunter2@127.0.0.1:1/none", client):
+        async with outbox:
             pass
     assert "hunter2" not in str(caught.value)
