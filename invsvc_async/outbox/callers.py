@@ -57,7 +57,7 @@ async def first_row(connection: Any, text: str, values: Sequence[object]) -> Any
         case "asyncpg":
             return await connection.fetchrow(text, *values)
         case "psycopg":
-            from psycopg.rows import tuple_row
+            from psycopg.rows import tuple_row  # pyright: ignore[reportMissingImports]
 
             async with connection.cursor(row_factory=tuple_row) as cursor:
                 await cursor.execute(_PLACE.sub(r"%(v\1)s", text), _named(values))
@@ -66,7 +66,7 @@ async def first_row(connection: Any, text: str, values: Sequence[object]) -> Any
             async with connection.execute(_PLACE.sub(r"?\1", text), tuple(values)) as cursor:
                 return await cursor.fetchone()
         case _:
-            from sqlalchemy import text as sql
+            from sqlalchemy import text as sql  # pyright: ignore[reportMissingImports]
 
             if _is_session(connection):
                 connection = await connection.connection()
@@ -132,7 +132,7 @@ def _state(kind: str, connection: Any) -> tuple[str, bool]:  # Any: the drivers'
 def _sqlalchemy_state(connection: Any) -> tuple[str, bool]:  # Any: a session or connection
     bound = connection.get_bind() if _is_session(connection) else connection.sync_connection
     names = {"postgresql": "PostgreSQL", "sqlite": "SQLite"}
-    name = names.get(bound.dialect.name, bound.dialect.name)
+    name = str(names.get(bound.dialect.name, bound.dialect.name))
     level = bound.get_execution_options().get("isolation_level") or getattr(
         bound.dialect, "_on_connect_isolation_level", None
     )
