@@ -52,7 +52,7 @@ class Dispatcher(OutboxRun):
         self._entries = entries
         self._leases = Leases(entries, options_of(batch.client).session.clock)
         self._held: dict[str, tuple[int, int]] = {}  # number and lane of what is under way, by key
-        self._last: dict[str, int] = {}  # by thing: the last number of those under way
+        self._newest: dict[str, int] = {}  # by thing: the last number of those under way
         self._known: set[str] = set()  # things whose older writes were looked up
         self._beat_now = asyncio.Event()
         self._beating: asyncio.Task[None] | None = None
@@ -104,7 +104,7 @@ class Dispatcher(OutboxRun):
         for entry, chunk in found:
             item = await self._checked(entry, lanes[chunk])
             # One that was reopened comes after what is under way: it is then seen to be overtaken.
-            if item is not None and entry.seq > self._last.get(item.thing or "", 0):
+            if item is not None and entry.seq > self._newest.get(item.thing or "", 0):
                 item.sender_gone = lanes[chunk].was_free
                 items.append(item)
                 entries.append(entry)
@@ -118,7 +118,7 @@ class Dispatcher(OutboxRun):
             await engine.room()
             self._held[entry.key] = entry.seq, chunks[entry.seq]
             if item.thing is not None:
-                self._last[item.thing] = max(entry.seq, self._last.get(item.thing, 0))
+                self._newest[item.thing] = max(entry.seq, self._newest.get(item.thing, 0))
             item.on_end = partial(self._ended, entry, item.thing)
             engine.add(item)
         return True
@@ -154,8 +154,8 @@ class Dispatcher(OutboxRun):
 
     def _ended(self, entry: Entry, thing: str | None) -> None:
         self._held.pop(entry.key, None)
-        if thing is not None and self._last.get(thing) == entry.seq:
-            del self._last[thing]
+        if thing is not None and self._newest.get(thing) == entry.seq:
+            del self._newest[thing]
         self._wake.set()
 
     # --- which lanes

@@ -53,7 +53,8 @@ class OutboxRun(Run):
         """
         engine = self._start()
         try:
-            while await engine.next_result() is not None:
+            while (result := await engine.next_result()) is not None:
+                self._batch.entries.deliveries.take(result.position or 0)  # consumers have their own list
                 self._on_verdict()
         finally:
             await asyncio.shield(self._leave())

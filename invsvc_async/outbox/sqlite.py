@@ -373,7 +373,7 @@ class _SqliteDispatcher(OutboxRun):
     async def _feed_all(self, engine: Engine) -> None:
         store, journal = self._store, self._store.entries
         await self._end_unfit(journal)
-        await self._feed_left(engine, journal)
+        await self._feed_left(engine, journal, None)
         while True:
             await engine.room()
             again = await store.take_again(engine.held)

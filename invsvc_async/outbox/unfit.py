@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import attrs
 import msgspec
@@ -14,11 +14,12 @@ from invsvc_async.journal.entry import Entry, State
 from invsvc_async.journal.verdict_record import ErrorRecord, VerdictRecord, outcome_of
 from invsvc_async.reconcile.history import Evidence, Verdict
 from invsvc_async.reconcile.intent import Intent, Scope
-from invsvc_async.reconcile.outcome import Outcome
+from invsvc_async.reconcile.outcome import OutcomeBase
 
 if TYPE_CHECKING:
     from invsvc_async._errors import InvsvcError
     from invsvc_async.journal.packed_intent import Commons
+    from invsvc_async.reconcile.outcome import Outcome
 
 __all__ = ["outcome_in", "result_in", "verdict_of_unfit"]
 
@@ -58,13 +59,14 @@ def outcome_in(entry: Entry, commons: Commons) -> Outcome[Any]:  # Any: the oper
         return outcome_of(entry, commons)
     except JournalError:
         record = _decode(entry.outcome or "{}")
-        return Outcome(
+        outcome: OutcomeBase[Any] = OutcomeBase(
             verdict=Verdict(str(entry.verdict)),
             message=record.why,
             evidence=Evidence(basis="none"),
             attempts=record.tries,
             started_as=Intent(key=entry.key, operation=entry.operation, scope=Scope(base_url="")),
         )
+        return cast("Outcome[Any]", outcome)
 
 
 def result_in(entry: Entry, commons: Commons) -> Result:

@@ -157,7 +157,7 @@ class SyncReceiver:
 
     def django_view(self, request: Any) -> Any:  # Any: Django has no types
         """Answer one request as a view of Django, without a CSRF token."""
-        from django.http import HttpResponse  # type: ignore[import-not-found]
+        from django.http import HttpResponse
 
         receipt = self.answer(request.method, list(request.headers.items()), request.read)
         return HttpResponse(
