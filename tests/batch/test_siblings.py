@@ -587,3 +587,19 @@ async def test_in_flight_and_fresh(service, client, journal):
         results = await all_of(batch, describes(other, hook.id, "k1", "k2"))
     assert [(result.key, result.verdict) for result in results] == [("k1", "applied"), ("k2", "applied")]
     assert done_by(service, "webhooks.update") == ["k1", "k2"]
+
+
+async def test_prune_of_a_write_that_may_still_land(service, journal):
+    """A write whose settle window is open holds up the next one to its thing, though it was pruned at once."""
+    journey = service.seed_journey()
+    service.script("journeys.update", "late 5.0, then reset")
+    policy = attrs.evolve(POLICY, settle_after_loss=8.0, deadline=0.3)
+    async with opened(service, journal, reconcile=policy) as (client, batch):
+        [first] = await all_of(batch, renames(client, journey, "k1"))
+        await batch.prune(done_before=datetime.now(UTC) + timedelta(days=1))
+    async with opened(service, journal, reconcile=POLICY) as (client, batch):
+        [newer] = await all_of(batch, renames(client, journey, "k2"))
+    await service.settled()
+    effects = sorted(service.ledger.effects("journeys.update"), key=lambda entry: entry.applied_at)
+    assert (first.verdict, newer.verdict) == (Verdict.UNKNOWN, Verdict.APPLIED)
+    assert [entry.body["name"] for entry in effects] == ["k1", "k2"]
