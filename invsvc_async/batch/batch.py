@@ -321,7 +321,8 @@ class Batch:
         """
         Delete bodies, evidence and stories of writes finished before *done_before*. Return how many.
 
-        Key, digest and verdict stay, so that the same input is still skipped. Open writes are not changed.
+        Key, digest and verdict stay, so that the same input is still skipped. Open and unknown writes are not
+        changed.
 
         Raises:
             InvalidRequestError: *done_before* has no time zone.

@@ -326,7 +326,7 @@ class Run:
         if reading is not None and reading.ended < session.clock.now() - _CLOCKS_AGREE:
             reading = None
         for entry in unknown:
-            if entry.intent is None:  # pruned, so it was long ago
+            if entry.intent is None:  # pruned by an older version
                 continue
             intent = self._intent(entry)
             operation = BY_NAME[intent.operation]

@@ -63,9 +63,11 @@ _AT_ONCE = 200  # entries reopened together: as many as a new chunk has
 _BUSY = "SELECT thing, min(chunk) FROM entries WHERE thing = ANY ($1) AND done_at IS NULL GROUP BY thing"
 
 # $1: done before; $2 and $3: the part of the table, after one row and up to another.
+# An unknown write keeps what settles it.
 _PRUNE = """
 UPDATE entries SET intent = NULL, outcome = NULL, claim = NULL
-WHERE seq > $2 AND seq <= $3 AND state = 2 AND done_at < $1 AND (intent IS NOT NULL OR outcome IS NOT NULL)
+WHERE seq > $2 AND seq <= $3 AND state = 2 AND done_at < $1 AND verdict <> 'unknown'
+    AND (intent IS NOT NULL OR outcome IS NOT NULL)
 RETURNING seq
 """
 # A row that is locked is being replaced by a newer state, which stays.

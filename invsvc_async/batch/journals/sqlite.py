@@ -408,7 +408,8 @@ def _move_to_end(
 def _prune(before: int, connection: sqlite3.Connection) -> int:
     changed = connection.execute(
         "UPDATE entries SET intent = NULL, outcome = NULL, claim = NULL "
-        "WHERE state = 2 AND done_at < ? AND (intent IS NOT NULL OR outcome IS NOT NULL)",
+        "WHERE state = 2 AND done_at < ? AND verdict <> 'unknown' "  # it keeps what settles it
+        "AND (intent IS NOT NULL OR outcome IS NOT NULL)",
         (before,),
     )
     connection.execute(
