@@ -324,11 +324,8 @@ class InvoiceBatchCompleted(_SignedEvent):
         return InvoiceBatch
 
 
-for _each in (
-    ResourceEvent,
-    SatInvoiceSynced,
-    InvoiceBatchCompleted,
-):  # attrs sets them after the class is made
+# attrs sets the fields after the class is made, and each class would inherit those of its base.
+for _each in (_Event, _SignedEvent, ResourceEvent, SatInvoiceSynced, InvoiceBatchCompleted):
     hide_fields(_each)
 
 Event: TypeAlias = ResourceEvent | SatInvoiceSynced | InvoiceBatchCompleted

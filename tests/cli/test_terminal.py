@@ -244,7 +244,7 @@ def test_summaries_in_the_help(offline):
     text = offline("--help").out.partition("Commands:")[2]
 
     assert "..." not in text
-    assert all(re.search(rf"^  {name} +[A-Z]\w+ ", text, re.MULTILINE) for name in COMMANDS)
+    assert all(re.search(rf"^  {name} +[A-Z]\w+\b", text, re.MULTILINE) for name in COMMANDS)
 
 
 @pytest.mark.parametrize(
