@@ -113,7 +113,7 @@ class PostgresBatch(OwnedResults, WorkersOfBatch):
 
         """
         await super().open()
-        self.chunks = Chunks(self.lent, slots=self.settings.slots, silence=self.settings.silence)
+        self.chunks: Chunks = Chunks(self.lent, slots=self.settings.slots, silence=self.settings.silence)
 
     async def aclose(self) -> None:
         """Store everything and disconnect."""

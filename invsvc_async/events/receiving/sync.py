@@ -157,11 +157,14 @@ class SyncReceiver:
 
     def django_view(self, request: Any) -> Any:  # Any: Django has no types
         """Answer one request as a view of Django, without a CSRF token."""
-        from django.http import HttpResponse
+        from django.http import HttpResponse  # pyright: ignore[reportMissingTypeStubs]
 
         receipt = self.answer(request.method, list(request.headers.items()), request.read)
         return HttpResponse(
-            receipt.outcome, status=receipt.status, headers=dict(receipt.headers), content_type="text/plain"
+            receipt.outcome.encode(),
+            status=receipt.status,
+            headers=dict(receipt.headers),
+            content_type="text/plain",
         )
 
     # Django reads this mark; its decorator does no more.
