@@ -160,7 +160,9 @@ async def test_results_after_a_kill(service, client, journal, tmp_path):
 
     assert {*seen, *(result.key for result in rest)} == keys
     assert len(rest) < 250
-    changed = {hook["id"] for hook in service.book().webhooks.items.values() if hook.get("description") == "new"}
+    changed = {
+        hook["id"] for hook in service.book().webhooks.items.values() if hook.get("description") == "new"
+    }
     assert {result.key for result in rest if result.applied} <= changed
 
 

@@ -100,6 +100,12 @@ def test_free_form_config_is_compared_as_it_is():
         ("https://me.example:port/", "https://me.example:port/"),
         ("https://[broken", "https://[broken"),
         ("/in", "/in"),
+        ("https://me.example/a/./b/../c", "https://me.example/a/c"),
+        ("https://me.example/a/b/..", "https://me.example/a/"),
+        ("https://me.example/../../a/.", "https://me.example/a/"),
+        ("https://Bücher.example/in", "https://xn--bcher-kva.example/in"),
+        ("https://ü..example/in", "https://ü..example/in"),
+        ("https://me.example/%7Ea b/%c3%bc/ü", "https://me.example/~a%20b/%C3%BC/%C3%BC"),
     ],
 )
 def test_normal_url(spelt, normal):

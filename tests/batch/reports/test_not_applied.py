@@ -14,7 +14,8 @@ from invsvc_async.batch import Batch
 from invsvc_async.batch.identity import content_of
 from invsvc_async.batch.journals.open import entries_of
 from invsvc_async.batch.jsonl import as_write
-from invsvc_async.batch.reports.not_applied import _ADVICE, arguments_of, groups_of
+from invsvc_async.batch.reports.not_applied import _ADVICE, Groups, arguments_of, groups_of
+from invsvc_async.batch.result import Result
 from invsvc_async.cli.app import run
 from invsvc_async.reconcile.history import Cause, Verdict
 from invsvc_async.writes.new_intent import intent_of
@@ -72,6 +73,34 @@ async def test_arguments_of_each_operation(service, operation, team, tag):
         second.close()
     assert digests[0] == digests[1]
     assert "reader" not in back
+
+
+@pytest.mark.parametrize(
+    ("operation", "given"),
+    [
+        ("client.write", {"method": "DELETE", "path": "/a"}),
+        ("webhooks.create", {"url": HOOK["url"], "events": HOOK["events"], "tag": "ours"}),
+        ("webhooks.create", {"url": HOOK["url"], "events": HOOK["events"]}),
+    ],
+)
+async def test_arguments_that_were_left_out(client, operation, given):
+    """They are not made up."""
+    write = as_write(client, operation, given)
+    assert arguments_of(intent_of(write._spec)) == given
+    write.close()
+
+
+def test_many_writes_of_many_causes():
+    """A group lists a bounded number of writes, and rare causes beyond a bound are one group; all are counted."""
+    groups = Groups()
+    for number in range(600):
+        code = "one" if number < 300 else f"code {number}"
+        result = Result(key=f"{number}", operation="webhooks.update", verdict=Verdict.REFUSED, code=code)
+        groups.add(result)
+    found = groups.sorted()
+    assert sum(each.count for each in found) == 600
+    assert max(len(each.results) for each in found) < 300
+    assert len(found) < 300
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 import threading
@@ -158,6 +159,30 @@ def test_requests_that_their_head_rules_out(framework: str) -> None:
         assert kept.receiver.sync._thread is None
         assert post(port, RESOURCE, shared) == (200, "handled")
     kept.receiver.sync.stop()
+
+
+@pytest.mark.parametrize(
+    ("body", "environ", "expected"),
+    [
+        (RESOURCE, {"wsgi.input_terminated": True}, "200 OK"),
+        (RESOURCE, {}, "202 Accepted"),  # read as empty, and kept as a dead letter
+        (RESOURCE[:-1], {"CONTENT_LENGTH": str(len(RESOURCE))}, "400 Bad Request"),
+    ],
+    ids=["in chunks", "without a length", "cut off"],
+)
+def test_body_of_another_length(body: bytes, environ: dict[str, Any], expected: str) -> None:
+    """A body without a length is read if the server marks its end; one that is cut off is not processed."""
+    kept = Kept()
+    name, value = SHARED
+    answers: list[str] = []
+    request = {
+        "REQUEST_METHOD": "POST", "CONTENT_TYPE": "application/json", "wsgi.input": io.BytesIO(body),
+        f"HTTP_{name.upper().replace('-', '_')}": value, **environ,
+    }  # fmt: skip
+    with kept.receiver.sync:
+        b"".join(kept.receiver.wsgi_app(request, lambda status, _headers: answers.append(status)))
+    assert answers == [expected]
+    assert kept.seen == (["invoice.created"] if expected == "200 OK" else [])
 
 
 def test_many_threads_at_once(tmp_path) -> None:
