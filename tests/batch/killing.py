@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from invsvc_async import Verdict
-from invsvc_async.batch import Batch
 from invsvc_async.batch.journals.open import entries_of
 from invsvc_async.simulator import Faults, Simulator
 from tests.batch.killing_child import STOPPED
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
     from invsvc_async.journal.entry import Entry
     from tests.batch.killing_troubles import Moved
 
-AT_MOST_ONCE = not hasattr(Batch, "close_input")
 FAULTS = Faults(rate=0.06, reads=0.02, late_up_to=0.15, hang=0.3)
 
 
@@ -292,9 +290,9 @@ def _wrongly_told(
             yield f"{key}: given as {verdict}, and was applied"
         last[key] = verdict
     for key, verdict in verdicts.items():
-        if key not in last and not AT_MOST_ONCE:
+        if key not in last:
             yield f"{key}: its result was never given"
-        elif last.get(key, verdict) != verdict and not AT_MOST_ONCE:
+        elif last.get(key, verdict) != verdict:
             yield f"{key}: last given as {last[key]}, and the journal has {verdict}"
 
 
