@@ -27,6 +27,7 @@ from invsvc_async.batch.result import Result
 from invsvc_async.batch.run import Run, note_in_flight
 from invsvc_async.batch.siblings import take_claims
 from invsvc_async.client import options_of
+from invsvc_async.concurrency.deadline import set_within
 from invsvc_async.journal.entry import Entry, LostChunkError, State
 from invsvc_async.journal.packed_intent import pack
 from invsvc_async.storage.postgres_pool import PATIENCE
@@ -282,8 +283,7 @@ class SharedRun(Run):
         seconds = self._entries.settings.silence
         if not self._signals:
             seconds = min(seconds, _SLOWEST, _POLL * 2 ** min(self._polls, 9))
-        with suppress(TimeoutError):
-            await asyncio.wait_for(event.wait(), seconds)
+        await set_within(event, seconds)
 
     def _heard(self, signal: str) -> None:
         """React to a signal of a worker."""

@@ -18,10 +18,11 @@ from invsvc_async._errors import InvalidRequestError, JournalError
 from invsvc_async.batch.run import note_in_flight
 from invsvc_async.batch.siblings import take_claims
 from invsvc_async.client import options_of
+from invsvc_async.concurrency.deadline import set_within
 from invsvc_async.journal.entry import LostChunkError
 from invsvc_async.outbox.leases import Leases
 from invsvc_async.outbox.postgres import LANES, OutboxEntries
-from invsvc_async.outbox.run import BEATS, OutboxRun, soon
+from invsvc_async.outbox.run import BEATS, OutboxRun
 from invsvc_async.outbox.unfit import verdict_of_unfit
 from invsvc_async.storage.postgres_pool import PATIENCE
 
@@ -170,7 +171,7 @@ class Dispatcher(OutboxRun):
                     engine.share_pace(1 / living)
                     await self._divide(living)
                     self._wake.set()  # this is also the poll, in case no notification arrives
-                await soon(self._beat_now, self._entries.silence / BEATS)
+                await set_within(self._beat_now, self._entries.silence / BEATS)
         except Exception as error:  # noqa: BLE001 - any error ends the run
             engine.fail(error)
 

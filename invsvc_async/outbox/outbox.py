@@ -19,10 +19,11 @@ from invsvc_async._errors import ConfigurationError, InvalidRequestError, Invsvc
 from invsvc_async.batch.batch import Batch
 from invsvc_async.batch.identity import content_of, thing_of
 from invsvc_async.client import options_of
+from invsvc_async.concurrency.deadline import set_within
 from invsvc_async.journal.entry import Entry, State
 from invsvc_async.outbox import callers
 from invsvc_async.outbox.places import store_of
-from invsvc_async.outbox.run import BEATS, TAKER, soon
+from invsvc_async.outbox.run import BEATS, TAKER
 from invsvc_async.outbox.unfit import outcome_in, result_in
 from invsvc_async.writes.new_intent import intent_of, new_tag
 from invsvc_async.writes.write import Write, take_over
@@ -285,7 +286,7 @@ class Outbox:
                 self._changed.clear()
                 taken = deque(await store.take_verdicts(f"{taker}.{number}", _AT_ONCE))
                 if not taken:
-                    await soon(self._changed, _POLL)
+                    await set_within(self._changed, _POLL)
                 acknowledged: list[int] = []
                 try:
                     while taken:

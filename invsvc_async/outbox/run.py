@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import attrs
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from invsvc_async.journal.entry import Entry
     from invsvc_async.reconcile.intent import Intent
 
-__all__ = ["BEATS", "TAKER", "OutboxRun", "soon"]
+__all__ = ["BEATS", "TAKER", "OutboxRun"]
 
 BEATS = 4  # signs of life in the time after which a silent process counts as dead
 TAKER = "r"  # the names of members that only take verdicts begin so
@@ -91,14 +90,3 @@ class OutboxRun(Run):
             stored=True,
             own=options_of(batch.client).session.writes.own,
         )
-
-
-async def soon(event: asyncio.Event, seconds: float) -> None:
-    """
-    Wait for *event*, or for *seconds*.
-
-    Not with ``wait_for``, which on Python 3.11 loses a cancellation that comes as the time is over.
-    """
-    with suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            await event.wait()

@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING
 from invsvc_async._errors import InvalidRequestError, JournalError
 from invsvc_async.batch.batch import reopened
 from invsvc_async.batch.journals.sqlite import SqliteBatch
+from invsvc_async.concurrency.deadline import set_within
 from invsvc_async.journal.entry import Entry, State
 from invsvc_async.journal.packed_intent import pack
 from invsvc_async.journal.sqlite_entries import entries
 from invsvc_async.outbox import callers
-from invsvc_async.outbox.run import OutboxRun, soon
+from invsvc_async.outbox.run import OutboxRun
 from invsvc_async.outbox.unfit import verdict_of_unfit
 from invsvc_async.reconcile.intent import Intent
 from invsvc_async.storage.sqlite_errors import in_words
@@ -204,7 +205,7 @@ class SqliteOutbox:
         """Wait until it is time to look for new rows."""
         fast = asyncio.get_running_loop().time() < self._fast_until
         self._enqueued.clear()
-        await soon(self._enqueued, _FAST if fast else _SLOW)
+        await set_within(self._enqueued, _FAST if fast else _SLOW)
         if not fast and self._enqueued.is_set():
             await asyncio.sleep(_FAST)
 
