@@ -74,8 +74,8 @@ MUTANTS = (
            "intent = anew", "file: retried: unknown", 1),
     Mutant("a retried one stays in its old chunk", _postgres, "chunk = g.chunk,", "",
            "database: retried", 13),
-    Mutant("an open one is pruned", _sqlite, '"WHERE state = 2 AND done_at < ? AND (intent IS NOT',
-           '"WHERE (state < 2 OR done_at < ?) AND (intent IS NOT', "file: killed and pruned", 0),
+    Mutant("an open one is pruned", _sqlite, "WHERE state = 2 AND done_at < ? AND verdict <> 'unknown'",
+           "WHERE (state < 2 OR done_at < ?) AND verdict IS NOT 'unknown'", "file: killed and pruned", 0),
     # nothing lost
     Mutant("what an earlier run left is forgotten", "run", "await self._feed_left(engine, ",
            "await asyncio.sleep(0, 0) and (engine, ", "file: killed: two renames", 13),
