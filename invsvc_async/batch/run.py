@@ -7,7 +7,7 @@ import logging
 from collections import Counter
 from contextlib import aclosing, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import attrs
 
@@ -64,6 +64,8 @@ _AMID = (
 
 class Run:
     """One run of a batch: an async iterator of results."""
+
+    item_type: ClassVar[type[Item]] = Item  # made of the entries that are not done
 
     def __init__(self, batch: Batch, writes: Writes) -> None:
         self._batch, self._writes = batch, writes
@@ -375,7 +377,7 @@ class Run:
         if batch.restored is not None:
             intent = batch.restored.of_entry(entry.seq, intent)
         session = options_of(batch.client).session
-        return Item(
+        return self.item_type(
             key=entry.key,
             content=entry.content,
             run=entry.run,

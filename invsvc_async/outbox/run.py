@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import attrs
 
-from invsvc_async.batch.identity import thing_of
 from invsvc_async.batch.run import Run
 from invsvc_async.client import options_of
 from invsvc_async.outbox.item import OutboxItem
-from invsvc_async.writes.new_intent import request_of
 from invsvc_async.writes.recovery import check_scope
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from invsvc_async.batch.batch import Batch
-    from invsvc_async.batch.item import Item, Store
-    from invsvc_async.journal.entry import Entry
+    from invsvc_async.batch.item import Item
     from invsvc_async.reconcile.intent import Intent
 
 __all__ = ["BEATS", "TAKER", "OutboxRun"]
@@ -34,6 +31,8 @@ class OutboxRun(Run):
 
     In the end, what is under way has *grace* seconds. *on_verdict* is called when verdicts were stored.
     """
+
+    item_type: ClassVar[type[Item]] = OutboxItem
 
     def __init__(self, batch: Batch, grace: float, on_verdict: Callable[[], None]) -> None:
         super().__init__(batch, ())
@@ -75,18 +74,3 @@ class OutboxRun(Run):
         """
         view = attrs.evolve(options_of(self._batch.client), team=None)  # an intent contains its own, or none
         check_scope(view, intent, same_mode=self._batch.same_mode, in_doubt=in_doubt)
-
-    def _item(self, entry: Entry, store: Store) -> Item:
-        batch, intent = self._batch, self._intent(entry)
-        return OutboxItem(
-            key=entry.key,
-            content=entry.content,
-            run=entry.run,
-            thing=thing_of(request_of(intent), intent.scope.team, intent.tag),
-            entries=store,
-            on_secret=batch.on_secret,
-            intent=intent,
-            fed=False,
-            stored=True,
-            own=options_of(batch.client).session.writes.own,
-        )
