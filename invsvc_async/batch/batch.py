@@ -304,7 +304,7 @@ class Batch:
 
     async def close_input(self) -> int:
         """
-        Let what was read count as the whole input, and return how many inputs were incomplete.
+        Mark incomplete inputs as complete, as far as they were read; return how many there were.
 
         The input of a run is incomplete until its end was read and all its writes are in the journal. If a
         run ends before that, a later run whose input ends by itself completes it, or this method.

@@ -162,7 +162,7 @@ class Dispatcher(OutboxRun):
     # --- which lanes
 
     async def _beat(self, engine: Engine) -> None:
-        """Give signs of life until stopped. Without them nothing may be sent, so an error ends the run."""
+        """Store signs of life until stopped. Without them nothing may be sent, so an error ends the run."""
         try:
             while True:
                 self._beat_now.clear()

@@ -85,7 +85,7 @@ class OwnedResults(OwnedEntries):
         await self.fetch("UPDATE runs SET ended = true WHERE run = $1", self.giver)
 
     async def beat_run(self, *, has_open_input: bool) -> None:
-        """Give a sign of life, if another run could take over something."""
+        """Store that this run is alive, if another run could take over something."""
         if has_open_input or any(each.is_behind for each in (self.deliveries, *self._adopted.values())):
             await self.fetch(_SEEN, self.giver)
 
@@ -157,7 +157,7 @@ class OwnedResults(OwnedEntries):
 
     async def close_inputs(self, *, of_earlier: bool = False) -> int:
         """
-        Let what was read of the inputs of runs that are gone count as all; return how many they are.
+        Mark inputs of runs that are gone as complete, as far as they were read; return how many.
 
         With *of_earlier*, only of runs that gave no sign of life since this run began to read its own.
         """

@@ -41,7 +41,7 @@ class Entries(Protocol):
         ...
 
     async def close_inputs(self) -> int:
-        """Let what was read count as the whole input; return how many inputs were incomplete."""
+        """Mark incomplete inputs as complete, as far as they were read; return how many there were."""
         ...
 
     async def close_restored(self) -> None:

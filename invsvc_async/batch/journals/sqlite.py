@@ -136,7 +136,7 @@ class SqliteBatch(SqliteEntries):
         self.ask(partial(_note_input, checkpoint, is_whole=is_whole))
 
     async def close_inputs(self) -> int:
-        """Let what was read count as the whole input; return how many inputs were incomplete."""
+        """Mark incomplete inputs as complete, as far as they were read; return how many there were."""
         return await self.ask(_close_inputs)
 
     async def close_restored(self) -> None:

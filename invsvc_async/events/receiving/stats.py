@@ -82,13 +82,13 @@ class Observer(Protocol):
     """What is told of a receiver's work, for metrics."""
 
     def answered(self, receipt: Receipt, seconds: float) -> None:
-        """Take note of an answer."""
+        """Count an answer."""
 
     def called(self, event: Event, seconds: float, error: BaseException | None) -> None:
-        """Take note of a call of a handler."""
+        """Count a call of a handler."""
 
     def ended(self, how: Literal["lease lost", "dead letter"]) -> None:
-        """Take note of an event that was not simply handled."""
+        """Count an event that was not simply handled."""
 
 
 @attrs.define
