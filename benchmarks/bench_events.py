@@ -73,7 +73,7 @@ async def through(store: events.Store, number: int, *, together: int) -> float:
 
 
 async def receive_in_memory(number: int) -> float:
-    """Take events through a whole receiver without a network, and give the µs of wall time of each."""
+    """Receive events through a whole receiver without a network; return the µs of wall time of each."""
     receiver = events.Receiver(secrets=SECRET)
 
     @receiver.on("sat.invoice.synced")

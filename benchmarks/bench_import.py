@@ -31,7 +31,7 @@ def rows(*, rounds: int = 21) -> list[Row]:
 
 
 def _spent(name: str) -> float:
-    """Tell the CPU seconds of one import, in a process that keeps and takes compiled code as any does."""
+    """Return the CPU seconds of one import, in a process that reads and writes compiled code as usual."""
     command = [sys.executable, "-c", _MEASURED.format(_WAYS[name])]
     settings = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
     return float(subprocess.run(command, check=True, capture_output=True, text=True, env=settings).stdout)

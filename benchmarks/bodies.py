@@ -22,7 +22,7 @@ def webhook(now: int, webhook_id: bytes = b"wh_1") -> bytes:
 
 
 def invoice(at: int) -> dict[str, Any]:
-    """Give invoice number *at* in wire form; its amounts do not all have a float."""
+    """Return invoice number *at* in wire form; its amounts do not all have a float."""
     address = {
         "street": "Avenida de los Insurgentes Sur", "exterior": str(100 + at), "neighborhood": "Del Valle",
         "city": "Ciudad de México", "state": "CDMX", "zip": "03100", "country": "MEX",
@@ -66,17 +66,17 @@ def _listed(items: list[dict[str, Any]], following: str | None) -> bytes:
 
 @cache
 def page(*, following: str | None) -> bytes:
-    """Give a page of 100 invoices with the cursor *following*."""
+    """Return a page of 100 invoices with the cursor *following*."""
     return _listed([invoice(at) for at in range(100)], following)
 
 
 def one_bad() -> bytes:
-    """Give the page with one amount that is no number."""
+    """Return the page with one amount that is not a number."""
     items = [invoice(at) for at in range(100)]
     items[50]["total"] = "n/a"
     return _listed(items, None)
 
 
 def all_bad() -> bytes:
-    """Give the page with such an amount in each invoice."""
+    """Return the page with such an amount in each invoice."""
     return _listed([{**invoice(at), "total": "n/a"} for at in range(100)], None)

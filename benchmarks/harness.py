@@ -105,7 +105,7 @@ async def at_once(
 
 
 async def spend(way: Callable[[], Awaitable[object]], *, calls: int, together: int) -> float:
-    """Tell the CPU seconds of a call of *way* in one block."""
+    """Return the CPU seconds of a call of *way* in one block."""
     left = iter(range(calls))
 
     async def worker() -> None:

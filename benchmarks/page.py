@@ -25,7 +25,7 @@ def write_page(rows: Sequence[Row], about: Mapping[str, str], folder: Path) -> N
 
 
 def table(rows: Sequence[Row], about: Mapping[str, str]) -> str:
-    """Give the table as Markdown."""
+    """Return the table as Markdown."""
     lines = ["| What | Against | Ratio | 95 % interval | Target | |", "|---|---|---|---|---|---|"]
     for row in rows:
         sign = "≤" if row.sense == "most" else "≥"

@@ -36,7 +36,7 @@ MISSING = "not installed: extra `bench`"
 
 
 async def stripe_get(base: str, undo: AsyncExitStack) -> Callable[[], Awaitable[object]] | None:
-    """Give a small GET by stripe's async client on aiohttp, its quickest transport, as an object."""
+    """Return a small GET by stripe's async client on aiohttp, its fastest transport, as an object."""
     try:
         import stripe
     except ImportError:
@@ -55,7 +55,7 @@ async def stripe_get(base: str, undo: AsyncExitStack) -> Callable[[], Awaitable[
 
 
 async def openai_get(base: str, undo: AsyncExitStack) -> Callable[[], Awaitable[object]] | None:
-    """Give a small GET by openai's async client on aiohttp, its quickest transport, as a model."""
+    """Return a small GET by openai's async client on aiohttp, its fastest transport, as a model."""
     try:
         import openai
     except ImportError:
@@ -76,7 +76,7 @@ async def openai_get(base: str, undo: AsyncExitStack) -> Callable[[], Awaitable[
 
 
 def pydantic_page(body: bytes) -> Callable[[], object] | None:
-    """Give the decoding of a page by pydantic's own parser, straight from the bytes."""
+    """Return the decoding of a page by pydantic's own parser, straight from the bytes."""
     try:
         import pydantic
     except ImportError:
@@ -86,7 +86,9 @@ def pydantic_page(body: bytes) -> Callable[[], object] | None:
 
 
 def openai_page(body: bytes) -> Callable[[], object] | None:
-    """Give the decoding of a page as openai's client does it when it validates, the quicker of its ways."""
+    """
+    Return the decoding of a page as openai's client does it when it validates, in the faster of its ways.
+    """
     try:
         import openai
         from openai._models import validate_type
@@ -97,7 +99,7 @@ def openai_page(body: bytes) -> Callable[[], object] | None:
 
 
 def stripe_page(body: bytes) -> Callable[[], object] | None:
-    """Give the decoding of a page into stripe's objects."""
+    """Return the decoding of a page into stripe's objects."""
     try:
         import stripe
     except ImportError:
@@ -123,7 +125,7 @@ def _page_of(base: type[Any]) -> type[Any]:  # Any: a model class of a peer that
 
 
 def _like(hint: Any, like: Callable[[type[Any]], type[Any]]) -> Any:  # Any: types as values
-    """Give the type that a peer's model has for *hint* of ours; null is allowed everywhere."""
+    """Return the type that a peer's model has for *hint* of ours; null is allowed everywhere."""
     arguments = get_args(hint)
     if isinstance(hint, type) and issubclass(hint, Model):
         hint = like(hint)
@@ -137,7 +139,7 @@ def _like(hint: Any, like: Callable[[type[Any]], type[Any]]) -> Any:  # Any: typ
 
 
 def stripe_event(body: bytes, secret: str) -> Callable[[], object] | None:
-    """Give stripe's way to verify and parse an event."""
+    """Return stripe's way to verify and parse an event."""
     try:
         import stripe
     except ImportError:

@@ -14,7 +14,7 @@ import invsvc_async
 
 
 def shown():
-    """Give the name and module of each import that only type checkers see; a room's module is its own."""
+    """Return the name and module of each import that only type checkers see; a folder's module is its own."""
     tree = ast.parse(Path(invsvc_async.__file__).read_text())
     block = next(each for each in tree.body if isinstance(each, ast.If))
     return {

@@ -25,14 +25,14 @@ UUID4 = "0b9e6b0a-3f52-4d0e-9a6f-6f0d7b8f5a11"
 
 @pytest.fixture
 async def service() -> AsyncIterator[Simulator]:
-    """Give a simulator without faults."""
+    """Yield a simulator without faults."""
     async with Simulator() as running:
         yield running
 
 
 @pytest.fixture
 async def client(service: Simulator) -> AsyncIterator[Client]:
-    """Give a client of the simulator that sends each read once."""
+    """Yield a client of the simulator that sends each read once."""
     reads = ReadRetries(attempts=1)
     async with Client(service.base_url, ApiKey(service.api_key), reads=reads) as client:
         yield client
@@ -40,7 +40,7 @@ async def client(service: Simulator) -> AsyncIterator[Client]:
 
 @pytest.fixture
 def intent(client: Client):
-    """Give the intent of some write, which is never sent."""
+    """Return the intent of some write, which is not sent."""
     write = client.write("POST", "/receipts", json={})
     intent = write.intent
     write.close()
@@ -49,7 +49,7 @@ def intent(client: Client):
 
 @pytest.mark.parametrize(("kind", "letter"), [("egress", "E"), ("payment_complements", "P")])
 async def test_invoice_found_by_its_key(service, client, intent, kind, letter):
-    """An invoice with the key is applied; a second one is a duplicate; none is absent."""
+    """An invoice with the key is applied, a second one is a duplicate, and none is absent."""
     reader = readers.invoice_by_idempotency_key(kind, "row-17")
     service.seed_invoice(invoice_type=letter, idempotency_key="row-18")
     assert await reader(client, intent) == Absent()
@@ -99,7 +99,7 @@ async def test_reminder_found_by_its_uuid(service, client, intent):
 
 
 async def test_get_reader(service, client, intent):
-    """What matches is applied; what does not, or is not there, is absent; a gateway's 404 proves nothing."""
+    """What matches is applied. What differs, or is not there, is absent. A gateway's 404 proves nothing."""
     user = service.seed_user()
     path = f"/users/{user['id']}"
     assert isinstance(

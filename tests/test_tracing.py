@@ -144,7 +144,7 @@ async def test_write_that_is_cancelled_before_it_is_sent(service):
 
 
 async def test_read_behind_a_write(client, seen):
-    """A read of the same task is no part of the write before it."""
+    """A read of the same task is not part of the write before it."""
     await client.journeys.update("jrn_1", name="first")
     await client.users.get("usr_1")
 

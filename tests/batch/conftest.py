@@ -24,13 +24,13 @@ def client_of(service: Simulator, **settings) -> Client:
 
 @pytest.fixture
 async def service():
-    """Give a simulator without faults."""
+    """Yield a simulator without faults."""
     async with Simulator() as running:
         yield running
 
 
 @pytest.fixture
 async def client(service):
-    """Give a client of it."""
+    """Yield a client of it."""
     async with client_of(service) as made:
         yield made

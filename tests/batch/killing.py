@@ -297,7 +297,7 @@ def _wrongly_told(
 
 
 def _faults(service: Simulator, write: tuple[str, str, str]) -> str:
-    """Tell what the service did to each arrival of *write*, and how long after it the effect came."""
+    """Return what the service did to each arrival of *write*, and how long afterwards its effect came."""
     operation, thing, value = write
     return "; ".join(
         f"{entry.fault or 'no fault'}, {(entry.applied_at or entry.received_at) - entry.received_at:.3f} s"

@@ -104,7 +104,7 @@ class Troubles:
     # --- troubles
 
     def stir(self) -> None:
-        """Let something happen, if nothing does."""
+        """Make something happen if nothing does."""
         if self._happening is None or self._happening.done():
             kinds = (self._outage, self._errors, self._dead_token, self._refusals, self._nothing)
             self._happening = asyncio.create_task(self._chance.choice(kinds)())

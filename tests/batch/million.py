@@ -45,7 +45,7 @@ async def write(path: Path, url: str, items: int) -> list[float]:
 
 
 def bytes_beside_bodies(path: Path, items: int) -> float:
-    """Tell the bytes of the journal for each item, the bodies that it still holds taken off."""
+    """Return the bytes of the journal for each item, without the bodies that it still stores."""
     with closing(sqlite3.connect(path)) as connection:
         text = "SELECT coalesce(sum(length(json_extract(intent, '$.body'))), 0) FROM entries"
         bodies = connection.execute(text).fetchone()[0]

@@ -191,7 +191,7 @@ async def test_file_of_lines(service, client, tmp_path):
 
 
 def lines(n):
-    """Give *n* creates as lines of a file, keyed."""
+    """Return *n* creates with keys as lines of a file."""
     return [
         json.dumps({"operation": "webhooks.create", "key": f"row-{i}",
                     "arguments": {"url": f"https://a.example/{i}", "events": ["invoice.created"]}})

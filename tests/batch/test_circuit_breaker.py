@@ -33,7 +33,7 @@ class FastClock:
 
 @asynccontextmanager
 async def behind_door(service, **settings):
-    """Give a client that reaches *service* through a door, and the door."""
+    """Yield a client that reaches *service* through a relay, and the relay."""
     door = Door(service)
     await door.open()
     try:
@@ -301,7 +301,7 @@ async def test_stop_after(service, client, tmp_path, limit):
 
 @pytest.mark.parametrize("limit", [0, -1, 1.0, 0.0, True, "5"])
 def test_limits_that_cannot_work(client, tmp_path, limit):
-    """A limit that is no number of writes and no share is refused."""
+    """A limit that is neither a number of writes nor a share is refused."""
     with pytest.raises(ConfigurationError, match="stop_after"):
         Batch.open(tmp_path / "run.db", client, stop_after=limit)
 

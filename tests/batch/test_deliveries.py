@@ -24,7 +24,7 @@ SECRETS = {"on_secret": lambda _key, _hook: None}
 
 @pytest.fixture(params=["file", "database"])
 def journal(request, tmp_path):
-    """Give the path or the address of a new journal."""
+    """Return the path or the address of a new journal."""
     if request.param == "file":
         return tmp_path / "run.db"
     name = "".join(filter(str.isalnum, request.node.name.lower()))[-40:]
@@ -32,7 +32,7 @@ def journal(request, tmp_path):
 
 
 async def taken_of(batch, writes, count):
-    """Take *count* results of a run, then leave it as a ``break`` does, once all is finished."""
+    """Read *count* results of a run, then leave it as a ``break`` does, once all is finished."""
     writes = list(writes)
     taken = []
     async for result in batch.run(writes):

@@ -121,7 +121,7 @@ async def test_run_that_fails_is_over_before_its_error_is_seen(service, client, 
         stop = engine.stop
 
         async def stop_late(grace):
-            """Let everything that is under way end first: the order that was once seen by chance."""
+            """Delay the stop until everything under way has ended: an order that once occurred by chance."""
             await asyncio.wait(engine._tasks)
             await stop(grace)
 

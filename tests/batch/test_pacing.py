@@ -10,7 +10,7 @@ from invsvc_async.batch.pacing import Slots
 
 
 def filled(**settings):
-    """Give places of which none is free, and the number of times that room was told of."""
+    """Return full places, and a counter of the notifications that there is room."""
     told = []
     slots = Slots(1, settings.get("rate"), lambda: told.append(1))
     assert slots.take()
@@ -29,7 +29,7 @@ async def test_write_that_is_sent_again_goes_first():
 
 
 async def test_write_that_is_cancelled_while_it_waits():
-    """It loses its turn, and the place goes to whoever is next."""
+    """It loses its place in the queue, which goes to the next one."""
     slots, _ = filled()
     gone, stays = (asyncio.create_task(slots.take_again()) for _ in range(2))
     await asyncio.sleep(0)

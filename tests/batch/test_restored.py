@@ -33,7 +33,7 @@ def copied(path, folder, ends=("", "-wal")):
 
 
 def restore(copy, path):
-    """Put the file of a backup in the place of the journal, as an operator does."""
+    """Replace the journal by the file of a backup, as an operator does."""
     path.with_name(f"{path.name}-wal").unlink(missing_ok=True)
     path.with_name(f"{path.name}-shm").unlink(missing_ok=True)
     shutil.copy(copy, path)

@@ -34,7 +34,7 @@ class Restorable(Database):
         await self.control("restart")  # with the options of before
 
     async def restore(self, folder):
-        """Put the backup back, and let the server recover: it begins another timeline."""
+        """Restore the backup, and start the server: it begins another timeline."""
         await self.control("-m", "fast", "stop")
         await asyncio.to_thread(self._put_back, folder)
         await self.control("restart")

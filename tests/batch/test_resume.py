@@ -96,7 +96,9 @@ async def test_write_of_the_same_thing_waits_for_the_one_in_flight(service, clie
 
 
 async def test_bodies_of_what_is_applied_are_not_kept(service, client, tmp_path):
-    """The body of an applied write is gone from its entry; a refused one keeps it, for it may be tried again."""
+    """
+    The body of an applied write is gone from its entry; a refused one keeps it, because it may be retried.
+    """
     path, hook = tmp_path / "run.db", service.seed_webhook()
     async with Batch.open(path, client) as batch:
         writes = [client.webhooks.update(each, description="personal") for each in (hook.id, "wh_none")]

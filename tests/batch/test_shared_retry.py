@@ -15,7 +15,7 @@ from tests.support.database import database
 
 @pytest.fixture
 def journal(request):
-    """Give the address of a journal of the test's own, in which a silent worker counts as dead after 1 s."""
+    """Return the address of a journal for this test, in which a silent worker counts as dead after 1 s."""
     return database().journal(f"r{abs(hash(request.node.name))}", silence=1)
 
 

@@ -20,7 +20,7 @@ from tests.support.database import database
 
 @pytest.fixture
 def journal(request):
-    """Give the address of a journal of the test's own, in which a silent worker counts as dead after 1 s."""
+    """Return the address of a journal for this test, in which a silent worker counts as dead after 1 s."""
     return database().journal(f"s{abs(hash(request.node.name))}", silence=1)
 
 
@@ -37,7 +37,7 @@ async def work(batch):
 
 
 def grow_old(batch):
-    """Let every sign of life be an hour old: the database's clock has stepped forward."""
+    """Make every sign of life an hour old, as if the database's clock had stepped forward."""
     return batch.entries.fetch("UPDATE pgqueuer SET heartbeat = heartbeat - interval '1 hour'")
 
 
@@ -81,7 +81,7 @@ async def stuck(_connection):
 
 
 async def test_signs_of_life_that_came_late(service, client, journal):
-    """A worker whose own chunk is handed to it once more, for it was late, goes on with it."""
+    """A worker that gets its own chunk again, because its sign of life came late, continues with it."""
     service._app.latency = 0.02
     async with Batch.open(journal, client, concurrency=4) as batch:
         running = asyncio.create_task(all_of(batch, creates(client, 100)))
@@ -155,7 +155,7 @@ async def test_slots_of_all_workers_together(service):
 
 
 def most_at_once(service):
-    """Tell how many writes were at the service at the same time."""
+    """Return how many writes were at the service at the same time."""
     entries = [entry for entry in service.ledger.entries if entry.operation == "webhooks.create"]
     ends = [(entry.applied_at, -1) for entry in entries]
     begins = [(entry.received_at, 1) for entry in entries]
@@ -190,7 +190,7 @@ async def test_pace_of_all_workers_together(service, journal):
 
 
 def fastest(times, *, within):
-    """Tell the most of *times* that lie in a stretch of *within* seconds."""
+    """Return the largest number of *times* within any *within* seconds."""
     return max(sum(start <= each < start + within for each in times) for start in times)
 
 

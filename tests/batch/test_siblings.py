@@ -26,7 +26,7 @@ from tests.support.database import database
 
 @pytest.fixture(params=["file", "database"])
 def journal(request, tmp_path):
-    """Give a journal of the test's own, of both kinds."""
+    """Return a journal for this test, of both kinds."""
     if request.param == "file":
         return tmp_path / "run.db"
     return database().journal(f"w{abs(hash(request.node.name))}", silence=1)
@@ -40,7 +40,7 @@ async def opened(service, journal, **settings):
 
 
 async def rows(batch):
-    """Give what the journal keeps of each thing."""
+    """Return what the journal stores of each thing."""
     names = ("thing", "team", "state", "stamp")
     text = f"SELECT {', '.join(names)} FROM states"  # noqa: S608 - our own text
     if hasattr(batch.entries, "fetch"):
@@ -51,7 +51,7 @@ async def rows(batch):
 
 
 async def state_of(batch, thing):
-    """Give the state that the journal keeps of *thing*; ``None``: it keeps none."""
+    """Return the state that the journal stores of *thing*, or None."""
     text = (await rows(batch))[thing]["state"]
     return None if text is None else msgspec.json.decode(text)
 
@@ -319,7 +319,7 @@ async def test_state_of_long_ago(service, journal):
 
 
 async def change_stamps(batch, text):
-    """Let the states have been shown at another time."""
+    """Change the times at which the states were shown."""
     if hasattr(batch.entries, "fetch"):
         await batch.entries.fetch(f"UPDATE states SET stamp = {text}")  # noqa: S608 - our own text
     else:

@@ -23,12 +23,12 @@ pytestmark = pytest.mark.untraced
 
 @pytest.fixture
 def journal(request):
-    """Give the address of a journal of the test's own, in which a silent worker counts as dead after 1 s."""
+    """Return the address of a journal for this test, in which a silent worker counts as dead after 1 s."""
     return database().journal(f"t{abs(hash(request.node.name))}", silence=1)
 
 
 async def ended(service, journal, asked):
-    """Give what the journal says and what the ledger has against it."""
+    """Return what the journal says and where the ledger disagrees."""
     await service.settled()
     verdicts = await verdicts_of(journal)
     return Counter(verdicts.values()), violations(service, asked, verdicts)

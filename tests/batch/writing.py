@@ -40,7 +40,7 @@ async def shelve_one(service, client, path, write, operation):
 
 
 async def looked_for(client, intent):
-    """Find the webhook of an unlisted write by its URL: a reader of the caller's own."""
+    """Find the webhook of an unlisted write by its URL: a user-supplied reader."""
     found = [hook for hook in await client.webhooks.list() if hook.url == intent.body["url"]]
     return Applied(found[0]) if found else Absent()
 

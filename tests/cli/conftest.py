@@ -60,7 +60,7 @@ def served():
 
 @pytest.fixture
 def here(tmp_path, monkeypatch):
-    """Give an empty directory, and no setting inherited."""
+    """Return an empty directory, without inherited settings."""
     monkeypatch.chdir(tmp_path)
     for name in ("BASE_URL", "API_KEY", "OAUTH_TOKEN", "PERSON_TOKEN", "TEAM", "PROFILE"):
         monkeypatch.delenv(f"INVSVC_{name}", raising=False)

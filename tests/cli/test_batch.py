@@ -32,7 +32,7 @@ settle_after_loss = 0.2
 
 @pytest.fixture
 def here(service, tmp_path, monkeypatch):
-    """Give an empty directory with short windows, in it the service's address and key."""
+    """Return an empty directory with short windows, and the service's address and key in it."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("INVSVC_BASE_URL", service.base_url)
     monkeypatch.setenv("INVSVC_API_KEY", service.api_key)
@@ -301,7 +301,7 @@ async def test_secret_after_one_that_found_no_room(tmp_path, monkeypatch):
 
 @pytest.fixture
 def pipe(here):
-    """Give a named pipe, and what writes lines into it once somebody reads."""
+    """Return a named pipe, and a function that writes lines into it once somebody reads."""
     path = here / "pipe"
     os.mkfifo(path)
     return path, lambda *lines: asyncio.create_task(asyncio.to_thread(write_file, path, *lines))

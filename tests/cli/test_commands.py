@@ -644,7 +644,7 @@ def test_without_the_extra(here):
 
 
 def test_failure_of_the_program_itself(offline, here):
-    """A failure that is no error of the service's is one line, unless --debug asks for more."""
+    """An error that the service did not cause is one line, unless --debug asks for more."""
     (here / "invsvc.toml").write_bytes(b"\xff")
 
     ran = offline("list", "webhooks")

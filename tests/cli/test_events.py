@@ -37,7 +37,7 @@ async def fill(store):
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def stored(request, here, offline):
-    """Give a function that runs `invsvc events` on a filled store of each kind, and the store."""
+    """Return a function that runs `invsvc events` on a filled store of each kind, and the store."""
     where, table = "events.db", "invsvc_delivery"
     if request.param == "postgres":
         where, table = request.getfixturevalue("postgres"), f"cli_{next(_numbers)}"

@@ -1,4 +1,4 @@
-"""What is asked for wrongly: words that help, the exit code, and never a traceback."""
+"""Wrong requests: helpful words, the exit code, and no traceback."""
 
 from __future__ import annotations
 

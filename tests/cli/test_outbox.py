@@ -22,7 +22,7 @@ pytestmark = pytest.mark.one_python
 
 @pytest.fixture(params=["PostgreSQL", "SQLite"])
 def place(request, tmp_path):
-    """Give the address or path of an outbox of the test's own."""
+    """Return the address or path of an outbox for this test."""
     if request.param == "SQLite":
         return str(tmp_path / "app.db")
     return outbox_at(f"c{abs(hash(request.node.nodeid))}", silence=1)

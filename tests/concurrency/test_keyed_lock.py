@@ -17,7 +17,7 @@ async def never(_seconds):
 
 
 async def settle_down():
-    """Let all tasks run until they wait."""
+    """Run all tasks until they wait."""
     for _ in range(5):
         await asyncio.sleep(0)
 

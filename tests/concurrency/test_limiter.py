@@ -26,7 +26,7 @@ async def turn(limiter, lane="call"):
 
 
 async def settled():
-    """Let all tasks run until they wait."""
+    """Run all tasks until they wait."""
     for _ in range(3):
         await asyncio.sleep(0)
 
@@ -405,7 +405,7 @@ def test_knee_of_a_service_that_refuses_before_it_queues():
 
 
 def round_of(knee, latency, at, *, in_flight=None):
-    """Let *knee* note a round of equal latencies that begins at *at*; return its size after it."""
+    """Record a round of equal latencies in *knee* that begins at *at*; return its size after it."""
     used = knee.size if in_flight is None else in_flight
     for _ in range(max(knee.size, 20)):
         knee.note(at, at + latency, refused=False, in_flight=used)
@@ -414,7 +414,7 @@ def round_of(knee, latency, at, *, in_flight=None):
 
 
 def rounds_of(knee, *latencies, at=0.0):
-    """Let *knee* note separate rounds; return its size after each."""
+    """Record separate rounds in *knee*; return its size after each."""
     return [round_of(knee, latency, at + 100 * i) for i, latency in enumerate(latencies)]
 
 

@@ -211,7 +211,9 @@ def test_status_of_a_new_webhook():
 
 
 def test_state_that_came_later():
-    """What only the end shows is no proof of how the thing stood before: a sibling made it so afterwards."""
+    """
+    What only the end shows does not prove how the thing was before: a sibling may have changed it afterwards.
+    """
     told = [report(Verdict.APPLIED, began=0.1, ended=0.5), report(Verdict.APPLIED, key="b", began=2.0)]
 
     assert list(whys(told, [entry(at=3.0, sender="b")], {"jrn_1": JOURNEY})) == ["a"]

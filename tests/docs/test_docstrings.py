@@ -59,7 +59,9 @@ QUIET = re.compile(
 
 
 def public():
-    """Give every public name and its thing; of classes, what they and their bases in the package offer."""
+    """
+    Yield every public name and its object; of classes, also what they and their bases in the package offer.
+    """
     for room in ROOMS:
         of = "" if room is invsvc_async else f"{room.__name__.removeprefix('invsvc_async.')}."
         for name in room.__all__:
@@ -90,7 +92,7 @@ def resources():
 
 
 def named():
-    """Give each thing once, with the name that it is best known by, and the class that it is a member of."""
+    """Yield each object once, with its best-known name and the class that it is a member of."""
     found = {}
     for name, thing in public():
         found.setdefault(thing, (name, None))
@@ -124,7 +126,7 @@ def test_docstring_of(name, thing, owner) -> None:
 
 
 def times_of(thing):
-    """Give the arguments, or the fields, that are times in seconds."""
+    """Return the arguments, or the fields, that are times in seconds."""
     if inspect.isclass(thing) and attrs.has(thing):
         taken = {field.name: field.type for field in attrs.fields(thing)}
     elif inspect.isfunction(thing):
@@ -155,7 +157,7 @@ def test_errors_of(name, thing, _) -> None:
 
 
 def raised_by(function):
-    """Give the names of the errors that the function's own lines raise."""
+    """Return the names of the errors that the function's own lines raise."""
     tree = ast.parse(textwrap.dedent(inspect.getsource(inspect.unwrap(function))))
     calls = [
         ast.unparse(each.exc).partition("(")[0]

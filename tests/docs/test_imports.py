@@ -16,7 +16,7 @@ USE = "import invsvc_async as i; i.Client('https://host.example/v2', i.ApiKey('t
 
 
 def imported(code):
-    """Give the modules that *code* loads: those that Python times, and those that it asks for by name."""
+    """Return the modules that *code* loads: those that Python times, and those that it imports by name."""
     command = [sys.executable, "-X", "importtime", "-c", f"import sys; {code}; print(*sys.modules)"]
     ran = subprocess.run(command, capture_output=True, text=True, check=True, env={"PYTHONPATH": str(ROOT)})  # noqa: S603
     return {line.rpartition("|")[2].strip() for line in ran.stderr.splitlines()} | set(ran.stdout.split())

@@ -50,7 +50,7 @@ NOT_SHOWN = (
 
 
 def rows_of(title):
-    """Give the rows of the table below a heading."""
+    """Return the rows of the table below a heading."""
     section = re.search(rf"^## {re.escape(title)}\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL)[1]
     lines = [line for line in section.splitlines() if line.startswith("| ")]
     return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines[1:]]

@@ -80,7 +80,7 @@ async def test_table_database_listing_that_cannot_be_read():
 
 
 def asking(*, records=3, refuses_unknown=False):
-    """Be a service that knows `limit`, `order` and `created_after`, checks no value, and holds *records*."""
+    """Run a service that knows `limit`, `order` and `created_after`, checks no value, and has *records*."""
     known = {"limit", "order", "created_after"}
 
     async def ask(query):
@@ -248,7 +248,10 @@ async def test_toml_that_is_printed(settings, capsys, monkeypatch):
 
 
 def test_table_and_json(settings, capsys):
-    """Off a terminal the answers are lines with tabs; --json has them as one object; no token is in either."""
+    """
+    Off a terminal the answers are lines with tabs; --json prints them as one object; neither contains a
+    token.
+    """
     _, service = settings
     assert run(["doctor"]) == 0
     told = capsys.readouterr().out

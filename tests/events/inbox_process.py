@@ -1,5 +1,5 @@
 """
-Be the receiving process that the tests kill: an inbox on a store, served by aiohttp.
+The receiving process that the tests kill: an inbox on a store, served by aiohttp.
 
 ``inbox_process.py STORE LOG``: prints its port, and writes each key to LOG as its handler ends.
 """

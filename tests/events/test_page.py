@@ -22,7 +22,7 @@ UVICORN = ("uvicorn", "--uds", "socket")
 
 
 def program_of(*marks: str) -> str:
-    """Put the blocks with these words in them together, in the order of the page."""
+    """Join the blocks that contain these words, in the order of the page."""
     found = [block.code for block in blocks_of(PAGE, "python") if any(mark in block.code for mark in marks)]
     assert len(found) == len(marks)
     return "\n".join(found)

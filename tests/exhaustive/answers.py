@@ -1,5 +1,5 @@
 """
-List how an attempt can end and how a read can fail; never what either proves.
+List how an attempt can end and how a read can fail. What they prove is decided elsewhere.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Ending:
     error: str | None = None
 
     def lasts(self, timeout: float) -> float:
-        """Give the seconds that it takes."""
+        """Return the seconds that it takes."""
         return timeout if self.took is None else self.took
 
     def attempt(self, started: float, timeout: float, value: Any, stamp: int | None) -> Attempt:

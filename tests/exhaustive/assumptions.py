@@ -1,5 +1,5 @@
 """
-List small worlds in which one thing that the rules rely on does not hold; never a world that keeps them all.
+List small worlds in each of which one assumption of the rules does not hold.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def _removed() -> dict[str, list[SetUp]]:
 
 
 def _stepped(name: str, only: tuple[str, ...], by: float, crash: Crash) -> list[SetUp]:
-    """Let the clock step while the first send of each write is in flight."""
+    """Step the clock while the first send of each write is in flight."""
     models = {write: attrs.evolve(BASES[write]["model"], step=(START + 0.25, by)) for write in only}
     return [
         setup

@@ -1,5 +1,5 @@
 """
-Say that a rule of the writes is broken.
+The error for a broken rule of writes.
 """
 
 from __future__ import annotations
@@ -14,6 +14,6 @@ class Broken(Exception):  # noqa: N818 - what is broken is a rule
 
 
 def hold(rule: int, truth: object, words: str) -> None:
-    """Say that *rule* is broken unless *truth*."""
+    """Raise the error of *rule* unless *truth*."""
     if not truth:
         raise Broken(rule, words)

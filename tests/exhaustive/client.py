@@ -31,7 +31,7 @@ THINKS = 0.0625  # s between one write and the next: no two changes in one milli
 
 
 def begin(setup: SetUp, subject: Subject, node: Node, number: int, earliest: float) -> Node:
-    """Let a run that waited begin, once its line is open."""
+    """Start a run that waited, once its line is open."""
     run = node.runs[number]
     at = max(earliest + THINKS, _opens(setup, node, run))
     if run.taken is not None and run.taken.client == "other":
@@ -45,7 +45,7 @@ def begin(setup: SetUp, subject: Subject, node: Node, number: int, earliest: flo
 
 
 def ended(setup: SetUp, subject: Subject, node: Node, number: int) -> Node:
-    """Let what waits for the end of run *number* begin."""
+    """Start what waits for the end of run *number*."""
     now = node.runs[number].now
     if setup.reopened is not None and node.opened is None:
         now += setup.reopened
@@ -57,13 +57,13 @@ def ended(setup: SetUp, subject: Subject, node: Node, number: int) -> Node:
 
 
 def _next_process(setup: SetUp, node: Node, at: float) -> Node:
-    """Let a client of a new process go on, which was opened at *at* and has heard of nothing."""
+    """Continue with the client of a new process, which was opened at *at* and has seen nothing."""
     shift = node.shift - setup.jump
     return node._replace(client=node.client + 1, shift=shift, opened=at, heard=(), claims=())
 
 
 def closes_at(setup: SetUp, known: Any, shift: float) -> float:  # Any: as the subject has it
-    """Tell until when a run in doubt keeps its line closed."""
+    """Return until when a run in doubt keeps its line closed."""
     if not known.in_doubt:
         return -NEVER
     return float(known.free_at if setup.gap else known.over) + shift
@@ -80,7 +80,7 @@ def _opens(setup: SetUp, node: Node, run: Run) -> float:
 
 
 def _informed(setup: SetUp, subject: Subject, node: Node, run: Run, at: float) -> Intent:
-    """Give the intent of *run* with what its client knows at *at*."""
+    """Return the intent of *run* with what its client knows at *at*."""
     own, clock = subject.own_writes(), ServerClock()
     if setup.stamped and setup.bounds is not None and not node.client:
         low, high = setup.first_bounds or setup.bounds
@@ -142,7 +142,7 @@ def _learn_read(own: Any, thing: tuple[str | None, str], event: Reading) -> None
 
 
 def claims_of(node: Node, run: Run) -> tuple[tuple[str, int, bool, int], ...]:
-    """Give the claims of all runs after *run*, a create, is applied."""
+    """Return the claims of all runs after *run*, a create, is applied."""
     done, claims = run.done, node.claims
     if done is None or is_unique(run.intent.tag):
         return claims
@@ -163,8 +163,8 @@ def cut_short(
     setup: SetUp, subject: Subject, node: Node, run: Run, intent: Intent, crash: Crash
 ) -> Node | None:
     """
-    Leave *run* open with *intent*, to be taken up as *crash* says, and let the writes behind it go on; ``None``
-    where nothing waits, so that it is all the same who goes first.
+    Leave *run* open with *intent*, to be resumed as *crash* says, and continue the writes behind it; return
+    ``None`` if nothing waits, because then the order does not matter.
     """
     waiting = next((each for each in node.runs if each.now == NEVER and each.after == run.number), None)
     if waiting is None and crash.turn == "last":
@@ -191,7 +191,7 @@ def cut_short(
 
 
 def take_up(setup: SetUp, node: Node, run: Run, intent: Intent, crash: Crash, now: float) -> Node:
-    """Let a client take *intent* of *run* up at *now*."""
+    """Resume *intent* of *run* in a client at *now*."""
     shift = node.shift if setup.runs > 1 and crash.client != "other" else run.shift - setup.jump
     if setup.runs > 1 and crash.client == "same":
         shift = run.shift

@@ -1,5 +1,5 @@
 """
-Walk many worlds on all cores and count distinct histories by write and verdict; never judge.
+Walk many worlds on all cores and count distinct histories by write and verdict.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Census:
 
     @property
     def distinct(self) -> int:
-        """Tell how many different histories there were."""
+        """Return how many different histories there were."""
         return sum(map(len, self.signs.values()))
 
     def table(self) -> str:

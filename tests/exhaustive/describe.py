@@ -1,5 +1,5 @@
 """
-Tell a history in words, so that whoever mends a rule can see it; never judge it.
+Describe a history in words, as a help to repair a rule.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _TIMES = ("created_at", "last_updated")
 
 
 def tell(setup: str, rule: str, history: History) -> str:
-    """Give one line for the rule that is broken, and one for each event."""
+    """Return one line for the rule that is broken, and one for each event."""
     return "\n".join([f"{setup} - {rule}", *(f"    {_event(event)}" for event in history)])
 
 
@@ -44,5 +44,5 @@ def _value(name: str, value: Any) -> Any:
 
 
 def _time(milliseconds: Any) -> Any:
-    """Give a time of the service as the walk's own seconds."""
+    """Return a time of the service in the walk's own seconds."""
     return milliseconds / 1000 - SERVER if isinstance(milliseconds, int) else milliseconds

@@ -1,5 +1,5 @@
 """
-Hold what the SDK does against what is true: the invariants, each by its number; never drive it.
+Compare what the SDK does with the truth: the invariants, each by its number.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _HAPPENED = {Verdict.APPLIED: True, Verdict.NOT_APPLIED: False, Verdict.REFUSED:
 
 
 def judge_send(setup: SetUp, node: Node, run: Run, send: Send) -> None:
-    """Hold a send that is about to begin against rules 1 and 3, and the rule of what still fits."""
+    """Check a send that is about to begin against rules 1 and 3, and the rule of what still fits."""
     if setup.tolerant:
         return
     hold(PROOF, run.mode != "settle", "sent by a mere settle")
@@ -69,7 +69,7 @@ def judge_send(setup: SetUp, node: Node, run: Run, send: Send) -> None:
 
 
 def judge(setup: SetUp, node: Node, run: Run, done: Done) -> None:
-    """Hold a verdict against the truth."""
+    """Compare a verdict with the truth."""
     effects, pending = node.effects(run.number), node.pending(run.number)
     if setup.tolerant:
         _judge_duplicates(node, run, done)
@@ -116,12 +116,14 @@ def judge(setup: SetUp, node: Node, run: Run, done: Done) -> None:
 
 
 def _seen(setup: SetUp, node: Node, run: Run) -> bool:
-    """Tell whether it has taken effect, and, where commits may come late, whether the last read showed that."""
+    """
+    Return whether it has taken effect and, where commits may come late, whether the last read showed that.
+    """
     return bool(node.effects(run.number)) and (run.visible or not setup.lenient)
 
 
 def _may_send(setup: SetUp, run: Run) -> bool:
-    """Tell whether a write in doubt could be sent once more, by policy and in time."""
+    """Return whether a write in doubt could be sent once more, by policy and in time."""
     policy, allowed = setup.policy, setup.policy.resend == "proven" and run.resends < setup.policy.max_resends
     if not run.doubt or run.mode == "settle" or not allowed or run.since is None:
         return False
@@ -131,7 +133,7 @@ def _may_send(setup: SetUp, run: Run) -> bool:
 
 
 def _judge_tries(setup: SetUp, run: Run) -> None:
-    """Hold a write that was given up, though nothing is in doubt, against what should have been tried."""
+    """Compare a write that was given up, though nothing is in doubt, with what should have been tried."""
     attempts = [event for event in run.history if isinstance(event, Attempt)]
     if run.mode == "settle" or run.closed or not attempts:
         return
@@ -174,7 +176,7 @@ def _judge_applied(setup: SetUp, node: Node, run: Run, done: Done) -> None:
 
 
 def _judge_duplicates(node: Node, run: Run, done: Done) -> None:
-    """Hold what is said of a second effect against what a read has shown."""
+    """Compare what is said of a second effect with what a read has shown."""
     if done.verdict is Verdict.APPLIED and done.evidence.duplicates is not None:
         shown = {f"wh_{number}" for number in node.effects(run.number)}
         named = {done.value["id"], *(one["id"] for one in done.evidence.duplicates)}
@@ -182,7 +184,7 @@ def _judge_duplicates(node: Node, run: Run, done: Done) -> None:
 
 
 def _may_give_up(setup: SetUp, run: Run) -> bool:
-    """Tell whether nothing more can be learnt, or a read after the windows could not tell."""
+    """Return whether nothing more can be learnt, or whether a read after the windows could not tell."""
     last = run.history[-1]
     denied = isinstance(last, Reading) and last.status in (401, 403, 404, 405, 501)
     switched_off = isinstance(setup.model, Journey) and setup.policy.journey_reader is None
@@ -193,7 +195,7 @@ def _may_give_up(setup: SetUp, run: Run) -> bool:
 
 def _judge_age(setup: SetUp, run: Run) -> None:
     """
-    Hold an absence that something is concluded from against its age, where a thing may have come and gone.
+    Check the age of an absence from which something is concluded, where a thing may have come and gone.
 
     A webhook that is gone does not come back, so its absence does not age.
     """
@@ -216,7 +218,7 @@ def _judge_time(setup: SetUp, run: Run, done: Done) -> None:
 
 
 def _judge_settled(setup: SetUp, node: Node, run: int, live: Done, settled: Done) -> None:
-    """Hold the verdict of settling it once more against the live one."""
+    """Compare the verdict of settling it once more with the live one."""
     if node.world.acts < setup.acting or node.touched(setup, run):
         return
     one, other = _HAPPENED.get(live.verdict), _HAPPENED.get(settled.verdict)

@@ -1,5 +1,5 @@
 """
-Be each thing that a write is about, as a tuple of numbers and as wire data; never judge a verdict.
+The things that writes are about, as tuples of numbers and as wire data.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Journey:
         return self.operation
 
     def body_of(self, run: int) -> Any:
-        """Give the body of *run*."""
+        """Return the body of *run*."""
         return self.body if len(self.values) == 1 else {"name": f"name {self.values[run]}"}
 
     def land(self, thing: Thing, at: float, run: int) -> tuple[Thing, int] | None:
@@ -90,7 +90,7 @@ class Journey:
         return _journey(*thing[:3], "draft")
 
     def wanted(self, thing: Thing, run: int) -> bool:
-        """Tell whether the value is there."""
+        """Return whether the value is there."""
         return thing[0] == self.values[run % len(self.values)] and not thing[3]
 
 
@@ -123,7 +123,7 @@ class Hook:
         return None if self.operation == "webhooks.delete" else self.values[run % len(self.values)]
 
     def body_of(self, run: int) -> Any:
-        """Give the body of *run*."""
+        """Return the body of *run*."""
         value = self._value(run)
         return None if value is None else {"description": f"text {value}"}
 
@@ -156,7 +156,7 @@ class Hook:
         return self.show(thing)
 
     def wanted(self, thing: Thing, run: int) -> bool:
-        """Tell whether the value is there, or the webhook gone."""
+        """Return whether the value is there, or the webhook gone."""
         value = self._value(run)
         return bool(thing[2]) if value is None else thing[0] == value and not thing[2]
 
@@ -207,18 +207,18 @@ class Listing:
         return self.operation
 
     def form(self, run: int) -> Form:
-        """Tell how *run* asks."""
+        """Return the form of the request of *run*."""
         if self.forms:
             return self.forms[run]
         text = f"mine {run}" if self.apart and not self.tagged else "mine"
         return Form(text, self.marks[run % 2] if self.tagged else None)
 
     def name_of(self, number: int) -> str:
-        """Give the id of webhook *number*."""
+        """Return the id of webhook *number*."""
         return f"wh_{number}"
 
     def body_of(self, run: int) -> Any:
-        """Give the body of *run*, with its tag where there is one."""
+        """Return the body of *run*, with its tag if it has one."""
         form = self.form(run)
         text = " ".join(part for part in (form.description, form.tag) if part)
         return {"url": form.url, "events": EVENTS, **({"description": text} if text else {})}
@@ -258,7 +258,7 @@ class Listing:
         return {**self._list(thing[number]), "secret": "s"}
 
     def wanted(self, thing: Thing, run: int) -> bool:
-        """Tell whether a webhook of *run* is there."""
+        """Return whether a webhook of *run* is there."""
         return any(hook[3] == run and hook[1] != GONE for hook in thing)
 
 
@@ -286,11 +286,11 @@ class Team:
         return self.operation
 
     def body_of(self, run: int) -> Any:
-        """Give the body of *run*."""
+        """Return the body of *run*."""
         return self.body
 
     def name_of(self, number: int) -> str:
-        """Give the id of team *number*."""
+        """Return the id of team *number*."""
         return f"team_{number}"
 
     def land(self, thing: Thing, at: float, run: int) -> tuple[Thing, int] | None:
@@ -302,7 +302,7 @@ class Team:
         return None
 
     def show(self, thing: Thing) -> Any:
-        """Give what the caller's own reader finds."""
+        """Return what the user-supplied reader finds."""
         return self.there(self.answer(thing, 0)) if thing[0] else self.missing
 
     def answer(self, thing: Thing, number: int) -> Any:
@@ -310,5 +310,5 @@ class Team:
         return {"id": self.name_of(number), "legal_name": "One"}
 
     def wanted(self, thing: Thing, run: int) -> bool:
-        """Tell whether it is there."""
+        """Return whether it is there."""
         return bool(thing[0])

@@ -1,5 +1,5 @@
 """
-List wrong lines of the rules, each with the worlds that must notice it; never a line that changes nothing.
+List wrong lines of the rules, each with the worlds that must notice it.
 """
 
 from __future__ import annotations

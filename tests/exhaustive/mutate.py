@@ -1,5 +1,5 @@
 """
-Load the modules that ship with one line of them changed, in memory; never touch them on disk.
+Load the modules that ship with one line of them changed, in memory only.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def broken(mutant: Mutant) -> Subject:
 
 @contextmanager
 def _set_aside() -> Iterator[None]:
-    """Put the modules that ship back afterwards."""
+    """Restore the modules that ship afterwards."""
     names = [*(f"{PACKAGE}.{name}" for name in CHAIN), AROUND]
     shipped = {name: sys.modules.pop(name) for name in names if name in sys.modules}
     try:

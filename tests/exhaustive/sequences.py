@@ -169,7 +169,7 @@ STEPS = (99.0, 100.25, 100.625, 117.5)
 
 
 def _stepped() -> list[SetUp]:
-    """Let the service's clock step; by more than a little only where no other process settles."""
+    """Step the service's clock; by more than a little only where no other process settles."""
     setups: list[SetUp] = []
     elsewhere: dict[str, Any] = {"crashes": (*AT_ONCE[1:], LAST[2]), "policy": ONCE, "first": (a.RESET,)}
     for at in STEPS:
@@ -187,7 +187,10 @@ def _stepping(name: str, at: float, by: float) -> Any:  # Any: a model
 
 
 def _between() -> list[SetUp]:
-    """Let somebody act where nothing of ours is under way, so that what the client knows is out of date."""
+    """
+    Insert an action of somebody else where nothing of ours is under way, so that what the client knows is out
+    of date.
+    """
     acts = {
         "journeys.update": ("equal", "other", "revert", "side"),
         "webhooks.update": ("equal", "other", "revert"),
@@ -205,7 +208,7 @@ def _between() -> list[SetUp]:
 
 
 def _reopened() -> list[SetUp]:
-    """Let the next process make the later writes, with a client that knows nothing of the first one."""
+    """Make the later writes in the next process, with a client that has seen nothing of the first one."""
     new: dict[str, Any] = {"reopened": 0.0625}
     return [
         *each("reopened", **new),
@@ -227,7 +230,7 @@ def _reopened() -> list[SetUp]:
 
 
 def _side_by_side() -> list[SetUp]:
-    """Let two clients that know nothing of each other write to one thing, or make webhooks of one URL."""
+    """Run two clients that do not know of each other, on one thing or with webhooks of one URL."""
     two: dict[str, Any] = {"in_turn": False, "shared": False, "again": (a.OK, a.RESET)}
     elsewhere = Crash("settle", 0.5, journaled=False, gone=False, client="other")
     changes = [name for name in CHANGES if name != "webhooks.update, then back"]  # one would undo the other's

@@ -1,5 +1,5 @@
 """
-Hold several writes of one program against the invariants of siblings, each by its number.
+Check several writes of one program against the invariants of siblings, each by its number.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ OWN, SOMEBODY, GUESSED, TURN, ORDER, AGREEING = 8, 9, 10, 11, 12, 13
 
 
 def judge_turn(setup: SetUp, node: Node, run: Run) -> None:
-    """Hold a send that is about to begin against rules 11 and 12."""
+    """Check a send that is about to begin against rules 11 and 12."""
     here = [each for each in node.runs if each.number != run.number and _may_be_mistaken(run, each)]
     if setup.in_turn and run.client != OTHER_CLIENT:
         left = {each.number for each in here if each.client != OTHER_CLIENT or not each.resends}
@@ -36,7 +36,7 @@ def judge_turn(setup: SetUp, node: Node, run: Run) -> None:
 
 
 def judge_order(setup: SetUp, node: Node) -> None:
-    """Hold the effects on one thing against the order of the writes."""
+    """Compare the effects on one thing with the order of the writes."""
     by = [number for number, _ in node.world.effects]
     hold(
         ORDER,
@@ -46,7 +46,7 @@ def judge_order(setup: SetUp, node: Node) -> None:
 
 
 def judge_absence(setup: SetUp, node: Node, run: Run) -> None:
-    """Hold an absence against the items that were set aside because of a guess."""
+    """Check an absence against the items that were set aside because of a guess."""
     last = run.history[-1]
     if not isinstance(setup.model, Listing) or not isinstance(last, Reading) or not last.guessed:
         return
@@ -69,7 +69,7 @@ def judge_absence(setup: SetUp, node: Node, run: Run) -> None:
 
 
 def _may_be_mistaken(run: Run, other: Run) -> bool:
-    """Tell whether the effect of one can be taken for the other's."""
+    """Return whether the effect of one can be mistaken for the other's."""
     one, two = run.intent, other.intent
     if one.operation != "webhooks.create":
         return True

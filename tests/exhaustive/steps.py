@@ -1,5 +1,5 @@
 """
-Make each step from one place of a walk to the next: decide, then all that the world may answer; never judge.
+Make each step from one place of a walk to the next: decide, then everything that the world may answer.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ class Steps:
     subject: Subject
 
     def operation(self, run: Run) -> Operation:
-        """Give the row of the table."""
+        """Return the row of the table."""
         return BY_NAME[run.intent.operation]
 
     def after(self, node: Node, run: Run) -> Iterator[Node]:
-        """Give every place that follows *node*, where *run* is the next to act."""
+        """Return every place that follows *node*, where *run* is the next to act."""
         hold(ENDING, run.steps < MOST_STEPS, "it never ends")
         decision = self.subject.decide(self._known(run))
         if node.sign % 64 == 0:
@@ -131,7 +131,7 @@ class Steps:
                 yield node.with_run(later, fails=node.fails - 1, sign=sign, heard=node.hearing(run, reading))
 
     def _shown(self, node: Node, run: Run, moment: float) -> Iterator[Node]:
-        """Let a good read show the world of *node* as it is at *moment*."""
+        """Apply a good read that shows the world of *node* as it is at *moment*."""
         setup, thing = self.setup, node.world.thing
         model, took = setup.model, setup.took
         settled = run.now >= run.over
@@ -155,7 +155,7 @@ class Steps:
             yield node.with_run(later, sign=sign, heard=node.hearing(run, reading))
 
     def _readings(self, seen: Any, moment: float) -> Iterator[tuple[int, dict[str, Any]]]:
-        """Give what the wire may carry where *seen* is the truth, each with a code of its own."""
+        """Return what the wire may carry where *seen* is the truth, each with a code of its own."""
         setup = self.setup
         if isinstance(setup.model, Team):
             yield 40, {"finding": seen}
@@ -176,7 +176,7 @@ class Steps:
                 yield 43 + left_out, {**facts, "seen": rest, **_CROWDS[setup.crowd]}
 
     def _claimed(self, node: Node, run: Run) -> tuple[frozenset[str], frozenset[str]]:
-        """Give the ids that other runs of its client have by an answer, and by a match."""
+        """Return the ids that other runs of its client claim by an answer, and by a match."""
         own = self.setup.own_claims
         others = [
             claim for claim in node.claims if claim[3] == run.client and (own or claim[1] != run.number)
@@ -295,7 +295,7 @@ class Steps:
         return take_up(self.setup, node, run, self._kept(run, crash), crash, at)
 
     def _kept(self, run: Run, crash: Crash) -> Intent:
-        """Give the revision of the intent that outlived the process."""
+        """Return the revision of the intent that outlived the process."""
         if crash.kept == "nothing":
             return run.intent
         intent: Intent = self.subject.stored(self._known(run), at=run.local())

@@ -1,5 +1,5 @@
 """
-Walk the histories of a small world: all of them, a part, or some at random; never know what a step is.
+Walk the histories of a small world: all of them, a part, or some at random.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def shipped() -> Subject:
-    """Give the functions that ship."""
+    """Return the functions that ship."""
     from invsvc_async.reconcile.decide import decide
     from invsvc_async.reconcile.facts import Known
     from invsvc_async.reconcile.stored_intent import stored
@@ -80,7 +80,7 @@ class Walk:
         return found
 
     def _beginning(self, draw: random.Random, found: Found) -> list[Node]:
-        """Take a few steps at random: the first ends, kills and acts."""
+        """Make a few steps at random: the first ends, kills and acts."""
         ways = [self.setup.root()]
         for _ in range(draw.randrange(2, 8)):
             ways = self._step(draw.choice(ways), found) or ways
@@ -96,7 +96,7 @@ class Walk:
         return found
 
     def _step(self, node: Node, found: Found) -> list[Node]:
-        """Give the places that follow *node*; count it where it is an end."""
+        """Return the places that follow *node*; count it if it is an end."""
         acting = [run for run in node.runs if run.done is None]
         if not acting:
             return self._end(node, found)

@@ -1,5 +1,5 @@
 """
-Be the service and everybody else, in virtual time; never look at what the SDK thinks.
+The service and everybody else, in virtual time.
 
 Times are seconds of one true clock.  The service's clock shows them plus ``SERVER``.  What the SDK cannot see is left
 open: a request in doubt lands at some moment between two observations, and every telling choice is a world of its own.
@@ -49,26 +49,26 @@ class Model(Protocol):
         """Name the operation of *run*."""
 
     def body_of(self, run: int) -> Any:
-        """Give the body of *run*."""
+        """Return the body of *run*."""
 
     def land(self, thing: Thing, at: float, run: int) -> tuple[Thing, int] | None:
         """Apply the write: the new thing and its id, or ``None`` where nothing is there to change."""
 
     def act(self, act: str, thing: Thing, at: float) -> tuple[Thing, bool] | None:
-        """Let somebody else act: the new thing, and whether that touches what the write is about."""
+        """Change the thing as somebody else; return it, and whether that touches what the write is about."""
 
     def show(self, thing: Thing) -> Any:
-        """Give the wire form that a read shows, ``None`` for a thing that is not there."""
+        """Return the wire form that a read shows, or ``None`` for a thing that is not there."""
 
     def answer(self, thing: Thing, number: int) -> Any:
-        """Give the payload of the answer to the write that made or changed thing *number*."""
+        """Return the payload of the answer to the write that made or changed thing *number*."""
 
     def wanted(self, thing: Thing, run: int) -> bool:
-        """Tell whether *thing* is as the write would leave it."""
+        """Return whether *thing* is as the write would leave it."""
 
 
 def evolve(world: World, until: float, model: Model, acts: tuple[str, ...]) -> list[World]:
-    """Give every way in which *world* may have gone on up to *until*."""
+    """Return every way in which *world* may have gone on up to *until*."""
     ways: list[World] = []
     _evolve(world, until, model, acts, ways)
     return list(dict.fromkeys(ways)) if len(ways) > 1 else ways
@@ -100,14 +100,14 @@ def _acted(world: World, at: float, thing: Thing, touches: bool) -> World:
 
 
 def _moments(low: float, high: float, model: Model) -> tuple[float, ...]:
-    """Give the telling moments from *low* to *high*: the ends, where the moment leaves a trace."""
+    """Return the moments that matter from *low* to *high*: the ends, where the moment leaves a trace."""
     if low > high + EPSILON:
         return ()
     return (low, high) if model.timed and high > low + EPSILON else (high,)
 
 
 def landed(world: World, at: float, run: int, model: Model) -> World | None:
-    """Let the write of *run* take effect at *at*; ``None`` where there is nothing to change."""
+    """Apply the effect of the write of *run* at *at*; return ``None`` if there is nothing to change."""
     change = model.land(world.thing, at, run)
     if change is None:
         return None
@@ -116,10 +116,10 @@ def landed(world: World, at: float, run: int, model: Model) -> World | None:
 
 
 def stamp(at: float, jitter: float = 0.0) -> int:
-    """Give the service's clock at *at*, in whole milliseconds."""
+    """Return the service's clock at *at*, in whole milliseconds."""
     return int((at + SERVER + jitter) * 1000)
 
 
 def dated(at: float, step: Step) -> float:
-    """Give the time that the service's clock shows at *at*, as a true time without the step would be."""
+    """Return the time that the service's clock shows at *at*, as a true time without the step would be."""
     return at + step[1] if at >= step[0] else at

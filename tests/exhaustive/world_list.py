@@ -373,7 +373,7 @@ def _creates() -> list[SetUp]:
 
 
 def _before(look: int, seconds: float) -> tuple[tuple[int, int, float, int], ...]:
-    """Give a list of one webhook that somebody else made before the first send."""
+    """Return a list of one webhook that somebody else made before the first send."""
     return ((0, look, START - seconds, OTHER),)
 
 

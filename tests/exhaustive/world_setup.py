@@ -1,5 +1,5 @@
 """
-Describe one small world to be walked whole, and where a walk stands in it; never move it on.
+Describe one small world to be walked whole, and a place in its walk.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Crash:
     turn: Literal["first", "last"] = "first"
 
     def sign(self) -> tuple[int | float, ...]:
-        """Give what tells two of them apart, the same in every process."""
+        """Return what distinguishes two of them, the same in every process."""
         who = ("same", "other", "next").index(self.client)
         return (
             self.delay,
@@ -123,7 +123,7 @@ class SetUp:
         )  # fmt: skip
 
     def root(self) -> Node:
-        """Give the place where every history of this world begins."""
+        """Return the place where every history of this world begins."""
         world = World(self.thing, START - 10, acts=self.acting)
         runs: list[Run] = []
         for number in range(self.runs):
@@ -177,7 +177,7 @@ class Run(NamedTuple):
     )
 
     def local(self) -> float:
-        """Give the time on this process's clock."""
+        """Return the time on this process's clock."""
         return self.now - self.shift
 
 
@@ -196,13 +196,13 @@ class Node(NamedTuple):
     heard: tuple[tuple[int, Event | None], ...] = ()  # what its runs heard; None: the run was left open
 
     def hearing(self, run: Run, event: Event | None) -> tuple[tuple[int, Event | None], ...]:
-        """Give what the client has heard, with *event* of *run*."""
+        """Return what the client has seen, with *event* of *run*."""
         if len(self.runs) == 1 or run.client != self.client:
             return self.heard
         return (*self.heard, (run.number, event))
 
     def with_run(self, run: Run, **changes: Any) -> Node:
-        """Put *run* in its place."""
+        """Store *run* in its place."""
         runs = (*self.runs[: run.number], run, *self.runs[run.number + 1 :])
         return self._replace(runs=runs, **changes)
 
@@ -211,11 +211,11 @@ class Node(NamedTuple):
         return [number for by, number in self.world.effects if by == run]
 
     def touched(self, setup: SetUp, run: int) -> int:
-        """Tell how often anybody but the client of *run* has changed what the writes are about."""
+        """Return how often anybody but the client of *run* has changed what the writes are about."""
         if setup.shared:
             return self.world.touched
         return self.world.touched + sum(by != run for by, _ in self.world.effects)
 
     def pending(self, run: int) -> bool:
-        """Tell whether a request of *run* may still land."""
+        """Return whether a request of *run* may still take effect."""
         return any(one.run == run for one in self.world.pending)

@@ -235,7 +235,7 @@ async def test_text_of_ones_own_that_another_webhook_bears(service, client, othe
 
 
 async def test_equal_creates_with_one_text_take_turns(service, client):
-    """Twins that bear one text of the caller's own are no better off than untagged ones."""
+    """Two creates with one user-supplied text are as hard to tell apart as untagged ones."""
     service.script("webhooks.create", "apply, then reset", "reset", "pass")
     writes = [create(client, tag="prod", on_lost_secret="keep") for _ in range(3)]
     outcomes = await asyncio.gather(*(write.outcome() for write in writes))

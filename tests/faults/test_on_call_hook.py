@@ -30,7 +30,7 @@ class Around:
 
 @pytest.fixture
 def around(client):
-    """Put a hook around the calls of *client*."""
+    """Wrap the calls of *client* in a hook."""
     client._view.session.on_call = Around()
     return client._view.session.on_call
 

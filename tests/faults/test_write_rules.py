@@ -90,7 +90,7 @@ async def test_value_of_what_an_own_reader_finds(service, client, finding, form)
 
 
 def test_reader_that_cannot_be_called(service, client):
-    """It is refused before anything is sent, for it could not tell afterwards."""
+    """It is refused before anything is sent, because it could not settle the write afterwards."""
     with pytest.raises(InvalidRequestError, match="reader: "):
         client.teams.create(legal_name="Acme", reader=5)
 

@@ -116,15 +116,15 @@ class Stage:
         return task
 
     def offer(self, name: str, do: Callable[[], None], runs: frozenset[str]) -> None:
-        """Let *do* happen once, at a moment that the schedule chooses; it matters to *runs*."""
+        """Allow *do* to happen once, at a moment that the schedule chooses; it matters to *runs*."""
         self._left[name] = runs, do
 
     def withdraw(self, name: str) -> None:
-        """Let it happen no more."""
+        """Remove it from what may happen."""
         self._left.pop(name, None)
 
     def _happens(self, busy: bool) -> bool:
-        """Let something from outside happen now, if the schedule says so."""
+        """Run something from outside now, if the schedule says so."""
         if not self._left:
             return False
         pending = self.loop.pending()

@@ -86,7 +86,7 @@ class _Later:
 
 
 def _go_through(lines: KeyedLock, key: Hashable) -> None:
-    """Take a line whose time has passed, and leave it."""
+    """Enter a line whose time has passed, and leave it."""
 
     async def pause(_seconds: float) -> bool:
         raise AssertionError

@@ -170,7 +170,7 @@ class ScriptedClock:
         return self._loop.now
 
     async def sleep(self, seconds: float) -> None:
-        """Let *seconds* pass."""
+        """Advance the time by *seconds*."""
         await asyncio.sleep(seconds)
 
 

@@ -131,17 +131,17 @@ class Service:
         return None if found is None else dict(found)
 
     def act(self, thing: str, changes: dict[str, Any] | None) -> None:
-        """Let a stranger change *thing* (``None``: delete it)."""
+        """Change *thing* as a stranger (``None``: delete it)."""
         self.effects.append(Effect(self.loop.now, None, thing, -1))
         self._change(thing, changes)
 
     def create_by_stranger(self, body: dict[str, Any]) -> None:
-        """Let a stranger create a webhook."""
+        """Create a webhook as a stranger."""
         made = self._create(body)
         self.effects.append(Effect(self.loop.now, None, thing_of("POST", "/webhooks", body), -1, made))
 
     def land_at(self, number: int, at: float) -> None:
-        """Let a send take effect at *at*."""
+        """Schedule the effect of a send at *at*."""
         sent = self.sends[number]
         if sent.landing is not None:
             sent.landing.cancel()
@@ -157,7 +157,7 @@ class Service:
             self.land_at(number, sent.ended + LONG - 0.001)
 
     def land(self, number: int) -> None:
-        """Let a send take effect, if it still can."""
+        """Apply the effect of a send, if it is still possible."""
         sent = self.sends[number]
         if sent.method == "POST":
             made: str | None = self._create(sent.body)

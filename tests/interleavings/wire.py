@@ -53,7 +53,7 @@ class Wire:
         return exchange.not_after is not None and self.service.loop.now > exchange.not_after
 
     async def _pause(self, seconds: float) -> bool:
-        """Let *seconds* pass; ``False`` if the client is closed meanwhile."""
+        """Advance the time by *seconds*; return ``False`` if the client is closed meanwhile."""
         loop = self.service.loop
         over = loop.create_future()
         timer = loop.call_later(seconds, _wake, over)

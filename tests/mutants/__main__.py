@@ -1,5 +1,5 @@
 """
-Break the rules of writes and the transport, one expression at a time, in a copy; never touch the sources.
+Break the rules of writes and the transport, one expression at a time, in a copy.
 
 A break that no test notices must stand in ``survivors.toml`` with a reason; nine in ten must be noticed all the same.
 """
@@ -168,7 +168,7 @@ def _shown(folder: Path, name: str) -> Mutant:
 
 
 def _file_of(name: str) -> str:
-    """Tell the file of a mutant, whose name is ``package.module.function``."""
+    """Return the file of a mutant, whose name is ``package.module.function``."""
     return "/".join(name.split(".")[1:-1]) + ".py"
 
 

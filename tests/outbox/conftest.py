@@ -18,7 +18,7 @@ from tests.support.database import database
 
 
 def outbox_at(name: str, **settings: object) -> str:
-    """Give the address of the outbox called *name*."""
+    """Return the address of the outbox called *name*."""
     more = "".join(f"&{key}={value}" for key, value in settings.items())
     address = database().address
     return f"{address}{'&' if '?' in address else '?'}outbox={name}{more}"
@@ -26,20 +26,20 @@ def outbox_at(name: str, **settings: object) -> str:
 
 @pytest.fixture
 def address(request):
-    """Give the address of an outbox of the test's own, in which a silent process counts as dead after 1 s."""
+    """Return the address of an outbox for this test, in which a silent process counts as dead after 1 s."""
     return outbox_at(f"t{abs(hash(request.node.nodeid))}", silence=1)
 
 
 @pytest.fixture
 async def outbox(address, client):  # noqa: F811 - a fixture
-    """Give the outbox there, open."""
+    """Yield the outbox there, open."""
     async with Outbox.open(address, client) as opened:
         yield opened
 
 
 @pytest.fixture
 async def connection():
-    """Give a connection of asyncpg."""
+    """Yield a connection of asyncpg."""
     made = await asyncpg.connect(database().address)
     yield made
     await made.close()

@@ -42,7 +42,7 @@ asyncio.run(main(*sys.argv[1:]))
 
 @pytest.fixture
 def address(request):
-    """Give the address of a journal of the test's own, in which a silent process counts as dead after 1 s."""
+    """Return the address of a journal for this test, in which a silent process counts as dead after 1 s."""
     place = database().address
     return f"{place}{'&' if '?' in place else '?'}journal=t{abs(hash(request.node.nodeid))}&silence=1"
 

@@ -21,7 +21,7 @@ async def finished(service, client, outbox, connection, count):
 
 
 async def taken(outbox, count):
-    """Take *count* verdicts, and ask for no more."""
+    """Read *count* verdicts, without a request for more."""
     keys, results = [], outbox.results()
     async with asyncio.timeout(60):
         while len(keys) < count:

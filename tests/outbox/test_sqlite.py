@@ -39,7 +39,7 @@ asyncio.run(main(*sys.argv[1:]))
 
 @pytest.fixture
 def path(tmp_path):
-    """Give the file of an application."""
+    """Return the file of an application."""
     with closing(sqlite3.connect(tmp_path / "app.db")) as connection:
         connection.execute("CREATE TABLE orders (key TEXT PRIMARY KEY)")
         connection.execute("CREATE TABLE entries (mine TEXT)")  # a name that a journal has too
@@ -48,14 +48,14 @@ def path(tmp_path):
 
 @pytest.fixture
 async def outbox(path, client):
-    """Give the outbox there, open."""
+    """Yield the outbox there, open."""
     async with Outbox.open(path, client) as opened:
         yield opened
 
 
 @pytest.fixture
 async def connection(path):
-    """Give a connection of the application."""
+    """Yield a connection of the application."""
     async with aiosqlite.connect(path) as made:
         yield made
 

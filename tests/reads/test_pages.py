@@ -37,14 +37,14 @@ ONCE = ReadRetries(attempts=1)
 
 @pytest.fixture
 async def service() -> AsyncIterator[Simulator]:
-    """Give a simulator without faults."""
+    """Yield a simulator without faults."""
     async with Simulator(clock=service_clock()) as running:
         yield running
 
 
 @pytest.fixture
 async def client(service: Simulator) -> AsyncIterator[Client]:
-    """Give a client of the simulator that sends each read once."""
+    """Yield a client of the simulator that sends each read once."""
     async with Client(service.base_url, ApiKey(service.api_key), reads=ONCE) as client:
         yield client
 
@@ -80,7 +80,7 @@ class Lists:
 
 @pytest.fixture
 async def lists() -> AsyncIterator[Lists]:
-    """Give such a service, with a client."""
+    """Yield such a service, with a client."""
     lists = Lists()
     app = web.Application()
     app.router.add_get("/v2/invoices/egress", lists.answer)
@@ -166,7 +166,7 @@ async def test_collect_up_to_a_number(service, client):
 
 @pytest.mark.parametrize("most", [0, -1, True, 1.5, "3"])
 async def test_collect_without_a_number(service, client, most):
-    """A maximum that is no number of items is refused, unsent."""
+    """A maximum that is not a number of items is refused, unsent."""
     with pytest.raises(InvalidRequestError):
         await client.invoices.egress().collect(max=most)
 
@@ -397,7 +397,7 @@ async def test_filter_that_is_not_honoured(lists, asked, item):
     ],
 )
 async def test_filter_that_an_item_may_fit(lists, asked, item):
-    """Other spellings, absent and broken fields are no failure of the filter."""
+    """Other spellings, absent and malformed fields are not a failure of the filter."""
     lists.pages = [{"data": [{"uuid": "U", **item}]}]
 
     assert len(await lists.client.invoices.egress(**asked)) == 1

@@ -41,7 +41,7 @@ class SkippingClock(LoopClock):
         self.slept: list[float] = []
 
     def now(self) -> float:
-        """Tell the time, with what was slept."""
+        """Return the time, including what was slept."""
         return super().now() + sum(self.slept)
 
     async def sleep(self, seconds: float) -> None:
@@ -52,14 +52,14 @@ class SkippingClock(LoopClock):
 
 @pytest.fixture
 async def service() -> AsyncIterator[Simulator]:
-    """Give a simulator without faults."""
+    """Yield a simulator without faults."""
     async with Simulator(clock=service_clock()) as running:
         yield running
 
 
 @pytest.fixture
 def clock() -> SkippingClock:
-    """Give a clock on which no sleep takes time."""
+    """Return a clock whose sleeps take no time."""
     return SkippingClock()
 
 
@@ -86,7 +86,7 @@ class Rig:
 
 @pytest.fixture
 async def rig(service: Simulator, clock: SkippingClock) -> AsyncIterator[Rig]:
-    """Give a maker of clients, and close them in the end."""
+    """Yield a function that makes clients, and close them at the end."""
     rig = Rig(service, clock)
     yield rig
     for client in rig.made:

@@ -522,8 +522,8 @@ def test_duplicates_by_tag_are_told():
 )
 def test_time_placed_against_the_first_send(latest, milliseconds, answered_at, placed):
     """
-    The slack widens the band on both sides; one wider than the policy's tells nothing, nor does a time later than
-    the answer's own, or an answer from before the send.
+    The slack widens the band on both sides. A slack wider than the policy's proves nothing, nor does a time
+    later than the answer's own, or an answer from before the send.
     """
     first = Sent(earliest=1000.0, latest=latest, attempt_timeout=30.0)
     reading = read(5.0, [], stamp=answered_at)

@@ -1,4 +1,4 @@
-"""The memory of a client's own writes: bounded, and never wrong."""
+"""The memory of a client's own writes is bounded and always right."""
 
 from __future__ import annotations
 

@@ -211,14 +211,14 @@ class Recorder:
         return web.Response(text=json.dumps(answer), content_type="application/json")
 
     def of(self, method: str) -> tuple[str, dict[str, str], str]:
-        """Give the one request of *method*; a write may have looked at the state before."""
+        """Return the one request of *method*; a write may have read the state before."""
         (found,) = [arrived[1:] for arrived in self.arrived if arrived[0] == method]
         return found
 
 
 @pytest.fixture
 async def recorder() -> AsyncIterator[Recorder]:
-    """Give a recording server."""
+    """Yield a recording server."""
     recorder = Recorder()
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", recorder.answer)
@@ -232,7 +232,7 @@ async def recorder() -> AsyncIterator[Recorder]:
 
 
 def credential_for(operation: str) -> ApiKey | PersonToken:
-    """Give a credential of a kind that the operation takes."""
+    """Return a credential of a kind that the operation accepts."""
     return ApiKey("eyJ.key") if "api_key" in BY_NAME[operation].credentials else PersonToken("eyJ.key")
 
 

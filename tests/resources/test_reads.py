@@ -23,21 +23,21 @@ UUID4 = "0b9e6b0a-3f52-4d0e-9a6f-6f0d7b8f5a11"
 
 @pytest.fixture
 async def service() -> AsyncIterator[Simulator]:
-    """Give a simulator without faults."""
+    """Yield a simulator without faults."""
     async with Simulator() as running:
         yield running
 
 
 @pytest.fixture
 async def client(service: Simulator) -> AsyncIterator[Client]:
-    """Give a client with the live key."""
+    """Yield a client with the live key."""
     async with Client(service.base_url, ApiKey(service.api_key)) as client:
         yield client
 
 
 @pytest.fixture
 async def person(service: Simulator) -> AsyncIterator[Client]:
-    """Give a client with a person's token."""
+    """Yield a client with a person's token."""
     async with Client(service.base_url, PersonToken(service.person_token)) as client:
         yield client
 

@@ -66,7 +66,7 @@ class Marks(logging.Handler):
         return [self._named(text) for text in texts if self.finds(text)]
 
     def finds(self, text: str | bytes) -> bool:
-        """Tell whether *text* holds a secret, or the signature of a token."""
+        """Return whether *text* contains a secret, or the signature of a token."""
         plain = text if isinstance(text, str) else text.decode("latin-1")
         return any(secret in plain or _tail(secret) in plain for secret in self.secrets)
 
@@ -84,13 +84,13 @@ class Marks(logging.Handler):
 
 
 def _tail(secret: str) -> str:
-    """Give the part of a token that must not be shown alone either."""
+    """Return the part of a token that must not be shown alone either."""
     tail = secret.rpartition(".")[2]
     return tail if len(tail) >= SHORTEST else secret
 
 
 def _content(path: Path) -> str | bytes:
-    """Give what a file holds; what a table of columns has packed is unpacked."""
+    """Return the content of a file; packed columns of a table are unpacked."""
     if path.suffix != ".parquet":
         return path.read_bytes()
     from pyarrow import parquet
@@ -99,14 +99,17 @@ def _content(path: Path) -> str | bytes:
 
 
 def _said(error: BaseException | None) -> str:
-    """Give what a traceback says, without the lines of source: a test's own may hold its secret."""
+    """
+    Return the text of a traceback without the lines of source, because a test's source may contain its
+    secret.
+    """
     if error is None:
         return ""
     return f"{''.join(traceback.format_exception_only(error))}{_said(error.__cause__ or error.__context__)}"
 
 
 def shown(thing: Any) -> list[str]:
-    """Give every text that can be made of *thing*: repr, str, pickle, JSON, story, traceback."""
+    """Return every text that can be made of *thing*: repr, str, pickle, JSON, explanation, traceback."""
     if isinstance(thing, Outcome) and not isinstance(thing.value, Model):
         thing = attrs.evolve(thing, value=None)  # plain data is the caller's, who asked for it by path
     texts = [f"repr: {thing!r}", f"str: {thing}"]

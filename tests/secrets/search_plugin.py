@@ -104,7 +104,7 @@ def marking() -> Iterator[Marks]:
 
 
 def _wrapped(owner: Any, name: str, see: _See) -> Callable[[], None]:
-    """Have *see* called with the arguments and the result of each call; give what undoes it."""
+    """Call *see* with the arguments and the result of each call; return a function that undoes it."""
     original = getattr(owner, name)
 
     @wraps(original)

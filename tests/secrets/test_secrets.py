@@ -268,7 +268,7 @@ async def test_unreadable_answer_with_a_secret(marks):
 
 
 async def test_short_token_that_is_part_of_an_answer():
-    """What is no token of any service is left where it stands: it could be a word."""
+    """What is not a token of any service stays where it is: it could be a word."""
     async with RawServer(once(whole(b'{"message":"keys"}', status="401 No"))) as server:
         base = str(server.url).removesuffix("/things/1")
         async with Client(base, ApiKey("key")) as client:

@@ -90,7 +90,9 @@ def test_signature_of_a_public_example():
 
 
 async def test_forms_of_one_invoice(service, receiver):
-    """v2 has the form of the API; v1 an internal one in camelCase; v1.1 adds a customer and shifts the date."""
+    """
+    v2 has the form of the API. v1 has an internal one in camelCase. v1.1 adds a customer and shifts the date.
+    """
     invoice = service.seed_invoice(metadata={"order_id": 17}, total=Decimal("0.10"))
     for version in ("v2", "v1", "v1.1"):
         await service.deliver("invoice.created", url=receiver.url, version=version, resource=invoice)

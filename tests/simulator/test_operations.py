@@ -145,7 +145,7 @@ async def test_journey_published_by_somebody_else():
 
 
 async def test_webhook_lifecycle(service, call):
-    """Create shows the secret once; get, list and update do not; delete has neither payload nor time."""
+    """Create shows the secret once. Get, list and update do not. Delete has neither payload nor time."""
     created = await call("POST", "/webhooks", json={**HOOK, "description": "one"})
     hook = created.body["data"]
     secret = hook.pop("secret")
@@ -267,7 +267,7 @@ async def test_preferences_flip_the_mode_of_a_person(service, call):
 
 
 async def test_payment_link(service, call):
-    """A link keeps its decimals; its id must match the pattern; the payment module is required."""
+    """A link keeps its decimals. Its id must match the pattern. The payment module is required."""
     link = (await call("GET", "/payments/links/plink_1")).body["data"]
     assert str(link["amount"]) == "199.90"
     assert (await call("GET", "/payments/links/link_1")).status == 400

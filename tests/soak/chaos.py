@@ -135,7 +135,7 @@ class Soak:
 
 
 def _never_left(intent: Intent) -> Outcome:
-    """Tell of a cancelled write that the client does not keep: it says by that that no byte has left."""
+    """Record a cancelled write that the client does not keep: it means that no byte was sent."""
     from invsvc_async.reconcile.history import Evidence
 
     return Outcome(

@@ -141,7 +141,7 @@ class Traffic:
 
 
 def resident() -> int:
-    """Tell this process's memory in bytes, as the system sees it."""
+    """Return this process's memory in bytes, as the system sees it."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
 
 

@@ -196,7 +196,7 @@ class Work:
     ended: int = 0
 
     async def stretch(self, seconds: float, *, lead: float) -> tuple[float, float]:
-        """Let them go for *lead* and then *seconds*; give the mean in flight and the rate in the latter."""
+        """Run them for *lead* and then *seconds*; return the mean in flight and the rate in the latter."""
         limiter, seen = self.client._view.session.transport._limiter, []
         self.go.set()
         await asyncio.sleep(lead)
@@ -281,7 +281,9 @@ async def batches(*, quick: bool) -> list[str]:
 
 
 async def _compare(name: str, kind: Kind, places: int, *, quick: bool) -> list[str]:
-    """Let the adaptive one settle; then measure it and the fixed ones by turns, so that all see one machine."""
+    """
+    Wait until the adaptive one has settled; then measure it and the fixed ones by turns, on one machine.
+    """
     settle, turns = (8.0, 2) if quick else (20.0, 5)
     async with AsyncExitStack() as stack:
         settings = [None, *(round(part * places) for part in FIXED)]

@@ -98,7 +98,9 @@ class InlineWriter(Writer):
 
 @contextmanager
 def in_virtual_time(loop: VirtualLoop, chance: random.Random) -> Generator[None]:
-    """Let journals commit on the loop, and aiohttp tell by the loop's time how long a connection is idle."""
+    """
+    Make journals commit on the loop, and aiohttp measure by the loop's time how long a connection is idle.
+    """
     with ExitStack() as stack:
         stack.enter_context(
             patch("invsvc_async.journal.sqlite_entries.Writer", partial(InlineWriter, chance=chance))

@@ -1,5 +1,5 @@
 """
-Serve so many requests at once, each for as long, and queue the rest; never be what takes the machine's time.
+Serve a number of requests at once, each for the same time, and queue the rest, at little cost of CPU.
 
 The service in a box makes and checks whole resources, which takes it half a millisecond: with 80 places of 50
 ms its own loop would be the limit, not its places.  This one answers from two texts.
@@ -65,7 +65,7 @@ class Connection(asyncio.Protocol):
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:
-        """Take a place for each request that is whole."""
+        """Start each request that is whole."""
         self._buffer += data
         end = self._buffer.find(b"\r\n\r\n") + 4
         if end < 4:

@@ -166,7 +166,7 @@ class AttributedView(ClientOptions):
                 sent.opened = exchange.started - self.ahead
 
     def send(self, request: Request, exchange: Exchange) -> Any:  # Any: an awaitable of the exchange
-        """Put *exchange* on the wire, with the key of its write if it writes."""
+        """Send *exchange*, with the key of its write if it writes."""
         return self._attributed(request, exchange) if exchange.write else super().send(request, exchange)
 
 

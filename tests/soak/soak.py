@@ -264,7 +264,7 @@ async def soak(loop: VirtualLoop, world: World, *, seed: int, writes: int) -> So
 
 
 def _seeded(service: Simulator) -> dict[str, dict[str, Any]]:  # Any: JSON
-    """Put the things there that are never deleted, and return their states."""
+    """Create the things that are never deleted, and return their states."""
     for known_as in JOURNEYS:
         service.seed_journey(id=known_as, status="draft")
     for known_as in HOOKS:

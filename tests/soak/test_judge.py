@@ -50,7 +50,7 @@ class Story:
         )
 
     def rival(self, at, operation="journeys.update", thing="jrn", **body):
-        """Let somebody else change the thing."""
+        """Change the thing as somebody else."""
         fields = {"operation": operation, "path_id": thing, "target": thing, "body": body}
         self.entries.append(Entry(number=0, received_at=at, applied_at=at, by="other", **fields))
 

@@ -25,7 +25,7 @@ NO_NETWORK = (
 
 
 def judged(code: int, printed: str, complained: str) -> tuple[int, str]:
-    """Give exit code and words for how pip-audit ended: what it lists counts, not what it ended with."""
+    """Return exit code and words for the result of pip-audit: what it lists counts, not its exit code."""
     try:
         listed: list[dict[str, Any]] = json.loads(printed)["dependencies"]
     except (ValueError, KeyError, TypeError):

@@ -40,7 +40,7 @@ class Database:
         assert await child.wait() == 0, "the database did not come back"
 
     def journal(self, name: str, **settings: object) -> str:
-        """Give the address of the journal called *name*."""
+        """Return the address of the journal called *name*."""
         more = "".join(f"&{key}={value}" for key, value in settings.items())
         return f"{self.address}{'&' if '?' in self.address else '?'}batch={name}{more}"
 

@@ -1,5 +1,5 @@
 """
-Damage sound JSON and bytes in small ways, and make intents as far as they may have got; never judge what comes of it.
+Damage valid JSON and bytes in small ways, and make intents at any stage.
 
 ``FUZZ_EXAMPLES`` sets how many examples each test tries.
 """
@@ -80,7 +80,7 @@ def damaged(draw: st.DrawFn, content: bytes) -> bytes:
 
 
 def spoilt(value: Any) -> st.SearchStrategy[bytes]:
-    """Give bytes that are nearly *value* in JSON, and some that are nothing of the kind."""
+    """Yield bytes that are nearly *value* in JSON, and some that are entirely different."""
     text = envelope.dumps(value)
     return (
         changed(value).map(envelope.dumps)
@@ -137,5 +137,5 @@ def intents(draw: st.DrawFn) -> Intent:
 
 
 def as_wire(intent: Intent) -> Any:
-    """Give an intent without the difference of 1 and 1.0."""
+    """Return an intent without the difference of 1 and 1.0."""
     return json.loads(intent.to_json(), parse_int=float)

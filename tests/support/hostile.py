@@ -1,5 +1,6 @@
 """
-Answers that no honest service gives, as scripts for a server of bare sockets; never one that a client may take.
+Answers that no honest service gives, as scripts for a server of bare sockets. A client must accept none of
+them.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ def whole(body, *headers, status="200 OK", kind="application/json"):
 
 
 def enveloped(payload):
-    """Put *payload*, in bytes, into the envelope of a success."""
+    """Return *payload*, in bytes, in the envelope of a success."""
     return b'{"success":true,"timestamp":1750000000000,"data":' + payload + b"}"
 
 

@@ -1,5 +1,5 @@
 """
-Tell, at the end of a run, the most that any call to a hostile server took; a plugin, beside the bounds.
+Report, at the end of a run, the most that any call to a hostile server took; a plugin, beside the bounds.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ class Arrival:
         return self.head.split(b" ", 1)[0].decode()
 
     def header(self, name):
-        """Give the value of a header, or None."""
+        """Return the value of a header, or None."""
         for line in self.head.split(b"\r\n")[1:]:
             key, _, value = line.partition(b": ")
             if key.decode().lower() == name.lower():
@@ -148,7 +148,7 @@ async def obliging(peer):
 
 
 def request_to(server, method="PUT", *, content=b"{}", within=5.0, **more):
-    """Make the exchange of a request to *server*; a write unless it is a GET; *within* seconds."""
+    """Return the exchange of a request to *server*; a write unless it is a GET; *within* seconds."""
     headers = {
         "Authorization": "Bearer secret-token",
         **({"Content-Type": "application/json"} if content else {}),

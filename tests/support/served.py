@@ -1,5 +1,5 @@
 """
-Run the service in a box in a process of its own, with its door for judges open; never anything but `invsvc serve`.
+Run `invsvc serve` in a process of its own, with its administration open to judges.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-Run tests that are too long for every day, and say what came of them; never keep quiet about a failure.
+Run tests that take too long for every run, and report their results.
 
     python -m tests.support.suites fuzz [EXAMPLES]
     python -m tests.support.suites secrets [ARGUMENTS OF PYTEST, in place of its own choice]
@@ -25,7 +25,7 @@ EXAMPLES = "400"
 
 
 def _words(name: str, given: list[str]) -> list[str]:
-    """Give the arguments of pytest for a suite; *given* go before its own choice."""
+    """Return the arguments of pytest for a suite; *given* go before its own choice."""
     match name:
         case "fuzz":
             return ["-n", "2", "-m", "fuzz"]

@@ -92,7 +92,7 @@ class ThreadedPeer:
         await asyncio.to_thread(self._thread.join)
 
     def stand_still(self):
-        """Hold the loop until the server has acted."""
+        """Block the loop until the server has acted."""
         self._act.set()
         assert self._done.wait(5)
 

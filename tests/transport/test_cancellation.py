@@ -28,7 +28,7 @@ async def cancelled(transport, exchange, when):
 
 
 async def ticks(count):
-    """Let the loop go round *count* times."""
+    """Run *count* iterations of the loop."""
     for _ in range(count):
         await asyncio.sleep(0)
 
@@ -36,7 +36,7 @@ async def ticks(count):
 @pytest.mark.parametrize("method", ["GET", "PUT"])
 @on_both_loops
 async def test_cancelled_while_waiting_for_a_place(method):
-    """Not sent, and the place goes to whoever waits next."""
+    """Not sent, and the place goes to the next that waits."""
     go_on = asyncio.Event()
 
     async def script(peer):

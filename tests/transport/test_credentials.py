@@ -87,7 +87,7 @@ async def test_source_that_is_cancelled_by_itself():
 
 
 async def test_caller_that_is_cancelled_while_a_token_is_fetched():
-    """The cancellation is the caller's; the fetch goes on for whoever else waits."""
+    """The cancellation is the caller's; the fetch continues for all others that wait."""
     release = asyncio.Event()
 
     async def source():

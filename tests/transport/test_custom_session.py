@@ -1,4 +1,7 @@
-"""An application's own session is used, never closed, and keeps every promise; one that cannot is refused in words."""
+"""
+An application's own session is used, not closed, and keeps every promise. One that cannot is refused in
+words.
+"""
 
 from __future__ import annotations
 

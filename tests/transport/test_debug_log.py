@@ -1,4 +1,4 @@
-"""``INVSVC_LOG``: what it logs, where, and what it never logs."""
+"""``INVSVC_LOG``: what it logs, where, and which secrets it leaves out."""
 
 from __future__ import annotations
 

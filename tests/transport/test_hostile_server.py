@@ -1,4 +1,7 @@
-"""Whatever a server says, a call ends in time, in little memory and in a named error; a write is never repeated."""
+"""
+Whatever a server sends, a call ends in time, in little memory and with a named error. A write is not
+repeated.
+"""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def client_of(base, **settings):
 
 
 async def test_plain_request_through_a_proxy(caplog):
-    """The proxy gets the request with its login; a write is sent once; the service's token stays what it is."""
+    """The proxy gets the request with its login. A write is sent once. The service's token stays the same."""
     async with (
         RawServer(obliging) as proxy,
         client_of("http://service.example/v2", proxy=through(proxy)) as client,

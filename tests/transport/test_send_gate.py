@@ -93,11 +93,11 @@ async def test_gate_lets_a_body_out_once():
 
 
 def nothing(_):
-    """Say nothing."""
+    """Stay silent."""
 
 
 def speak(theirs):
-    """Say something that nobody asked for."""
+    """Send something that nobody asked for."""
     theirs.send(b"x")
 
 

@@ -1,4 +1,4 @@
-"""A forgotten await in each marked line, which checkers report with these settings; never run."""
+"""A forgotten await in each marked line, which checkers report with these settings. Not run."""
 # mypy: enable-error-code="unused-awaitable"
 # pyright: reportUnusedCallResult=error, reportUnusedCoroutine=error
 

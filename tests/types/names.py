@@ -1,4 +1,4 @@
-"""Every name at the top is exported, as type checkers see it; checked by them and never run."""
+"""Every name at the top is exported, as type checkers see it. Checked by them, not run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What type checkers make of calls; checked by them and never run."""
+"""What type checkers report about calls. Checked by them, not run."""
 
 from __future__ import annotations
 

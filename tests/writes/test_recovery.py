@@ -174,7 +174,10 @@ async def test_recover_leaves_what_is_not_its_own(service, tmp_path, caplog):
 
 @pytest.mark.parametrize("follow", ["settle", "resume"])
 async def test_intent_that_is_taken_while_a_later_send_is_in_flight(service, client, follow):
-    """It tells the send that is on the wire: whoever takes it up waits that out, and makes no second effect."""
+    """
+    It waits for the send that is on the wire: the process that resumes it waits until then, and makes no
+    second effect.
+    """
     service.script("webhooks.create", "429 after 0.05", "late 0.15, then hang")
     write = client.webhooks.create(
         url="https://me.example/in", events=["invoice.created"], on_lost_secret="keep"

@@ -33,7 +33,7 @@ class Way:
         self.lost = 0
 
     async def open(self, port: int = 0) -> None:
-        """Take connections, at *port* if it is given."""
+        """Accept connections, at *port* if it is given."""
         self._server = await asyncio.start_server(self._take, "127.0.0.1", port)
         self.port = self._server.sockets[0].getsockname()[1]
 
@@ -66,7 +66,7 @@ class Way:
             end.transport.abort()
 
     async def _take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Carry one connection, until a reply of it is lost."""
+        """Relay one connection, until an answer on it is lost."""
         self._carrying.add(asyncio.current_task())
         its_reader, its_writer = await asyncio.open_unix_connection(self._socket)
         self._ends |= {writer, its_writer}

@@ -88,7 +88,7 @@ def ended(entry):
 
 async def play(entries, order, *, number, keys=("a",), released=()):
     """
-    Let workers make their steps in *order*; who is not named any more has been killed there.
+    Run the steps of workers in *order*; a worker that is not named again was killed there.
 
     Those in *released* are stopped gracefully instead: they give the chunk back after their last step.
     """
@@ -159,7 +159,7 @@ async def test_every_order_where_owners_give_back(entries):
 
 
 def gives_back_once(order):
-    """Tell whether A has made its last step before B makes its first."""
+    """Return whether A has made its last step before B makes its first."""
     return "BA" not in order
 
 

@@ -64,7 +64,7 @@ class Journal(RuleBasedStateMachine):
         return {each.key: (each.state, each.verdict) for each in self.loop.run_until_complete(read())}
 
     def flush(self):
-        """Take what was asked for as stored: a read waits for it."""
+        """Report as stored what was requested: a read waits for it."""
         for key, state, verdict in self.asked:
             self.stored[key] = state, verdict
         self.asked = []

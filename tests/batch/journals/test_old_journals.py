@@ -69,7 +69,7 @@ async def into_database(tables, name):
 
 
 def seed(service, things):
-    """Put into the service what it had when the journal was made."""
+    """Create in the service what it had when the journal was made."""
     for journey in things["journeys"]:
         if journey["id"] not in service.book().journeys.items:
             service.seed_journey(**journey)

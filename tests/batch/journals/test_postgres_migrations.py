@@ -1,4 +1,4 @@
-"""Journals in PostgreSQL that an earlier version has made: brought to the latest one, whoever else uses them."""
+"""Journals in PostgreSQL made by earlier versions: migrated to the latest while others use them."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class StoppedError(Exception):
 
 
 def stop_after(number, patch):
-    """Let the *number*-th statement of a migration be the last."""
+    """Stop after the *number*-th statement of a migration."""
     left = number
 
     def counted(method):

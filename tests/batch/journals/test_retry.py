@@ -12,7 +12,7 @@ from tests.support.database import database
 
 @pytest.fixture(params=["file", "database"])
 def journal(request, tmp_path):
-    """Give a journal of the test's own, of both kinds."""
+    """Return a journal for this test, of both kinds."""
     if request.param == "file":
         return tmp_path / "run.db"
     return database().journal(f"a{abs(hash(request.node.name))}", silence=1)
@@ -47,7 +47,7 @@ async def test_retry_of_what_failed(service, client, journal):
 
 
 async def overtaken_one(service, client, batch):
-    """Have k1 refused and k2 applied to one journey, retry k1, and return its result."""
+    """Send k1 (refused) and k2 (applied) to one journey, retry k1, and return its result."""
     journey = service.seed_journey()
     service.script("journeys.update", "403")
     await all_of(batch, [client.journeys.update(journey.id, name=name).keyed(name) for name in ("k1", "k2")])

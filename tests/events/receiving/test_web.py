@@ -482,7 +482,7 @@ async def test_asgi_app_and_a_web_socket() -> None:
 
 
 async def test_asgi_server_whose_sender_is_gone() -> None:
-    """An answer that can no longer be sent is no exception of the application."""
+    """An answer that can no longer be sent does not raise in the application."""
     body = encoded(v2("invoice.created"))
     headers = [
         (name.lower().encode(), value.encode()) for name, value in headers_of(body, shared=True).items()

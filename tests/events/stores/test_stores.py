@@ -887,5 +887,5 @@ def test_journal_at_an_address_with_a_password(tmp_path, monkeypatch, address: s
     ],
 )
 def test_journal_name_has_no_password(address: str, shown: str) -> None:
-    """The name of a journal in reports has no part of a login."""
+    """The name of a journal in reports contains no part of a login."""
     assert name_of(address) == shown

@@ -76,7 +76,7 @@ class InlineWriter(Writer):
 
 @contextmanager
 def inline_writers() -> Iterator[None]:
-    """Let journals in files commit on the loop."""
+    """Make journals in files commit on the loop."""
     with patch("invsvc_async.journal.sqlite_entries.Writer", InlineWriter):
         yield
 
@@ -265,7 +265,7 @@ class WorkerQueue:
         return Handed(chunk, None)
 
     async def beat(self, handed: Sequence[Handed]) -> None:
-        """Note a sign of life, as pgqueuer does: whoever has the chunk by now."""
+        """Record a sign of life, as pgqueuer does, without a look at who owns the chunk by now."""
         for each in handed:
             if each.chunk in self._queue.taken:
                 self._queue.taken[each.chunk] = self._queue.taken[each.chunk][0], self._queue.now()

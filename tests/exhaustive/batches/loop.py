@@ -24,11 +24,11 @@ class FreezingLoop(ScriptedLoop):
         self._frozen: dict[str, list[asyncio.Handle]] = {}  # by run: what it has to do once it is thawed
 
     def freeze(self, run: str) -> None:
-        """Let *run* take no step."""
+        """Stop *run* from taking steps."""
         self._frozen.setdefault(run, [])
 
     def thaw(self, run: str) -> None:
-        """Let *run* go on, after everything that became due meanwhile."""
+        """Continue *run*, after everything that became due meanwhile."""
         self._ready += self._frozen.pop(run, [])
 
     def _step(self) -> bool:

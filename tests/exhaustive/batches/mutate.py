@@ -35,7 +35,7 @@ class Mutant:
 @contextmanager
 def broken(mutant: Mutant) -> Iterator[None]:
     """
-    Put the code of functions, and the texts, of the changed module in the place of those that ship.
+    Replace functions and texts of the modules that ship by those of the changed module.
 
     Others have imported the functions by name, so these stay, and get the other code.
     """

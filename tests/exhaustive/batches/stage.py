@@ -169,7 +169,7 @@ class BatchStage(Stage):
         return any(hasattr(process.entries, "deliveries") for process in self.processes.values())
 
     def rank(self, *writers: str) -> None:
-        """Put *writers* at the end of the order."""
+        """Move *writers* to the end of the order."""
         for writer in writers:
             self.ranks[writer] = max(self.ranks.values(), default=0) + 1
 
@@ -256,7 +256,7 @@ class BatchStage(Stage):
             after()
 
     def offer_kill(self, process: Process, after: Callable[[], None] | None = None) -> None:
-        """Let *process* be killed once, at a moment that the schedule chooses."""
+        """Allow one kill of *process*, at a moment that the schedule chooses."""
 
         def kill() -> None:
             if not process.is_over:
@@ -265,7 +265,7 @@ class BatchStage(Stage):
         self.offer(f"kill {process.name}", kill, frozenset((f"{process.name}/run",)))
 
     def offer_freeze(self, process: Process) -> None:
-        """Let *process* be stopped for longer than its lease, once, at a moment that the schedule chooses."""
+        """Allow one stop of *process*, longer than its lease, at a moment that the schedule chooses."""
         run = f"{process.name}/run"
 
         def freeze() -> None:
