@@ -1,63 +1,175 @@
-"""The Starlette and Litestar applications under uvicorn: digits, verdicts and the ledger."""
+"""Each example application on its real server: digits, verdicts, transactions and events."""
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import asynccontextmanager
 from decimal import Decimal
 
+import asyncpg
+import httpx
 import pytest
 
-from invsvc_async import Invoice, Outcome, Page, Verdict
+from examples import shop
+from invsvc_async import Outcome, ReconcilePolicy, Verdict
+from tests.examples.serving import KEY, served
 from tests.support.web_server import web_server
 
 pytestmark = pytest.mark.untraced
 
 DIGITS = "1234567890.123456789"
-KEY = {"X-Events-Key": "a secret of the dashboard"}
-EVENT = {
-    "id": "whd_1",
-    "type": "invoice.created",
-    "created": 1,
-    "livemode": True,
-    "data": {"object": {"uuid": "A"}},
+EVENT = {"id": "whd_1", "type": "invoice.created", "created": 1, "livemode": True, "data": {"object": {}}}
+
+
+@asynccontextmanager
+async def asgi(name):
+    pytest.importorskip(name)
+    module = __import__(f"examples.{name}_app", fromlist=["create_app"])
+    async with web_server(module.create_app()) as browser:
+        yield browser
+
+
+@asynccontextmanager
+async def process(server, *options):
+    pytest.importorskip(server)
+    async with (
+        served(server, *options) as (_, address),
+        httpx.AsyncClient(base_url=address, timeout=30) as browser,
+    ):
+        yield browser
+
+
+@asynccontextmanager
+async def aiohttp():
+    from aiohttp import web
+
+    from examples import aiohttp_app
+
+    runner = web.AppRunner(aiohttp_app.create_app())
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    async with httpx.AsyncClient(
+        base_url=f"http://127.0.0.1:{runner.addresses[0][1]}", timeout=30
+    ) as browser:
+        yield browser
+    await runner.cleanup()
+
+
+SERVERS = {
+    "fastapi": lambda: asgi("fastapi"),
+    "starlette": lambda: asgi("starlette"),
+    "litestar": lambda: asgi("litestar"),
+    "aiohttp": aiohttp,
+    "django on uvicorn": lambda: process("uvicorn", "--port", "0", "examples.django_asgi:application"),
+    "django on hypercorn": lambda: process(
+        "hypercorn", "-b", "127.0.0.1:0", "examples.django_asgi:application"
+    ),
 }
 
 
-def starlette_app():
-    from examples import starlette_app
+@pytest.mark.parametrize("server", SERVERS)
+async def test_application(server, service, address, monkeypatch):
+    """
+    Reads have the wire's digits, and a write whose answer is lost is applied once, and said to be.
 
-    return starlette_app.create_app()
-
-
-def litestar_app():
-    pytest.importorskip("litestar", reason="Litestar is not installed")
-    from examples import litestar_app
-
-    return litestar_app.create_app()
-
-
-@pytest.mark.parametrize("make", [starlette_app, litestar_app])
-async def test_application(make, service):
-    """A page has the wire's digits as numbers; a write whose answer is lost is applied once, and said to be."""
+    A customer that is committed has one webhook, one that is rolled back has none.  An event is stored once.
+    """
     service.seed_invoice(total=Decimal(DIGITS))
-    async with web_server(make()) as browser:
-        page = await browser.get("/invoices")
+    if "django" not in server:  # a process of its own would wait for as long as the service may need
+        monkeypatch.setattr(shop, "POLICY", ReconcilePolicy(settle_after_loss=0.1))
         service.script("journeys.update", "apply, then reset")
-        renamed = await browser.put("/journeys/jrn_1", json={"name": "May"})
-        missing = await browser.put("/journeys/nowhere", json={"name": "May"})
+    tables = await asyncpg.connect(address)
+    async with SERVERS[server]() as browser:
+        page = await browser.get("/invoices")
+        renamed = await browser.put("/journeys/jrn_1/name?name=May")
+        missing = await browser.put("/journeys/nowhere/name?name=May")
+        registered = [await status_of(browser, f"/customers/{name}") for name in ("ana", "ana", "undone-1")]
+        events = [
+            await browser.post("/events", json=EVENT, headers=each)
+            for each in (*[{"X-Events-Key": KEY}] * 2, {})
+        ]
+        verdict = await found(
+            tables, "SELECT verdict FROM customers WHERE secret IS NOT NULL AND verdict IS NOT NULL"
+        )
+        await found(tables, "SELECT key FROM events")
+        names = [row["name"] for row in await tables.fetch("SELECT name FROM customers")]
+    await tables.close()
 
-    assert f'"total":{DIGITS}' in page.text
-    assert Page[Invoice].from_json(page.text)[0].total == Decimal(DIGITS)
-    assert renamed.status_code == 200
-    assert Outcome.from_json(renamed.text).verdict is Verdict.APPLIED
+    assert f'"total":{DIGITS}' in page.text.replace(f'"{DIGITS}"', DIGITS)  # pydantic writes strings
+    assert (renamed.status_code, Outcome.from_json(renamed.text).verdict) == (200, Verdict.APPLIED)
     assert (missing.status_code, Outcome.from_json(missing.text).verdict) == (409, Verdict.REFUSED)
     assert len(service.ledger.effects("journeys.update")) == 1
+    assert (registered, names, verdict) == ([202, 500, 500], ["ana"], "applied")
+    assert [each.body["url"] for each in service.ledger.entries if each.operation == "webhooks.create"] == [
+        "https://me.example/customers/ana"
+    ]
+    assert [each.status_code for each in events] == [200, 200, 401]
 
 
-async def test_starlette_receives_an_event(service):
-    """The receiver is a route of the application."""
-    app = starlette_app()
-    async with web_server(app) as browser:
-        answers = [await browser.post("/events", json=EVENT, headers=headers) for headers in (KEY, {})]
+async def status_of(browser, path):
+    try:
+        return (await browser.post(path)).status_code
+    except httpx.RemoteProtocolError:  # the server ends the connection after an error of the application
+        return 500
 
-    assert [answer.status_code for answer in answers] == [200, 401]
-    assert app.state.seen == ["whd_1"]
+
+async def found(tables, text):
+    """Wait for a row of *text*, and return its first column."""
+    async with asyncio.timeout(60):
+        while (value := await tables.fetchval(text)) is None:  # noqa: ASYNC110 - other tasks insert it
+            await asyncio.sleep(0.02)
+    return value
+
+
+async def test_fastapi_passes_a_refusal_on(service, address, monkeypatch):
+    """What the service says no to has the same status in the application's own answer."""
+    monkeypatch.setenv("INVSVC_API_KEY", "gt_live_nobody")
+    async with asgi("fastapi") as browser:
+        answer = await browser.get("/invoices")
+
+    assert answer.status_code == 401
+    assert set(answer.json()) == {"error"}
+
+
+async def test_fastapi_request_cancelled_in_flight(service, address, monkeypatch):
+    """A cancelled ASGI request leaves its intent in `unsettled`, and settling it finds the effect."""
+    from examples import fastapi_app
+
+    opened = shop.Shop()
+    monkeypatch.setattr(fastapi_app, "Shop", lambda: opened)
+    service.script("journeys.update", "apply, then hang")
+    scope = {
+        "type": "http", "method": "PUT", "path": "/journeys/jrn_1/name", "query_string": b"name=June", "headers": [],
+        "asgi": {"version": "3.0"}, "http_version": "1.1", "scheme": "http",
+    }  # fmt: skip
+    app = fastapi_app.create_app()
+    async with opened.running():
+        request = asyncio.create_task(app(scope, nothing_more, taken))
+        async with asyncio.timeout(30):
+            while not service.arrivals("journeys.update"):  # noqa: ASYNC110 - the service runs on another thread
+                await asyncio.sleep(0.005)
+        request.cancel()
+        await asyncio.gather(request, return_exceptions=True)
+        [intent] = opened.client.unsettled
+        client = opened.client.with_options(reconcile=ReconcilePolicy(settle_after_loss=0.1))
+        settled = await client.settle(intent)
+
+    assert settled.verdict is Verdict.APPLIED
+
+
+async def nothing_more():
+    await asyncio.Event().wait()
+
+
+async def taken(_message):
+    pass
+
+
+async def test_client_under_thousands_of_tasks(service, address):
+    """Two thousand reads at once through the one client are two thousand arrivals, and all succeed."""
+    opened = shop.Shop()
+    async with opened.running():
+        found = await asyncio.gather(*(opened.client.users.get("usr_1") for _ in range(2000)))
+
+    assert {user.id for user in found} == {"usr_1"}
+    assert service.arrivals("users.get") == 2000

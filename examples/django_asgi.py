@@ -1,0 +1,73 @@
+"""
+A Django application under ASGI: ``uvicorn --workers 4 examples.django_asgi:application``.
+
+Django answers no lifespan events, so ``application`` does: it opens everything before the first request, and
+closes it after the last.  Uvicorn, Hypercorn and Granian send these events; Daphne does not.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from django.conf import settings
+from django.core.asgi import get_asgi_application
+from django.http import HttpResponse
+from django.urls import path
+
+from examples.shop import STATUS, Shop
+
+if TYPE_CHECKING:
+    from django.http import HttpRequest
+
+settings.configure(ROOT_URLCONF=__name__, ALLOWED_HOSTS=["*"])  # in a project: settings.py
+shop = Shop()
+
+
+async def invoices(_: HttpRequest) -> HttpResponse:
+    """Answer one page with all its digits."""
+    page = await shop.client.invoices.egress(limit=10)
+    return HttpResponse(page.to_json(), content_type="application/json")
+
+
+async def rename(request: HttpRequest, journey: str) -> HttpResponse:
+    """Write at once, and answer the outcome; 202 means that it is not known yet."""
+    outcome = await shop.client.journeys.update(journey, name=request.GET["name"]).outcome()
+    status = STATUS.get(outcome.verdict, 409)
+    return HttpResponse(outcome.to_json(), content_type="application/json", status=status)
+
+
+async def register(_: HttpRequest, name: str) -> HttpResponse:
+    """Store a customer, and the webhook to be created."""
+    await shop.register(name)
+    return HttpResponse(status=202)
+
+
+urlpatterns = [
+    path("invoices", invoices),
+    path("journeys/<journey>/name", rename),
+    path("customers/<name>", register),
+]
+django = get_asgi_application()
+
+
+async def live(receive: Any, send: Any) -> None:  # Any: as in ASGI
+    """Be open from the start of the server to its end.  If opening fails, the server does not start."""
+    await receive()
+    try:
+        async with shop.running():
+            await send({"type": "lifespan.startup.complete"})
+            await receive()
+    except Exception as error:  # noqa: BLE001 - reported through the protocol
+        await send({"type": "lifespan.startup.failed", "message": str(error)})
+    else:
+        await send({"type": "lifespan.shutdown.complete"})
+
+
+async def application(scope: dict[str, Any], receive: Any, send: Any) -> None:  # Any: as in ASGI
+    """Serve events by the receiver, and the other paths by Django."""
+    if scope["type"] == "lifespan":
+        await live(receive, send)
+    elif scope["type"] == "http" and scope["path"] == "/events":
+        await shop.receiver.asgi_app(scope, receive, send)
+    else:
+        await django(scope, receive, send)
