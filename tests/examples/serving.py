@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import sys
+import tempfile
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
@@ -43,21 +44,28 @@ async def fresh_database(name, more=""):
 
 
 @asynccontextmanager
-async def served(server, *options, **environment):
-    """Run the *server*, such as uvicorn, in a process; give the process and the address that it prints."""
-    child = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", server, *options, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", **environment},
-    )  # fmt: skip
-    log: list[bytes] = []
-    while not log or not (found := re.search(rb"unning on (http://127[\d.:]+)", log[-1])):
-        log.append(await child.stdout.readline())
-        assert log[-1], b"".join(log).decode()
-    reading = asyncio.create_task(child.stdout.read())
-    try:
-        yield child, found[1].decode()
-    finally:
-        with suppress(ProcessLookupError):
-            child.send_signal(signal.SIGTERM)
-        await child.wait()
-        print((b"".join(log) + await reading).decode()[-20_000:])  # noqa: T201 - shown if the test fails
+async def running(command, **environment):
+    """Run the module of *command* with its arguments in a process; give the process and the file of its output."""
+    with tempfile.NamedTemporaryFile() as log:
+        child = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", *command.split(), stdout=log, stderr=asyncio.subprocess.STDOUT,
+            env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", **environment},
+        )  # fmt: skip
+        try:
+            yield child, Path(log.name)
+        finally:
+            with suppress(ProcessLookupError):
+                child.send_signal(signal.SIGTERM)
+            await child.wait()
+            print(Path(log.name).read_text()[-20_000:])  # noqa: ASYNC240, T201 - shown if the test fails
+
+
+@asynccontextmanager
+async def served(command, **environment):
+    """Run the server of *command* on a free port; give the process and the address that it prints."""
+    async with running(command, **environment) as (child, log), asyncio.timeout(120) as limit:
+        while not (found := re.search(r"unning on (http://127[\d.:]+)", log.read_text())):
+            assert child.returncode is None, log.read_text()
+            await asyncio.sleep(0.02)
+        limit.reschedule(None)
+        yield child, found[1]

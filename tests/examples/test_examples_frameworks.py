@@ -30,12 +30,9 @@ async def asgi(name):
 
 
 @asynccontextmanager
-async def process(server, *options):
-    pytest.importorskip(server)
-    async with (
-        served(server, *options) as (_, address),
-        httpx.AsyncClient(base_url=address, timeout=30) as browser,
-    ):
+async def process(command):
+    pytest.importorskip(command.split()[0])
+    async with served(command) as (_, address), httpx.AsyncClient(base_url=address, timeout=30) as browser:
         yield browser
 
 
@@ -60,10 +57,8 @@ SERVERS = {
     "starlette": lambda: asgi("starlette"),
     "litestar": lambda: asgi("litestar"),
     "aiohttp": aiohttp,
-    "django on uvicorn": lambda: process("uvicorn", "--port", "0", "examples.django_asgi:application"),
-    "django on hypercorn": lambda: process(
-        "hypercorn", "-b", "127.0.0.1:0", "examples.django_asgi:application"
-    ),
+    "django on uvicorn": lambda: process("uvicorn --port 0 examples.django_asgi:application"),
+    "django on hypercorn": lambda: process("hypercorn -b 127.0.0.1:0 examples.django_asgi:application"),
 }
 
 

@@ -29,7 +29,7 @@ from invsvc_async.events.receiving.worker import InboxPolicy, Worker, called, re
 from invsvc_async.events.stores import Delivery, open_store
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
+    from collections.abc import AsyncIterable, Awaitable, Callable, Iterable
     from types import TracebackType
 
     from aiohttp import web
@@ -190,6 +190,9 @@ class Receiver:
         """
         Process one delivery and return the answer.  Raises nothing but ``CancelledError``.
 
+        The method, the content type and coding, and the time that the body took are not checked;
+        :meth:`answer` does so.
+
         Spec: Events, Delivery behavior.
         """
         return await self.receive_until(asyncio.get_running_loop().time() + self.deadline, body, headers)
@@ -204,6 +207,19 @@ class Receiver:
         self._tally.answered(receipt, seconds)
         _log.log(level, "Answered %s with %s: %s", kind, receipt.status, receipt.error or receipt.outcome)
         return receipt
+
+    async def answer(self, method: str, headers: Headers, body: AsyncIterable[bytes]) -> Receipt:
+        """
+        Process one request in an endpoint of your own, as the ready-made applications do.
+
+        What its method, type, coding or length rules out is refused without reading *body*, the chunks of
+        its body.  Raises nothing but ``CancelledError``.
+
+        Spec: Events, Delivery behavior.
+        """
+        from invsvc_async.events.receiving.web import answer
+
+        return await answer(self, method, headers, body)
 
     async def aiohttp_handler(self, request: web.Request) -> web.Response:
         """

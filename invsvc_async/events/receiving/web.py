@@ -16,13 +16,20 @@ from invsvc_async.events.headers import Headers, value_of
 from invsvc_async.events.receiving.receipt import Receipt
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, MutableMapping
+    from collections.abc import (
+        AsyncGenerator,
+        AsyncIterable,
+        AsyncIterator,
+        Awaitable,
+        Callable,
+        MutableMapping,
+    )
 
     from aiohttp import web
 
     from invsvc_async.events.receiving.receiver import Receiver
 
-__all__ = ["AsgiApp", "answer_aiohttp", "refuse_by_head", "serving"]
+__all__ = ["AsgiApp", "answer", "answer_aiohttp", "refuse_by_head", "serving"]
 
 _log: Final = logging.getLogger("invsvc_async.events")
 
@@ -31,7 +38,7 @@ async def answer_aiohttp(receiver: Receiver, request: web.Request) -> web.Respon
     """Answer one request in aiohttp."""
     from aiohttp import web
 
-    receipt = await _answer(receiver, request.method, request.headers, request.content.iter_any())
+    receipt = await answer(receiver, request.method, request.headers, request.content.iter_any())
     return web.Response(status=receipt.status, text=receipt.outcome, headers=receipt.headers)
 
 
@@ -47,13 +54,13 @@ async def serving(
     """
     from aiohttp import web
 
-    async def answer(request: web.Request) -> web.Response:
+    async def respond(request: web.Request) -> web.Response:
         response = await answer_aiohttp(receiver, request)
         tell(request, response)
         return response
 
     app = web.Application()
-    app.router.add_route("*", "/{path:.*}", answer)
+    app.router.add_route("*", "/{path:.*}", respond)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
     async with receiver:
         await runner.setup()
@@ -84,7 +91,7 @@ class AsgiApp:
         match scope["type"]:
             case "http":
                 chunks = _chunks(receive)
-                receipt = await _answer(self._receiver, scope["method"], scope["headers"], chunks)
+                receipt = await answer(self._receiver, scope["method"], scope["headers"], chunks)
                 await _respond(send, receipt)
             case "lifespan":
                 await self._live(receive, send)
@@ -111,7 +118,8 @@ class _GoneError(Exception):
     """The sender disconnected before its body was complete."""
 
 
-async def _answer(receiver: Receiver, method: str, headers: Headers, chunks: AsyncIterator[bytes]) -> Receipt:
+async def answer(receiver: Receiver, method: str, headers: Headers, chunks: AsyncIterable[bytes]) -> Receipt:
+    """Answer one request: refuse what its head rules out, then read its body, and process it."""
     until = asyncio.get_running_loop().time() + receiver.deadline
     refusal = refuse_by_head(method, headers, receiver.max_body_bytes)
     if refusal is not None:

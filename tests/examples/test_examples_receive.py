@@ -1,0 +1,74 @@
+"""Receivers in each framework, on its own server: the same answers, and each event is handled once."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from importlib.util import find_spec
+
+import httpx
+import pytest
+
+from invsvc_async.events.stores import open_store
+from tests.examples.serving import KEY, running
+
+pytestmark = pytest.mark.untraced
+
+EVENT = {"id": "whd_1", "type": "invoice.created", "created": 1, "livemode": True, "data": {"object": {}}}
+COMMANDS = {
+    "fastapi": "uvicorn --port {port} examples.receive_fastapi:app",
+    "litestar": "uvicorn --port {port} examples.receive_litestar:app",
+    "quart": "hypercorn -b 127.0.0.1:{port} examples.receive_quart:app",
+    "django": "examples.receive_django runserver --noreload 127.0.0.1:{port}",
+    "flask": "flask --app examples.receive_flask run --port {port}",
+    "aiohttp": "aiohttp.web -H 127.0.0.1 -P {port} examples.receive_aiohttp:create_app",
+}
+
+
+@pytest.mark.parametrize("framework", COMMANDS)
+async def test_receiver(framework, tmp_path, monkeypatch):
+    """A forged delivery, one of another type and one without JSON are refused; a duplicate is not handled."""
+    if find_spec(framework) is None:
+        pytest.skip(f"{framework} is not installed")
+    monkeypatch.chdir(tmp_path)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    key = {"X-Events-Key": KEY}
+    async with (
+        running(COMMANDS[framework].format(port=port), EVENTS_KEY=KEY),
+        httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=30) as browser,
+    ):
+        await serving(browser)
+        answers = [
+            await browser.post("/events", json=EVENT, headers=key),
+            await browser.post("/events", json=EVENT, headers=key),
+            await browser.post("/events", json=EVENT),
+            await browser.post("/events", data=EVENT, headers=key),
+            await browser.get("/events"),
+        ]
+        await handled("events.db")
+
+    assert [answer.status_code for answer in answers] == [200, 200, 401, 415, 405]
+    assert [answer.text for answer in answers[:4]] == ["stored", "duplicate", "refused", "refused"]
+
+
+async def serving(browser):
+    """Wait until the server answers."""
+    async with asyncio.timeout(60):
+        while True:
+            try:
+                await browser.get("/")
+            except httpx.TransportError:
+                await asyncio.sleep(0.05)
+            else:
+                return
+
+
+async def handled(path):
+    """Wait until the one event in the store at *path* is handled."""
+    store = open_store(path)
+    await store.open()
+    async with asyncio.timeout(60):
+        while not await store.events(state="handled"):  # noqa: ASYNC110 - another process handles it
+            await asyncio.sleep(0.05)
+    await store.close()
