@@ -10,10 +10,11 @@ import typer
 
 if TYPE_CHECKING:
     from invsvc_async.client import Client
+    from invsvc_async.reconcile.intent import Intent
 
 __all__ = [
-    "EscapeFormulas", "Json", "Profile", "SameMode", "SecretsTo", "Story", "Team", "Yes", "client_of",
-    "content_of",
+    "EscapeFormulas", "IntentFile", "Json", "Profile", "SameMode", "SecretsTo", "Story", "Team", "Yes",
+    "client_of", "content_of", "intent_in",
 ]  # fmt: skip
 
 Profile = Annotated[str | None, typer.Option(help="A profile in invsvc.toml.", metavar="NAME")]
@@ -63,6 +64,27 @@ def existing_file(file: Path | None) -> Path | None:
 def content_of(file: Path) -> bytes:
     """Return the content of an input file; ``-`` is standard input."""
     return sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
+
+
+IntentFile = Annotated[
+    Path,
+    typer.Argument(
+        metavar="INTENT", callback=existing_file, help="The intent, as JSON; - is standard input."
+    ),
+]
+
+
+def intent_in(file: Path) -> Intent:
+    """
+    Return the intent in a file; ``-`` is standard input.
+
+    Raises:
+        InvalidRequestError: It contains no intent.
+
+    """
+    from invsvc_async.reconcile.intent import Intent
+
+    return Intent.from_json(content_of(file))
 
 
 def client_of(profile: str | None, team: str | None, **settings: Any) -> Client:  # Any: arguments of Client

@@ -8,11 +8,12 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from invsvc_async.api.json_values import is_object
 from invsvc_async.api.operations import BY_NAME
 from invsvc_async.cli.output import DONE, FAILED, UNKNOWN, console, emit_json, fail, note
-from invsvc_async.codec import envelope, unstructure
+from invsvc_async.codec import envelope
+from invsvc_async.codec.encode import plain_of
 from invsvc_async.reconcile.history import Verdict
+from invsvc_async.reconcile.outcome_form import summary
 from invsvc_async.storage.private_file import open_private, write_private
 
 if TYPE_CHECKING:
@@ -65,23 +66,10 @@ def _print(outcome: Outcome[Any]) -> None:
 
 def _plain(outcome: Outcome[Any]) -> dict[str, Any]:
     return {
-        "verdict": str(outcome.verdict),
-        "applied": outcome.applied,
-        "message": outcome.message,
-        "value": _without_secret(unstructure(outcome.value)),
-        "error": None if outcome.error is None else str(outcome.error),
-        "attempts": outcome.attempts,
-        "resends": outcome.resends,
-        "secret_lost": outcome.secret_lost,
+        **summary(outcome, plain_of),
         "story": outcome.explain().splitlines(),
         "intent": envelope.loads(outcome.intent.to_json().encode()),
     }
-
-
-def _without_secret(plain: Any) -> Any:  # Any: wire data
-    if not is_object(plain):
-        return plain
-    return {name: each for name, each in plain.items() if name != "secret"}
 
 
 def doubt_notifier() -> Callable[[DecisionReport], None] | None:

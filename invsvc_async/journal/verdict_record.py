@@ -13,15 +13,17 @@ import msgspec
 from msgspec.structs import asdict
 
 from invsvc_async import _errors
-from invsvc_async._errors import InvsvcError, ServiceError, TransportError, service_error_class
+from invsvc_async._errors import InvsvcError, ServiceError
 from invsvc_async.api.operations import BY_NAME
 from invsvc_async.codec import unstructure
 from invsvc_async.codec.exact_json import UNREADABLE, exact
 from invsvc_async.journal.entry import unreadable
 from invsvc_async.journal.outcome_record import Record, record_of
 from invsvc_async.journal.packed_intent import Packed, unpack
+from invsvc_async.reconcile.error_form import error_of, plain_error
 from invsvc_async.reconcile.history import Evidence, Verdict
 from invsvc_async.reconcile.intent import SentEnd
+from invsvc_async.reconcile.json_form import without_secrets
 from invsvc_async.reconcile.outcome import OutcomeBase
 from invsvc_async.writes.results import result_of
 
@@ -34,19 +36,6 @@ if TYPE_CHECKING:
     from invsvc_async.reconcile.outcome import Outcome
 
 __all__ = ["VerdictRecord", "intent_of", "is_answered", "outcome_of", "verdict_record"]
-
-# Errors of a write, other than the service's, that can be rebuilt from their text.
-_BY_NAME: dict[str, type[InvsvcError]] = {
-    each.__name__: each
-    for each in (
-        _errors.ConfigurationError,
-        _errors.DeadlineExceededError,
-        _errors.NotSentError,
-        _errors.ResponseLostError,
-        _errors.TransportError,
-        _errors.UnreadableResponseError,
-    )
-}
 
 
 class ErrorRecord(msgspec.Struct, omit_defaults=True, kw_only=True):
@@ -92,7 +81,7 @@ def verdict_record(outcome: Outcome[object]) -> str:
     value = _plain(outcome.value)
     record = VerdictRecord(
         **asdict(record_of(outcome)),
-        value=_without_secrets(value),
+        value=without_secrets(value),
         error=None if outcome.error is None else _error_record(outcome.error),
         others_unknown=outcome.evidence.duplicates is None,
         livemode=outcome.livemode,
@@ -181,16 +170,6 @@ def _plain(value: object) -> Wire:
         return None
 
 
-def _without_secrets(plain: Wire) -> Wire:
-    """Return *plain* without the secrets in it."""
-    kind = type(plain)
-    if kind is dict:
-        return {name: _without_secrets(inner) for name, inner in plain.items() if name != "secret"}
-    if kind is list:
-        return [_without_secrets(each) for each in plain]
-    return None if kind is msgspec.Raw else plain  # could not be decoded: it may contain one
-
-
 def _encodable(record: VerdictRecord) -> VerdictRecord:
     """Leave out what JSON cannot express, and replace characters that UTF-8 cannot."""
     record.value, record.why = None, _text(record.why)
@@ -221,37 +200,12 @@ def _by_id(ids: list[str]) -> tuple[Wire, ...]:
 
 
 def _error_record(error: InvsvcError) -> ErrorRecord:
-    kind = type(error).__name__
-    if isinstance(error, ServiceError):
-        return ErrorRecord(
-            kind=kind,
-            message=error.message,
-            status=error.status,
-            code=error.code,
-            details=_without_secrets(_plain(error.details)),
-            operation=error.operation,
-            own_envelope=error.own_envelope,
-        )
-    status, operation = None, None
-    if isinstance(error, TransportError):
-        status, operation = error.status, error.operation
-    return ErrorRecord(kind=kind, message=str(error), status=status, operation=operation)
+    plain = plain_error(error)
+    kind, text, message = plain.pop("type"), plain.pop("text"), plain.pop("message", None)
+    plain.pop("retry_after", None)
+    plain["details"] = _plain(plain.get("details"))
+    return ErrorRecord(kind=kind, message=message if isinstance(error, ServiceError) else text, **plain)
 
 
-def _error_of(record: ErrorRecord) -> InvsvcError:
-    kind, message = _BY_NAME.get(record.kind), record.message or ""
-    if kind is not None and issubclass(kind, TransportError):
-        return kind(message, operation=record.operation, status=record.status)
-    if kind is not None or record.status is None:
-        return (kind or InvsvcError)(message)
-    details = record.details
-    if isinstance(details, list) and all(isinstance(each, str) for each in details):
-        details = tuple(details)
-    return service_error_class(record.status)(
-        status=record.status,
-        code=record.code,
-        message=record.message,
-        details=details,
-        operation=record.operation,
-        own_envelope=record.own_envelope,
-    )
+def _error_of(record: ErrorRecord) -> InvsvcError | None:
+    return error_of({**asdict(record), "type": record.kind, "text": record.message})

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from invsvc_async import _errors, models
-from invsvc_async._errors import InvalidRequestError, InvsvcError, ServiceError, service_error_class
+from invsvc_async import models
+from invsvc_async._errors import InvalidRequestError
 from invsvc_async.api.operations import BY_NAME
 from invsvc_async.codec import structure
+from invsvc_async.reconcile.error_form import error_of, plain_error
 from invsvc_async.reconcile.explain import story_of, to_plain
 from invsvc_async.reconcile.history import Evidence, Verdict
 from invsvc_async.reconcile.json_form import (
@@ -25,9 +26,8 @@ if TYPE_CHECKING:
     from invsvc_async.codec.exact_json import Wire
     from invsvc_async.reconcile.outcome import OutcomeBase
 
-__all__ = ["arguments_of", "full_form", "public_form"]
+__all__ = ["arguments_of", "full_form", "public_form", "summary"]
 
-_ERROR_FIELDS = ("operation", "status", "code", "details", "own_envelope", "retry_after")
 _TYPES: dict[str, tuple[type, ...]] = {  # of the members that are given to the class as they are
     "message": (str,), "attempts": (int,), "resends": (int,), "secret_lost": (bool,),
     "livemode": (bool, type(None)),
@@ -37,7 +37,7 @@ _TYPES: dict[str, tuple[type, ...]] = {  # of the members that are given to the 
 def full_form(outcome: OutcomeBase[Any], convert: Callable[[object], Wire]) -> dict[str, Wire]:
     """Return all of it, with the history, which ``invsvc explain`` replays."""
     story = to_plain(outcome.started_as, outcome.history, outcome.verdict, outcome.message)
-    return {**_summary(outcome, convert), **story}
+    return {**summary(outcome, convert), **story}
 
 
 def public_form(outcome: OutcomeBase[Any], convert: Callable[[object], Wire]) -> dict[str, Wire]:
@@ -48,16 +48,17 @@ def public_form(outcome: OutcomeBase[Any], convert: Callable[[object], Wire]) ->
     intent has all sends instead, so that it can still be settled.  The intent is text, because what it sends
     must keep its digits, whatever the encoder does with numbers.
     """
-    return {**_summary(outcome, convert), "schema": SCHEMA, "intent": intent_to_json(outcome.intent)}
+    return {**summary(outcome, convert), "schema": SCHEMA, "intent": intent_to_json(outcome.intent)}
 
 
-def _summary(outcome: OutcomeBase[Any], convert: Callable[[object], Wire]) -> dict[str, Wire]:
+def summary(outcome: OutcomeBase[Any], convert: Callable[[object], Wire]) -> dict[str, Wire]:
+    """Return all but the intent and the history."""
     return {
         "verdict": str(outcome.verdict),
         "applied": outcome.applied,
         "message": outcome.message,
         "value": without_secrets(convert(outcome.value)),
-        "error": None if outcome.error is None else _plain_error(outcome.error),
+        "error": None if outcome.error is None else plain_error(outcome.error),
         "attempts": outcome.attempts,
         "resends": outcome.resends,
         "secret_lost": outcome.secret_lost,
@@ -95,39 +96,8 @@ def arguments_of(plain: dict[str, Wire]) -> dict[str, Any]:  # Any: the fields o
         **given,
         "verdict": Verdict(verdict),
         "value": value,
-        "error": _error_of(plain.get("error")),
+        "error": error_of(plain.get("error")),
         "evidence": structured(evidence, Evidence, "an outcome"),
         "started_as": intent,
         "history": history,
     }
-
-
-def _plain_error(error: InvsvcError) -> dict[str, Wire]:
-    """Return an error without the body and the headers of its answer."""
-    fields = {name: getattr(error, name, None) for name in _ERROR_FIELDS}
-    fields["details"] = without_secrets(fields["details"])
-    said = error.message if isinstance(error, ServiceError) else None
-    found = {"type": type(error).__name__, "text": str(error), "message": said, **fields}
-    return {name: value for name, value in found.items() if value is not None}
-
-
-def _error_of(plain: Wire) -> InvsvcError | None:
-    if not isinstance(plain, dict):
-        return None
-    name, status, text = plain.get("type"), plain.get("status"), str(plain.get("text", ""))
-    kind = getattr(_errors, name, None) if isinstance(name, str) else None
-    fields = {each: plain.get(each) for each in ("operation", "status")}
-    if not isinstance(kind, type) or not issubclass(kind, InvsvcError):
-        return InvsvcError(text)
-    if not issubclass(kind, ServiceError) or type(status) is not int:
-        return kind(text, **fields) if issubclass(kind, _errors.TransportError) else InvsvcError(text)
-    details, wait = plain.get("details"), plain.get("retry_after")
-    return service_error_class(status)(
-        status=status,
-        code=plain.get("code"),
-        message=plain.get("message"),
-        details=tuple(details) if isinstance(details, list) else details,
-        operation=plain.get("operation"),
-        retry_after=None if wait is None else float(wait),
-        own_envelope=plain.get("own_envelope") is True,
-    )

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from invsvc_async.cli.options import (
+    IntentFile,
     Json,
     Profile,
     SameMode,
     SecretsTo,
     Story,
     Team,
-    content_of,
-    existing_file,
+    intent_in,
 )
 from invsvc_async.concurrency.event_loop import until_done
 
@@ -27,12 +27,7 @@ __all__ = ["command"]
 
 
 def command(
-    file: Annotated[
-        Path,
-        typer.Argument(
-            metavar="INTENT", callback=existing_file, help="The intent, as JSON; - is standard input."
-        ),
-    ],
+    file: IntentFile,
     *,
     secrets_to: SecretsTo = Path("invsvc-secrets.jsonl"),
     same_mode: SameMode = False,
@@ -49,9 +44,8 @@ def command(
     """
     from invsvc_async.cli.commands.write import send
     from invsvc_async.cli.outcome_output import exit_code_of, print_outcome
-    from invsvc_async.reconcile.intent import Intent
 
-    intent = Intent.from_json(content_of(file))
+    intent = intent_in(file)
 
     def make(client: Client) -> Write[Any]:  # Any: the intent's operation says what the value is
         return client.resume(intent, same_mode=same_mode)

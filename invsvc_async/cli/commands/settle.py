@@ -2,34 +2,31 @@
 
 from __future__ import annotations
 
-from pathlib import Path  # noqa: TC003 - typer reads the types
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from invsvc_async.cli.options import (
+    IntentFile,
     Json,
     Profile,
     SameMode,
     Story,
     Team,
     client_of,
-    content_of,
-    existing_file,
+    intent_in,
 )
 from invsvc_async.concurrency.event_loop import until_done
 
 if TYPE_CHECKING:
+    from invsvc_async.reconcile.intent import Intent
     from invsvc_async.reconcile.outcome import Outcome
 
 __all__ = ["command"]
 
 
 def command(
-    file: Annotated[
-        Path,
-        typer.Argument(callback=existing_file, help="The intent, as JSON; - is standard input."),
-    ],
+    file: IntentFile,
     *,
     same_mode: SameMode = False,
     story: Story = None,
@@ -44,16 +41,14 @@ def command(
     """
     from invsvc_async.cli.outcome_output import exit_code_of, print_outcome
 
-    outcome = until_done(_settle(content_of(file), profile, team, same_mode=same_mode))
+    outcome = until_done(_settle(intent_in(file), profile, team, same_mode=same_mode))
     print_outcome(outcome, as_json=json_, story=story)
     raise typer.Exit(exit_code_of(outcome))
 
 
-async def _settle(text: bytes, profile: str | None, team: str | None, *, same_mode: bool) -> Outcome[Any]:
+async def _settle(intent: Intent, profile: str | None, team: str | None, *, same_mode: bool) -> Outcome[Any]:
     from invsvc_async.cli.waiting import WaitingForWrite
-    from invsvc_async.reconcile.intent import Intent
 
-    intent = Intent.from_json(text)
     waiting = WaitingForWrite()
     async with client_of(profile, team, on_decision=waiting.on_decision) as client:
         with waiting.shown(client):
