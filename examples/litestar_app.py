@@ -6,14 +6,15 @@ from typing import TYPE_CHECKING, Any
 from litestar import Litestar, Request, Response, asgi, get, post, put
 
 from examples.shop import STATUS, Shop
-from invsvc_async import Invoice, Model, Outcome, Page, enc_hook
+from invsvc_async import Invoice, Page
+from invsvc_async.litestar import LitestarPlugin
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
 
 def create_app() -> Litestar:
-    """Create the application; one hook encodes all classes of this package."""
+    """Create the application; the plugin encodes all classes of this package."""
     shop = Shop()
 
     @asynccontextmanager
@@ -36,5 +37,4 @@ def create_app() -> Litestar:
         await shop.register(request.path_params["name"])
 
     events = asgi("/events", is_mount=True, copy_scope=True)(shop.receiver.asgi_app)
-    encoders = {Model: enc_hook, Page: enc_hook, Outcome: enc_hook}
-    return Litestar([invoices, rename, register, events], lifespan=[lifespan], type_encoders=encoders)
+    return Litestar([invoices, rename, register, events], lifespan=[lifespan], plugins=[LitestarPlugin()])
