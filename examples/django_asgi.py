@@ -2,7 +2,7 @@
 A Django application under ASGI: ``uvicorn --workers 4 examples.django_asgi:application``.
 
 Django answers no lifespan events, so ``application`` does: it opens everything before the first request, and
-closes it after the last.  Uvicorn, Hypercorn and Granian send these events; Daphne does not.
+closes it after the last.  Uvicorn and Hypercorn send these events; Daphne does not.
 """
 
 from __future__ import annotations

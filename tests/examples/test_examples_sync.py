@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
@@ -11,7 +12,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from anyio.from_thread import start_blocking_portal
 
+from examples.shop import Shop
 from examples.sync_script import Invoicing
 from invsvc_async import Verdict
 
@@ -50,6 +53,29 @@ def test_worker_that_loses_an_answer(invoicing, service):
 
     assert outcome.verdict is Verdict.APPLIED
     assert len(service.ledger.effects("journeys.update")) == 1
+
+
+async def test_outbox_in_the_thread(service, address):
+    """What the portal opens beside the client sends what a synchronous caller has committed."""
+
+    def register():
+        opened = Shop()
+        with (
+            start_blocking_portal() as portal,
+            portal.wrap_async_context_manager(opened.running()),
+        ):
+            portal.call(opened.register, "ana")
+            return portal.call(verdict_of, opened)
+
+    assert await asyncio.to_thread(register) == "applied"
+    assert len(service.ledger.effects("webhooks.create")) == 1
+
+
+async def verdict_of(opened):
+    async with asyncio.timeout(60):
+        while (verdict := await opened.pool.fetchval("SELECT verdict FROM customers")) is None:  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+    return verdict
 
 
 def test_script(service):
