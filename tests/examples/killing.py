@@ -83,6 +83,11 @@ class Load:
         self.answers: Counter[str] = Counter()
         self.acknowledged: set[str] = set()
 
+    @property
+    def succeeded(self) -> int:
+        """Return how many customers and events were accepted."""
+        return self.answers["registration 202"] + len(self.acknowledged)
+
     async def ready(self) -> None:
         """Wait until a worker answers."""
         while await self._answer("/customers/") == 0:
@@ -124,7 +129,7 @@ async def run(
     customers: int, events: int, seed: int, *, every: float = 1.0, most: int = 10_000, patience: float = 300.0
 ) -> Survived:
     """Serve *customers* and *events*; *every* so many seconds, kill a worker, *most* of all."""
-    chance, begun, kills = random.Random(seed), time.monotonic(), 0  # noqa: S311 - moments, no secrets
+    chance, begun, reached, kills = random.Random(seed), time.monotonic(), 0, 0  # noqa: S311 - moments, no secrets
     async with (
         fresh_database(f"killed{seed}", WATCHED) as place,
         Simulator(seed=seed, faults=FAULTS, latency=0.005) as service,
@@ -144,13 +149,10 @@ async def run(
             if sending.done():
                 sending.result()
                 await asyncio.sleep(0.1)
-            elif (
-                kills < most
-                and load.answers["registration 202"]
-                and len(serving := workers_of(server)) == WORKERS
-            ):
+            elif kills < most and load.succeeded > reached and len(serving := workers_of(server)) == WORKERS:
+                # Something succeeded since the last kill: otherwise, workers might all be killed as they start.
                 os.kill(chance.choice(serving), signal.SIGKILL)
-                kills += 1
+                reached, kills = load.succeeded, kills + 1
         await service.settled()
         wrong, verdicts, committed = await judged(tables, service, load)
         handlings = await tables.fetchval("SELECT count(*) FROM handled")
