@@ -8,26 +8,21 @@ that is enabled.  Only this machine may open it, and pages of other sites may no
 from __future__ import annotations
 
 import hashlib
-import ipaddress
-import secrets
 from bisect import bisect_left
 from dataclasses import fields
-from functools import cache
 from heapq import merge
-from importlib.resources import files
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from aiohttp import web
-
-from invsvc_async.simulator import replies
-from invsvc_async.simulator.admin import guarded
 from invsvc_async.simulator.faults import KINDS, Faults, digits
 from invsvc_async.simulator.json_records import json_text
+from invsvc_async.simulator.local_page import mount_page
 from invsvc_async.simulator.routes import TABLE
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Callable, Mapping
+
+    from aiohttp import web
 
     from invsvc_async.simulator.deliveries import Delivery
     from invsvc_async.simulator.json_records import Json
@@ -38,74 +33,19 @@ PATH = "/_inspect/"
 SHOWN = 1000  # most recent arrivals that one answer has
 DELIVERIES = 100  # most recent deliveries that one answer has
 BODY = 2000  # characters of a request's body
-HEADERS = {
-    "Cache-Control": "no-store",
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Referrer-Policy": "no-referrer",
-    "X-Content-Type-Options": "nosniff",
-    "X-Frame-Options": "DENY",
-}
-POLICY = (
-    "default-src 'none'; connect-src 'self'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; "
-    "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-)
 
 
 def mount(app: web.Application, service: Simulator, *, is_open: Callable[[], bool]) -> None:
     """Add the page and its data below `PATH`; both are a 404 until *is_open* returns true."""
     start = service.ledger.steady()
 
-    async def page(_request: web.Request) -> web.Response:
-        nonce = secrets.token_urlsafe(16)
-        text = _page().replace("NONCE", nonce)
-        headers = {**HEADERS, "Content-Security-Policy": POLICY.format(nonce=nonce)}
-        return web.Response(text=text, content_type="text/html", headers=headers)
-
-    async def data(request: web.Request) -> web.Response:
-        first = request.query.get("from", "1")
+    async def data(query: Mapping[str, str]) -> Json:
+        first = query.get("from", "1")
         if not first.isdecimal():
-            return replies.answer(400, {"problem": "from: must be the number of an arrival"})
-        return replies.answer(200, _data(service, int(first), start), HEADERS)
+            raise ValueError("from: must be the number of an arrival")
+        return _data(service, int(first), start)
 
-    for path, handler in (("", page), ("data", data)):
-        app.router.add_get(PATH + path, _opened(_local(guarded(handler)), is_open))
-
-
-def _opened(
-    handler: Callable[[web.Request], Awaitable[web.Response]], is_open: Callable[[], bool]
-) -> Callable[[web.Request], Awaitable[web.Response]]:
-    async def opened(request: web.Request) -> web.Response:
-        if is_open():
-            return await handler(request)
-        return replies.answer(404, {"problem": "The inspector is not enabled. Use service.inspect_url."})
-
-    return opened
-
-
-def _local(
-    handler: Callable[[web.Request], Awaitable[web.Response]],
-) -> Callable[[web.Request], Awaitable[web.Response]]:
-    async def local(request: web.Request) -> web.Response:
-        if _is_loopback(request.remote):
-            return await handler(request)
-        return replies.answer(403, {"problem": "The inspector answers only to this machine."})
-
-    return local
-
-
-def _is_loopback(address: str | None) -> bool:
-    try:
-        found = ipaddress.ip_address(address or "")
-    except ValueError:
-        return False
-    mapped = found.ipv4_mapped if isinstance(found, ipaddress.IPv6Address) else None
-    return (mapped or found).is_loopback
-
-
-@cache
-def _page() -> str:
-    return files("invsvc_async.simulator").joinpath("inspector.html").read_text(encoding="utf-8")
+    mount_page(app, PATH, ("invsvc_async.simulator", "inspector.html"), data, is_open=is_open)
 
 
 def plan_text(plan: Faults) -> str:

@@ -10,7 +10,8 @@ import aiohttp
 import pytest
 
 from invsvc_async.simulator import Faults, Simulator
-from invsvc_async.simulator.inspector import SHOWN, _is_loopback, plan_text
+from invsvc_async.simulator.inspector import SHOWN, plan_text
+from invsvc_async.simulator.local_page import is_loopback
 from tests.support.browser import CHROMIUM, browser
 
 from .conftest import HOOK, Caller, plain_session
@@ -171,7 +172,7 @@ async def test_inspector_and_other_sites(inspected, service, headers, status):
 )  # fmt: skip
 def test_addresses_of_this_machine(address, is_local):
     """Only the loopback interface counts, whatever address the service listens on."""
-    assert _is_loopback(address) is is_local
+    assert is_loopback(address) is is_local
 
 
 async def test_headers_of_the_page(inspected, service):

@@ -1,0 +1,167 @@
+"""
+A page of HTML, and the data that it reads, for people at this machine.
+
+The page is one file that loads nothing from elsewhere.  Only this machine may open it, and pages of other
+sites may not: neither by a request of their own nor through a host name that they point here.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import secrets
+from contextlib import asynccontextmanager
+from functools import cache, wraps
+from importlib.resources import files
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from aiohttp import web
+
+from invsvc_async.simulator import replies
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+
+    from invsvc_async.simulator.json_records import Json
+
+    Handler = Callable[[web.Request], Awaitable[web.Response]]
+    Data = Callable[[Mapping[str, str]], Awaitable[Json]]  # takes the query; a ValueError is a 400
+
+HEADERS = {
+    "Cache-Control": "no-store",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+POLICY = (
+    "default-src 'none'; connect-src 'self'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; "
+    "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+PATIENCE = 1.0  # s for answers under way when the server stops
+
+
+def mount_page(
+    app: web.Application, path: str, page: tuple[str, str], data: Data, *, is_open: Callable[[], bool]
+) -> None:
+    """
+    Add *page*, named by its package and file, at *path*, and *data* as JSON at ``data`` below it.
+
+    In the file, ``NONCE`` is replaced by that of the page's policy, and ``SHARED_STYLE`` by the style that
+    all pages have.  Until *is_open* returns true, both are a 404.
+    """
+
+    async def show(_request: web.Request) -> web.Response:
+        nonce = secrets.token_urlsafe(16)
+        headers = {**HEADERS, "Content-Security-Policy": POLICY.format(nonce=nonce)}
+        text = _text_of(*page).replace("NONCE", nonce)
+        return web.Response(text=text, content_type="text/html", headers=headers)
+
+    async def read(request: web.Request) -> web.Response:
+        try:
+            return replies.answer(200, await data(request.query), HEADERS)
+        except ValueError as error:
+            return replies.answer(400, {"problem": str(error)})
+
+    for name, handler in (("", show), ("data", read)):
+        app.router.add_get(path + name, _opened(local(guarded(handler)), is_open))
+
+
+@asynccontextmanager
+async def serving_page(page: tuple[str, str], data: Data, *, port: int = 0) -> AsyncGenerator[str]:
+    """
+    Serve *page* and *data* on the loopback interface; yields the address.
+
+    The address has a random part, so that other users of this machine cannot guess it.
+
+    Raises:
+        OSError: The port is taken.
+
+    """
+    app = web.Application()
+    path = f"/{secrets.token_urlsafe(16)}/"
+    mount_page(app, path, page, data, is_open=lambda: True)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=PATIENCE)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", port).start()
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}{path}"
+    finally:
+        await runner.cleanup()
+
+
+@cache
+def _text_of(package: str, name: str) -> str:
+    style = files("invsvc_async.simulator").joinpath("local_page.css").read_text(encoding="utf-8")
+    return files(package).joinpath(name).read_text(encoding="utf-8").replace("SHARED_STYLE", style)
+
+
+def _opened(handler: Handler, is_open: Callable[[], bool]) -> Handler:
+    async def opened(request: web.Request) -> web.Response:
+        if is_open():
+            return await handler(request)
+        return replies.answer(404, {"problem": "The page is not enabled."})
+
+    return opened
+
+
+# --- who may open it
+
+
+def local(handler: Handler) -> Handler:
+    """Return *handler* behind a check that refuses, with a 403, requests of other machines."""
+
+    @wraps(handler)
+    async def checked(request: web.Request) -> web.Response:
+        if is_loopback(request.remote):
+            return await handler(request)
+        return replies.answer(403, {"problem": "The page answers only to this machine."})
+
+    return checked
+
+
+def is_loopback(address: str | None) -> bool:
+    """Return whether *address* is of the loopback interface."""
+    try:
+        found = ipaddress.ip_address(address or "")
+    except ValueError:
+        return False
+    mapped = found.ipv4_mapped if isinstance(found, ipaddress.IPv6Address) else None
+    return (mapped or found).is_loopback
+
+
+def guarded(handler: Handler) -> Handler:
+    """Return *handler* behind a check that refuses, with a 403, what a page of another site could send."""
+
+    @wraps(handler)
+    async def checked(request: web.Request) -> web.Response:
+        problem = _refusal(request.host, request.headers.get("Origin"), request.headers.get("Sec-Fetch-Site"))
+        return await handler(request) if problem is None else replies.answer(403, {"problem": problem})
+
+    return checked
+
+
+def _refusal(host: str, origin: str | None, site: str | None) -> str | None:
+    """Return why a request may come from another site's page, or None."""
+    if not _is_local(host):
+        return (
+            f"Host: {host!r} may be another site's name. Use localhost, an IP address or a name without dots."
+        )
+    # A browser always sends Origin with a POST from a page; "null" is that of a page without a site.
+    if (origin is not None and origin != f"http://{host}") or site in {"cross-site", "same-site"}:
+        return "Origin: the request comes from a web page of another site. Send it from a program."
+    return None
+
+
+def _is_local(host: str) -> bool:
+    """Return whether no other site can make the name in a Host header its own."""
+    try:
+        name = urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        return False
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return name != "" and "." not in name
+    return True
