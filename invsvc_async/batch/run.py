@@ -19,6 +19,7 @@ from invsvc_async.batch.file_check import FileWrites, sound
 from invsvc_async.batch.identity import thing_of
 from invsvc_async.batch.intake import Intake, LeftEntries, chunks
 from invsvc_async.batch.item import Item
+from invsvc_async.batch.notes import note_pause, note_total
 from invsvc_async.batch.result import Progress, Result
 from invsvc_async.batch.siblings import learn
 from invsvc_async.client import options_of
@@ -215,6 +216,7 @@ class Run:
             same_mode=batch.same_mode,
             stop_after=batch.stop_after,
         )
+        engine.breaker.on_pause = partial(note_pause, batch.entries)
         self._began = asyncio.get_running_loop().time()
         self._feeding = asyncio.create_task(self._feed(engine))
         self._tick()
@@ -255,6 +257,7 @@ class Run:
         async with sound(self._writes, batch.client, batch.entries.checkpoint) as writes:
             entries = cast("SqliteBatch", batch.entries)
             before = writes.checkpoint if isinstance(writes, FileWrites) else None
+            note_total(entries, writes)
             run = await entries.begin_input(before) if self._has_input else 0
             wrote_before = await entries.has_last_writes()
             skipped = await self._feed_left(engine, entries, before)

@@ -23,6 +23,7 @@ from invsvc_async.batch.intake import Intake, chunks
 from invsvc_async.batch.journals.chunk_fencing import ChunkStore, token_of
 from invsvc_async.batch.journals.chunk_queue import QUEUED
 from invsvc_async.batch.journals.chunk_workers import Sign
+from invsvc_async.batch.notes import note_total
 from invsvc_async.batch.result import Result
 from invsvc_async.batch.run import Run, note_in_flight
 from invsvc_async.batch.siblings import take_claims
@@ -210,6 +211,7 @@ class SharedRun(Run):
     ) -> Checkpoint | None:  # Any: of any operation
         batch, entries, run = self._batch, self._entries, self._run_number
         before = self._before = writes.checkpoint if isinstance(writes, FileWrites) else None
+        note_total(entries, writes)
         runs = (*(() if before is None else before.runs), (run, run))
         held: dict[str, Item] = {}
         session = options_of(batch.client).session

@@ -58,6 +58,7 @@ SELECT e.* FROM runs r CROSS JOIN LATERAL (
 """
 # Positions are assigned under the shared lock, so that after the other one all up to the last are committed.
 _LOCK_POSITIONS = "SELECT pg_advisory_xact_lock(hashtext(current_schema() || ' positions'))"
+_PUT_FACT = "INSERT INTO facts VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
 _encode = msgspec.json.Encoder().encode
 
 
@@ -181,6 +182,18 @@ class OwnedResults(OwnedEntries):
             return 0
         return int((await self.fetch("SELECT count(*) FROM runs WHERE has_open_input"))[0][0])
 
+    def put_fact(self, name: str, value: str | None) -> asyncio.Future[None]:
+        """Set a fact about the whole batch to *value*, or delete it, soon."""
+        putting = asyncio.ensure_future(self._put_fact(name, value))
+        putting.add_done_callback(lambda done: done.cancelled() or done.exception())  # nothing may await it
+        return putting
+
+    async def _put_fact(self, name: str, value: str | None) -> None:
+        if value is None:
+            await self.fetch("DELETE FROM facts WHERE name = $1", name)
+        else:
+            await self.fetch(_PUT_FACT, name, value)
+
     async def checkpoint(self) -> Checkpoint | None:
         """Return how far the latest input was taken in, if all its lines have keys."""
         rows = await self.fetch("SELECT value FROM facts WHERE name = 'checkpoint'")
@@ -193,8 +206,4 @@ async def save_checkpoint(
 ) -> None:  # Any: asyncpg has no types
     """Store how far an input was taken in. Equal lines without keys cannot be told apart later."""
     if checkpoint is not None and not checkpoint.keyless:
-        await connection.execute(
-            "INSERT INTO facts VALUES ('checkpoint', $1) "
-            "ON CONFLICT (name) DO UPDATE SET value = excluded.value",
-            _encode(checkpoint).decode(),
-        )
+        await connection.execute(_PUT_FACT, "checkpoint", _encode(checkpoint).decode())

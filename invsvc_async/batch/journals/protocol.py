@@ -36,6 +36,10 @@ class Entries(Protocol):
         """Return a fact about the whole batch; set it to *value* first if it is unknown."""
         ...
 
+    def put_fact(self, name: str, value: str | None) -> Awaitable[None]:
+        """Set a fact about the whole batch to *value*, or delete it, soon; it need not be awaited."""
+        ...
+
     async def checkpoint(self) -> Checkpoint | None:
         """Return how far the latest input was taken in, if that is known."""
         ...

@@ -113,6 +113,10 @@ class SqliteBatch(SqliteEntries):
         """Return a fact about the whole batch; set it to *value* first if it is unknown."""
         return await self.ask(partial(_fact, name, value))
 
+    def put_fact(self, name: str, value: str | None) -> asyncio.Future[None]:
+        """Set a fact about the whole batch to *value*, or delete it, in the next transaction."""
+        return self.ask(partial(_put_fact, name, value))
+
     async def checkpoint(self) -> Checkpoint | None:
         """Return how far the latest input was taken in, if that is known."""
         return await self.ask(checkpoint_in)
@@ -261,6 +265,13 @@ def _fact(name: str, value: str | None, connection: sqlite3.Connection) -> str |
     if value is not None:
         connection.execute("INSERT OR IGNORE INTO facts VALUES (?, ?)", (name, value))
     return fact(connection, name)
+
+
+def _put_fact(name: str, value: str | None, connection: sqlite3.Connection) -> None:
+    if value is None:
+        connection.execute("DELETE FROM facts WHERE name = ?", (name,))
+    else:
+        _set_fact(connection, name, value)
 
 
 def _positions(connection: sqlite3.Connection) -> tuple[int, int]:
