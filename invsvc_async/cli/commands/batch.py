@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from invsvc_async.cli.commands.batch_watch import watch
 from invsvc_async.cli.commands.batch_workers import workers
 from invsvc_async.cli.options import Json, Profile, Team, existing_file
 from invsvc_async.cli.output import DONE, USAGE, console, emit_json, fail, note
@@ -57,6 +58,7 @@ app: typer.Typer = typer.Typer(
 
 
 app.command()(workers)
+app.command()(watch)
 
 
 @app.command()

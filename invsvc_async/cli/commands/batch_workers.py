@@ -14,7 +14,7 @@ from invsvc_async.concurrency.event_loop import until_done
 if TYPE_CHECKING:
     from invsvc_async.batch.worker import Worker
 
-__all__ = ["plain_worker", "workers"]
+__all__ = ["plain_worker", "state_of", "workers"]
 
 
 def workers(
@@ -31,7 +31,7 @@ def workers(
         return
     titles = ["host", "pid", "state", "done", "per second", "chunks", "seconds since a sign of life"]
     rows = [
-        [each.host, str(each.pid), _state(each), f"{each.done:,}", f"{each.rate:.1f}", str(each.chunks),
+        [each.host, str(each.pid), state_of(each), f"{each.done:,}", f"{each.rate:.1f}", str(each.chunks),
          f"{each.silent:.0f}"]
         for each in found
     ]  # fmt: skip
@@ -56,7 +56,8 @@ def plain_worker(worker: Worker) -> dict[str, Any]:  # Any: JSON values
     return fields | {"begun": worker.begun.isoformat(), "seen": worker.seen.isoformat()}
 
 
-def _state(worker: Worker) -> str:
+def state_of(worker: Worker) -> str:
+    """Return in a word what a worker does."""
     if worker.ended:
         return "ended"
     if not worker.alive:

@@ -1,0 +1,174 @@
+"""``invsvc batch watch``: a page that shows a batch while it runs, or after its end."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import time
+import webbrowser
+from contextlib import suppress
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from invsvc_async._errors import JournalError
+from invsvc_async.cli.commands.batch_workers import plain_worker, state_of
+from invsvc_async.cli.options import Json  # noqa: TC001 - typer reads the types
+from invsvc_async.cli.output import emit_json
+from invsvc_async.concurrency.event_loop import until_done
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from invsvc_async.batch.reports.live import Live, Watch
+    from invsvc_async.batch.reports.not_applied import Group
+
+__all__ = ["watch"]
+
+_PAGE = ("invsvc_async.cli", "batch_watch.html")
+_EVERY = 1.0  # s between readings of the journal, however many pages are open
+_QUIET = 10.0  # s without a change, after which a batch may not be running
+_WRITES = 5  # of each group of failures
+_WORDS = 300  # characters of one message
+_STOP = (signal.SIGINT, signal.SIGTERM)
+
+
+def watch(
+    journal: Annotated[str, typer.Argument(help="The journal: a file, or postgresql://…")],
+    *,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 selects a free port.")] = 0,
+    open_: Annotated[
+        bool, typer.Option("--open/--no-open", help="Open the page in a browser, or only print its address.")
+    ] = True,
+    json_: Json = False,
+) -> None:
+    """
+    Watch a batch on a page: progress, rate, pauses, workers and failures.  Stop with Ctrl-C.
+
+    It only reads, so it can run beside the batch, and after its end.  The page answers only to this machine.
+    """
+    until_done(_watch(journal, port, opens=open_ and not json_, as_json=json_))
+
+
+async def _watch(journal: str, port: int, *, opens: bool, as_json: bool) -> None:
+    from invsvc_async.batch.reports.live import Watch, live_reader
+    from invsvc_async.simulator.local_page import serving_page
+
+    reader = live_reader(journal)
+    await reader.open()
+    try:
+        readings = Readings(Watch(journal, reader))
+        async with serving_page(_PAGE, readings.data, port=port) as address:
+            if as_json:
+                emit_json({"watch_url": address})
+            else:
+                typer.echo(f"Watching {readings.name}; press Ctrl-C to stop.\n  watch_url   {address}")
+            sys.stdout.flush()
+            if opens and _has_screen():
+                await asyncio.to_thread(webbrowser.open, address)
+            await _interrupted()
+    except OSError as error:
+        raise typer.BadParameter(f"--port: {error.strerror or error}. Use another one, or 0.") from error
+    finally:
+        await reader.aclose()
+
+
+def _has_screen() -> bool:
+    """Return whether a browser would open a window; one for terminals would take over this one."""
+    if sys.platform in {"darwin", "win32"}:
+        return True
+    return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
+
+
+async def _interrupted() -> None:
+    """Wait for a signal to stop."""
+    stopped, loop = asyncio.Event(), asyncio.get_running_loop()
+    with suppress(NotImplementedError, ValueError, RuntimeError):  # Windows, or not the main thread
+        for number in _STOP:
+            loop.add_signal_handler(number, stopped.set)
+    await stopped.wait()
+
+
+class Readings:
+    """The state of a batch as JSON, read at most once a second."""
+
+    def __init__(self, watch: Watch) -> None:
+        self.name: str = watch.name
+        self._watch = watch
+        self._reading = asyncio.Lock()
+        self._read_at = 0.0
+        self._latest: dict[str, Any] = {}  # Any: JSON values
+
+    async def data(self, _query: Mapping[str, str]) -> Any:  # Any: JSON values
+        """Return the latest state, or ``problem`` if the journal cannot be read now."""
+        async with self._reading:
+            if not self._latest or time.monotonic() - self._read_at >= _EVERY:
+                try:
+                    self._latest = plain(await self._watch.read())
+                except JournalError as error:
+                    self._latest = {"name": self.name, "problem": str(error)}
+                self._read_at = time.monotonic()
+        return self._latest
+
+
+def plain(live: Live) -> dict[str, Any]:  # Any: JSON values
+    """Return the state of a batch as JSON values; times in seconds."""
+    now, reading = time.time(), live.reading
+    changed = None if reading.changed is None else max(now - reading.changed / 1000, 0.0)
+    ended = reading.changed if _is_finished(live) else round(now * 1000)
+    began = reading.began
+    return {
+        "name": live.name,
+        "at": now,
+        "state": _state_of(live, changed),
+        "counted": reading.counted,
+        "done": live.done,
+        "total": reading.total,
+        "expected": live.expected,
+        "sending": reading.sending,
+        "open_inputs": reading.open_inputs,
+        "verdicts": {str(verdict): count for verdict, count in reading.verdicts.items() if count},
+        "changed": changed,
+        "seconds": None if began is None or ended is None else max(ended - began, 0) / 1000,
+        "pauses": [
+            {"host": each.host, "pid": each.pid, "why": each.why, "seconds": each.seconds}
+            for each in live.pauses
+        ],
+        "workers": None if reading.workers is None else [
+            plain_worker(each) | {"state": state_of(each)} for each in reading.workers
+        ],
+        "groups": [_plain_group(each) for each in live.groups],
+    }  # fmt: skip
+
+
+def _is_finished(live: Live) -> bool:
+    reading = live.reading
+    return reading.counted == 1.0 and live.done == reading.total and not reading.open_inputs
+
+
+def _state_of(live: Live, changed: float | None) -> str:
+    """Return the state in a word; ``quiet`` means that it waits, or that nothing runs it."""
+    if live.reading.counted < 1.0:
+        return "counting"
+    if live.pauses:
+        return "paused"
+    if _is_finished(live):
+        return "finished" if live.done else "empty"
+    workers = live.reading.workers
+    is_alive = any(each.alive for each in workers or ())
+    return "running" if is_alive or (changed is not None and changed < _QUIET) else "quiet"
+
+
+def _plain_group(group: Group) -> dict[str, Any]:  # Any: JSON values
+    return {
+        "verdict": str(group.verdict),
+        "cause": group.cause,
+        "count": group.count,
+        "advice": group.advice,
+        "writes": [
+            {"key": each.key, "operation": each.operation, "message": (each.error or each.message)[:_WORDS]}
+            for each in group.results[:_WRITES]
+        ],
+    }
