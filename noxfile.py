@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from hashlib import sha256
 from pathlib import Path
 
 import nox
@@ -247,14 +248,27 @@ def lowest(session: nox.Session) -> None:
 
 @nox.session
 def build(session: nox.Session) -> None:
-    """Build sdist and wheel, check them, and use the wheel in an empty environment."""
-    session.install("build", "twine")
+    """
+    Build sdist and wheel, check them, and use the wheel in an empty environment.
+
+    Beside them are then ``sbom.cdx.json``, a software bill of materials (CycloneDX) of the package with all
+    its extras, and ``SHA256SUMS``, for ``sha256sum --check``.
+    """
+    session.install("build", "twine", "cyclonedx-bom>=7,<8")
     built = Path(session.create_tmp()) / "dist"
     shutil.rmtree(built, ignore_errors=True)
     session.run("python", "-m", "build", "--outdir", str(built))
     session.run("twine", "check", "--strict", *map(str, built.iterdir()))
     bare = session.create_tmp() + "/bare"
     session.run("python", "-m", "venv", "--clear", bare)
-    session.run(f"{bare}/bin/pip", "install", "--quiet", *map(str, built.glob("*.whl")), external=True)
+    (wheel,) = built.glob("*.whl")
+    session.run(f"{bare}/bin/pip", "install", "--quiet", str(wheel), external=True)
     session.run(f"{bare}/bin/python", "-I", "-c", "from invsvc_async import *", external=True)
     session.run(f"{bare}/bin/invsvc", external=True, success_codes=[2])  # names the extra that it needs
+    session.run(f"{bare}/bin/pip", "install", "--quiet", f"{wheel}[{','.join(EXTRAS)}]", external=True)
+    session.run(f"{bare}/bin/pip", "uninstall", "--quiet", "--yes", "pip", external=True)  # no dependency
+    bill = ("environment", "--pyproject", "pyproject.toml", "--output-reproducible", "--output-file")
+    session.run("cyclonedx-py", *bill, str(built / "sbom.cdx.json"), f"{bare}/bin/python")
+    sums = {each.name: sha256(each.read_bytes()).hexdigest() for each in sorted(built.iterdir())}
+    (built / "SHA256SUMS").write_text("".join(f"{digest}  {name}\n" for name, digest in sums.items()))
+    session.log(f"in {built}: {', '.join(sums)}, SHA256SUMS")

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from docutils import nodes
 from docutils.statemachine import StringList
+from ratio_chart import chart, ratios_in
 from sphinx.util.docutils import SphinxDirective
 
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
 
-NEAR = re.compile(r"\]\((?=[\w.-]+\.(?:svg|png)\))")  # a picture beside the fragment
 MADE = Path(__file__).parents[1] / "_generated"
 
 
@@ -30,11 +29,13 @@ class Figures(SphinxDirective):
         made = MADE / f"{name}.md"
         self.env.note_dependency(str(made))
         if made.is_file():
-            told = NEAR.sub(r"](/_generated/", made.read_text(encoding="utf-8"))
+            told = made.read_text(encoding="utf-8")
             lines = told.splitlines() + ([] if "Made by " in told else ["", f"Made by `{command}`."])
         else:
             lines = [f"No figures are kept here yet. `{command}` makes them, on your machine."]
         place = nodes.Element()
+        if ratios := ratios_in("\n".join(lines)):
+            place += nodes.raw("", chart(ratios), format="html")
         self.state.nested_parse(StringList(lines, source=str(made)), self.content_offset, place)
         return place.children
 

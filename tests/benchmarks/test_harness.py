@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from benchmarks.harness import Ratio, Row, alternate, at_once, ratio_of
-from benchmarks.page import chart, table
+from benchmarks.page import table
 
 pytestmark = pytest.mark.one_python
 
@@ -78,12 +78,3 @@ def test_table_of_the_docs():
     assert "| a | b | 0.60 | 0.50 to 0.70 | ≤ 1.2 | holds |" in lines
     assert "| c & d | e | 0.40 | 0.30 to 0.50 | ≥ 0.8 | MISSED |" in lines
     assert "| f | a peer | none | not installed | ≤ 0.5 | not measured |" in lines
-
-
-def test_chart_of_the_docs():
-    """A bar ends where the ratio is in its target: half of the line's, or twice; what was not measured has none."""
-    drawn = chart(ROWS)
-    assert drawn.count("<rect") == 2
-    assert 'width="130"' in drawn  # 0.6 of 1.2
-    assert 'width="494"' in drawn  # twice the line, cut at 1.9
-    assert "c &amp; d" in drawn

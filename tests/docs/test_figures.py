@@ -7,6 +7,7 @@ from importlib.util import find_spec
 
 import pytest
 
+from docs._ext.ratio_chart import chart, ratios_in
 from docs.make_figures import COMMANDS, fragment
 from tests.docs.pages import ROOT
 from tests.docs.test_facts import PAGES
@@ -60,3 +61,22 @@ def test_fragment_of_columns() -> None:
 def test_fragment_of_sentences() -> None:
     """They are a list."""
     assert fragment("outage of 2 s\nPASS\n") == "- outage of 2 s\n- PASS\n"
+
+
+def test_chart_of_ratios() -> None:
+    """Bars, intervals and targets have one scale; what was not measured has no bar; words are escaped."""
+    table = """
+| a & b | c | 1.00 | 0.90 to 1.20 | ≤ 2 | holds |
+| d | e | 0.40 | 0.30 to 0.50 | ≥ 0.8 | MISSED |
+| f | a peer | none | not installed | ≤ 0.5 | not measured |
+"""
+    drawn = chart(ratios_in(table))
+
+    assert len(ratios_in(table)) == 2
+    assert 'class="holds" style="width:50%"' in drawn
+    assert 'class="missed" style="width:20%"' in drawn
+    assert 'class="target" style="left:100%"' in drawn
+    assert 'class="target" style="left:40%"' in drawn
+    assert 'class="interval" style="left:45%;width:15%"' in drawn
+    assert re.findall(r'style="left:[\d.]+%">([\d.]+)<', drawn) == ["0", "0.5", "1", "1.5", "2"]
+    assert "a &amp; b" in drawn
