@@ -26,6 +26,8 @@ from rich.text import Text
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from invsvc_async.batch import Batch
+
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
 os.environ["PYTHONPATH"] = str(HERE.parent)
@@ -202,8 +204,49 @@ async def _inspected() -> None:
         (HERE / "_static" / "inspector.png").write_bytes(await page.picture())
 
 
+def batch_watch() -> None:
+    """Picture the page of a batch during an outage; needs Chromium."""
+    lines = [line_of(number) for number in range(6000)]
+    for number in range(0, 6000, 50):
+        fields = {"operation": "webhooks.delete", "arguments": {"webhook": "wh_none"}, "key": f"row-{number}"}
+        lines[number] = json.dumps(fields) + "\n"
+    Path("writes.jsonl").write_text("".join(lines))
+    asyncio.run(_watched())
+
+
+async def _watched() -> None:
+    from invsvc_async import ApiKey, Client
+    from invsvc_async.batch import Batch
+    from invsvc_async.cli.commands.batch_watch import watching
+    from invsvc_async.simulator import Faults, Simulator
+    from tests.support.browser import browser
+
+    async with (
+        Simulator() as service,
+        Client(service.base_url, ApiKey(service.api_key)) as client,
+        Batch.open("run.db", client, rate=120, concurrency=8) as batch,
+    ):
+        running = asyncio.create_task(_run(batch))
+        await service.arrived("webhooks.create", 400)
+        async with watching("run.db") as (_, address), browser(Path.cwd() / "profile") as page:
+            await page.open(address, 1280, 760)
+            await page.until("document.querySelectorAll('#chart rect').length > 7")
+            service.faults = Faults(rate=1.0, reads=1.0, kinds=("503",))
+            await page.until("document.querySelector('.pause')?.textContent.includes('Next probe')")
+            await page.run("document.querySelector('summary').click()")
+            (HERE / "_static" / "batch-watch.png").write_bytes(await page.picture())
+        running.cancel()
+        await asyncio.wait([running])
+
+
+async def _run(batch: Batch) -> None:
+    async for _ in batch.run("writes.jsonl"):
+        pass
+
+
 PICTURES = {
     "demo": demo, "list": list_, "write": write, "batch": batch, "doctor": doctor, "inspector": inspector,
+    "batch-watch": batch_watch,
 }  # fmt: skip
 
 

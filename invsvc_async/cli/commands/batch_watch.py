@@ -8,7 +8,7 @@ import signal
 import sys
 import time
 import webbrowser
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -20,12 +20,12 @@ from invsvc_async.cli.output import emit_json
 from invsvc_async.concurrency.event_loop import until_done
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import AsyncGenerator, Mapping
 
     from invsvc_async.batch.reports.live import Live, Watch
     from invsvc_async.batch.reports.not_applied import Group
 
-__all__ = ["watch"]
+__all__ = ["watch", "watching"]
 
 _PAGE = ("invsvc_async.cli", "batch_watch.html")
 _EVERY = 1.0  # s between readings of the journal, however many pages are open
@@ -53,6 +53,30 @@ def watch(
 
 
 async def _watch(journal: str, port: int, *, opens: bool, as_json: bool) -> None:
+    try:
+        async with watching(journal, port) as (name, address):
+            if as_json:
+                emit_json({"watch_url": address})
+            else:
+                typer.echo(f"Watching {name}; press Ctrl-C to stop.\n  watch_url   {address}")
+            sys.stdout.flush()
+            if opens and _has_screen():
+                await asyncio.to_thread(webbrowser.open, address)
+            await _interrupted()
+    except OSError as error:
+        raise typer.BadParameter(f"--port: {error.strerror or error}. Use another one, or 0.") from error
+
+
+@asynccontextmanager
+async def watching(journal: str, port: int = 0) -> AsyncGenerator[tuple[str, str]]:
+    """
+    Serve the page of a batch; yields the journal's name and the page's address.
+
+    Raises:
+        JournalError: The journal cannot be read.
+        OSError: The port is taken.
+
+    """
     from invsvc_async.batch.reports.live import Watch, live_reader
     from invsvc_async.simulator.local_page import serving_page
 
@@ -61,16 +85,7 @@ async def _watch(journal: str, port: int, *, opens: bool, as_json: bool) -> None
     try:
         readings = Readings(Watch(journal, reader))
         async with serving_page(_PAGE, readings.data, port=port) as address:
-            if as_json:
-                emit_json({"watch_url": address})
-            else:
-                typer.echo(f"Watching {readings.name}; press Ctrl-C to stop.\n  watch_url   {address}")
-            sys.stdout.flush()
-            if opens and _has_screen():
-                await asyncio.to_thread(webbrowser.open, address)
-            await _interrupted()
-    except OSError as error:
-        raise typer.BadParameter(f"--port: {error.strerror or error}. Use another one, or 0.") from error
+            yield readings.name, address
     finally:
         await reader.aclose()
 
