@@ -86,12 +86,27 @@ def fail(message: str, error: Exception | None = None) -> None:
         facts |= {name: each for name in _ERROR_FACTS if (each := getattr(error, name, None)) is not None}
         sys.stderr.write(_json_line({"error": facts}))
         return
-    console(stderr=True).print(f"[bold red]invsvc:[/] {_plain(message)}", soft_wrap=True)
+    _print_words("invsvc:", f" {message}", "bold red")
 
 
 def note(message: str) -> None:
     """Print a note to stderr."""
-    console(stderr=True).print(_plain(message), style="dim", soft_wrap=True)
+    _print_words(message, "", "dim")
+
+
+def _print_words(styled: str, rest: str, style: str) -> None:
+    """Print a message to stderr, wrapped at spaces only: a token longer than a line stays whole."""
+    from rich.text import Text
+
+    from invsvc_async.cli.terminal_table import wrapped
+
+    out = console(stderr=True)
+    lines = visible(styled + rest).split("\n")
+    if out.is_terminal:
+        lines = [part for line in lines for part in wrapped(line, out.width)]
+    text = Text("\n".join(lines))
+    text.stylize(style, 0, len(visible(styled)))
+    out.print(text, soft_wrap=True)
 
 
 def emit_json(plain: Any) -> None:  # Any: JSON values

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-__all__ = ["print_fields", "print_table"]
+__all__ = ["print_fields", "print_table", "wrapped"]
 
 _WHOLE = re.compile(r"[^\s,/\[{]*")  # an id, a time, a number, a token
 _NARROWEST, _LONG_WORD = 12, 16  # columns that a text gets at least; longer words, such as URLs, are broken
@@ -68,13 +68,25 @@ def print_fields(out: Console, fields: Sequence[tuple[str, str]]) -> None:
     indent = max((cell_len(name) for name, _ in fields), default=0) + 2 * _GAP
     for name, value in fields:
         label = Text(f"  {name}".ljust(indent), style="cyan")
-        for line in _readable(value).split("\n") or [""]:
-            for part in _wrapped(line, out.width - indent):
+        for line in _lines(value):
+            for part in wrapped(line, out.width - indent):
                 out.print(Text.assemble(label, part), soft_wrap=True)
                 label = Text(" " * indent)
 
 
-def _wrapped(line: str, width: int) -> list[str]:
+def _lines(value: str) -> list[str]:
+    """Return *value* in lines: those of a JSON object are its members, unless they are nested further."""
+    if value.startswith("{"):
+        try:
+            members = json.loads(value, parse_float=str, parse_int=str)
+        except ValueError:
+            return [value]
+        if members and not any(isinstance(each, (dict, list)) for each in members.values()):
+            return [f"{name}: {'' if each is None else each}" for name, each in members.items()]
+    return _readable(value).split("\n")
+
+
+def wrapped(line: str, width: int) -> list[str]:
     """Return *line* in parts of at most *width* columns; words are not broken."""
     if cell_len(line) <= width or width < _NARROWEST:
         return [line]

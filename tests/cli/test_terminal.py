@@ -76,6 +76,36 @@ def test_widest_column_gives_way(terminal, monkeypatch):
     assert any("wh_2eeb779de8804d58aabc0788  two words  one long" in line for line in lines)
 
 
+@pytest.mark.parametrize("show", [note, fail])
+def test_messages_break_between_words(monkeypatch, show):
+    """A message is wrapped at spaces; a token longer than the line stays whole, to be copied."""
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setenv("NO_COLOR", "1")
+    token, screen = "t" * 70, Terminal()
+    with contextlib.redirect_stderr(screen):
+        show(f"there is more than one line of words here: continue with --resume {token} or without")
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", screen.getvalue()).splitlines()
+
+    assert token in lines
+    assert all(len(line) <= 40 for line in lines if line != token)
+    assert " ".join(lines).split()[-4:] == ["--resume", token, "or", "without"]
+
+
+def test_notes_of_a_list_come_last(invsvc, terminal):
+    """What to do next stands below the items, where it is seen."""
+    text = terminal(80, "list", "invoices.egress", "limit=2").strip()
+
+    assert text.index("there are more: use --all") > max(found.start() for found in re.finditer(UUID, text))
+
+
+def test_object_of_an_item(invsvc, terminal):
+    """A member of an object stands on a line of its own."""
+    lines = [line.strip() for line in terminal(60, "get", "users", "usr_1").splitlines()]
+
+    assert "address       street: Avenida de las Acacias" in lines
+    assert "city: Querétaro" in lines
+
+
 def test_wide_rows(invsvc, terminal):
     """With --wide each item is one line, as long as it needs to be."""
     text = terminal(60, "list", "invoices.egress", "limit=5", "--wide")

@@ -13,7 +13,7 @@ from invsvc_async.cli.options import EscapeFormulas, Json, Profile, Team, client
 from invsvc_async.concurrency.event_loop import until_done
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable
+    from collections.abc import AsyncGenerator, Callable, Iterable
 
     from invsvc_async.api.operations import Operation
     from invsvc_async.cli.list_output import Form, Sink
@@ -82,13 +82,15 @@ def command(
     query = _Query(operation, arguments_of(operation, words or []), every=all_, resume=resume)
     form: Form = "json" if json_ else "jsonl" if jsonl else "csv" if csv else "table"
     sink = Sink(form, _columns(fields, form, operation.result), escape_formulas, wide)
+    notes: list[str] = []  # printed after the items
     complete = False
     try:
-        until_done(_list(query, sink, profile, team))
+        until_done(_list(query, sink, notes, profile, team))
         complete = True
     finally:
         if complete or sink.taken:  # after a failure, items before the resume token are printed
             sink.end()
+        _print_notes(notes)
 
 
 def _columns(fields: str | None, form: Form, result: str) -> tuple[str, ...]:
@@ -114,12 +116,11 @@ class _Query:
     resume: str | None
 
 
-async def _list(query: _Query, sink: Sink, profile: str | None, team: str | None) -> None:
+async def _list(query: _Query, sink: Sink, notes: list[str], profile: str | None, team: str | None) -> None:
     from invsvc_async._errors import InvsvcError
-    from invsvc_async.cli.output import note, progress
+    from invsvc_async.cli.output import progress
     from invsvc_async.cli.waiting import waiting_for_read
 
-    notes: list[str] = []  # printed after the progress bar
     broken = 0
     try:
         async with client_of(profile, team) as client:
@@ -138,8 +139,13 @@ async def _list(query: _Query, sink: Sink, profile: str | None, team: str | None
     finally:
         if broken:
             notes.append(f"{broken} malformed fields are shown as '!'; --json has them as received")
-        for text in notes:
-            note(text)
+
+
+def _print_notes(notes: Iterable[str]) -> None:
+    from invsvc_async.cli.output import note
+
+    for text in notes:
+        note(text)
 
 
 async def _items(client: Client, query: _Query, add_note: Callable[[str], None]) -> AsyncGenerator[Any]:
