@@ -57,10 +57,6 @@ app: typer.Typer = typer.Typer(
 )  # fmt: skip
 
 
-app.command()(workers)
-app.command()(watch)
-
-
 @app.command()
 def run(  # noqa: PLR0913 - each is an option of its own
     file: Annotated[
@@ -235,6 +231,10 @@ def retry(
 async def _reopen(journal: str, reopening: Callable[[Entries], Awaitable[int]]) -> int:
     async with _opened(journal) as entries:
         return await reopening(entries)
+
+
+app.command()(watch)
+app.command()(workers)
 
 
 @app.command()
