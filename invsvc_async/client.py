@@ -129,7 +129,9 @@ class Client:
         if log_to_stderr(os.environ):
             on_attempt = logged(on_attempt)
         clock = clock or SystemClock()
+        checked_url = _checked_url(base_url, allow_insecure_http=allow_insecure_http)
         transport = Transport(
+            name=f"Client({checked_url!r})",
             max_concurrency=max_concurrency,
             session=session,
             ssl=ssl,
@@ -141,7 +143,7 @@ class Client:
         shared = ClientState(
             transport=transport,
             clock=clock,
-            base_url=_checked_url(base_url, allow_insecure_http=allow_insecure_http),
+            base_url=checked_url,
             credential=credential,
             client_of=self.of,
             headers=_headers(headers, user_agent),

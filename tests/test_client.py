@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import pickle
 
 import pytest
 
 from invsvc_async import ApiKey, Client
-from invsvc_async.errors import ConfigurationError, InvalidRequestError
+from invsvc_async.errors import ConfigurationError, InvalidRequestError, NotFoundError
+from invsvc_async.simulator import Simulator
 from invsvc_async.testing import VirtualClock
 from invsvc_async.transport import write_register
 
@@ -113,3 +116,36 @@ async def test_virtual_sleeper_that_is_cancelled():
     await stays
     await clock._waking
     assert clock.now() == begun + 2
+
+
+def test_client_that_was_not_closed():
+    """A warning names the client, without its credential."""
+
+    async def leave_open():
+        async with Simulator() as service:
+            client = Client(service.base_url, ApiKey(service.api_key))
+            await client.webhooks.list()
+            return service.base_url, service.api_key
+
+    with pytest.warns(ResourceWarning) as warned:
+        base_url, key = asyncio.run(leave_open())
+        gc.collect()
+
+    words = [str(each.message) for each in warned]
+    assert any(each.startswith(f"unclosed Client('{base_url}')") for each in words)
+    assert not [each for each in words if key in each]
+
+
+async def test_base_url_with_a_path_before_the_version():
+    """A 404 of an operation without an id hints at the base URL; one of a thing does not."""
+    async with Simulator() as service:
+        wrong = service.base_url.replace("/v2", "/api/v2")
+        async with Client(wrong, ApiKey(service.api_key)) as client:
+            with pytest.raises(NotFoundError, match="has /api before the version") as caught:
+                await client.webhooks.list()
+            with pytest.raises(NotFoundError) as of_a_thing:
+                await client.webhooks.get("wh_1")
+
+    assert wrong in str(caught.value)
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)  # noqa: S301 - our own
+    assert "base URL" not in str(of_a_thing.value)

@@ -68,6 +68,9 @@ def check(
         _add_query(operation, extra_query, checked, names, problems)
     if extra_body is not None:
         _add_body(operation, extra_body, checked, problems)
+    if operation.needs_field and not (checked.body or problems):
+        names_of_body = ", ".join(row.name for row in operation.parameters if row.where == "body")
+        problems.append(f"fields: none is given. Pass at least one of {names_of_body}")
     if problems:
         raise InvalidRequestError(problems, operation=operation.name)
     return checked

@@ -68,7 +68,7 @@ JOURNEYS_UPDATE = Operation(
         _body("trigger_type", wire="triggerType", nullable=True),
         _body("replaces_defaults", Form.FLAG, wire="replacesDefaults", nullable=True),
     ),
-    reader="journeys.get", finder="journey",
+    needs_field=True, reader="journeys.get", finder="journey",
     settled="The journey is read back; its fields and its `last_updated` decide.",
     section="Endpoints, Journeys",
 )  # fmt: skip

@@ -7,6 +7,7 @@ Each function takes the row, the caller's value and the list of problems so far.
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from datetime import UTC, date, datetime, timedelta
@@ -172,7 +173,7 @@ def _events(parameter: Parameter, value: Any, problems: Problems) -> list[str]:
         problems.append(f"{parameter.name}: is {kind_of(value)}, not a list of event types")
         return []
     if not value:
-        problems.append(f"{parameter.name}: must not be empty")
+        _warn(f"{parameter.name}: is empty, so nothing is delivered to the webhook. Name the events.")
     events = [str(event) for event in value]
     unknown = [quoted(event) for event in events if event not in parameter.choices]
     if unknown:
@@ -183,8 +184,15 @@ def _events(parameter: Parameter, value: Any, problems: Problems) -> list[str]:
 def _url(parameter: Parameter, value: Any, problems: Problems) -> str:
     if not isinstance(value, str) or not _is_url(value):
         shown = quoted(value) if isinstance(value, str) else kind_of(value)
-        problems.append(f"{parameter.name}: {shown} is not an absolute http or https URL")
+        problems.append(f"{parameter.name}: {shown} is not an absolute URL with a host")
+    elif urlsplit(value).scheme not in {"http", "https"}:
+        _warn(f"{parameter.name}: is neither http nor https, so nothing may be delivered. Check the URL.")
     return str(value) if isinstance(value, str) else ""
+
+
+def _warn(words: str) -> None:
+    """Warn of what the specification allows, but is surely a mistake."""
+    warnings.warn(words, UserWarning, stacklevel=7)  # the caller of the resource's method
 
 
 def _is_url(text: str) -> bool:
@@ -192,7 +200,7 @@ def _is_url(text: str) -> bool:
         return False
     try:
         parts = urlsplit(text)
-        return parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+        return bool(parts.scheme) and bool(parts.hostname) and parts.port != 0
     except ValueError:
         return False
 

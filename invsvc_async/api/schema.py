@@ -33,7 +33,7 @@ class Form(StrEnum):
     GRAPH = "journey graph"
     MEMBERS = "list of {id, role}"
     EVENTS = "list of event types"
-    URL = "absolute http(s) URL"
+    URL = "absolute URL"
     METADATA = "object of texts"
 
 
@@ -75,6 +75,7 @@ class Operation:
     parameters: tuple[Parameter, ...] = ()
     # Where the specification mentions further parameters without naming them.
     extra: tuple[Literal["query", "body"], ...] = ()
+    needs_field: bool = False  # a body without any is surely a mistake, although the specification allows it
     reserved: tuple[str, ...] = ()  # keys of the body that the service sets itself
     reader: str | None = None  # the operation whose answer settles this write
     finder: str | None = None  # the key in reconcile.findings.FINDERS of the function that judges that answer

@@ -22,6 +22,7 @@ from invsvc_async._errors import (
     PagingError,
 )
 from invsvc_async.api import arguments
+from invsvc_async.api.parameters import METADATA
 from invsvc_async.models.common import Model, Page
 from invsvc_async.models.portable import html_table
 from invsvc_async.reads import retry
@@ -212,6 +213,13 @@ class Pages(Generic[T]):
                 query[name] = str(value)
         return replace(self._request, query=query)
 
+    def _first_page(self) -> int | None:
+        """Return the number of the page that was asked for; 1 by default in a list filtered by metadata."""
+        query, name = self._request.query, self._view.names.page
+        if name is None or not any(each.startswith(METADATA) for each in query):
+            return None
+        return int(query.get(name, 1))
+
     def _following(
         self, page: Page[T], position: Position, walked: set[int]
     ) -> Position | PagingError | None:
@@ -220,7 +228,7 @@ class Pages(Generic[T]):
             following = Position(cursor=page.next)
         elif not page.has_more:
             return None
-        elif (number := page.page or position.page) is None:
+        elif (number := page.page or position.page or self._first_page()) is None:
             return PagingError(
                 "there are more items, but the answer has no cursor and no page number. Narrow the filter.",
                 resume_token=self._token(position),

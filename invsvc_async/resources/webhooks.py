@@ -93,8 +93,9 @@ class Webhooks(Resource):
         """
         Subscribe a URL to events. Store the ``secret``, which signs deliveries: only this answer has it.
 
-        *url* is absolute, http or https; *events* are names in the specification. The webhook delivers
-        payload version v1, unless the team's default is v2.
+        *url* is absolute; *events* are names in the specification. No events, or a scheme other than http and
+        https, cause a ``UserWarning``. The webhook delivers payload version v1, unless the team's default is
+        v2.
 
         If the answer is lost, the webhook is looked for in the team's list: by its tag, or by the same
         content and a time of creation that fits. Its secret is lost then. *on_lost_secret* decides whether

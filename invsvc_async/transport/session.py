@@ -368,6 +368,8 @@ class ClientOptions:
             raise _no_answer(name, exchange) from exchange.error
         if not 200 <= exchange.status < 300:
             error = error_of(exchange, name)
+            if error.status == 404 and request.operation.listed and not request.path:
+                _hint_at_base_url(error, self.session.base_url)
             self._learn(stamp_of(error), exchange)
             raise error
         try:
@@ -429,6 +431,14 @@ def error_of(exchange: Exchange, operation: str) -> ServiceError:
     )
     content = _without_token(exchange, exchange.answer)
     return wire.read_error(content, status=exchange.status, headers=headers, operation=operation)
+
+
+def _hint_at_base_url(error: ServiceError, base_url: str) -> None:
+    """Let a 404 of an operation without an id in its path say that the path itself was not found."""
+    before = URL(base_url).path.rstrip("/").rpartition("/")[0]
+    words = f" It has {before} before the version, which only a gateway needs." if before else ""
+    message = str(error.args[0]).removesuffix(error.hint)
+    error.args = (f"{message}Check the base URL {base_url}: the service has this path.{words}",)
 
 
 def _without_token(exchange: Exchange, content: bytes) -> bytes:

@@ -8,6 +8,7 @@ whether bytes can have been sent: the class of an exception proves nothing.
 from __future__ import annotations
 
 import asyncio
+import warnings
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import lru_cache
 from math import inf
@@ -74,7 +75,10 @@ class Transport:
         proxy: str | None = None,
         max_response_bytes: int = MAX_RESPONSE_BYTES,
         clock: Clock | None = None,
+        name: str = "client",
     ) -> None:
+        self._session: aiohttp.ClientSession | None = None  # until the arguments are checked
+        self._name = name
         check_count("max_response_bytes", max_response_bytes, least=1)
         if max_concurrency != "adaptive":
             check_count("max_concurrency", max_concurrency, least=1)
@@ -99,6 +103,12 @@ class Transport:
         self._emptied = asyncio.Event()
         self._timer_at = inf  # when the timer fires: at the earliest deadline in flight, or before it
         self._timer: asyncio.TimerHandle | None = None
+
+    def __del__(self) -> None:
+        session = self._session
+        if session is not None and not self._user_supplied and not session.closed:
+            words = f"unclosed {self._name}. Use it with `async with`, or await its aclose()."
+            warnings.warn(words, ResourceWarning, source=self, stacklevel=2)
 
     async def send(self, exchange: Exchange) -> Exchange:
         """

@@ -493,3 +493,16 @@ async def test_list_in_a_team(lists):
     assert await folios(pages) == [1, 2]
     assert lists.seen("team") == ["team_2", "team_2"]
     assert repr(pages) == "<Pages of invoices.egress>"
+
+
+@pytest.mark.parametrize(("options", "asked"), [({}, [None, "2", "3"]), ({"page": 4}, ["4", "5", "6"])])
+async def test_pages_that_name_no_number(lists, options, asked):
+    """A list filtered by metadata is walked by page numbers, even if no answer has one; the first page is 1."""
+    lists.pages = [
+        {"data": items(1, metadata={"a": "b"}), "has_more": True},
+        {"data": items(2, metadata={"a": "b"}), "has_more": True},
+        {"data": items(3, metadata={"a": "b"})},
+    ]
+
+    assert await folios(lists.client.invoices.egress(metadata={"a": "b"}, **options)) == [1, 2, 3]
+    assert lists.seen("page") == asked
