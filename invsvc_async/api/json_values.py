@@ -13,6 +13,7 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
 from invsvc_async import codec
+from invsvc_async.codec.nesting import DEEPEST
 from invsvc_async.models.common import Model
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ __all__ = ["Problems", "check_graph", "check_members", "is_list", "is_object", "
 Problems: TypeAlias = list[str]
 Check: TypeAlias = "Callable[[Any, str, Problems], None]"  # Any: what a caller gave
 
-_DEEPEST = 200  # levels: far more than a graph has, far fewer than the recursion limit
+_DEEPEST = DEEPEST - 56  # levels: leaves room for what is written around an argument in intents and reports
 _WIDEST = 8192  # bits of an integer: Python formats up to about 14,000
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
 

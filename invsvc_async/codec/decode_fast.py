@@ -17,25 +17,33 @@ from typing import Annotated, Any, NoReturn, TypeAlias, TypeVar, get_args, get_o
 import msgspec
 from msgspec import Raw, UnsetType
 
+from invsvc_async._errors import UnreadableResponseError
 from invsvc_async.codec.exact_json import EXACT_UNTIL, UNREADABLE, exact, salvage
 from invsvc_async.codec.fields import Field, blank_of, enum_in, fields_of
+from invsvc_async.codec.nesting import NestingError, check_depth
 from invsvc_async.models.common import Model, once
 
-__all__ = ["decode_all", "refused", "sound"]
+__all__ = ["check", "decode_all", "refused", "sound"]
 
 T = TypeVar("T", bound=Model)
 Build: TypeAlias = "Callable[..., Any]"  # takes a mirror and, except for WHOLE, its Place
 One: TypeAlias = "Callable[[Raw | bytes], Any]"
 
 _Milliseconds = Annotated[int, msgspec.Meta(ge=0, lt=EXACT_UNTIL)]
+_Flat: TypeAlias = str | int | bool | None  # without floats, because those would lose digits
 
 
 class _Way(Enum):
     """What an item may look like, from the strictest, which is the fastest, to the most general."""
 
+    FLAT = "as WHOLE, with neither nesting nor fractions in plain data: its depth needs no check"
     WHOLE = "all fields present, none unknown: nothing of the wire form is kept"
     WITH_UNKNOWN = "all fields present, unknown ones in the outermost object: a copy of the wire form is kept"
     ANY = "fields absent, unknown ones anywhere"
+
+
+_AROUND = 2  # levels around an item of a list: the array and the envelope
+_KEPT = (_Way.WITH_UNKNOWN, _Way.ANY)  # the wire form is
 
 
 class _Item:
@@ -60,14 +68,22 @@ class _Item:
 
 
 def decode_all(cls: type[T], raws: Sequence[Raw | bytes]) -> tuple[T, ...]:
-    """Decode each item in the fastest way that accepts it, beginning with the one that accepted the last."""
+    """
+    Decode each item in the fastest way that accepts it, beginning with the one that accepted the last.
+
+    Raises:
+        UnreadableResponseError: An item is nested too deeply.
+    """
     made: list[T] = []
-    way = _Way.WHOLE
+    way = _Way.FLAT
     decode = _decoder_of(cls, way)
     for raw in raws:
         try:
+            if way is not _Way.FLAT:
+                check(cls, raw, around=_AROUND)
             made.append(decode(raw))
         except UNREADABLE as refusal:
+            check(cls, raw, around=_AROUND)
             found, way = _retried(cls, raw, way, refusal)
             decode = _decoder_of(cls, way)
             made.append(found)
@@ -75,7 +91,7 @@ def decode_all(cls: type[T], raws: Sequence[Raw | bytes]) -> tuple[T, ...]:
 
 
 def sound(cls: type[Model]) -> One:
-    """Return the fastest decoder of an item.  It raises one of UNREADABLE if it rejects the item."""
+    """Return a fast decoder of one item.  It raises one of UNREADABLE if it rejects the item."""
     return _decoder_of(cls, _Way.WHOLE)
 
 
@@ -89,18 +105,34 @@ def _retried(cls: type[T], raw: Raw | bytes, way: _Way, refusal: Exception) -> t
     if way is not _Way.ANY and not isinstance(refusal, _UnusualError):
         with suppress(*UNREADABLE):
             found: T = _decoder_of(cls, _Way.ANY)(raw)
-            return found, _next_way(cls, raw, way)
+            return _kept_faster(cls, raw, way) or (found, _Way.ANY)
     from invsvc_async.codec.decode_lenient import structure_item
 
     return structure_item(cls, salvage(raw)), way
 
 
-def _next_way(cls: type[Model], raw: Raw | bytes, way: _Way) -> _Way:
-    if way is _Way.WHOLE:
+def check(cls: type[Model], raw: Raw | bytes, *, around: int = 0) -> None:
+    """
+    Check the depth of an item, which *around* levels surround.
+
+    Raises:
+        UnreadableResponseError: It is nested too deeply.
+    """
+    try:
+        check_depth(raw, around=around)
+    except NestingError as cause:
+        raise UnreadableResponseError(
+            f"the {cls.__name__} in the answer cannot be read: {cause}. Look at .raw.", raw=bytes(raw)
+        ) from None
+
+
+def _kept_faster(cls: type[T], raw: Raw | bytes, way: _Way) -> tuple[T, _Way] | None:
+    """Decode an item in a way between *way* and ANY, if one accepts it."""
+    ways = list(_Way)
+    for slower in ways[ways.index(way) + 1 : -1]:
         with suppress(*UNREADABLE):
-            _decoder_of(cls, _Way.WITH_UNKNOWN)(raw)
-            return _Way.WITH_UNKNOWN
-    return _Way.ANY
+            return _decoder_of(cls, slower)(raw), slower
+    return None
 
 
 @once
@@ -108,7 +140,7 @@ def _decoder_of(cls: type[Model], way: _Way) -> One:
     """Make the function that decodes an item to its model."""
     mirror = msgspec.json.Decoder(_mirror_of(cls, way), float_hook=exact).decode
     build = _build_of(cls, way)
-    if way is _Way.WHOLE:
+    if way not in _KEPT:
         return lambda raw: build(mirror(raw))
     return lambda raw: build(mirror(raw), _Item(raw))
 
@@ -120,7 +152,7 @@ def _mirror_of(cls: type[Model], way: _Way) -> type[msgspec.Struct]:
         f"{cls.__name__}Mirror",
         [_mirrored(field, way) for field in fields],
         rename={field.name: field.wire for field in fields},
-        forbid_unknown_fields=way is _Way.WHOLE,
+        forbid_unknown_fields=way not in _KEPT,
         kw_only=True,
         gc=False,
     )
@@ -138,11 +170,14 @@ def _mirrored_type(hint: Any, way: _Way) -> Any:
     if _is_model(hint):
         return _mirror_of(hint, way)
     if origin is tuple:
-        return hint if _made(args[0], "w", "", way, {}) == "w" else list[_mirrored_type(args[0], way)]  # type: ignore[misc]
+        inner: Any = _mirrored_type(args[0], way)
+        return tuple[inner, ...] if _made(args[0], "w", "", way, {}) == "w" else list[inner]
     if origin is Mapping:
         return dict[str, _mirrored_type(args[1], way)]  # type: ignore[misc]
     if enum_in(hint):
         return str
+    if hint is Any and way is _Way.FLAT:
+        return _Flat
     return {Decimal: Any, float: Any, datetime: _Milliseconds}.get(hint, hint)
 
 
@@ -151,7 +186,7 @@ def _is_model(hint: Any) -> bool:
 
 
 def _within(way: _Way) -> _Way:
-    return _Way.ANY if way is _Way.ANY else _Way.WHOLE
+    return _Way.WHOLE if way is _Way.WITH_UNKNOWN else way
 
 
 def _may_be_absent(field: Field, way: _Way) -> bool:
@@ -168,7 +203,7 @@ def _build_of(cls: type[Model], way: _Way) -> Build:
     lines = [
         "def build(s, place=None):",
         " o = blank()",
-        *([" o._rest = place"] if way is not _Way.WHOLE else []),
+        *([" o._rest = place"] if way in _KEPT else []),
     ]
     for field in fields_of(cls):
         lines += _copy(field, way, names)

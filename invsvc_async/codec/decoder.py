@@ -39,8 +39,9 @@ def decode(cls: type[T], raw: Raw | bytes, *, meta: Meta | None = None) -> T:
     Decode one JSON object to a model of *cls*.  An invalid field does not affect the others.
 
     Raises:
-        UnreadableResponseError: It is not a JSON object.
+        UnreadableResponseError: It is not a JSON object, or is nested too deeply.
     """
+    decode_fast.check(cls, raw)
     try:
         model: T = decode_fast.sound(cls)(raw)
     except UNREADABLE as refusal:
@@ -58,7 +59,8 @@ def decode_items(cls: type[T], raws: Sequence[Raw | bytes] | Raw) -> tuple[T, ..
     *raws* is a list of items, or the JSON of an array.
 
     Raises:
-        UnreadableResponseError: *raws* is not a JSON array, or has more than 10,000 items.
+        UnreadableResponseError: *raws* is not a JSON array, or has more than 10,000 items, or an item is
+            nested too deeply.
     """
     if not isinstance(raws, Raw):
         return decode_fast.decode_all(cls, raws)

@@ -11,7 +11,7 @@ from collections.abc import Mapping  # noqa: TC003 - the documentation resolves 
 from contextlib import suppress
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 from msgspec import Raw
@@ -30,6 +30,7 @@ from invsvc_async.codec.exact_json import (
     utc,
     without_halves,
 )
+from invsvc_async.codec.nesting import check_depth
 from invsvc_async.codec.shape import Shape
 
 if TYPE_CHECKING:
@@ -38,7 +39,22 @@ if TYPE_CHECKING:
 __all__ = ["Envelope", "dumps", "loads", "read_error", "read_success", "retry_after", "utc"]
 
 
-class _List(msgspec.Struct):
+_Scalar: TypeAlias = str | int | float | bool | None
+
+
+class _List(msgspec.Struct, forbid_unknown_fields=True):  # nothing in it is nested but the items
+    success: bool
+    data: Items
+    message: _Scalar = None
+    timestamp: _Scalar = None
+    next: str | None = None
+    has_more: bool = False
+    total_results: _Scalar = None
+    page: _Scalar = None
+    per_page: _Scalar = None
+
+
+class _OddList(msgspec.Struct):
     success: bool
     data: Items
     message: Any = None
@@ -69,8 +85,22 @@ class _Open(msgspec.Struct):
     per_page: Any = None
 
 
+_decode_list = msgspec.json.Decoder(_List).decode
+_decode_odd_list = msgspec.json.Decoder(_OddList).decode
+
+
+def _list_of(content: bytes) -> _List | _OddList:
+    """Decode the envelope of a list.  The depth of the items is checked when they are decoded."""
+    check(content)
+    try:
+        return _decode_list(content)
+    except ValueError:  # another member, or an odd one
+        check_depth(content)
+        return _decode_odd_list(content)
+
+
 _DECODE: Mapping[Shape, Callable[[bytes], Any]] = {
-    Shape.LIST: msgspec.json.Decoder(_List).decode,
+    Shape.LIST: _list_of,
     Shape.STANDARD: msgspec.json.Decoder(_Standard).decode,
     Shape.OPEN: msgspec.json.Decoder(_Open).decode,
 }
@@ -168,14 +198,13 @@ def read_success(
     try:
         if shape is not Shape.LIST:
             content.decode()
+            check_depth(content)
         if shape is Shape.BARE:
             MEMBERS.decode(content)
             request_id = _request_id(headers)
             return Envelope(
                 raw=Raw(content), content=content, request_id=request_id, status=status, headers=headers
             )
-        if shape is Shape.LIST:
-            check(content)
         found = _DECODE[shape](content)
     except UNREADABLE as cause:
         whole = without_halves(content)
@@ -224,7 +253,7 @@ def _open(found: _Open, content: bytes, status: int, headers: Mapping[str, str])
     )
 
 
-def _listed(found: _List, content: bytes, status: int, headers: Mapping[str, str]) -> Envelope:
+def _listed(found: _List | _OddList, content: bytes, status: int, headers: Mapping[str, str]) -> Envelope:
     return Envelope(
         raw=found.data,
         content=content,

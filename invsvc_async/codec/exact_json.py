@@ -18,6 +18,7 @@ import msgspec
 from msgspec import Raw
 
 from invsvc_async._errors import InvalidRequestError, UnreadableResponseError
+from invsvc_async.codec.nesting import DEEPEST, check_depth
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -76,6 +77,7 @@ def loads(content: bytes | Raw) -> Any:  # Any: JSON as Python values
         UnreadableResponseError: Not JSON in UTF-8, or nested too deeply, or a number is too long.
     """
     try:
+        check_depth(content)
         return _PLAIN.decode(content)
     except UNREADABLE as cause:
         raise UnreadableResponseError(
@@ -143,7 +145,7 @@ def dumps(plain: object) -> bytes:
 
     Raises:
         InvalidRequestError: It contains a value that JSON cannot represent: a time, NaN, a key that is not a
-            string, an object of another class.
+            string, an object of another class; or it is nested too deeply.
     """
     try:
         _check(plain, "$")
@@ -154,19 +156,22 @@ def dumps(plain: object) -> bytes:
         raise InvalidRequestError(f"$: cannot be written as JSON ({cause})") from cause
 
 
-def _check(plain: Any, at: str) -> None:
+def _check(plain: Any, at: str, levels: int = DEEPEST) -> None:
     """Reject values that JSON cannot represent.  The encoder would accept times and NaN."""
     kind = type(plain)
     if kind is str:
         return
-    if kind is dict or isinstance(plain, Mapping):  # the abstract class is slow to check
+    is_mapping = kind is dict or isinstance(plain, Mapping)  # the abstract class is slow to check
+    if not levels and (is_mapping or isinstance(plain, (list, tuple))):
+        raise InvalidRequestError(f"{at:.60}…: is nested deeper than {DEEPEST} levels")
+    if is_mapping:
         for name, value in cast("Mapping[object, Any]", plain).items():
             if not isinstance(name, str):
                 raise InvalidRequestError(f"{at}: the key {name!r} is not a string")
-            _check(value, f"{at}.{name}")
+            _check(value, f"{at}.{name}", levels - 1)
     elif isinstance(plain, (list, tuple)):
         for index, value in enumerate(cast("Sequence[Any]", plain)):
-            _check(value, f"{at}[{index}]")
+            _check(value, f"{at}[{index}]", levels - 1)
     elif not (_is_finite(plain) or plain is None or isinstance(plain, (str, Raw))):
         raise InvalidRequestError(f"{at}: JSON cannot represent {type(plain).__name__} {plain!r:.60}")
 

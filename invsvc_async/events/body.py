@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import msgspec
 
 from invsvc_async._errors import MalformedEventError
+from invsvc_async.codec.nesting import NestingError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -109,5 +110,5 @@ def malformed(why: str, raw: bytes) -> MalformedEventError:
 def unreadable(error: Exception, raw: bytes) -> MalformedEventError:
     """Return the error for a body that could not be decoded."""
     # Only messages of the decoder itself are known not to quote the body.
-    told = str(error) if isinstance(error, msgspec.DecodeError) else type(error).__name__
+    told = str(error) if isinstance(error, (msgspec.DecodeError, NestingError)) else type(error).__name__
     return malformed(f"it is not readable ({told})", raw)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from invsvc_async._errors import MalformedEventError
+from invsvc_async.codec.nesting import check_depth
 from invsvc_async.events.body import (
     UNREADABLE,
     Body,
@@ -59,6 +60,7 @@ def parse(body: bytes, headers: Headers | None = None) -> Event:
     try:
         if not raw.isascii():
             raw.decode()  # the decoder does not check skipped values for UTF-8
+        check_depth(raw)
         content = decode_body(raw)
     except UNREADABLE as error:
         raise unreadable(error, raw) from error

@@ -7,6 +7,7 @@ Decimals are not converted to floats, so amounts keep all digits.
 from __future__ import annotations
 
 import json
+import re
 from decimal import Decimal
 from json.encoder import encode_basestring_ascii as quoted
 from typing import TYPE_CHECKING, Any, NoReturn, TypeGuard
@@ -90,6 +91,8 @@ def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
 
 
+_DEEPEST = 256  # levels of a body; the specification names no limit
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"?|[\[{]|[\]}]', re.DOTALL)
 _decode = json.JSONDecoder(parse_float=Decimal, parse_constant=_no_constant).decode
 
 
@@ -101,7 +104,15 @@ def read_json(text: bytes) -> Json:
         ValueError: It is not JSON in UTF-8, or is nested too deeply.
 
     """
-    try:
-        return _decode(text.decode())
-    except RecursionError:
-        raise ValueError("nested too deeply") from None
+    decoded = text.decode()
+    if decoded.count("[") + decoded.count("{") > _DEEPEST:
+        _check_depth(decoded)
+    return _decode(decoded)
+
+
+def _check_depth(text: str) -> None:
+    level = 0
+    for token in _TOKEN.finditer(text):
+        level += {"[": 1, "{": 1, "]": -1, "}": -1}.get(token[0], 0)
+        if level > _DEEPEST:
+            raise ValueError("nested too deeply")

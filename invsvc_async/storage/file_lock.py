@@ -167,5 +167,5 @@ def _holder(text: bytes) -> str:
     try:
         holder = json.loads(text)
         return f"process {holder['pid']} on {holder['host']}"
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return "another process"

@@ -120,7 +120,7 @@ def test_bare_answer_is_the_payload():
 
 
 @pytest.mark.parametrize("around", [(b"[", b"]"), (b'{"a":', b"}")], ids=["arrays", "objects"])
-@pytest.mark.parametrize("depth", [30, 33, 500, 800])
+@pytest.mark.parametrize("depth", [30, 33, 150, 254])
 @pytest.mark.parametrize(
     "body", [b'{"message":"m","details":%s}', b'{"success":false,"error":{"details":%s}}']
 )
@@ -317,7 +317,7 @@ for _ in range(100_000):
         ({1: 2}, "the key 1"),
         ({"a"}, "set"),
         ("\ud800", "surrogates"),
-        (DEEP, "recursion"),
+        (DEEP, "nested deeper than 256 levels"),
     ],
     ids=["time", "nan", "infinity", "bytes", "key", "set", "surrogate", "deep"],
 )

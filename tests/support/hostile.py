@@ -102,6 +102,9 @@ SAYS_NOTHING = {
     "HTML": whole(b"<html><body>Welcome</body></html>", kind="text/html"),
     "nothing": whole(b""),
     "a bomb in a bomb": whole(gzip.compress(bomb()), "Content-Encoding: gzip, gzip"),
+    "a field one level too deep": whole(
+        enveloped(b'{"id":"usr_1","address":' + b"[" * 255 + b"]" * 255 + b"}")
+    ),
     "arrays 100,000 deep": whole(enveloped(b"[" * DEEP + b"]" * DEEP)),
     "objects 100,000 deep": whole(b'{"a":' * DEEP + b"1" + b"}" * DEEP),
     "a cut document": whole(enveloped(b'{"id":"us')),
@@ -128,7 +131,7 @@ ODD_USERS = {
     "an exponent beyond all": (b'{"id":"usr_1","created_at":1e999999999999}', ["$.created_at"]),
     "a time beyond the calendar": (b'{"id":"usr_1","created_at":99999999999999999}', ["$.created_at"]),
     "a time before it": (b'{"id":"usr_1","created_at":-99999999999999999}', ["$.created_at"]),
-    "a deep field": (b'{"id":"usr_1","address":' + b"[" * 900 + b"]" * 900 + b"}", ["$.address"]),
+    "a deep field": (b'{"id":"usr_1","address":' + b"[" * 254 + b"]" * 254 + b"}", ["$.address"]),
     "another type": (b'{"id":"usr_1","teams":"team_1"}', ["$.teams"]),
     "a field twice": (b'{"id":"usr_0","id":"usr_1"}', []),
     "half a surrogate": (b'{"id":"usr_1","email":"\\ud83d"}', []),

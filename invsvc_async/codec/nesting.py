@@ -1,0 +1,57 @@
+"""
+The limit on the nesting of JSON, the same for answers, deliveries, intents and files.
+
+The parser's own limit depends on the interpreter and on its free stack: some hundreds of levels on Python
+3.11, more than 100,000 on 3.14.
+"""
+
+from __future__ import annotations
+
+import re
+from itertools import accumulate
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from msgspec import Raw
+
+__all__ = ["DEEPEST", "NestingError", "check_depth"]
+
+DEEPEST: Final = 256  # levels of arrays and objects: recursive functions reach them on every interpreter
+
+_ESCAPE: Final = rb"(?s)\\."
+_STRING: Final = rb'"[^"]*"?'  # after the escapes were removed; the last one may be cut off
+_OTHERS: Final = bytes(set(range(256)).difference(b'[]{}"'))
+_STEPS: Final = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
+
+
+class NestingError(ValueError):
+    """JSON is nested deeper than ``DEEPEST`` levels."""
+
+    def __init__(self) -> None:
+        super().__init__(f"it is nested deeper than {DEEPEST} levels")
+
+
+def check_depth(content: bytes | Raw, *, around: int = 0) -> None:
+    """
+    Reject JSON that is nested too deeply, in time proportional to its length.
+
+    *around* is the number of levels that *content* was taken out of.  Short texts and texts with few brackets
+    are not searched further.
+
+    Raises:
+        NestingError: It is nested too deeply.  What is not JSON may raise it or not.
+    """
+    levels = DEEPEST - around
+    if len(memoryview(content)) <= 2 * levels:  # each level has two brackets
+        return
+    whole = bytes(content)
+    if whole.count(b"{") + whole.count(b"[") > levels and _depth(whole) > levels:
+        raise NestingError
+
+
+def _depth(content: bytes) -> int:
+    if b"\\" in content:
+        content = re.sub(_ESCAPE, b"", content)
+    kept = content.translate(None, _OTHERS).replace(b'""', b"")
+    brackets = re.sub(_STRING, b"", kept)
+    return max(accumulate(map(_STEPS.__getitem__, brackets)), default=0)
