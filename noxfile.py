@@ -20,7 +20,7 @@ import nox
 
 HERE = Path(__file__).parent
 OWN = f"{sys.version_info.major}.{sys.version_info.minor}"  # always available; used for coverage
-PYTHONS = sorted({"3.11", "3.12", "3.13", OWN}, key=lambda version: int(version.partition(".")[2]))
+PYTHONS = sorted({"3.11", "3.12", "3.13", "3.14", OWN}, key=lambda version: int(version.partition(".")[2]))
 EXTRAS = ("cli", "otel", "parquet", "postgres", "uvloop", "zstd")  # installed by users
 NO_NETWORK = 75  # exit code of tests.support.audit without the index
 FLOOR = 95  # % covered: statements and branches together, and branches alone
