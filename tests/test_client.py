@@ -103,7 +103,7 @@ async def test_pause_when_the_client_is_closed():
     pausing = asyncio.create_task(client._view.session.pause(3600))
     await asyncio.sleep(0)
     await client.aclose()
-    await asyncio.wait_for(pausing, 5)
+    await asyncio.wait_for(pausing, 30)
 
 
 async def test_virtual_sleeper_that_is_cancelled():

@@ -57,7 +57,7 @@ def made_once(service, count):
 
 async def paused(batch):
     """Wait until the run of *batch* is paused, and return its progress."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(30):
         while (progress := batch.progress) is None or progress.paused is None:  # noqa: ASYNC110 - no event
             await asyncio.sleep(0.01)
     return progress

@@ -173,7 +173,7 @@ async def test_stop_waits_for_no_journal_that_hangs(service, client, tmp_path, m
             patch.setattr(batch.entries, "put", hanging)
             waiting = asyncio.ensure_future(anext(batch.run(creates(client, 1))))
             await ended.wait()
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(30):
                 await batch.stop(0)
                 with pytest.raises(StopAsyncIteration):
                     await waiting
@@ -268,7 +268,7 @@ async def test_callback_that_is_cancelled_by_itself(service, client, tmp_path):
         if key == "row-1":
             raise asyncio.CancelledError
 
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         async with Batch.open(tmp_path / "run.db", client, on_secret=secret) as batch:
             with pytest.raises(ConfigurationError, match="a callback was cancelled"):
                 await all_of(batch, creates(client, 4))
@@ -318,7 +318,7 @@ async def test_tasks_that_begin_at_once(service, client, tmp_path, monkeypatch):
     engine = Engine(client._view, concurrency=1, rate=None, same_mode=False)
     engine.add(Item(key="a", content=b"", run=1, thing=None, entries=None, own=OwnWrites(), spec=Lost()))
     engine.finish()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         assert await engine.next_result() is None
         async with Batch.open(tmp_path / "run.db", client, concurrency=3) as batch:
             results = [result async for result in batch.run(creates(client, 20))]

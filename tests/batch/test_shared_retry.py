@@ -46,7 +46,7 @@ async def test_retry_while_results_wait_to_be_taken(client, journal):
 
 async def all_end(batch, n):
     """Wait until the journal has *n* writes as done."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while (await batch.summary()).done < n:  # noqa: ASYNC110 - nothing tells
             await asyncio.sleep(0.02)
 

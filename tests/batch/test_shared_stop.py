@@ -37,7 +37,7 @@ async def test_stop_without_the_database(service, monkeypatch, ends, graces):
             await running
             with pytest.raises(JournalError, match="away"):
                 await batch.summary()
-        assert loop.time() - stopped < 4.0
+        assert loop.time() - stopped < 30.0
         async with Batch.open(database().journal(name, silence=1), client) as batch:
             await all_of(batch, creates(client, 100))
             assert (await batch.summary()).verdicts == {Verdict.APPLIED: 100}

@@ -35,7 +35,7 @@ class Served:
 
     def ask(self, path, body=None):
         url = self.base_url.removesuffix("/v2") + path
-        with urllib.request.urlopen(url, data=None if body is None else body.encode(), timeout=5) as answer:  # noqa: S310
+        with urllib.request.urlopen(url, data=None if body is None else body.encode(), timeout=30) as answer:  # noqa: S310
             return json.loads(answer.read())
 
     def script(self, operation, *steps):

@@ -340,7 +340,7 @@ async def test_signal_while_a_pipe_gives_nothing(here, pipe, number):
     feeding = await asyncio.to_thread(path.open, "wb")  # once it is open at both ends, it is being read
     with feeding:
         running.send_signal(number)
-        _, err = await asyncio.wait_for(running.communicate(), 5)
+        _, err = await asyncio.wait_for(running.communicate(), 30)
     assert running.returncode in (130, -number)
     assert b"Traceback" not in err
 

@@ -227,7 +227,7 @@ async def test_application_that_answers_byte_by_byte(stored, tmp_path, monkeypat
     """Each event has its time, the whole answer included."""
     monkeypatch.setattr("invsvc_async.cli.commands.listen_app.FORWARD_TIMEOUT", 0.2)
     async with RawServer(endless(b"HTTP/1.1 200 OK\r\nX: ", b"y", 0.05)) as application:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             failed = await replayed(listener_of(tmp_path, str(application.url)), stored)
 
     assert failed == 3

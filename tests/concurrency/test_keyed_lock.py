@@ -71,7 +71,7 @@ async def test_waiter_that_is_cancelled_while_it_waits():
     assert len(lock._lines["a"].waiters) == 1
     lock.leave("a", clock)
 
-    await asyncio.wait_for(stays, 5)
+    await asyncio.wait_for(stays, 30)
     lock.leave("a", clock)
     assert gone.cancelled()
     assert len(lock) == 0
@@ -86,7 +86,7 @@ async def test_waiter_that_is_cancelled_as_the_lock_is_handed_over():
     lock.leave("a", clock)
     gone.cancel()
 
-    await asyncio.wait_for(stays, 5)
+    await asyncio.wait_for(stays, 30)
     assert gone.cancelled()
     lock.leave("a", clock)
     assert len(lock) == 0
@@ -174,7 +174,7 @@ async def test_lock_that_is_closed_while_somebody_waits():
     await settle_down()
     lock.close("a", "first", clock.now() + 4, clock)
     lock.leave("a", clock)
-    await asyncio.wait_for(waiter, 5)
+    await asyncio.wait_for(waiter, 30)
 
     assert paused == [4]
 
@@ -216,7 +216,7 @@ async def test_waiter_that_is_cancelled_while_the_lock_is_closed():
     await settle_down()
     clock.advance(1)
     gone.cancel()
-    await asyncio.wait_for(stays, 5)
+    await asyncio.wait_for(stays, 30)
 
     assert gone.cancelled()
     assert paused == [3]
@@ -239,7 +239,7 @@ async def test_locks_that_nobody_needs_are_forgotten(monkeypatch):
 
     assert set(lock._lines) == {1, 3, 5, 7, "held", "waited for", "last"}
     lock.leave("waited for", clock)
-    await asyncio.wait_for(waiter, 5)
+    await asyncio.wait_for(waiter, 30)
 
 
 async def test_list_whose_only_asker_leaves_before_it_is_begun():
@@ -282,4 +282,4 @@ async def test_list_that_is_left_while_under_way():
     asking.cancel()
     with pytest.raises(asyncio.CancelledError):
         await asking
-    await asyncio.wait_for(ended.wait(), 5)
+    await asyncio.wait_for(ended.wait(), 30)

@@ -102,7 +102,7 @@ async def test_settling_read_that_waits_while_calls_are_full():
     await settled()
     limiter.leave("settle")
 
-    await asyncio.wait_for(waiting, 1)
+    await asyncio.wait_for(waiting, 30)
 
     assert (limiter.in_use, limiter.calls) == (3, 2)
 
@@ -145,7 +145,7 @@ async def test_waiter_that_is_cancelled_with_its_turn():
     limiter.leave("call")
     first.cancel()
 
-    await asyncio.wait_for(second, 1)
+    await asyncio.wait_for(second, 30)
 
     assert limiter.in_use == 1
 
@@ -195,7 +195,7 @@ async def test_any_order_of_events():
         if dice.random() < 0.5:
             await asyncio.sleep(0)
         assert limiter.in_use >= len(running)
-    await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 5)
+    await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 30)
 
     assert limiter.in_use == 0
     assert not any(task.exception() for task in tasks if not task.cancelled())

@@ -179,7 +179,7 @@ async def test_shutdown_in_the_middle_of_a_delivery(receiver):
         receiver.statuses = [500]
         service.seed_webhook(url=receiver.url, events=["invoice.created"])
         waiting = asyncio.create_task(service.emit("invoice.created"))
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while not service.deliveries or not service.deliveries[0].attempts:  # noqa: ASYNC110 - no event tells
                 await asyncio.sleep(0.005)
     with pytest.raises(asyncio.CancelledError):

@@ -24,7 +24,7 @@ async def test_command_line_until_a_signal():
     program = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "invsvc_async.simulator", *options, stdout=asyncio.subprocess.PIPE
     )
-    async with asyncio.timeout(20), plain_session() as session:
+    async with asyncio.timeout(30), plain_session() as session:
         about = json.loads(await program.stdout.readline())
         headers = {"Authorization": f"Bearer {about['api_key']}"}
         async with session.get(f"{about['base_url']}/webhooks", headers=headers) as response:
@@ -44,7 +44,7 @@ async def test_serving_from_a_program():
         async with session.get(f"{about['base_url']}/webhooks/health") as response:
             assert response.status == 200
         signal.raise_signal(signal.SIGINT)
-        await asyncio.wait_for(running, 5)
+        await asyncio.wait_for(running, 30)
         with pytest.raises(aiohttp.ClientConnectorError):
             await session.get(f"{about['base_url']}/webhooks/health")
 

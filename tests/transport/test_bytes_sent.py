@@ -94,17 +94,17 @@ class ThreadedPeer:
     def stand_still(self):
         """Block the loop until the server has acted."""
         self._act.set()
-        assert self._done.wait(5)
+        assert self._done.wait(30)
 
     def _serve(self):
         accepted, _ = self._sock.accept()
         link = self._context.wrap_socket(accepted, server_side=True) if self._context else accepted
         link.recv(65536)
         link.sendall(OK)
-        self._act.wait(5)
+        self._act.wait(30)
         self._after(link)
         self._done.set()
-        self._stop.wait(5)
+        self._stop.wait(30)
         try:
             link.settimeout(0)
             self.heard = link.recv(65536)

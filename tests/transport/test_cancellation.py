@@ -103,7 +103,7 @@ async def test_cancelled_while_sending():
     async with RawServer(script) as server, transport_for(server) as transport:
         await cancelled(transport, exchange := request_to(server, content=LONG), begun.wait())
         resume.set()
-        await asyncio.wait_for(ended.wait(), 2)
+        await asyncio.wait_for(ended.wait(), 30)
 
         assert (exchange.end, len(server.arrivals)) == (End.LOST, 1)
         assert got < len(LONG)
@@ -128,7 +128,7 @@ async def test_cancelled_while_reading(said, method):
     async with RawServer(script) as server, transport_for(server) as transport:
         await cancelled(transport, exchange := request_to(server, method), spoken.wait())
 
-        await asyncio.wait_for(left.wait(), 1)
+        await asyncio.wait_for(left.wait(), 30)
         assert (exchange.end, exchange.answer) == (End.LOST, b"")
 
 
@@ -177,7 +177,7 @@ async def test_close_during_traffic():
         sending = [asyncio.create_task(transport.send(each)) for each in exchanges]
         await server.came(4)
 
-        await asyncio.wait_for(transport.aclose(), 1)
+        await asyncio.wait_for(transport.aclose(), 30)
 
         await asyncio.gather(*sending)
         assert [each.end for each in exchanges] == [End.LOST] * 4 + [End.NOT_SENT] * 2
@@ -210,7 +210,7 @@ async def test_close_while_a_stream_is_open():
     async with RawServer(script) as server:
         transport = Transport()
         async with transport.stream(request_to(server, "GET")) as download:
-            await asyncio.wait_for(transport.aclose(), 1)
+            await asyncio.wait_for(transport.aclose(), 30)
             with pytest.raises(ResponseLostError):
                 async for _ in download:
                     pass

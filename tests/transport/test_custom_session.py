@@ -96,7 +96,7 @@ async def test_borrowed_session_whose_stream_is_closed():
         transport = Transport(session=session)
         async with transport.stream(request_to(server, "GET")):
             await transport.aclose()
-            await asyncio.wait_for(left.wait(), 1)
+            await asyncio.wait_for(left.wait(), 30)
         assert not session.closed
 
 

@@ -169,7 +169,7 @@ async def test_stream_between_two_parts_whose_transport_is_closed():
         parts = aiter(download)
         assert await anext(parts)
         await transport.aclose()
-        await asyncio.wait_for(left.wait(), 1)
+        await asyncio.wait_for(left.wait(), 30)
         await parts.aclose()
 
 

@@ -301,7 +301,7 @@ async def test_stream_that_is_left_early():
         async with transport.stream(exchange := request_to(server, "GET")):
             assert transport._limiter.in_use == 1
 
-        await asyncio.wait_for(left.wait(), 1)
+        await asyncio.wait_for(left.wait(), 30)
         assert (exchange.end, transport._limiter.in_use) == (End.LOST, 0)
 
 

@@ -209,6 +209,6 @@ async def test_take_over_that_waits_for_a_store(entries):
 
 async def until_blocked(entries):
     """Wait until some statement waits for a lock."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while not await entries.fetch("SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'"):  # noqa: ASYNC110 - nothing tells
             await asyncio.sleep(0.01)

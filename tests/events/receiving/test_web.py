@@ -52,7 +52,7 @@ async def in_uvicorn(app: Any, lifespan: str = "off") -> AsyncIterator[int]:
     config = uvicorn.Config(app, log_config=None, lifespan=lifespan, ws="none")  # type: ignore[arg-type]
     server = uvicorn.Server(config)
     task = asyncio.create_task(server.serve(sockets=[listening]))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while not server.started and not task.done():  # noqa: ASYNC110 - uvicorn has no event for it
             await asyncio.sleep(0.005)
     yield listening.getsockname()[1]
@@ -452,7 +452,7 @@ async def test_asgi_app_run_by_itself(tmp_path) -> None:
 
     async with bare(receiver) as port:
         answer = await exchange(port, request(body, headers_of(body, shared=True)))
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while (await receiver.store.counts())["handled"] == 0:  # noqa: ASYNC110 - the worker has no event for it
                 await asyncio.sleep(0.005)
 

@@ -633,7 +633,7 @@ async def test_postgres_store_that_is_closed_in_use(postgres: str) -> None:
         await store.close()
         await connection.fetch("SELECT 1")
 
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         with pytest.raises(JournalError):
             await pool.ask(act)
 
