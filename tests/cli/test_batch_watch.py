@@ -7,6 +7,7 @@ import json
 import signal
 import sqlite3
 import webbrowser
+from types import SimpleNamespace
 from unittest.mock import AsyncMock
 
 import aiohttp
@@ -14,7 +15,9 @@ import pytest
 
 from invsvc_async.batch import Batch
 from invsvc_async.batch.notes import note_pause
+from invsvc_async.batch.reports import live_file
 from invsvc_async.cli.commands import batch_watch
+from invsvc_async.simulator.local_page import local
 from tests.batch.conftest import client_of, service  # noqa: F401 - pytest finds it by name
 from tests.batch.reports.test_live import mixed
 from tests.batch.writing import all_of, creates
@@ -82,6 +85,7 @@ async def test_data(watched):
     [
         ({}, 200),
         ({"Host": "evil.example"}, 403),
+        ({"Host": "[::1"}, 403),
         ({"Origin": "http://evil.example"}, 403),
         ({"Origin": "null"}, 403),
         ({"Sec-Fetch-Site": "cross-site"}, 403),
@@ -144,6 +148,25 @@ async def told_of(journal, times=2):
         return batch_watch.plain(live)
     finally:
         await reader.aclose()
+
+
+async def test_long_file_is_counted_first(client, tmp_path, monkeypatch):
+    """Until it is counted, the state says so, and nothing is said to be finished."""
+    monkeypatch.setattr(live_file, "_SLICE", 2)
+    monkeypatch.setattr(live_file, "_BUDGET", 0.0)
+    async with Batch.open(tmp_path / "run.db", client) as batch:
+        await all_of(batch, creates(client, 9))
+    told = await told_of(tmp_path / "run.db", times=1)
+
+    assert (told["state"], 0 < told["counted"] < 1) == ("counting", True)
+
+
+async def test_requests_of_other_machines():
+    """They are refused, whatever address the server listens on."""
+    checked = local(AsyncMock(return_value="the page"))
+
+    assert (await checked(SimpleNamespace(remote="192.0.2.7"))).status == 403
+    assert await checked(SimpleNamespace(remote="127.0.0.1")) == "the page"
 
 
 async def test_batch_that_nothing_runs(client, tmp_path, monkeypatch):

@@ -92,9 +92,8 @@ async def watching(journal: str, port: int = 0) -> AsyncGenerator[tuple[str, str
 
 def _has_screen() -> bool:
     """Return whether a browser would open a window; one for terminals would take over this one."""
-    if sys.platform in {"darwin", "win32"}:
-        return True
-    return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
+    display = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+    return sys.platform in {"darwin", "win32"} or bool(display)
 
 
 async def _interrupted() -> None:
