@@ -186,7 +186,7 @@ async def test_pace_of_all_workers_together(service, journal):
     assert (
         fastest(times, within=0.5) <= 60 * 0.5 + 8
     )  # each worker may make up for 0.05 s, and starts with one
-    assert times[-1] - times[0] < 150 / 60 * 2.5
+    assert times[-1] - times[0] < 150 / 60 * 25  # it takes 2.5 s where nothing else runs
 
 
 def fastest(times, *, within):

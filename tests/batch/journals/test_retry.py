@@ -15,7 +15,7 @@ def journal(request, tmp_path):
     """Return a journal for this test, of both kinds."""
     if request.param == "file":
         return tmp_path / "run.db"
-    return database().journal(f"a{abs(hash(request.node.name))}", silence=1)
+    return database().journal(f"a{abs(hash(request.node.name))}", silence=30)
 
 
 async def keys_to_do(batch):
