@@ -226,8 +226,8 @@ def audit(session: nox.Session) -> None:
 def mutants(session: nox.Session) -> None:
     """Break the rules of writes and the transport, one expression at a time; the tests must notice."""
     session.install(".[dev]", "mutmut>=3.8,<4", "pytest>=9")
-    wanted = "tests/exhaustive/test_mutants.py"
-    session.run("python", "-m", "pytest", "-q", "-n", "2", wanted, *session.posargs)
+    walks = ("tests/exhaustive/test_mutants.py", "tests/exhaustive/test_exhaustive.py")
+    session.run("python", "-m", "pytest", "-q", "-n", "2", *walks, *session.posargs)
     session.run("python", "-m", "tests.exhaustive.batches.mutants")
     session.run("python", "-m", "tests.mutants")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from functools import cache
 
 import attrs
 import pytest
@@ -15,23 +14,15 @@ from tests.exhaustive.walk import Walk, shipped
 from tests.exhaustive.world_list import SMALL
 
 pytestmark = [pytest.mark.exhaustive, pytest.mark.untraced]
-SETUPS = {setup.name: setup for setup in SMALL}
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_mutant(mutant):
-    """Some world that it should show in breaks an invariant, and breaks none without the wrong line."""
+    """Some world that it should show in breaks an invariant.  test_exhaustive shows that none does without it."""
     subject = broken(mutant)
     worlds = [setup for setup in SMALL if any(name in setup.name for name in mutant.where)]
 
-    caught = next((setup for setup in worlds if Walk(setup, subject).whole(first=True).broken), None)
-    assert caught is not None
-    assert _is_clean(caught.name)
-
-
-@cache
-def _is_clean(name):
-    return not Walk(SETUPS[name], shipped()).whole(first=True).broken
+    assert any(Walk(setup, subject).whole(first=True).broken for setup in worlds)
 
 
 @pytest.mark.parametrize("name", SWITCHED)
