@@ -18,7 +18,7 @@ from invsvc_async.reconcile.history import Verdict
 from invsvc_async.writes.driver import Driver, new_run
 from invsvc_async.writes.new_intent import spec_of_intent
 from invsvc_async.writes.recovery import check_scope
-from invsvc_async.writes.start import taken_up
+from invsvc_async.writes.start import Start, taken_up
 
 if TYPE_CHECKING:
     from invsvc_async.batch.item import Item
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.transport.session import ClientOptions, ClientState
     from invsvc_async.writes.spec import WriteSpec
-    from invsvc_async.writes.start import Start
 
 __all__ = ["Engine"]
 
@@ -375,4 +374,8 @@ def _taken_up(session: ClientState, gone_since: float | None, intent: Intent) ->
     latest = session.writes.left_open.get(intent.identity)
     if latest is not None and intent.newest is False:
         session.writes.left_open.unsettled[intent.identity] = attrs.evolve(latest, newest=False)
-    return taken_up(session, intent, journaled=True, gone_since=gone_since)
+    start = taken_up(session, intent, journaled=True, gone_since=gone_since)
+    if intent.newest is not None:
+        return start
+    # Only the journal knows whether a later write was sent, and that of a restored one is not known.
+    return Start(start.intent, tuple(attrs.evolve(each, newest=None) for each in start.history))

@@ -72,11 +72,13 @@ class Restored:
         return self._in_doubt(intent)
 
     def _in_doubt(self, intent: Intent) -> Intent:
-        if any(each.end is None or each.end.kind != "not applied" for each in intent.sent):
-            return intent
         sent = Sent(earliest=self.earliest, attempt_timeout=intent.timeouts.attempt)
+        # Later writes to the same thing may have been sent as well.
+        newest = None if intent.newest else intent.newest
+        if any(each.end is None or each.end.kind != "not applied" for each in intent.sent):
+            return attrs.evolve(intent, sent=(*intent.sent, sent), newest=newest)
         # A state that was read before is no baseline: lost sends may have been before it.
-        return attrs.evolve(intent, sent=(sent,), baseline=None, bounds=None)
+        return attrs.evolve(intent, sent=(sent,), baseline=None, bounds=None, newest=newest)
 
 
 async def restored_of(fact: Callable[[str], Awaitable[str | None]], client: Client) -> Restored | None:

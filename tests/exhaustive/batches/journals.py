@@ -8,9 +8,10 @@ killed before it. A reply can be late, or be lost with its process.
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import tempfile
-import threading
-from contextlib import contextmanager
+from asyncio import events
+from contextlib import closing, contextmanager
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -25,7 +26,6 @@ from tests.interleavings.loop import START
 from tests.support.database import database
 
 if TYPE_CHECKING:
-    import sqlite3
     from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 
     from tests.exhaustive.batches.stage import BatchStage
@@ -70,8 +70,10 @@ class InlineWriter(Writer):
     def _land(self) -> None:
         if self.connection is not None:
             jobs = self._under_way
-            self._commit(self.connection, jobs)
+            is_clean = self._commit(self.connection, jobs)
             self._committed(jobs)
+            if self._ended_group is not None:
+                self._ended_group(self.connection, is_clean)
 
 
 @contextmanager
@@ -101,11 +103,23 @@ class FileJournal:
     def __init__(self, stage: BatchStage) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="walk")
         self.path = Path(self._folder.name) / "run.db"
-        self._copies = 0
+        self.input = self.path.with_name("input.jsonl")
+        self._copy = self.path.with_name("copy.db")
 
-    def entries(self, _run: str) -> ScriptedFile:
+    def entries(self, _run: str, *, restored: bool) -> ScriptedFile:
         """Return what a process opens."""
-        return ScriptedFile(self.path)
+        return ScriptedFile(self.path, restored=restored)
+
+    def copy(self) -> None:
+        """Copy the journal, without the file beside it."""
+        with closing(sqlite3.connect(self.path)) as source, closing(sqlite3.connect(self._copy)) as target:
+            source.backup(target)
+
+    def put_back(self) -> None:
+        """Put the copy in the place of the journal, which no process has open."""
+        for end in ("-wal", "-shm"):
+            self.path.with_name(f"run.db{end}").unlink(missing_ok=True)
+        self._copy.replace(self.path)
 
     def close(self) -> None:
         """Delete the file."""
@@ -116,14 +130,18 @@ class FileJournal:
 
 
 class _Bridge:
-    """A thread with an event loop, on which transactions run while the scripted loop waits."""
+    """An event loop on which transactions run while the scripted loop waits."""
 
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
-        threading.Thread(target=self.loop.run_forever, name="transactions", daemon=True).start()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(work, self.loop).result()
+        scripted = events._get_running_loop()
+        events._set_running_loop(None)
+        try:
+            return self.loop.run_until_complete(work)
+        finally:
+            events._set_running_loop(scripted)
 
 
 class _Pool:
@@ -322,7 +340,7 @@ class SharedJournal:
         server().empty()
         self.queue = Queue(stage)
 
-    def entries(self, run: str) -> ScriptedPostgres:
+    def entries(self, run: str, *, restored: bool) -> ScriptedPostgres:
         """Return what a process opens."""
         return ScriptedPostgres(self._stage, self.queue, run)
 

@@ -61,11 +61,15 @@ def _judged(stage: BatchStage) -> Iterator[str]:
 
 
 def _told(stage: BatchStage) -> Iterator[str]:
-    """Compare the last result that was given of each write with the journal."""
+    """Compare the last result that was given of each write with the journal. Somebody took it."""
     last = {told.writer: str(told.verdict) for told in stage.heard}
+    # What a killed process was given last may have been taken at that moment.
+    taken = stage.taken | {told.writer for told in stage.heard if told.client in stage.killed_at}
     for writer, (_, verdict) in stage.states.items():
         if stage.gives_again and verdict is not None and last.get(writer) != verdict:
             yield f"13: {writer} is {verdict}, and was last given as {last.get(writer)}"
+        elif stage.gives_again and verdict is not None and writer not in taken:
+            yield f"13: nobody took the result of {writer}, and it was not given again"
 
 
 def _in_order(stage: BatchStage) -> Iterator[str]:

@@ -79,6 +79,45 @@ MUTANTS = (
     # nothing lost
     Mutant("what an earlier run left is forgotten", "run", "await self._feed_left(engine, ",
            "await asyncio.sleep(0, 0) and (engine, ", "file: killed: two renames", 13),
+    # restored journals
+    Mutant("an older copy is not recognised", "journals.epoch", "    if missing <= 0:", "    if True:",
+           "file: restored", 3),
+    Mutant("the file beside a journal is not written", "journals.epoch",
+           "        self._standing = self._standing._replace(sends=count)\n        self._write()\n",
+           "        self._standing = self._standing._replace(sends=count)\n", "file: restored", 3),
+    Mutant("open writes of a copy are not in doubt", "restored", "if number <= self.through else intent",
+           "if number < 0 else intent", "file: restored: retried", 3),
+    Mutant("writes that a copy lacks are not in doubt", "restored",
+           "        self.met += 1\n        return self._in_doubt(intent)", "        return intent", "file: restored", 3),
+    Mutant("writes that a copy lacks are only in doubt until a kill", "run",
+           "            await self._feed_all(engine)\n            restored, skipped",
+           "            await self._batch.entries.close_restored()\n            await self._feed_all(engine)\n"
+           "            restored, skipped", "file: restored", 3),
+    Mutant("a restored journal has the newest writes", "restored", "newest = None if intent.newest else intent.newest",
+           "newest = intent.newest", "file: restored", 8),
+    Mutant("sends of a restored journal were made after it was put back", "restored",
+           "now - (wall - found.since / 1000) + bounds.low - _SLACK", "now + bounds.low", "file: restored", 3),
+    # how far a file was read
+    Mutant("a checkpoint is stored before what it covers", "checkpoint",
+           "is not None and not parts[0].open and", "is not None and", "file: input", 13),
+    Mutant("an input is whole before it is stored", "checkpoint",
+           "return self.ended and not any(part.open for part in self._parts)", "return self.ended", "file: input", 13),
+    Mutant("another file is taken for the same", "file_check",
+           "if (reader.offset, reader.digest) == (checkpoint.offset, checkpoint.digest):", "if True:",
+           "file: input", 13),
+    # results
+    Mutant("a result is taken when it is given", "run", "                self._last = result, self._batch.entries.deliveries\n",
+           "                self._last = result, self._batch.entries.deliveries\n                self._take_last()\n",
+           "file: left early", 13),
+    Mutant("results that were not taken are not given again", _sqlite,
+           "return await self.finished(None, since, limit)", "return []", "file: left early", 13),
+    Mutant("which results were taken is not stored", _sqlite, '_set_fact(connection, "taken", position)', "pass",
+           "file: killed", 14),
+    Mutant("results of workers that are gone are not given", "journals.postgres_runs",
+           'WHERE given_by = $1 ORDER BY run"', 'WHERE given_by = -$1 ORDER BY run"', "database: killed", 13),
+    Mutant("which results workers gave is not stored", "journals.postgres_runs",
+           "UPDATE runs r SET taken = greatest(taken, t.position),", "UPDATE runs r SET taken = taken,",
+           "database: unknown", 14),
 )  # fmt: skip
 
 

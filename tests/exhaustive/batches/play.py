@@ -2,25 +2,57 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
+from unittest.mock import patch
 
+from invsvc_async.batch.intake import chunks
 from tests.exhaustive.batches.journals import inline_writers
 from tests.exhaustive.batches.judge import broken
 from tests.exhaustive.batches.stage import BatchStage
 from tests.interleavings.loop import Stuck
+from tests.interleavings.service import SERVER
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.exhaustive.batches.loop import FreezingLoop
     from tests.interleavings.scene import Scene
     from tests.interleavings.schedule import Schedule
 
 __all__ = ["play"]
+
+BATCH = "invsvc_async.batch"
+
+
+@contextmanager
+def one_clock(loop: FreezingLoop) -> Iterator[None]:
+    """Let the time of day be that of *loop*, and that of the service."""
+
+    def now() -> float:
+        return loop.now + SERVER
+
+    day = SimpleNamespace(time=now, time_ns=lambda: int(now() * 1e9))
+    with ExitStack() as stack:
+        for module in ("item", "restored", "siblings"):
+            stack.enter_context(patch(f"{BATCH}.{module}.time", day))
+        yield
+
+
+@contextmanager
+def small_parts() -> Iterator[None]:
+    """Let inputs be taken in one write at a time, so that each of them ends a part of a file."""
+    with patch(f"{BATCH}.run.chunks", partial(chunks, at_once=1)):
+        yield
 
 
 def play(scene: Scene, schedule: Schedule) -> tuple[BatchStage, list[str]]:
     """Play *scene* once, and return what is broken."""
     stage = BatchStage(scene, schedule)
     try:
-        with inline_writers():
+        with inline_writers(), small_parts(), one_clock(stage.loop):
             stage.play()
     except Stuck as stuck:
         return stage, [f"0: {stuck}"]

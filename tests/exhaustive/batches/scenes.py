@@ -8,41 +8,15 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from invsvc_async import Verdict
-from tests.exhaustive.batches.stage import FROZEN
-from tests.interleavings.actions import EVENTS, URL, change, rename
+from tests.exhaustive.batches.journal_scenes import JOURNAL_SCENES
+from tests.exhaustive.batches.stage import FROZEN, Play, keys_of, seed, writes
 from tests.interleavings.scene import Scene
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable
-
     from tests.exhaustive.batches.stage import BatchStage, Process
-
-    Play = Callable[[BatchStage], Coroutine[Any, Any, None]]
 
 LONG_AGO = 30.0  # s: no window of a write that was done before is open
 FAR = datetime(2100, 1, 1, tzinfo=UTC)
-KINDS = {
-    "rename": rename,
-    "change": change,
-    "create": lambda member, key: member.client.webhooks.create(url=URL, events=EVENTS, description=key),
-}
-
-
-def writes(process: Process, asked: Iterable[tuple[str, str]]) -> list[Any]:
-    """Make the writes (kind, key) of *asked*."""
-    made = [KINDS[kind](process.member, key).keyed(key) for kind, key in asked]
-    process.made += made
-    return made
-
-
-def _seed(stage: BatchStage) -> None:
-    stage.service.seed_journey("old")
-    stage.service.seed_hook("old")
-
-
-def _keys(asked: Iterable[tuple[str, str]]) -> list[str]:
-    return [key for _, key in asked]
-
 
 # --- one process at a time
 
@@ -53,8 +27,8 @@ def killed(
     """Return a scene where a process is killed, perhaps the next one too, and the last one runs to its end."""
 
     async def scene(stage: BatchStage) -> None:
-        _seed(stage)
-        stage.rank(*_keys(asked), *_keys(then))
+        seed(stage)
+        stage.rank(*keys_of(asked), *keys_of(then))
 
         def begin(number: int) -> None:
             process = stage.process(f"p{number}", **settings)
@@ -88,8 +62,8 @@ def retried(
     """
 
     async def scene(stage: BatchStage) -> None:
-        _seed(stage)
-        stage.rank(*_keys(asked))
+        seed(stage)
+        stage.rank(*keys_of(asked))
 
         async def first(process: Process) -> None:
             await stage.take(process, writes(process, asked))
@@ -107,11 +81,11 @@ def retried(
             if force:
                 stage.rank(*(key for key in stage.ranks if key in failed))
             await process.batch.retry(verdict=only or (), failed=only is None, force=force)
-            stage.rank(*(key for key in _keys(then) if key not in stage.ranks))
+            stage.rank(*(key for key in keys_of(then) if key not in stage.ranks))
             await stage.take(process, writes(process, then))
 
         async def third(process: Process) -> None:
-            stage.rank(*(key for key in _keys(then) if key not in stage.ranks))
+            stage.rank(*(key for key in keys_of(then) if key not in stage.ranks))
             await stage.take(process, writes(process, (*asked, *then)))
 
         def begin(number: int) -> None:
@@ -129,8 +103,8 @@ def killed_and(*asked: tuple[str, str], prune: bool = False, then: tuple[tuple[s
     """Return a scene where a process is killed, and the next one prunes, or retries what failed, before it runs."""
 
     async def scene(stage: BatchStage) -> None:
-        _seed(stage)
-        stage.rank(*_keys(asked), *_keys(then))
+        seed(stage)
+        stage.rank(*keys_of(asked), *keys_of(then))
 
         def begin(number: int) -> None:
             process = stage.process(f"p{number}")
@@ -157,8 +131,8 @@ def outage(*asked: tuple[str, str], moments: tuple[float, ...], lasts: float) ->
     """Return a scene where the service is away for *lasts* seconds, from one of *moments*; p1 may be killed."""
 
     async def scene(stage: BatchStage) -> None:
-        _seed(stage)
-        stage.rank(*_keys(asked))
+        seed(stage)
+        stage.rank(*keys_of(asked))
 
         def begin(number: int) -> None:
             process = stage.process(f"p{number}", deadline=8.0)
@@ -183,8 +157,8 @@ def left_early(*asked: tuple[str, str]) -> Play:
     """Return a scene where the first process takes one result and ends; the next one runs to its end."""
 
     async def scene(stage: BatchStage) -> None:
-        _seed(stage)
-        stage.rank(*_keys(asked))
+        seed(stage)
+        stage.rank(*keys_of(asked))
 
         def begin(number: int) -> None:
             process = stage.process(f"p{number}")
@@ -215,8 +189,8 @@ def shared(
     """
 
     async def scene(stage: BatchStage) -> None:
-        _seed(stage)
-        stage.rank(*_keys(asked))
+        seed(stage)
+        stage.rank(*keys_of(asked))
         stage.slow = slow
         one, two = stage.process("p1"), stage.process("p2")
 
@@ -248,8 +222,8 @@ def one_after_the_other(*asked: tuple[str, str], then: tuple[tuple[str, str], ..
     """Return a scene where p1 ends with an unknown result, and p2 then feeds *then*; the windows may be open."""
 
     async def scene(stage: BatchStage) -> None:
-        _seed(stage)
-        stage.rank(*_keys(asked), *_keys(then))
+        seed(stage)
+        stage.rank(*keys_of(asked), *keys_of(then))
 
         async def first(process: Process) -> None:
             await stage.take(process, writes(process, asked))
@@ -269,8 +243,8 @@ def both_feed(one: tuple[tuple[str, str], ...], two: tuple[tuple[str, str], ...]
     """Return a scene where two workers have an input each, with writes to the same things."""
 
     async def scene(stage: BatchStage) -> None:
-        _seed(stage)
-        stage.rank(*_keys(one), *_keys(two))
+        seed(stage)
+        stage.rank(*keys_of(one), *keys_of(two))
         stage.by_journal = True
 
         def begin(name: str, asked: tuple[tuple[str, str], ...]) -> None:
@@ -291,8 +265,8 @@ def retried_beside(*asked: tuple[str, str], force: bool = False) -> Play:
     """Return a scene where failed writes are retried by another process while a worker waits for work."""
 
     async def scene(stage: BatchStage) -> None:
-        _seed(stage)
-        stage.rank(*_keys(asked))
+        seed(stage)
+        stage.rank(*keys_of(asked))
         one, two = stage.process("p1"), stage.process("p2")
 
         async def lasting(process: Process) -> None:
@@ -327,6 +301,7 @@ LEFT = ("ok", "lost", "late")
 A, B, C = (("rename", key) for key in "ABC")
 D, E = (("change", key) for key in "DE")
 SCENES: tuple[Scene, ...] = (
+    *JOURNAL_SCENES,
     _scene("file: killed: two renames", killed(A, B), {"A": ENDS, "B": LEFT}),
     _scene("file: killed: two changes", killed(D, E), {"D": LEFT, "E": ("ok", "late")}),
     _scene("file: killed: two creates", killed(("create", "F"), ("create", "G")), {"F": LEFT, "G": LEFT}),

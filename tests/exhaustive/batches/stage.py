@@ -14,14 +14,16 @@ import sqlite3
 from contextlib import closing, suppress
 from contextvars import Context
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import attrs
 
 from invsvc_async.batch import Batch
+from invsvc_async.errors import JournalError
 from invsvc_async.reconcile.enums import End
 from tests.exhaustive.batches.journals import SLOW, FileJournal, SharedJournal, server
 from tests.exhaustive.batches.loop import FreezingLoop
+from tests.interleavings.actions import EVENTS, URL, change, rename
 from tests.interleavings.execution import Member, Stage
 from tests.interleavings.loop import RUN, START
 from tests.interleavings.service import WRITER, Service, thing_of
@@ -30,11 +32,13 @@ from tests.interleavings.wire import Wire
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+    from pathlib import Path
 
     from invsvc_async.batch.result import Result
     from invsvc_async.reconcile.history import Verdict
     from invsvc_async.transport.exchange import Exchange
 
+Play: TypeAlias = "Callable[[BatchStage], Coroutine[Any, Any, None]]"
 TRANSACTION = 0.004  # s
 FROZEN = 30.0  # s
 NOTED = 0.5  # s until the journal has noted that a result was taken
@@ -114,11 +118,13 @@ class BatchStage(Stage):
     removers: dict[str, str] = attrs.field(factory=dict)  # which write deletes a thing
     states: dict[str, tuple[str, str | None]] = attrs.field(factory=dict)  # at the end: (state, verdict)
     acknowledged: dict[str, tuple[str, float]] = attrs.field(factory=dict)  # which process took it, and when
+    taken: set[str] = attrs.field(factory=set)  # writers of which somebody took a result
     tried: set[str] = attrs.field(factory=set)  # writers that tried to send
     places: dict[str, int] = attrs.field(factory=dict)  # at the end, in the journal
     by_journal: bool = False  # the order is that in which the writes came into the journal
     is_away: bool = False  # the service refuses connections
     slow: int = 0  # how many transactions may be slow
+    copied_at: float | None = None  # when the journal was copied, until the copy is put back
 
     def __attrs_post_init__(self) -> None:
         self.loop = FreezingLoop(self.schedule, self._happens)
@@ -173,7 +179,9 @@ class BatchStage(Stage):
         for writer in writers:
             self.ranks[writer] = max(self.ranks.values(), default=0) + 1
 
-    def process(self, name: str, *, tag: bool = True, concurrency: int = 4, **policy: Any) -> Process:
+    def process(
+        self, name: str, *, tag: bool = True, concurrency: int = 4, restored: bool = False, **policy: Any
+    ) -> Process:
         """Make a process with a batch that is not open."""
         member = self.client(name, program="batch", **policy)
         wire = BatchWire(self.service, name)
@@ -181,7 +189,7 @@ class BatchStage(Stage):
         member.wire = wire
         member.state.transport = wire
         member.state.random = lambda: 0.5
-        entries = self.journal.entries(f"{name}/run")
+        entries = self.journal.entries(f"{name}/run", restored=restored)
         batch = Batch(
             entries, member.client, concurrency=concurrency, rate=None, tag=tag, on_secret=lambda *_: None,
             on_progress=None, same_mode=False,
@@ -194,12 +202,24 @@ class BatchStage(Stage):
         process: Process,
         work: Callable[[Process], Coroutine[Any, Any, None]],
         then: Callable[[int], None] | None = None,
+        refused: Callable[[], None] | None = None,
     ) -> None:
-        """Start *process*: it opens its batch, does *work*, and closes it. *then* starts number 2 or 3."""
+        """
+        Start *process*: it opens its batch, does *work*, and closes it. *then* starts the next number.
+
+        *refused* is called if the journal is not accepted.
+        """
 
         async def life() -> None:
-            async with process.batch:
-                await work(process)
+            try:
+                async with process.batch:
+                    await work(process)
+            except JournalError:
+                if refused is None or any(sent.client == process.name for sent in self.service.sends):
+                    raise
+                process.is_over = True
+                refused()
+                return
             process.is_over = True
             if then is not None:
                 then(int(process.name[1:]) + 1)
@@ -218,8 +238,26 @@ class BatchStage(Stage):
         for writer in writers:
             self.acknowledged.pop(writer, None)
 
+    def copy_journal(self) -> None:
+        """Copy the journal. What is acknowledged from now on is given again once the copy is put back."""
+        self.journal.copy()
+        self.copied_at = self.loop.now
+
+    def put_back(self) -> None:
+        """Put the copy in the place of the journal, if there is one."""
+        if self.copied_at is not None:
+            self.journal.put_back()
+            for process in self.processes:
+                self.killed_at[process] = min(self.copied_at, self.killed_at.get(process, inf))
+            self.copied_at = None
+
     async def take(
-        self, process: Process, writes: Iterable[Any] = (), *, most: int | None = None, lasting: bool = False
+        self,
+        process: Process,
+        writes: Iterable[Any] | Path = (),
+        *,
+        most: int | None = None,
+        lasting: bool = False,
     ) -> None:
         """Run the batch of *process* over *writes* and take its results, *most* of them."""
         begun, count = self.loop.now, 0
@@ -227,13 +265,17 @@ class BatchStage(Stage):
         last = None
         async for result in running:
             if last is not None:
-                self.acknowledged[last] = process.name, self.loop.now
+                self._acknowledge(last, process)
             self.tell(process, result, begun)
             last, count = result.key, count + 1
             if count == most:
                 return
         if last is not None:
-            self.acknowledged[last] = process.name, self.loop.now
+            self._acknowledge(last, process)
+
+    def _acknowledge(self, writer: str, process: Process) -> None:
+        self.acknowledged[writer] = process.name, self.loop.now
+        self.taken.add(writer)
 
     def tell(self, process: Process, result: Result, begun: float) -> None:
         """Record a result."""
@@ -287,6 +329,16 @@ class BatchStage(Stage):
 
     # --- judging while it is played
 
+    def judge_input(self, writers: Iterable[str]) -> None:
+        """Judge whether an input of *writers* that counts as whole is in the journal of a file."""
+        with closing(sqlite3.connect(self.journal.path)) as connection:
+            if not connection.execute("SELECT 1 FROM sqlite_master").fetchone():
+                return
+            facts = {name for (name,) in connection.execute("SELECT name FROM facts")}
+            keys = {key for (key,) in connection.execute("SELECT key FROM entries")}
+        if "runs" in facts and "input" not in facts and (missing := {*writers} - keys):
+            self.wrong.append(f"13: the input counts as whole, and the journal lacks {sorted(missing)}")
+
     def judge_send(self, writer: str, client: str, thing: str) -> None:
         """Judge a request that is about to leave: one owner sends, and nothing older may still land."""
         service, now = self.service, self.loop.now
@@ -302,3 +354,30 @@ class BatchStage(Stage):
                 self.wrong.append(f"1: {writer} is sent by {client} while its send by {sent.client} may land")
             elif sent.thing == thing and not thing.startswith("url"):
                 self.wrong.append(f"11: {writer} is sent by {client} while {sent.writer} may land")
+
+
+# --- what scenes write
+
+KINDS = {
+    "rename": rename,
+    "change": change,
+    "create": lambda member, key: member.client.webhooks.create(url=URL, events=EVENTS, description=key),
+}
+
+
+def writes(process: Process, asked: Iterable[tuple[str, str]]) -> list[Any]:
+    """Make the writes (kind, key) of *asked*."""
+    made = [KINDS[kind](process.member, key).keyed(key) for kind, key in asked]
+    process.made += made
+    return made
+
+
+def seed(stage: BatchStage) -> None:
+    """Store the things that scenes write to."""
+    stage.service.seed_journey("old")
+    stage.service.seed_hook("old")
+
+
+def keys_of(asked: Iterable[tuple[str, str]]) -> list[str]:
+    """Return the keys of *asked*."""
+    return [key for _, key in asked]
