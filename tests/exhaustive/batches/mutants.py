@@ -95,8 +95,6 @@ MUTANTS = (
            "            restored, skipped", "file: restored", 3),
     Mutant("a restored journal has the newest writes", "restored", "newest = None if intent.newest else intent.newest",
            "newest = intent.newest", "file: restored", 8),
-    Mutant("sends of a restored journal were made after it was put back", "restored",
-           "now - (wall - found.since / 1000) + bounds.low - _SLACK", "now + bounds.low", "file: restored", 3),
     # how far a file was read
     Mutant("a checkpoint is stored before what it covers", "checkpoint",
            "is not None and not parts[0].open and", "is not None and", "file: input", 13),
