@@ -63,6 +63,7 @@ _TIDY = 60.0  # s between clean-ups by one worker
 _PAGE = 128  # entries read at once
 _BEATS = 4  # heartbeats in the time after which a silent worker counts as dead
 _LEASE = 0.8  # of that time: how long a worker relies on its last heartbeat
+_IDLE_BEATS = 3  # heartbeats after which an idle worker gives a sign of life, and looks for work
 
 
 @attrs.define(eq=False)
@@ -102,6 +103,7 @@ class SharedRun(Run):
         self._room = asyncio.Event()  # a chunk is done
         self._signals = False  # whether the workers' signals arrive
         self._tidied = self._clock.now()
+        self._looks = True  # for work, which is a sign of life
         self._polls = 0  # in a row, without work
         self._done = 0  # writes
         self._measured = (0.0, 0, 0.0)  # at what time, what was done by then, and how many per second
@@ -191,6 +193,7 @@ class SharedRun(Run):
                 listening = group.create_task(self._entries.listen(self._heard, self._hears))
                 group.create_task(self._give())
                 await self._take(engine, group)
+                self._looks = False
                 listening.cancel()
         except ExceptionGroup as several:  # the first cancelled the others
             first = several.exceptions[0]
@@ -282,7 +285,7 @@ class SharedRun(Run):
 
     async def _wait(self, event: asyncio.Event) -> None:
         """Wait for *event*, or until it is time to look in case that a signal was lost, or a worker was."""
-        seconds = self._entries.settings.silence
+        seconds = self._entries.settings.silence * _IDLE_BEATS / _BEATS
         if not self._signals:
             seconds = min(seconds, _SLOWEST, _POLL * 2 ** min(self._polls, 9))
         await set_within(event, seconds)
@@ -328,7 +331,7 @@ class SharedRun(Run):
         if now - before >= 1.0:
             rate = (self._done - done) / (now - before)
             self._measured = now, self._done, rate
-        return Sign(self._name, self._done, rate, len(self._work), ended)
+        return Sign(self._name, self._done, rate, len(self._work), ended, self._run_number)
 
     def _has(self, chunk: int) -> bool:
         """Return whether this worker has *chunk*. It is queued again if a heartbeat was late."""
@@ -393,19 +396,19 @@ class SharedRun(Run):
     async def _beat(self, engine: Engine) -> None:
         """Send heartbeats until stopped. Without them nothing may be sent, so an error ends the run."""
         try:
-            while True:
+            for number in count(1):
                 await asyncio.sleep(self._entries.settings.silence / _BEATS)
                 with suppress(JournalError):
-                    await self._heartbeat(engine)
-                    await self._entries.beat_run(has_open_input=self._giving and self._has_input)
+                    if self._work:
+                        await self._heartbeat(engine)
+                    elif not self._looks and number % _IDLE_BEATS == 0 and self._entries.owes_results:
+                        await self._entries.sign(self._sign())
         except Exception as error:  # noqa: BLE001 - any error ends the run
             engine.fail(error)
 
     async def _heartbeat(self, engine: Engine) -> None:
         """Check which chunks this worker still has, send a heartbeat, and update its part of the rate."""
         work = dict(self._work)
-        if not work:
-            return
         now = self._clock.now()
         mine, workers = await self._entries.owned(list(work))
         alive = [each.handed for token, each in work.items() if token in mine]

@@ -29,7 +29,9 @@ __all__ = ["Offer", "Sign", "WorkersOfBatch"]
 
 log: logging.Logger = logging.getLogger("invsvc_async.batch")
 
+# One sign of life for the worker and for its run.
 _SIGN = """
+WITH run AS (UPDATE runs SET seen = clock_timestamp(), ended = false WHERE run = $8 AND NOT $7)
 INSERT INTO workers (name, host, pid, done, rate, chunks, ended) VALUES ($1, $2, $3, $4, $5, $6, $7)
 ON CONFLICT (name) DO UPDATE SET seen = now(), done = excluded.done, rate = excluded.rate,
     chunks = excluded.chunks, ended = workers.ended OR excluded.ended
@@ -60,6 +62,12 @@ _CHUNKS = f"""
 DELETE FROM chunks WHERE id IN
     (SELECT id FROM chunks WHERE done ORDER BY id LIMIT {_DELETED} FOR UPDATE SKIP LOCKED)
 """  # noqa: S608 - our own text
+# Of runs that ended and gave no result. The others are needed to read results in their order.
+_RUNS = """
+DELETE FROM runs r WHERE ended AND NOT has_open_input AND seen < now() - interval '1 hour'
+    AND NOT EXISTS (SELECT 1 FROM entries e WHERE e.giver = r.run AND e.position IS NOT NULL)
+    AND NOT EXISTS (SELECT 1 FROM runs other WHERE other.given_by = r.run)
+"""
 _ECHO = 5.0  # s to wait for one's own notification
 _AGAIN = 5.0  # s before a lost connection for notifications is replaced
 _NO_SIGNALS = (
@@ -70,13 +78,14 @@ _NO_SIGNALS = (
 
 @attrs.frozen
 class Sign:
-    """A worker's sign of life."""
+    """A worker's sign of life, and that of its *run*."""
 
     name: str
     done: int
     rate: float
     chunks: int
     ended: bool = False
+    run: int = 0
 
 
 @attrs.frozen
@@ -150,11 +159,12 @@ class WorkersOfBatch(OwnedEntries):
 
     async def tidy(self) -> bool:
         """
-        Delete some of the queue's log, of the chunks that are done, and of the workers of former days.
+        Delete some of the queue's log, of the chunks that are done, of the workers of former days, and of
+        the runs that gave nothing.
 
         Return whether there may be more.
         """
-        deleted = [len(await self.fetch(f"{text} RETURNING 1")) for text in (_LOG, _CHUNKS, _OLD)]
+        deleted = [len(await self.fetch(f"{text} RETURNING 1")) for text in (_LOG, _CHUNKS, _OLD, _RUNS)]
         return max(deleted) == _DELETED
 
     async def listen(self, heard: Callable[[str], None], works: Callable[[bool], None]) -> None:
@@ -199,7 +209,8 @@ class WorkersOfBatch(OwnedEntries):
 
 
 def _columns(sign: Sign) -> tuple[object, ...]:
-    return (sign.name, socket.gethostname(), os.getpid(), sign.done, sign.rate, sign.chunks, sign.ended)
+    host, pid = socket.gethostname(), os.getpid()
+    return (sign.name, host, pid, sign.done, sign.rate, sign.chunks, sign.ended, sign.run)
 
 
 async def _closed(connection: Any) -> None:  # Any: asyncpg's

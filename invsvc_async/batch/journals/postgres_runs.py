@@ -25,9 +25,11 @@ if TYPE_CHECKING:
 __all__ = ["OwnedResults"]
 
 _BEGIN = "INSERT INTO runs (run) VALUES ($1) ON CONFLICT DO NOTHING"
-# Whether the row is of a run that ended, or was silent for $1 seconds.
+_SILENT = 2  # times the silence: an idle worker gives a sign of life a little more often than once in that
+# Whether the row is of a run that ended, or was silent for too long.
 _IS_GONE, _GIVER_IS_GONE = (
-    f"({row}.ended OR {row}.seen < clock_timestamp() - make_interval(secs => $1))" for row in ("r", "g")
+    f"({row}.ended OR {row}.seen < clock_timestamp() - {_SILENT} * make_interval(secs => $1))"
+    for row in ("r", "g")
 )
 _HAS_UNTAKEN = "EXISTS (SELECT 1 FROM entries e WHERE e.giver = r.run AND e.position > r.taken)"
 _ADOPT = f"""
@@ -49,7 +51,6 @@ UPDATE runs r SET taken = greatest(taken, t.position),
 FROM unnest($1::int[], $2::bigint[]) AS t (run, position)
 WHERE r.run = t.run
 """
-_SEEN = "UPDATE runs SET seen = clock_timestamp(), ended = false WHERE run = $1"
 _OF_ALL = """
 SELECT e.* FROM runs r CROSS JOIN LATERAL (
     SELECT * FROM entries WHERE giver = r.run AND position > $1 AND position <= $2 AND state = 2
@@ -85,10 +86,10 @@ class OwnedResults(OwnedEntries):
         await self._store_taken()
         await self.fetch("UPDATE runs SET ended = true WHERE run = $1", self.giver)
 
-    async def beat_run(self, *, has_open_input: bool) -> None:
-        """Store that this run is alive, if another run could take over something."""
-        if has_open_input or any(each.is_behind for each in (self.deliveries, *self._adopted.values())):
-            await self.fetch(_SEEN, self.giver)
+    @property
+    def owes_results(self) -> bool:
+        """Whether results were given that are not taken, which another run could take over."""
+        return any(each.is_behind for each in (self.deliveries, *self._adopted.values()))
 
     # --- results
 

@@ -83,6 +83,34 @@ async def test_idle_worker_asks_seldom(service, client, address, monkeypatch):
     assert 1 <= len(asked) <= 3
 
 
+@pytest.mark.parametrize("lasting", [False, True], ids=["run", "worker"])
+async def test_worker_whose_results_wait_asks_seldom(service, client, address, monkeypatch, lasting):
+    """Also while nobody takes its results; its run stays alive, so that no other run gives them."""
+    seen, asked = "SELECT max(seen) FROM runs WHERE NOT ended", []
+    async with Batch.open(address, client, on_secret=lambda *_: None) as batch:
+        if lasting:
+            service.script("webhooks.create", *["403"] * 30)
+            await all_of(batch, creates(client, 30))
+            await batch.retry(failed=True)
+        running = batch.work() if lasting else batch.run(creates(client, 30))
+        await anext(running)
+        await until(lambda: done(batch, 30))
+        await until(lambda: asyncio.sleep(0, not running._work))
+        assert batch.entries.owes_results
+        before = (await batch.entries.fetch(seen))[0][0]
+        steadily = batch.entries.steadily
+        monkeypatch.setattr(batch.entries, "steadily", lambda act: asked.append(act) or steadily(act))
+        await asyncio.sleep(1.6)
+        assert len(asked) <= 3
+        await until(lambda: asyncio.sleep(0, asked))
+        monkeypatch.undo()
+        await until(lambda: seen_since(batch, seen, before))
+
+
+async def seen_since(batch, text, before):
+    return (await batch.entries.fetch(text))[0][0] > before
+
+
 async def test_idle_worker_is_told_of_work(service, client, address):
     """It begins at once, not at its next look."""
     address = address.replace("silence=1", "silence=8")
@@ -212,6 +240,22 @@ async def test_what_is_done_is_deleted(service, client, address):
         for table in ("pgqueuer_log", "chunks", "workers"):
             assert await journal.fetch(f"SELECT 1 FROM {table}") == []  # noqa: S608 - our own text
         assert len(await all_of(batch, creates(client, 40))) == 10
+
+
+async def test_runs_that_gave_nothing_are_deleted(service, client, address):
+    """Those with results stay, because results are read by their runs; so do runs whose input is open."""
+    async with Batch.open(address, client) as batch:
+        journal = batch.entries
+        first = await all_of(batch, creates(client, 30))
+        await all_of(batch)
+        await journal.fetch("INSERT INTO runs (run, ended, has_open_input) VALUES (77, true, true)")
+        await journal.fetch("INSERT INTO runs (run, ended) VALUES (78, false)")
+        await journal.tidy()
+        assert len(await journal.fetch("SELECT run FROM runs")) == 4
+        await journal.fetch("UPDATE runs SET seen = seen - interval '2 hours'")
+        await journal.tidy()
+        assert [row["run"] for row in await journal.fetch("SELECT run FROM runs ORDER BY run")] == [1, 77, 78]
+        assert {each.key for each in first} == {each.key async for each in batch.results(since=0)}
 
 
 async def test_command_that_lists_workers(journal, address):
