@@ -54,6 +54,22 @@ FROM json_each(?) AS each JOIN entries ON entries.key = json_extract(each.value,
 ON CONFLICT (thing) DO UPDATE SET seq = max(seq, excluded.seq), team = excluded.team, state = excluded.state,
     stamp = excluded.stamp
 """
+_MAY_REOPEN = "verdict <> 'applied' AND state = 2 AND intent IS NOT NULL"
+_THESE = (
+    f"SELECT seq, verdict, intent FROM entries WHERE {_MAY_REOPEN} "  # noqa: S608 - our own text
+    "AND seq IN (SELECT value FROM json_each(:these)) ORDER BY seq"
+)
+_REOPEN = """
+UPDATE entries SET seq = ?, state = 0, verdict = NULL, outcome = NULL, done_at = NULL, position = NULL,
+    intent = ? WHERE seq = ?
+"""
+# With a new identity: what this client remembers of the earlier write is not about this one.
+_REOPEN_ANEW = _REOPEN.replace(
+    "intent = ?",
+    "intent = json_set(json_remove(?, '$.sent', '$.bounds', '$.baseline'), '$.nonce', hex(randomblob(8)))",
+)
+_AT_ONCE = 500  # entries reopened in one transaction
+_LOOKED_AT = 2000  # rows that one transaction of a prune looks at
 _encode = msgspec.json.Encoder().encode
 
 
@@ -198,9 +214,10 @@ class SqliteBatch(SqliteEntries):
         """
         Reopen the entries with *verdict*, all or those of *keys*; return how many.
 
-        Without *keep_sends*, they are reopened as if they had never been sent.
+        Without *keep_sends*, they are reopened as if they had never been sent. It takes many short
+        transactions. If it is stopped, what they did stays, and another call does the rest.
         """
-        return await self.ask(partial(_reopen, verdict, keys, keep_sends=keep_sends))
+        return await self._reopen({verdict: keep_sends}, keys, newest=False)
 
     async def reopen_as_newest(
         self, keep_sends: Mapping[Verdict, bool], keys: Sequence[str] | None = None
@@ -210,11 +227,48 @@ class SqliteBatch(SqliteEntries):
 
         They keep their order among themselves. *keep_sends* has each verdict that is meant.
         """
-        return await self.ask(partial(_reopen_as_newest, keep_sends, keys))
+        return await self._reopen(keep_sends, keys, newest=True)
+
+    async def _reopen(
+        self, keep_sends: Mapping[Verdict, bool], keys: Sequence[str] | None, *, newest: bool
+    ) -> int:
+        count = 0
+        if keys is not None:
+            these = await self._in_order(keys)
+            for start in range(0, len(these), _AT_ONCE):
+                values = {"these": _encode(these[start : start + _AT_ONCE]).decode()}
+                count += len(await self.ask(partial(_reopen_some, keep_sends, _THESE, values, newest=newest)))
+            return count
+        # Up to the last entry of today: those moved behind it may be finished again meanwhile.
+        after, last, text = 0, await self.ask(_last_seq), _first_of([*keep_sends])
+        while True:
+            part = {"after": after, "last": last, "limit": _AT_ONCE}
+            again = await self.ask(partial(_reopen_some, keep_sends, text, part, newest=newest))
+            if not again:
+                return count
+            count, after = count + len(again), max(again)
+
+    async def _in_order(self, keys: Sequence[str]) -> list[int]:
+        """Return the numbers of the entries of *keys*, in their order."""
+        found: set[int] = set()
+        for start in range(0, len(keys), _AT_ONCE):
+            found.update(await self.ask(partial(_numbers, keys[start : start + _AT_ONCE])))
+        return sorted(found)
 
     async def prune(self, before: int) -> int:
-        """Reduce entries done before *before* (epoch ms) to key, digest and verdict; return how many."""
-        return await self.ask(partial(_prune, before))
+        """
+        Reduce entries done before *before* (epoch ms) to key, digest and verdict; return how many.
+
+        It takes many short transactions. If it is stopped, what they did stays, and another call does the
+        rest.
+        """
+        count, after, thing = 0, 0, ""
+        while (last := await self.ask(partial(_end_of_slice, "entries", "seq", after))) is not None:
+            count, after = count + await self.ask(partial(_prune, before, after, last)), last
+        while (to := await self.ask(partial(_end_of_slice, "states", "thing", thing))) is not None:
+            await self.ask(partial(_prune_states, before, thing, to))
+            thing = to
+        return count
 
     async def claims(self, limit: int) -> Iterable[tuple[str, str]]:
         """Return (webhook id, key) of the latest untagged creates."""
@@ -378,54 +432,70 @@ def _summary(connection: sqlite3.Connection) -> Summary:
     )
 
 
-def _reopen(
-    verdict: Verdict, keys: Sequence[str] | None, connection: sqlite3.Connection, *, keep_sends: bool
-) -> int:
-    # A new identity: what this client remembers of the earlier write is not about this one.
-    anew = "json_set(json_remove(intent, '$.sent', '$.bounds', '$.baseline'), '$.nonce', hex(randomblob(8)))"
-    intent = "intent" if keep_sends else anew
-    changed = connection.execute(
-        "UPDATE entries SET state = 0, verdict = NULL, outcome = NULL, done_at = NULL, position = NULL, "  # noqa: S608 - our own text
-        f"intent = {intent} "
-        "WHERE state = 2 AND verdict = :verdict AND verdict <> 'applied' AND intent IS NOT NULL "
-        "AND (:keys IS NULL OR key IN (SELECT value FROM json_each(:keys)))",
-        {"verdict": verdict, "keys": None if keys is None else _encode(keys).decode()},
+def _numbers(keys: Sequence[str], connection: sqlite3.Connection) -> list[int]:
+    """Return the numbers of the entries of *keys*."""
+    text = "SELECT seq FROM entries WHERE key IN (SELECT value FROM json_each(?))"
+    return [number for (number,) in connection.execute(text, (_encode(keys).decode(),))]
+
+
+def _last_seq(connection: sqlite3.Connection) -> int:
+    return connection.execute("SELECT coalesce(max(seq), 0) FROM entries").fetchone()[0]
+
+
+def _first_of(verdicts: Sequence[Verdict]) -> str:
+    """Return the query for the first entries with one of *verdicts* in a part of the order."""
+    parts = " UNION ALL ".join(
+        f"SELECT * FROM (SELECT seq, verdict, intent FROM entries WHERE verdict = '{each}' AND {_MAY_REOPEN} "  # noqa: S608 - our own text
+        "AND seq > :after AND seq <= :last ORDER BY seq LIMIT :limit)"
+        for each in verdicts
     )
-    return changed.rowcount
+    return f"SELECT * FROM ({parts}) ORDER BY seq LIMIT :limit"  # noqa: S608 - our own text
 
 
-def _reopen_as_newest(
-    keep_sends: Mapping[Verdict, bool], keys: Sequence[str] | None, connection: sqlite3.Connection
-) -> int:
-    with transaction(connection):
-        _move_to_end([*keep_sends], keys, connection)
-        return sum(_reopen(each, keys, connection, keep_sends=keep) for each, keep in keep_sends.items())
+def _reopen_some(
+    keep_sends: Mapping[Verdict, bool],
+    text: str,
+    values: Mapping[str, object],
+    connection: sqlite3.Connection,
+    *,
+    newest: bool,
+) -> list[int]:
+    """Reopen the entries that the query *text* finds, in one transaction; return their earlier numbers."""
+    again: list[int] = []
+    end = _last_seq(connection)
+    for seq, verdict, intent in connection.execute(text, values).fetchall():
+        if Verdict(verdict) not in keep_sends:
+            continue
+        again.append(seq)
+        place, kept = (end + len(again), not_overtaken(intent)) if newest else (seq, intent)
+        reopened = _REOPEN if keep_sends[Verdict(verdict)] else _REOPEN_ANEW
+        connection.execute(reopened, (place, kept, seq))
+    return again
 
 
-def _move_to_end(
-    verdicts: Sequence[Verdict], keys: Sequence[str] | None, connection: sqlite3.Connection
-) -> None:
-    found = connection.execute(
-        "SELECT seq, intent FROM entries WHERE state = 2 AND verdict <> 'applied' AND intent IS NOT NULL "
-        "AND verdict IN (SELECT value FROM json_each(:verdicts)) "
-        "AND (:keys IS NULL OR key IN (SELECT value FROM json_each(:keys))) ORDER BY seq",
-        {"verdicts": _encode(verdicts).decode(), "keys": None if keys is None else _encode(keys).decode()},
-    ).fetchall()
-    (last,) = connection.execute("SELECT max(seq) FROM entries").fetchone()
-    moved = [(last + number, not_overtaken(intent), seq) for number, (seq, intent) in enumerate(found, 1)]
-    connection.executemany("UPDATE entries SET seq = ?, intent = ? WHERE seq = ?", moved)
+def _end_of_slice(table: str, column: str, after: Any, connection: sqlite3.Connection) -> Any:
+    """Return the last number, or name, of the next rows of *table*. Any: an integer or a text."""
+    text = (
+        f"SELECT max({column}) FROM "  # noqa: S608 - our own text
+        f"(SELECT {column} FROM {table} WHERE {column} > ? ORDER BY {column} LIMIT {_LOOKED_AT})"
+    )
+    return connection.execute(text, (after,)).fetchone()[0]
 
 
-def _prune(before: int, connection: sqlite3.Connection) -> int:
+def _prune(before: int, after: int, last: int, connection: sqlite3.Connection) -> int:
     changed = connection.execute(
         "UPDATE entries SET intent = NULL, outcome = NULL, claim = NULL "
         "WHERE state = 2 AND done_at < ? AND verdict <> 'unknown' "  # it keeps what settles it
-        "AND (intent IS NOT NULL OR outcome IS NOT NULL)",
-        (before,),
-    )
-    connection.execute(
-        "UPDATE states SET team = NULL, state = NULL, stamp = NULL WHERE state IS NOT NULL AND EXISTS "
-        "(SELECT 1 FROM entries WHERE entries.seq = states.seq AND entries.done_at < ?)",
-        (before,),
+        "AND (intent IS NOT NULL OR outcome IS NOT NULL) AND seq > ? AND seq <= ?",
+        (before, after, last),
     )
     return changed.rowcount
+
+
+def _prune_states(before: int, thing: str, to: str, connection: sqlite3.Connection) -> None:
+    connection.execute(
+        "UPDATE states SET team = NULL, state = NULL, stamp = NULL WHERE state IS NOT NULL "
+        "AND thing > ? AND thing <= ? AND EXISTS "
+        "(SELECT 1 FROM entries WHERE entries.seq = states.seq AND entries.done_at < ?)",
+        (thing, to, before),
+    )

@@ -70,8 +70,8 @@ MUTANTS = (
     Mutant("a file in the wrong order", _sqlite, 'where = "state < 2 AND seq > ? ORDER BY seq LIMIT ?"',
            'where = "state < 2 AND seq > ? ORDER BY -seq LIMIT ?"', "file: retried: with another", 12),
     # retry and prune
-    Mutant("an unknown one is reopened as never sent", _sqlite, 'intent = "intent" if keep_sends else anew',
-           "intent = anew", "file: retried: unknown", 1),
+    Mutant("an unknown one is reopened as never sent", _sqlite,
+           "reopened = _REOPEN if keep_sends[Verdict(verdict)] else _REOPEN_ANEW", "reopened = _REOPEN_ANEW", "file: retried: unknown", 1),
     Mutant("a retried one stays in its old chunk", _postgres, "chunk = g.chunk,", "",
            "database: retried", 13),
     Mutant("an open one is pruned", _sqlite, "WHERE state = 2 AND done_at < ? AND verdict <> 'unknown'",
