@@ -7,6 +7,7 @@ import logging
 import socket
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeVar, cast
+from uuid import uuid4
 from zlib import crc32
 
 import asyncpg  # pyright: ignore[reportMissingTypeStubs]  # it has none
@@ -30,16 +31,18 @@ _WITHOUT_VALUES = {"08", "28", "3D", "42", "53", "57", "58"}
 # Errors of the first connection that are of ``AWAY`` but last: a host that has no address, and what
 # a pooler does not pass on.
 _HOPELESS = (socket.gaierror, asyncpg.ProtocolViolationError, ValueError)
+_NO_STATEMENTS = (
+    "A pooler in transaction mode does not keep prepared statements. What was stored before is safe. Use its "
+    "session mode, let it keep them (PgBouncer: max_prepared_statements, from 1.21), or connect without it."
+)
 # What to do about an error of the server, by SQLSTATE.
 _HINTS = {
     "08P01": "A pooler is in between, which does not pass on search_path. Let it (PgBouncer: "
     "track_extra_parameters, from PostgreSQL 18), or connect without it.",
     "25006": "The database is read-only, perhaps a standby. Nothing was stored. Use the primary's address.",
-    "26000": "A pooler in transaction mode does not keep prepared statements. Let it (PgBouncer: "
-    "max_prepared_statements), or connect without it.",
+    "26000": _NO_STATEMENTS,
     "42501": "The role lacks this right. Let the owner of the tables grant it.",
-    "42P05": "A pooler in transaction mode does not keep prepared statements apart. Let it (PgBouncer: "
-    "max_prepared_statements), or connect without it.",
+    "42P05": _NO_STATEMENTS,
     "53100": "Its disk is full. What was stored before is safe. Make room, and run again.",
     "53200": "It is out of memory. What was stored before is safe. Run again later.",
     "57014": "It was cancelled, perhaps by a statement_timeout of the role. What was stored before is safe.",
@@ -51,6 +54,18 @@ _TO_LEAVE = 2.0  # s for the last statements of a run that was stopped
 _AT_THE_END = 0.5  # s of patience once those were not answered
 _PAUSE = 0.2  # s between tries
 _WATCH = 5.0  # s between checks whether a connection still has its lock
+
+
+class _Connection(asyncpg.Connection):  # type: ignore[misc]  # asyncpg has no types
+    """
+    A connection whose prepared statements have names of their own.
+
+    asyncpg numbers them in each process.  Behind a pooler that gives several processes one session, a name
+    could then be that of another process's statement, which would be run instead.
+    """
+
+    def _get_unique_id(self, prefix: str) -> str:
+        return f"__{prefix}_{uuid4().hex}__"
 
 
 class Pool:
@@ -98,7 +113,7 @@ class Pool:
             create: Any = asyncpg.create_pool  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
             self._pool = await create(
                 self._address, min_size=0, max_size=self._size, timeout=min(limit, 10.0), reset=_no_reset,
-                init=self.connected, server_settings=server_settings,
+                init=self.connected, server_settings=server_settings, connection_class=_Connection,
             )  # fmt: skip
             async with asyncio.timeout(limit), self.lent() as connection:
                 await _in_transaction(connection, prepare)
