@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import attrs
 
@@ -23,6 +23,7 @@ from invsvc_async.writes.start import Start, taken_up
 if TYPE_CHECKING:
     from invsvc_async.batch.item import Item
     from invsvc_async.batch.result import Result
+    from invsvc_async.reconcile.history import Resumed
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.transport.session import ClientOptions, ClientState
     from invsvc_async.writes.spec import WriteSpec
@@ -377,5 +378,6 @@ def _taken_up(session: ClientState, gone_since: float | None, intent: Intent) ->
     start = taken_up(session, intent, journaled=True, gone_since=gone_since)
     if intent.newest is not None:
         return start
-    # Only the journal knows whether a later write was sent, and that of a restored one is not known.
-    return Start(start.intent, tuple(attrs.evolve(each, newest=None) for each in start.history))
+    # Only the journal knows whether a later write was sent, and a restored one does not.
+    resumed = cast("Resumed", start.history[0])
+    return Start(start.intent, (attrs.evolve(resumed, newest=None),))

@@ -439,7 +439,8 @@ def _numbers(keys: Sequence[str], connection: sqlite3.Connection) -> list[int]:
 
 
 def _last_seq(connection: sqlite3.Connection) -> int:
-    return connection.execute("SELECT coalesce(max(seq), 0) FROM entries").fetchone()[0]
+    last: int = connection.execute("SELECT coalesce(max(seq), 0) FROM entries").fetchone()[0]
+    return last
 
 
 def _first_of(verdicts: Sequence[Verdict]) -> str:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 
-from invsvc_async import InvalidRequestError, Verdict
+from invsvc_async import InvalidRequestError, JournalError, Verdict
 from invsvc_async.batch import Batch
 from tests.batch.writing import all_of, creates
 from tests.support.database import database
+
+FAR = datetime(2100, 1, 1, tzinfo=UTC)
 
 
 @pytest.fixture(params=["file", "database"])
@@ -94,6 +98,43 @@ async def test_forced_writes_keep_their_order(service, client, journal):
         await all_of(batch)
         assert await batch.retry(failed=True, force=True) == 0
     assert names(service) == ["k4", "k1", "k2", "k3"]
+
+
+def stopped_after(ask, count):
+    """Return *ask* that fails after *count* calls, as if the process ended."""
+    left = iter(range(count))
+
+    def asked(act):
+        if next(left, None) is None:
+            raise JournalError("stopped")
+        return ask(act)
+
+    return asked
+
+
+@pytest.mark.parametrize("force", [False, True])
+async def test_retry_and_prune_of_a_file_that_are_stopped(service, client, tmp_path, monkeypatch, force):
+    """Each slice is whole: nothing is moved and not reopened. The next call does the rest."""
+    monkeypatch.setattr("invsvc_async.batch.journals.sqlite._AT_ONCE", 2)
+    monkeypatch.setattr("invsvc_async.batch.journals.sqlite._LOOKED_AT", 2)
+    journey = service.seed_journey()
+    service.script("journeys.update", *["403"] * 6)
+    names_asked = [f"k{number}" for number in range(7)]
+    writes = [client.journeys.update(journey.id, name=name).keyed(name) for name in names_asked]
+    async with Batch.open(tmp_path / "run.db", client) as batch:
+        await all_of(batch, writes)
+        monkeypatch.setattr(batch.entries, "ask", stopped_after(batch.entries.ask, 3))
+        with pytest.raises(JournalError, match="stopped"):
+            await batch.retry(verdict="refused", force=force)
+        monkeypatch.delattr(batch.entries, "ask")
+        again = await keys_to_do(batch)
+        assert again == names_asked[: len(again)]
+        assert len(again) == 4
+        assert await batch.retry(verdict="refused", force=force) + len(again) == 6
+        await all_of(batch)
+        assert await batch.prune(done_before=FAR) == 7
+        assert await batch.prune(done_before=FAR) == 0
+    assert names(service) == ["k6", *names_asked[:6]] if force else ["k6"]
 
 
 async def test_retry_of_nothing_in_particular(client, journal):
