@@ -35,6 +35,7 @@ _NO_STATEMENTS = (
     "A pooler in transaction mode does not keep prepared statements. What was stored before is safe. Use its "
     "session mode, let it keep them (PgBouncer: max_prepared_statements, from 1.21), or connect without it."
 )
+_CHANGED = "Somebody has changed or deleted a table. Nothing was stored. Put the schema back as it was."
 # What to do about an error of the server, by SQLSTATE.
 _HINTS = {
     "08P01": "A pooler is in between, which does not pass on search_path. Let it (PgBouncer: "
@@ -42,6 +43,8 @@ _HINTS = {
     "25006": "The database is read-only, perhaps a standby. Nothing was stored. Use the primary's address.",
     "26000": _NO_STATEMENTS,
     "42501": "The role lacks this right. Let the owner of the tables grant it.",
+    "42703": _CHANGED,
+    "42P01": _CHANGED,
     "42P05": _NO_STATEMENTS,
     "53100": "Its disk is full. What was stored before is safe. Make room, and run again.",
     "53200": "It is out of memory. What was stored before is safe. Run again later.",

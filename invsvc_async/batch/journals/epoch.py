@@ -35,6 +35,9 @@ _SET = "INSERT OR REPLACE INTO facts VALUES (?, ?)"
 _LENGTH = 80  # bytes of the file: one that is written at once has no torn state
 
 
+_ANOTHER = "the file {beside} belongs to another journal"
+
+
 class Standing(NamedTuple):
     """The identity of a journal, and how many sends it has counted."""
 
@@ -63,7 +66,7 @@ def wrong_with(journal: Standing | None, beside: Standing | None, *, is_empty: b
             "journal back. For another batch, choose another path, or delete that file"
         )
     if journal is not None and journal.epoch != beside.epoch:
-        return "the file {beside} belongs to another journal. Put that journal back, or the right file"
+        return f"{_ANOTHER}. Put that journal back, or the right file"
     missing = beside.sends - (0 if journal is None else journal.sends)
     if missing <= 0:
         return None
@@ -107,7 +110,8 @@ class Epoch:
         if is_damaged:
             wrong = "the file {beside} is damaged, so whether this is an older copy is not known"
         if wrong is not None and not (self._restored or (self._moved and beside is None)):
-            raise JournalError(f"{self._name}: {wrong.format(beside=self._path.name)}. {_OTHERWISE}.")
+            advice = "Nothing was sent" if wrong.startswith(_ANOTHER) else _OTHERWISE
+            raise JournalError(f"{self._name}: {wrong.format(beside=self._path.name)}. {advice}.")
         sends = max(each.sends for each in (journal, beside, Standing("", 0)) if each is not None)
         sends += self._restored or wrong is not None  # so that other copies are older from now on
         known = journal or beside

@@ -97,7 +97,7 @@ class PlacedBatch(PostgresBatch):
         for name, what in _WHAT.items():
             if name in before and name in place and before[name] != place[name]:
                 raise JournalError(
-                    f"journal {self.settings.batch}: {what}. Its last sends may be missing, so nothing was "
+                    f"journal {self.schema}: {what}. Its last sends may be missing, so nothing was "
                     "sent. If nothing is missing (a clean switch-over), run the batch with --moved "
                     "(moved=True). Otherwise run it with --restored (restored=True), which settles what may "
                     "have been sent before it sends."
