@@ -22,7 +22,7 @@ TABLES = """
 CREATE SEQUENCE tries;
 CREATE TABLE things (id text PRIMARY KEY, orders int NOT NULL DEFAULT 0);
 CREATE TABLE orders (key text PRIMARY KEY, thing text NOT NULL, number int NOT NULL);
-CREATE TABLE verdicts (key text NOT NULL, verdict text NOT NULL);
+CREATE TABLE verdicts (key text NOT NULL, verdict text NOT NULL, why text NOT NULL);
 """
 # Late effects of the service land within 0.15 s: well inside the windows, on a busy machine too.
 POLICY = ReconcilePolicy(settle_after_error=0.5, settle_after_loss=0.6, deadline=60.0)
@@ -58,7 +58,8 @@ async def main(url, key, address, database, things, orders):
     ):
 
         async def keep(result):
-            await pool.execute("INSERT INTO verdicts VALUES ($1, $2)", result.key, str(result.verdict))
+            text = "INSERT INTO verdicts VALUES ($1, $2, $3)"
+            await pool.execute(text, result.key, str(result.verdict), result.outcome.message)
 
         async def work():
             while (number := await pool.fetchval("SELECT nextval('tries')")) <= int(orders):

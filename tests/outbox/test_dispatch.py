@@ -8,6 +8,7 @@ import logging
 import pytest
 
 from invsvc_async import ApiKey, ConfigurationError, JournalError, Outbox, Verdict
+from invsvc_async.outbox import item
 from invsvc_async.simulator import Simulator
 from tests.batch.conftest import HOOK, client_of
 from tests.outbox.conftest import verdict_of
@@ -183,6 +184,42 @@ async def test_refused_write_is_done_again(service, client, outbox, connection):
         assert await outbox.retry(key, "unknown") == [key]
         assert (await verdict_of(outbox, key)).verdict is Verdict.APPLIED
         assert await outbox.retry(key) == []
+
+
+async def test_absent_write_is_sent_until_it_is_applied(service, client, outbox, connection):
+    """A write that the service keeps failing without an effect is sent again, and holds back the next to its thing."""
+    hook = service.seed_webhook().id
+    service.script("webhooks.update", *["500"] * 3)
+    writes = [client.webhooks.update(hook, description=text) for text in ("first", "second")]
+    async with outbox.dispatching():
+        for key in await enqueue(outbox, connection, *writes):
+            assert (await verdict_of(outbox, key)).verdict is Verdict.APPLIED
+    effects = [entry.body["description"] for entry in service.ledger.effects("webhooks.update")]
+    assert (effects, service.arrivals("webhooks.update")) == (["first", "second"], 5)
+
+
+@pytest.mark.parametrize("policy", [{"resend": "never"}, {"max_resends": 0}])
+async def test_absent_write_that_must_not_be_sent_again(service, client, outbox, connection, policy):
+    """The policy of a write counts: it is then NOT_APPLIED after its only send."""
+    service.script("webhooks.update", "500", "500")
+    write = client.webhooks.update(service.seed_webhook().id, description="x")
+    [key] = await enqueue(outbox, connection, write.with_policy(**policy))
+    async with outbox.dispatching():
+        assert (await verdict_of(outbox, key)).verdict is Verdict.NOT_APPLIED
+    assert service.arrivals("webhooks.update") == 1
+
+
+async def test_write_that_always_fails_without_an_effect(service, client, outbox, connection, monkeypatch):
+    """It is given up after a number of rounds, and its verdict is NOT_APPLIED; others are sent."""
+    monkeypatch.setattr(item, "MOST_ROUNDS", 1)
+    hook = service.seed_webhook().id
+    service.script("webhooks.update", "500", "500")
+    writes = [client.webhooks.update(hook, description=text) for text in ("spoilt", "next")]
+    spoilt, later = await enqueue(outbox, connection, *writes)
+    async with outbox.dispatching():
+        assert (await verdict_of(outbox, later)).verdict is Verdict.APPLIED
+        assert (await verdict_of(outbox, spoilt)).verdict is Verdict.NOT_APPLIED
+    assert [entry.body["description"] for entry in service.ledger.effects()] == ["next"]
 
 
 async def test_write_that_was_overtaken_is_not_done_again(service, client, outbox, connection):
