@@ -22,7 +22,8 @@ class OutboxItem(Item, kw_only=True, eq=False):
     """
     The same; its entry keeps the intent, because an outcome is rebuilt from both.
 
-    A write that is proven absent is sent again. Each round takes a settle window or two, so it needs no pause.
+    A write that is proven absent is sent again. Each round lasts a settle window or two, so it needs no
+    pause.
     """
 
     outcome: Outcome[Any] | None = None  # Any: of any operation

@@ -38,7 +38,10 @@ _PAGE = 256  # entries read at once
 _HEARD_AFTER = 0.05  # s until verdicts that the application has had are removed, together
 _DEAD_AT_ONCE = 20  # chunks of dead processes taken over in one transaction
 
-_CREDENTIALS = "ALTER TABLE chunks ADD COLUMN credential text NOT NULL DEFAULT ''"
+_MORE = """
+ALTER TABLE chunks ADD COLUMN credential text NOT NULL DEFAULT '';
+CREATE INDEX in_chunk ON entries (chunk);
+"""
 # As for the entries of a batch, but a new entry is inserted.  An entry that another process has taken over is
 # in another chunk, and stays as it is.
 _STORE = """
@@ -72,7 +75,7 @@ class JournalEntries(SharedEntries):
         self.patience = _PATIENCE
 
     async def _fill(self, connection: Any) -> None:  # Any: asyncpg's
-        await connection.execute(_CREDENTIALS)
+        await connection.execute(_MORE)
 
     async def _store(self, given: list[_Given]) -> set[str]:
         await self._store_commons()

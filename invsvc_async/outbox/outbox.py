@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import time
 from collections import deque
 from contextlib import asynccontextmanager, suppress
 from functools import partial
@@ -334,7 +335,7 @@ class Outbox:
             JournalError: The database stayed away.
 
         """
-        return await self._store.page(0, limit, state)
+        return await self._store.first(limit, state)
 
     async def entry(self, key: str) -> Entry | None:
         """
@@ -371,3 +372,21 @@ class Outbox:
 
         """
         return await self._store.drop(key)
+
+    async def prune(self, *, older_than: float, unacknowledged: bool = False) -> int:
+        """
+        Delete writes that got their verdict more than *older_than* seconds ago; return how many.
+
+        :meth:`get` then no longer finds them, and a write under the key of a deleted one is sent as a new
+        one. Open writes and UNKNOWN ones stay, and so do verdicts that nobody has acknowledged; with
+        *unacknowledged* these are deleted too. It takes many short transactions, and can be stopped.
+
+        Raises:
+            InvalidRequestError: *older_than* is negative.
+            JournalError: The database stayed away.
+
+        """
+        if not older_than >= 0:
+            raise InvalidRequestError(f"older_than: must be 0 or more seconds, not {older_than!r}")
+        before = time.time_ns() // 1_000_000 - round(1000 * older_than)
+        return await self._store.delete_done(before, unacknowledged=unacknowledged)

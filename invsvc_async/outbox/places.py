@@ -81,8 +81,8 @@ class Store(Protocol):
         """Return the entry of *key*."""
         ...
 
-    async def page(self, after: int, limit: int, state: str | None) -> list[Entry]:
-        """Return the next page of entries: with ``"open"`` those without a verdict, or those of a verdict."""
+    async def first(self, limit: int, state: str | None) -> list[Entry]:
+        """Return the first entries: with ``"open"`` those without a verdict, or those of a verdict."""
         ...
 
     async def do_again(self, keys: Iterable[str]) -> list[str]:
@@ -91,6 +91,14 @@ class Store(Protocol):
 
     async def drop(self, key: str) -> bool:
         """Delete an entry of which nothing was sent, or that is done; return whether there was one."""
+        ...
+
+    async def delete_done(self, before: int, *, unacknowledged: bool) -> int:
+        """
+        Delete entries done before *before* (epoch ms), in short transactions; return how many.
+
+        UNKNOWN ones stay, and so do those whose verdict nobody has acknowledged, unless *unacknowledged*.
+        """
         ...
 
 

@@ -42,9 +42,12 @@ ON CONFLICT (key) DO NOTHING RETURNING seq
 """
 _LOCK = "SELECT pg_advisory_xact_lock(CAST($10 AS bigint)) AS done"
 _NO_LOCK = "SELECT CAST($10 AS bigint) AS done"
+# By lane, because the index has the order of each lane only.
 _OPEN = """
-SELECT seq, chunk FROM entries WHERE chunk = ANY ($1) AND done_at IS NULL AND NOT (seq = ANY ($2::bigint[]))
-    ORDER BY seq LIMIT $3
+SELECT e.seq, e.chunk FROM unnest($1::bigint[]) AS lane, LATERAL (
+    SELECT seq, chunk FROM entries
+    WHERE chunk = lane AND done_at IS NULL AND seq NOT IN (SELECT unnest($2::bigint[])) ORDER BY seq LIMIT $3
+) AS e ORDER BY e.seq LIMIT $3
 """
 _TO_REOPEN = """
 SELECT seq, key, chunk, verdict, intent FROM entries WHERE key = ANY ($1) AND state = 2
@@ -64,6 +67,18 @@ WITH found AS MATERIALIZED (
 )
 UPDATE entries SET taker = $1 FROM found WHERE entries.seq = found.seq RETURNING entries.seq
 """
+_PRUNE = f"""
+WITH gone AS (
+    DELETE FROM entries WHERE seq > $1 AND seq <= $2 AND state = 2 AND done_at < $3
+        AND verdict <> '{Verdict.UNKNOWN}' AND (heard OR $4) RETURNING seq, thing
+), emptied AS (
+    UPDATE states s SET team = NULL, state = NULL, stamp = NULL FROM gone
+    WHERE s.thing = gone.thing AND s.seq = gone.seq
+)
+SELECT seq FROM gone
+"""  # noqa: S608 - our own text
+_PART = "SELECT max(seq) FROM (SELECT seq FROM entries WHERE seq > $1 ORDER BY seq LIMIT $2) AS part"
+_WHICH = {None: "true", "applied": "verdict = 'applied'"}
 
 
 class OutboxEntries(SharedEntries):
@@ -153,10 +168,13 @@ class OutboxEntries(SharedEntries):
 
     # --- for people
 
-    async def page(self, after: int, limit: int, state: str | None) -> list[Entry]:
-        """Return the next page of entries: the open ones, those of one verdict, or all."""
-        where = "seq > $1 AND ($3::text IS NULL OR verdict = $3 OR ($3 = 'open' AND done_at IS NULL))"
-        return await self._entries(f"{where} ORDER BY seq LIMIT $2", after, limit, state)
+    async def first(self, limit: int, state: str | None) -> list[Entry]:
+        """Return the first entries: with ``"open"`` those without a verdict, or those of a verdict."""
+        if state == "open":
+            return [entry for entry, _ in await self.open_in(range(1, LANES + 1), (), limit)]
+        which = _WHICH.get(state, "verdict = $2 AND verdict <> 'applied'")  # as an index needs it
+        values = () if state in _WHICH else (state,)
+        return await self._entries(f"{which} ORDER BY seq LIMIT $1", limit, *values)
 
     async def do_again(self, keys: Iterable[str]) -> list[str]:
         """
@@ -200,6 +218,27 @@ class OutboxEntries(SharedEntries):
 
         await self.ask(drop)
         return bool(dropped)
+
+    async def delete_done(self, before: int, *, unacknowledged: bool) -> int:
+        """
+        Delete entries done before *before* (epoch ms), in many short transactions; return how many.
+
+        UNKNOWN ones stay, and so do those whose verdict nobody has acknowledged, unless *unacknowledged*.
+        """
+        count = after = 0
+        while (last := (await self.fetch(_PART, after, _AT_ONCE))[0][0]) is not None:
+            count += await self._prune_part(after, last, before, unacknowledged)
+            after = last
+        return count
+
+    async def _prune_part(self, *values: object) -> int:
+        pruned: set[int] = set()  # from all tries: a later one no longer finds what an earlier one deleted
+
+        async def prune(connection: Any) -> None:  # Any: asyncpg's
+            pruned.update(row["seq"] for row in await connection.fetch(_PRUNE, *values))
+
+        await self.ask(prune)
+        return len(pruned)
 
 
 def _number(text: str) -> int:

@@ -24,6 +24,7 @@ from invsvc_async.journal.packed_intent import pack
 from invsvc_async.journal.sqlite_entries import entries
 from invsvc_async.outbox import callers
 from invsvc_async.outbox.run import OutboxRun
+from invsvc_async.outbox.sqlite_prune import delete, empty_states, follow_deleted, old_in
 from invsvc_async.outbox.unfit import verdict_of_unfit
 from invsvc_async.reconcile.intent import Intent
 from invsvc_async.storage.sqlite_errors import in_words
@@ -57,10 +58,14 @@ _NEW = """
 SELECT seq, key, content, operation, intent FROM invsvc_outbox WHERE base_url = ? AND moved = 0
     ORDER BY seq LIMIT ?
 """
+_NEW_OF_KEY = """
+SELECT seq, key, content, operation, intent FROM invsvc_outbox WHERE base_url = ? AND key = ? AND moved = 0
+"""
 _AT_ONCE = 128
 _PATIENCE = 5.0  # s to wait for a lock of the application
 _SLOW, _FAST = 0.5, 0.01  # s between looks for new rows; fast for a while after an enqueue in this process
 _FAST_FOR = 5.0  # s
+_WHICH = {None: "true", "open": "state < 2", "applied": "verdict = 'applied'"}
 # The journal's column ``run`` is 1 once a verdict was acknowledged.
 _UNHEARD = "CREATE INDEX IF NOT EXISTS unheard ON entries (seq) WHERE state = 2 AND run = 0"
 
@@ -287,29 +292,33 @@ class SqliteOutbox:
 
     async def entry(self, key: str) -> Entry | None:
         """Return the entry of *key*, which may not have been moved yet."""
-        found = await self._of_keys([key]) or [each for each in await self._new(-1) if each.key == key]
+        found = await self._of_keys([key]) or await self._new(_NEW_OF_KEY, key)
         return found[0] if found else None
 
-    async def _new(self, limit: int) -> list[Entry]:
-        """Return what was not moved yet: at most *limit*, or all if it is negative."""
-        values = self._base_url, limit
-        rows = await self._app.act(lambda connection: connection.execute(_NEW, values).fetchall())
+    async def _new(self, text: str, value: object) -> list[Entry]:
+        """Return what was not moved yet."""
+        values = self._base_url, value
+        rows = await self._app.act(lambda connection: connection.execute(text, values).fetchall())
         return [Entry(key=row[1], content=bytes(row[2]), state=State.TO_DO, operation=row[3]) for row in rows]
 
     # --- for people
 
-    async def page(self, after: int, limit: int, state: str | None) -> list[Entry]:
-        """Return the next page of entries: with ``"open"`` those without a verdict, or those of a verdict."""
-        where = "seq > ? AND (? IS NULL OR verdict = ? OR (? = 'open' AND state < 2)) ORDER BY seq LIMIT ?"
-        values = (after, state, state, state, limit)
+    async def first(self, limit: int, state: str | None) -> list[Entry]:
+        """Return the first entries: with ``"open"`` those without a verdict, or those of a verdict."""
+        which = _WHICH.get(state, "verdict = ? AND verdict <> 'applied'")  # as an index needs it
+        values = (limit,) if state in _WHICH else (state, limit)
+        where = f"{which} ORDER BY seq LIMIT ?"
         found = await self.entries.ask(lambda connection: entries(connection, where, values))
-        if after == 0 and state in (None, "open"):
-            found += await self._new(max(limit - len(found), 0))
+        if state in (None, "open"):
+            found += await self._new(_NEW, limit - len(found))
         return found
 
     async def do_again(self, keys: Iterable[str]) -> list[str]:
         """Reopen entries that are done and not applied; return their keys."""
-        wanted = sorted(set(keys))
+        async with self._moving:
+            return await self._do_again(sorted(set(keys)))
+
+    async def _do_again(self, wanted: Sequence[str]) -> list[str]:
         before = [entry for entry in await self._of_keys(wanted) if entry.state is State.DONE]
         unfit = [entry for entry in before if entry.intent is None and entry.verdict != "applied"]
         for entry in unfit:  # its row is kept, and moved once more
@@ -334,8 +343,32 @@ class SqliteOutbox:
             entry = await self.entry(key)
             if entry is None or entry.state is not State.DONE:
                 return False
+            await self._app.act(partial(_delete_rows, self._base_url, [key]))
             await self.entries.take_out(key)
+            await self.entries.ask(follow_deleted)
             return True
+
+    async def delete_done(self, before: int, *, unacknowledged: bool) -> int:
+        """
+        Delete entries done before *before* (epoch ms), in short transactions; return how many.
+
+        UNKNOWN ones stay, and so do those whose verdict nobody has acknowledged, unless *unacknowledged*, and
+        the last entry of all.
+        """
+        count = after = 0
+        more = True
+        while more:
+            async with self._moving:
+                look = partial(old_in, before, after, unacknowledged=unacknowledged)
+                old, last = await self.entries.ask(look)
+                if old:  # the row first: a row without an entry would keep its key from being sent again
+                    await self._app.act(partial(_delete_rows, self._base_url, old))
+                    await self.entries.ask(partial(delete, old))
+            count, after, more = count + len(old), last or 0, last is not None
+        thing: str | None = ""
+        while thing is not None:
+            thing = await self.entries.ask(partial(empty_states, thing))
+        return count
 
 
 def _check_credential(mine: str | None, theirs: str | None, *, same_mode: bool) -> None:
@@ -360,6 +393,11 @@ def _unmark(base_url: str, key: str, connection: sqlite3.Connection) -> None:
 def _drop(base_url: str, key: str, connection: sqlite3.Connection) -> int:
     text = "DELETE FROM invsvc_outbox WHERE base_url = ? AND key = ? AND moved = 0"
     return connection.execute(text, (base_url, key)).rowcount
+
+
+def _delete_rows(base_url: str, keys: Sequence[str], connection: sqlite3.Connection) -> None:
+    text = "DELETE FROM invsvc_outbox WHERE base_url = ? AND key = ?"
+    connection.executemany(text, [(base_url, key) for key in keys])
 
 
 class _SqliteDispatcher(OutboxRun):

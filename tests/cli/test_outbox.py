@@ -80,6 +80,10 @@ async def test_writes_are_listed_shown_retried_and_dropped(service, place, invsv
     assert (await invsvc("show", place, "nowhere"))[0] == 1
     assert [(await invsvc("drop", place, "gone"))[0] for _ in range(2)] == [0, 1]
     assert (await invsvc("retry", place, "waiting"))[0] == 1
+    code, out, _ = await invsvc("prune", place, "--days", "0", "--json")
+    assert (code, json.loads(out)) == (0, {"deleted": 0})  # nobody has had the verdict
+    code, _, said = await invsvc("prune", place, "--days", "1", "--unacknowledged")
+    assert (code, said.strip()) == (0, "0 writes deleted")
     code, out, _ = await invsvc("retry", place, "refused", "--json")
     assert (code, json.loads(out)) == (0, ["refused"])
 

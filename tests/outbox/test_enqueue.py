@@ -93,7 +93,7 @@ async def test_error_on_the_connection_is_the_applications(service, client, outb
         connection.terminate()
         with pytest.raises(InvalidRequestError, match="closed or not in a transaction"):
             await outbox.enqueue(connection, writes[1])
-        assert await outbox._store.page(0, 10, None) == []
+        assert await outbox._store.first(10, None) == []
     assert service.arrivals("webhooks.update") == 0
 
 
@@ -134,7 +134,7 @@ async def test_writes_that_cannot_be_stored(service, client, outbox, connection)
             await outbox.enqueue(connection, "webhooks.create")
         with pytest.raises(InvalidRequestError, match="url"):
             await outbox.enqueue(connection, client.webhooks.create(**{**HOOK, "url": "nowhere"}))
-    assert await outbox._store.page(0, 10, None) == []
+    assert await outbox._store.first(10, None) == []
 
 
 async def test_transactions_on_one_thing_count_in_the_order_of_their_commits(service, client, outbox):

@@ -152,10 +152,7 @@ def _against(said: dict[str, str], effects: int) -> list[str]:
 async def main(orders: int = 10_000, processes: int = 4, seed: int = 7) -> bool:
     """Run it, print what came of it, and return whether all is well."""
     survived = await run(orders, processes, seed, patience=3600.0)
-    judged = (
-        "\n".join(survived.wrong)
-        or "each committed write once, no other, in order, every verdict given"
-    )
+    judged = "\n".join(survived.wrong) or "each committed write once, no other, in order, every verdict given"
     print(  # noqa: T201 - a session's output
         f"{survived.tried:,} tried, {survived.committed:,} committed, {processes} processes, {survived.kills} kills, "
         f"{survived.stops} stops, {survived.seconds:.0f} s: {survived.verdicts}; {judged}"

@@ -215,6 +215,36 @@ def drop(
     raise typer.Exit(FAILED)
 
 
+@app.command()
+def prune(
+    place: Place,
+    *,
+    days: Annotated[float, typer.Option(min=0, help="Delete what has had its verdict for so long.")],
+    unacknowledged: Annotated[
+        bool, typer.Option("--unacknowledged", help="Also verdicts that nobody has acknowledged.")
+    ] = False,
+    same_mode: SameMode = False,
+    json_: Json = False,
+    profile: Profile = None,
+    team: Team = None,
+) -> None:
+    """
+    Delete finished writes.  Unknown ones and unacknowledged verdicts stay.
+
+    A write under the key of a deleted one is sent as a new one.
+    """
+
+    async def pruned() -> int:
+        async with _opened(place, profile, team, same_mode=same_mode) as outbox:
+            return await outbox.prune(older_than=days * 86_400, unacknowledged=unacknowledged)
+
+    count = until_done(pruned())
+    if json_:
+        emit_json({"deleted": count})
+    else:
+        note(f"{count:,} writes deleted")
+
+
 def _state_of(entry: Entry) -> str:
     return entry.verdict or entry.state.name.lower().replace("_", " ")
 

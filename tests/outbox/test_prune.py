@@ -1,0 +1,135 @@
+"""Deleting finished writes, and what stays, in both databases."""
+
+from __future__ import annotations
+
+import aiosqlite
+import asyncpg
+import pytest
+
+from invsvc_async import InvalidRequestError, Outbox, Verdict
+from invsvc_async.outbox import postgres, sqlite_prune
+from tests.outbox.conftest import verdict_of
+from tests.outbox.test_results import taken
+from tests.support.database import database
+
+
+@pytest.fixture(params=["PostgreSQL", "SQLite"])
+async def outbox(request, address, tmp_path, client):
+    """Give an outbox in each database, open."""
+    place = address if request.param == "PostgreSQL" else tmp_path / "app.db"
+    async with Outbox.open(place, client) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def enqueue(outbox, tmp_path):
+    """Give a function that enqueues writes in one transaction, and returns their keys."""
+    if outbox._store.database == "PostgreSQL":
+        connection = await asyncpg.connect(database().address)
+    else:
+        connection = await aiosqlite.connect(tmp_path / "app.db", isolation_level=None)
+
+    async def enqueue(*writes):
+        await connection.execute("BEGIN")
+        keys = [await outbox.enqueue(connection, write) for write in writes]
+        await connection.execute("COMMIT")
+        return keys
+
+    yield enqueue
+    await connection.close()
+
+
+async def finished(outbox, enqueue, *writes):
+    """Enqueue and send writes; give their keys."""
+    keys = await enqueue(*writes)
+    async with outbox.dispatching():
+        for key in keys:
+            await verdict_of(outbox, key)
+    return keys
+
+
+async def keys_in(outbox):
+    return [entry.key for entry in await outbox.entries()]
+
+
+async def test_prune_deletes_what_is_finished_and_acknowledged(service, client, outbox, enqueue):
+    """What is open, UNKNOWN, younger, or was not acknowledged stays, and is done as before."""
+    service.script("webhooks.update", "pass", "apply, then reset")
+    service.script("webhooks.get", "pass", "pass", "403")
+    hooks = [service.seed_webhook().id for _ in range(5)]
+    names = ("first", "unknown", "second", "unheard", "last")
+    writes = [
+        client.webhooks.update(hook, description=name).keyed(name)
+        for hook, name in zip(hooks, names, strict=True)
+    ]
+    await finished(outbox, enqueue, writes[0])
+    await finished(outbox, enqueue, writes[1])
+    await finished(outbox, enqueue, *writes[2:])
+    assert (await outbox.get("unknown")).verdict is Verdict.UNKNOWN
+    assert (await taken(outbox, 4))[:3] == ["first", "unknown", "second"]  # the fourth is not acknowledged
+    [waiting] = await enqueue(client.webhooks.update(hooks[0], description="open"))
+    assert await outbox.prune(older_than=3600) == 0
+    assert await outbox.prune(older_than=0) == 2
+    assert await keys_in(outbox) == ["unknown", "unheard", "last", waiting]
+    assert await outbox.get("first") is None
+    assert await taken(outbox, 2) == ["unheard", "last"]
+    assert await outbox.prune(older_than=0, unacknowledged=True) >= 1
+    assert "unheard" not in await keys_in(outbox)
+
+
+async def test_prune_in_many_slices(service, client, outbox, enqueue, monkeypatch):
+    """However many slices it takes, each finished write is deleted once; the next write to its thing is sent."""
+    monkeypatch.setattr(postgres, "_AT_ONCE", 2)
+    monkeypatch.setattr(sqlite_prune, "_ENTRIES", 2)
+    monkeypatch.setattr(sqlite_prune, "_THINGS", 1)
+    hooks = [service.seed_webhook().id for _ in range(3)]
+    writes = [client.webhooks.update(hook, description=str(number)) for number in (1, 2) for hook in hooks]
+    keys = await finished(outbox, enqueue, *writes)
+    await outbox.prune(older_than=0, unacknowledged=True)
+    assert await keys_in(outbox) == ([] if outbox._store.database == "PostgreSQL" else keys[-1:])
+    later = [client.webhooks.update(hook, description="later") for hook in hooks]
+    for key in await finished(outbox, enqueue, *later):
+        assert (await outbox.get(key)).verdict is Verdict.APPLIED
+
+
+async def test_prune_leaves_no_body(service, client, outbox, enqueue):
+    """What a write contained is in no table, except that of the last write of an outbox in SQLite."""
+    texts = ["Jane Doe", "last"]
+    hooks = [service.seed_webhook().id for _ in texts]
+    writes = [client.webhooks.update(hook, description=text) for hook, text in zip(hooks, texts, strict=True)]
+    await finished(outbox, enqueue, *writes)
+    state = "SELECT count(*) FROM states WHERE state IS NOT NULL"
+    assert await number(outbox, state) == 2
+    await outbox.prune(older_than=0, unacknowledged=True)
+    assert await number(outbox, state) <= 1
+    assert await number(outbox, "SELECT count(*) FROM entries WHERE outcome LIKE '%Jane%'") == 0
+
+
+async def number(outbox, text):
+    """Return the number that a query gives."""
+    if outbox._store.database == "PostgreSQL":
+        return (await outbox._store.fetch(text))[0][0]
+    return await outbox._store.entries.ask(lambda connection: connection.execute(text).fetchone()[0])
+
+
+@pytest.mark.parametrize("remove", ["prune", "drop"])
+async def test_key_of_a_deleted_write_is_new(service, client, outbox, enqueue, remove):
+    """The same write under it is sent once more, also where numbers are given again."""
+    hook = service.seed_webhook().id
+    texts = ["one", "two", "three"]
+    for text in texts:
+        await finished(outbox, enqueue, client.webhooks.update(hook, description=text).keyed(text))
+    if remove == "prune":
+        await outbox.prune(older_than=0, unacknowledged=True)
+    else:
+        assert [await outbox.drop(key) for key in reversed(texts)] == [True] * 3
+    await finished(outbox, enqueue, client.webhooks.update(hook, description="one").keyed("one"))
+    assert (await outbox.get("one")).verdict is Verdict.APPLIED
+    assert [entry.body["description"] for entry in service.ledger.effects()] == [*texts, "one"]
+
+
+async def test_prune_refuses_a_time_to_come(outbox):
+    """An age is not negative, nor NaN."""
+    for age in (-1, float("nan")):
+        with pytest.raises(InvalidRequestError, match="older_than"):
+            await outbox.prune(older_than=age)
