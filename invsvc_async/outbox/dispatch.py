@@ -203,4 +203,8 @@ class PostgresOutbox(OutboxEntries):
 
     async def dispatch(self, batch: Batch, grace: float, on_verdict: Callable[[], None]) -> None:
         """Send what is committed, until cancelled. *on_verdict* is called when verdicts were stored."""
-        await Dispatcher(batch, self, grace, on_verdict).dispatch()
+        await self.check_place()
+        try:
+            await Dispatcher(batch, self, grace, on_verdict).dispatch()
+        finally:
+            self.forget_place()

@@ -93,6 +93,8 @@ class Outbox:
         on_secret: Callable[[str, Any], Awaitable[None] | None] | None = None,  # Any: a Webhook
         same_mode: bool = False,
         create: bool = True,
+        restored: bool = False,
+        moved: bool = False,
     ) -> Self:
         """
         Return the outbox at *path*. ``async with`` opens it, or creates it.
@@ -105,6 +107,11 @@ class Outbox:
         *concurrency*, *rate*, *tag* and *on_secret* are those of :meth:`Batch.open`. *same_mode* asserts that
         a new credential has the team and data mode of the earlier one, whose writes it continues. With
         ``create=False`` an outbox that does not exist is an error.
+
+        Nothing is sent from an outbox that may lack sends, because its database was restored or copied,
+        unless told how, at one start. *restored* says that it is an older copy: each write that it has as
+        open is settled before it may be sent, and is UNKNOWN if no read can tell. *moved* says that it is
+        complete.
 
         Raises:
             ConfigurationError: A setting cannot work.
@@ -119,7 +126,7 @@ class Outbox:
             on_secret=on_secret,
             same_mode=same_mode,
         )
-        return cls(store_of(path, create=create), client, batch)
+        return cls(store_of(path, create=create, restored=restored, moved=moved), client, batch)
 
     async def __aenter__(self) -> Self:
         """

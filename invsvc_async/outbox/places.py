@@ -102,9 +102,9 @@ class Store(Protocol):
         ...
 
 
-def store_of(path: str | Path, *, create: bool = True) -> Store:
+def store_of(path: str | Path, *, create: bool = True, restored: bool = False, moved: bool = False) -> Store:
     """
-    Return the outbox at *path*, not open yet.
+    Return the outbox at *path*, not open yet. *restored* and *moved* are as in ``Outbox.open``.
 
     Raises:
         ConfigurationError: It is a PostgreSQL database, and the extra ``postgres`` is not installed; or an
@@ -113,11 +113,11 @@ def store_of(path: str | Path, *, create: bool = True) -> Store:
     """
     if not is_postgres(str(path)):
         check_path(str(path), "outbox")
-        return SqliteOutbox(path, create=create)
+        return SqliteOutbox(path, create=create, restored=restored, moved=moved)
     try:
         from invsvc_async.outbox.dispatch import PostgresOutbox
     except ModuleNotFoundError as error:
         raise ConfigurationError(
             f"outbox: {error.name} is not installed. Run: pip install 'invsvc-async[postgres]'"
         ) from error
-    return PostgresOutbox(str(path), create=create)
+    return PostgresOutbox(str(path), create=create, restored=restored, moved=moved)

@@ -6,9 +6,10 @@ import asyncio
 import logging
 from functools import partial
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from invsvc_async.batch.journals.postgres import _without_sends
+from invsvc_async.batch.journals.postgres_epoch import PlaceError
 from invsvc_async.journal.entry import State
 from invsvc_async.journal.packed_intent import pack
 from invsvc_async.outbox import callers
@@ -49,6 +50,9 @@ SELECT e.seq, e.chunk FROM unnest($1::bigint[]) AS lane, LATERAL (
     WHERE chunk = lane AND done_at IS NULL AND seq NOT IN (SELECT unnest($2::bigint[])) ORDER BY seq LIMIT $3
 ) AS e ORDER BY e.seq LIMIT $3
 """
+_NOTE_LAST = """
+INSERT INTO facts SELECT 'copied through', coalesce(max(seq), 0)::text FROM entries ON CONFLICT DO NOTHING
+"""
 _TO_REOPEN = """
 SELECT seq, key, chunk, verdict, intent FROM entries WHERE key = ANY ($1) AND state = 2
     AND verdict <> 'applied' AND intent IS NOT NULL ORDER BY seq FOR UPDATE
@@ -85,9 +89,13 @@ class OutboxEntries(SharedEntries):
     """The entries of the outbox at *address*."""
 
     database: callers.Database = "PostgreSQL"
+    it: ClassVar[str] = "the outbox"
 
-    def __init__(self, address: str, *, create: bool = True) -> None:
+    def __init__(
+        self, address: str, *, create: bool = True, restored: bool = False, moved: bool = False
+    ) -> None:
         super().__init__(address, "outbox", create=create)
+        self._restored, self._moved = restored, moved  # until the place is checked: they are about one start
 
     async def _fill(self, connection: Any) -> None:  # Any: asyncpg's
         await connection.execute("INSERT INTO chunks (id) SELECT generate_series(1, $1::int)", LANES)
@@ -120,6 +128,32 @@ class OutboxEntries(SharedEntries):
         return None if row is None else bytes(row[0])
 
     # --- sending
+
+    async def check_place(self) -> None:
+        """
+        Check the place before anything is sent. What enqueues only may go on in another one.
+
+        Raises:
+            PlaceError: Entries may lack sends that were made.
+            JournalError: The database stayed away.
+
+        """
+        try:
+            await super().check_place()
+        except PlaceError:  # what is enqueued from now on cannot have been sent
+            await self.fetch(_NOTE_LAST)
+            raise
+        if self._restored or self._moved:
+            await self.fetch("DELETE FROM facts WHERE name = 'copied through'")
+        self._restored = self._moved = False
+
+    async def _last_of_copy(self, connection: Any) -> int:  # Any: asyncpg's
+        noted = await connection.fetchval("SELECT value FROM facts WHERE name = 'copied through'")
+        return await super()._last_of_copy(connection) if noted is None else int(noted)
+
+    def forget_place(self) -> None:
+        """Note that nothing is sent any more."""
+        self._place = None
 
     async def open_in(self, lanes: Sequence[int], held: Sequence[int], limit: int) -> list[tuple[Entry, int]]:
         """Return the first entries of *lanes* that are not done, with their lanes; not those of *held*."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import attrs
 
+from invsvc_async.batch.restored import restored_of
 from invsvc_async.batch.run import Run
 from invsvc_async.client import options_of
 from invsvc_async.outbox.item import OutboxItem
@@ -47,8 +48,10 @@ class OutboxRun(Run):
         Raises:
             JournalError: The database stayed away.
             BatchStoppedError: The service refuses the credential.
+            TransportError: The outbox was restored from a copy, and the service cannot be reached.
 
         """
+        await self._recall_restore()
         engine = self._start()
         try:
             while (result := await engine.next_result()) is not None:
@@ -58,6 +61,15 @@ class OutboxRun(Run):
             await asyncio.shield(self._leave())
         if (failure := engine.take_failure()) is not None:
             raise failure
+
+    async def _recall_restore(self) -> None:
+        """Learn which entries may have been sent after the copy from which the outbox was restored."""
+        batch = self._batch
+        batch.restored = await restored_of(batch.entries.fact, batch.client)
+        if batch.restored is not None:
+            left = await batch.entries.not_done(0, 1)
+            if not left or left[0].seq > batch.restored.through:
+                await batch.entries.close_restored()
 
     async def _leave(self) -> None:
         """End what is under way, and shelve the rest."""

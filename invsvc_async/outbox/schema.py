@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from invsvc_async._errors import ConfigurationError, JournalError
-from invsvc_async.batch.journals.postgres import PostgresBatch
+from invsvc_async.batch.journals.postgres_epoch import PlacedBatch
 from invsvc_async.storage.postgres_pool import Pool
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ INSERT INTO members VALUES ($1, clock_timestamp()) ON CONFLICT (name) DO UPDATE 
 """
 
 
-class SharedEntries(PostgresBatch):
+class SharedEntries(PlacedBatch):
     """
     The entries of one application, in the database at *address*.
 
@@ -66,10 +66,14 @@ class SharedEntries(PostgresBatch):
             raise ConfigurationError(
                 f"the {kind}'s address: {kind} is invalid. Use 1 to 30 characters of a-z, 0-9 and _."
             )
-        super().__init__(urlunsplit(parts._replace(query=urlencode(query))), create=create)
+        super().__init__(urlunsplit(parts._replace(query=urlencode(query))), create=create, reading=True)
         self._name = f"the {kind}'s database"
         self._kind = kind
-        self._place = 0
+        self._number = 0
+
+    @property
+    def _title(self) -> str:
+        return f"{self._kind} {self._called}"
 
     @property
     def silence(self) -> float:
@@ -83,7 +87,7 @@ class SharedEntries(PostgresBatch):
     @property
     def schema(self) -> str:
         """The name of the schema, once it is open."""
-        return f"{self._registry}_{self._place}"
+        return f"{self._registry}_{self._number}"
 
     async def open_for(self, session: ClientState, *, same_mode: bool) -> None:
         """
@@ -96,7 +100,7 @@ class SharedEntries(PostgresBatch):
         mine = (session.credential.fingerprint(session.base_url) or "") if self._apart else ""
 
         async def find(connection: Any) -> None:  # Any: asyncpg's
-            self._place = await self._find(connection, session.base_url, mine, same_mode=same_mode)
+            self._number = await self._find(connection, session.base_url, mine, same_mode=same_mode)
 
         registry = Pool(self.settings.address, self._name, size=1, patience=self.patience)
         await registry.connect(find, application_name="invsvc outbox")

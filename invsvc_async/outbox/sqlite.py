@@ -13,10 +13,11 @@ import sqlite3
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from invsvc_async._errors import InvalidRequestError, JournalError
 from invsvc_async.batch.batch import reopened
+from invsvc_async.batch.journals.epoch import mark_all
 from invsvc_async.batch.journals.sqlite import SqliteBatch
 from invsvc_async.concurrency.deadline import set_within
 from invsvc_async.journal.entry import Entry, State
@@ -25,7 +26,7 @@ from invsvc_async.journal.sqlite_entries import entries
 from invsvc_async.outbox import callers
 from invsvc_async.outbox.run import OutboxRun
 from invsvc_async.outbox.sqlite_prune import delete, empty_states, follow_deleted, old_in
-from invsvc_async.outbox.unfit import verdict_of_unfit
+from invsvc_async.outbox.unfit import verdict_of_lost, verdict_of_unfit
 from invsvc_async.reconcile.intent import Intent
 from invsvc_async.storage.sqlite_errors import in_words
 from invsvc_async.storage.sqlite_writer import Writer
@@ -49,6 +50,7 @@ CREATE TABLE IF NOT EXISTS invsvc_outbox (
     version INTEGER NOT NULL DEFAULT {_VERSION}, UNIQUE (base_url, key)
 );
 CREATE INDEX IF NOT EXISTS invsvc_outbox_new ON invsvc_outbox (base_url, seq) WHERE moved = 0;
+CREATE TABLE IF NOT EXISTS invsvc_outbox_journal (base_url TEXT PRIMARY KEY, epoch TEXT NOT NULL);
 """
 _INSERT = """
 INSERT INTO invsvc_outbox (base_url, key, content, operation, intent)
@@ -73,8 +75,10 @@ _UNHEARD = "CREATE INDEX IF NOT EXISTS unheard ON entries (seq) WHERE state = 2 
 class _Journal(SqliteBatch):
     """The journal beside the application's file."""
 
-    def __init__(self, path: Path) -> None:
-        super().__init__(path)
+    it: ClassVar[str] = "the outbox"
+
+    def __init__(self, path: Path, *, restored: bool, moved: bool) -> None:
+        super().__init__(path, restored=restored, moved=moved)
         self.kind: str = "the journal of an outbox"
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
@@ -88,9 +92,12 @@ class SqliteOutbox:
     database: callers.Database = "SQLite"
     silence: float = 10.0  # s; of one process, nothing depends on it
 
-    def __init__(self, path: str | Path, *, create: bool = True) -> None:
+    def __init__(
+        self, path: str | Path, *, create: bool = True, restored: bool = False, moved: bool = False
+    ) -> None:
         self._path = Path(path)
         self._create = create
+        self._restored, self._moved = restored, moved
         self._base_url = ""
         self._journal: _Journal | None = None
         self._writer: Writer | None = None
@@ -121,17 +128,56 @@ class SqliteOutbox:
         if not self._create and not self._path.exists():
             raise JournalError(f"outbox {self._path}: the file does not exist. Check the path.")
         part = blake2b(session.base_url.encode(), digest_size=4).hexdigest()
-        journal = _Journal(self._path.with_name(f"{self._path.name}-outbox-{part}"))
-        await journal.open()
+        place = self._path.with_name(f"{self._path.name}-outbox-{part}")
+        journal = self._journal = _Journal(place, restored=self._restored, moved=self._moved)
         try:
+            await journal.open()
             mine = session.credential.fingerprint(session.base_url)
             theirs = await journal.fact("credential", mine)
             _check_credential(mine, theirs, same_mode=same_mode)
-            writer = await self._started()
+            self._writer = await self._started()
+            await self._belongs_together(journal)
         except BaseException:
-            await journal.aclose()
+            await self.aclose()
+            self._journal = None
             raise
-        self._journal, self._writer = journal, writer
+
+    async def _belongs_together(self, journal: _Journal) -> None:
+        """
+        Check that the journal is the one that has moved rows of this file.
+
+        Raises:
+            JournalError: It is another one, or new.
+
+        """
+        epoch = await journal.fact("epoch")
+        known = await self._app.act(partial(_journal_of, self._base_url, epoch))
+        if known != epoch and not (self._restored or self._moved):
+            raise JournalError(
+                f"outbox {self._path}: the file {journal.path.name} is not the one that was beside it, so "
+                "writes may have been sent that it does not have. Nothing was sent. Put that file back, "
+                "with its .epoch. If it is lost, run the outbox with --restored (restored=True), which "
+                "settles what may have been sent before it sends."
+            )
+        await self._app.act(partial(_use_journal, self._base_url, epoch))
+        if self._restored:  # rows that were not moved yet are of the copy too
+            while (await self.move(lambda _: None))[1]:
+                pass
+            await self._name_lost(journal)
+            await journal.ask(mark_all)
+
+    async def _name_lost(self, journal: _Journal) -> None:
+        """Store UNKNOWN for rows that were moved to a journal that is lost: nothing can settle them."""
+        after: int | None = 0
+        while after is not None:
+            values = self._base_url, after, _AT_ONCE
+            rows = await self._app.act(partial(_moved_rows, values))
+            stored = await journal.marks([key for _, key, _, _ in rows], 0)
+            for _, key, content, operation in rows:
+                if key not in stored:
+                    entry = Entry(key=key, content=content, state=State.SENDING, operation=operation)
+                    await journal.put(verdict_of_lost(entry))
+            after = rows[-1][0] if rows else None
 
     async def _started(self) -> Writer:
         writer = Writer(f"outbox {self._path}", self._connect)
@@ -321,9 +367,10 @@ class SqliteOutbox:
     async def _do_again(self, wanted: Sequence[str]) -> list[str]:
         before = [entry for entry in await self._of_keys(wanted) if entry.state is State.DONE]
         unfit = [entry for entry in before if entry.intent is None and entry.verdict != "applied"]
+        unmark = partial(_unmark, self._base_url)
+        unfit = [entry for entry in unfit if await self._app.act(partial(unmark, entry.key))]
         for entry in unfit:  # its row is kept, and moved once more
             await self.entries.take_out(entry.key)
-            await self._app.act(partial(_unmark, self._base_url, entry.key))
         kept = [entry.key for entry in before if entry.intent is not None]
         await reopened(keys=kept)(self.entries)
         found = await self._of_keys(kept)
@@ -371,6 +418,17 @@ class SqliteOutbox:
         return count
 
 
+def _journal_of(base_url: str, epoch: str | None, connection: sqlite3.Connection) -> str | None:
+    """Return the epoch of the journal that has moved rows of this file: *epoch* if there was none yet."""
+    text = "SELECT epoch FROM invsvc_outbox_journal WHERE base_url = ?"
+    row = connection.execute(text, (base_url,)).fetchone()
+    return epoch if row is None else row[0]
+
+
+def _use_journal(base_url: str, epoch: str | None, connection: sqlite3.Connection) -> None:
+    connection.execute("INSERT OR REPLACE INTO invsvc_outbox_journal VALUES (?, ?)", (base_url, epoch))
+
+
 def _check_credential(mine: str | None, theirs: str | None, *, same_mode: bool) -> None:
     if None not in (mine, theirs) and mine != theirs and not same_mode:
         raise InvalidRequestError(
@@ -386,8 +444,18 @@ def _mark(done: list[tuple[int]], kept: list[int], connection: sqlite3.Connectio
     connection.executemany("UPDATE invsvc_outbox SET intent = '' WHERE seq = ?", rows)
 
 
-def _unmark(base_url: str, key: str, connection: sqlite3.Connection) -> None:
-    connection.execute("UPDATE invsvc_outbox SET moved = 0 WHERE base_url = ? AND key = ?", (base_url, key))
+def _unmark(base_url: str, key: str, connection: sqlite3.Connection) -> int:
+    """Let a row be moved again, if its intent was kept; return how many."""
+    text = "UPDATE invsvc_outbox SET moved = 0 WHERE base_url = ? AND key = ? AND intent <> ''"
+    return connection.execute(text, (base_url, key)).rowcount
+
+
+def _moved_rows(values: tuple[object, ...], connection: sqlite3.Connection) -> list[Any]:  # Any: the columns
+    text = """
+        SELECT seq, key, content, operation FROM invsvc_outbox
+        WHERE base_url = ? AND moved = 1 AND seq > ? ORDER BY seq LIMIT ?
+    """
+    return connection.execute(text, values).fetchall()
 
 
 def _drop(base_url: str, key: str, connection: sqlite3.Connection) -> int:

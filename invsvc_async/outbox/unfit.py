@@ -1,4 +1,4 @@
-"""Verdicts of entries that this version of the package, or this client, cannot send or settle."""
+"""Verdicts of entries that were lost, or that this package or this client cannot send or settle."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from invsvc_async.journal.packed_intent import Commons
     from invsvc_async.reconcile.outcome import Outcome
 
-__all__ = ["outcome_in", "result_in", "verdict_of_unfit"]
+__all__ = ["outcome_in", "result_in", "verdict_of_lost", "verdict_of_unfit"]
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(VerdictRecord).decode
@@ -39,13 +39,23 @@ def verdict_of_unfit(entry: Entry, error: InvsvcError) -> Entry:
         tries=0,
         error=ErrorRecord(kind="ConfigurationError", message=why),
     )
+    return _ended(entry, Verdict.UNKNOWN if sent else Verdict.NOT_APPLIED, record)
+
+
+def verdict_of_lost(entry: Entry) -> Entry:
+    """Return *entry*, of which only the request's digest is left, with the verdict UNKNOWN."""
+    why = "it may have been sent, and what would settle it was lost with the outbox's journal"
+    return _ended(entry, Verdict.UNKNOWN, VerdictRecord(why=why, basis="none", tries=0))
+
+
+def _ended(entry: Entry, verdict: Verdict, record: VerdictRecord) -> Entry:
     return Entry(
         key=entry.key,
         content=entry.content,
         state=State.DONE,
         run=entry.run,
         operation=entry.operation,
-        verdict=(Verdict.UNKNOWN if sent else Verdict.NOT_APPLIED).value,
+        verdict=verdict.value,
         common=entry.common,
         intent=entry.intent,
         outcome=_encode(record).decode(),

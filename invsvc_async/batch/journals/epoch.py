@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import sqlite3
     from pathlib import Path
 
-__all__ = ["Epoch", "Standing", "close_mark", "wrong_with"]
+__all__ = ["Epoch", "Standing", "close_mark", "mark_all", "wrong_with"]
 
 # Added to the schema without a new version. Older packages count too, but do not write the file.
 _COUNT = "WHEN NEW.state = 1 BEGIN UPDATE facts SET value = value + 1 WHERE name = 'sends'; END"
@@ -56,7 +56,7 @@ def wrong_with(journal: Standing | None, beside: Standing | None, *, is_empty: b
             return None
         return (
             "the file {beside} is missing, so this may be a copy, and later sends may be in another journal. "
-            "If it was moved, move that file too, or run the batch with --moved"
+            "If it was moved, move that file too, or run {it} with --moved"
         )
     if journal is None and is_empty:
         if not beside.sends:
@@ -74,7 +74,7 @@ def wrong_with(journal: Standing | None, beside: Standing | None, *, is_empty: b
 
 
 _OTHERWISE = (
-    "Nothing was sent. If nothing newer exists, run the batch with --restored (restored=True), which settles "
+    "Nothing was sent. If nothing newer exists, run {it} with --restored (restored=True), which settles "
     "what may have been sent before it sends"
 )
 
@@ -84,12 +84,15 @@ class Epoch:
     The count of sends of the journal at *path*, which errors call *name*, in the journal and beside it.
 
     With *restored*, a journal that may lack sends is accepted, and marked. With *moved*, one whose file is
-    missing is accepted as complete.
+    missing is accepted as complete. *it* is what errors advise to run.
     """
 
-    def __init__(self, path: Path, name: str, *, restored: bool = False, moved: bool = False) -> None:
+    def __init__(
+        self, path: Path, name: str, *, restored: bool = False, moved: bool = False, it: str = "the batch"
+    ) -> None:
         self._path = path.with_name(f"{path.name}.epoch")
         self._name = name
+        self._it = it
         self._restored, self._moved = restored, moved
         self._number = -1
         self._standing = Standing("", 0)
@@ -111,7 +114,8 @@ class Epoch:
             wrong = "the file {beside} is damaged, so whether this is an older copy is not known"
         if wrong is not None and not (self._restored or (self._moved and beside is None)):
             advice = "Nothing was sent" if wrong.startswith(_ANOTHER) else _OTHERWISE
-            raise JournalError(f"{self._name}: {wrong.format(beside=self._path.name)}. {advice}.")
+            words = f"{wrong}. {advice}.".format(beside=self._path.name, it=self._it)
+            raise JournalError(f"{self._name}: {words}")
         sends = max(each.sends for each in (journal, beside, Standing("", 0)) if each is not None)
         sends += self._restored or wrong is not None  # so that other copies are older from now on
         known = journal or beside
@@ -122,7 +126,7 @@ class Epoch:
             connection.execute(_SET, ("epoch", epoch))
             connection.execute(_SET, ("sends", str(sends)))
             if self._restored:
-                _mark(connection)
+                mark_all(connection)
         self._standing = Standing(epoch, sends)
         self._open()
 
@@ -180,7 +184,7 @@ class Epoch:
         )
 
 
-def _mark(connection: sqlite3.Connection) -> None:
+def mark_all(connection: sqlite3.Connection) -> None:
     """Note that sends of writes that the journal does not have may have been made."""
     through, latest = (connection.execute(text).fetchone()[0] for text in (THROUGH, LATEST))
     text = mark(fact(connection, FACT), through, latest)

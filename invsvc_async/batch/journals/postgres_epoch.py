@@ -8,13 +8,13 @@ snapshot of the storage that is put back as it was cannot be recognised.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from invsvc_async._errors import JournalError
 from invsvc_async.batch.journals.postgres import PostgresBatch
 from invsvc_async.batch.restored import FACT, LATEST, THROUGH, mark
 
-__all__ = ["PlacedBatch"]
+__all__ = ["PlaceError", "PlacedBatch"]
 
 _PLACE = """
 SELECT CASE WHEN NOT pg_is_in_recovery() THEN left(pg_walfile_name(pg_current_wal_lsn()), 8) END AS timeline,
@@ -30,6 +30,10 @@ _WHAT = {
 }
 
 
+class PlaceError(JournalError):
+    """The journal may lack sends, because it is in another place than before."""
+
+
 class PlacedBatch(PostgresBatch):
     """
     A journal in PostgreSQL that is only used in its place.
@@ -37,6 +41,8 @@ class PlacedBatch(PostgresBatch):
     With *restored*, it is accepted in another place, and marked as one that may lack sends. With *moved*, it
     is accepted as complete. With *reading*, its place does not matter.
     """
+
+    it: ClassVar[str] = "the batch"  # what errors advise to run
 
     def __init__(
         self,
@@ -63,21 +69,37 @@ class PlacedBatch(PostgresBatch):
         await super().open()
         if not self._reading:
             try:
-                self._place = await self.ask(self._checked_place)
+                await self.check_place()
             except BaseException:
                 await self.aclose()
                 raise
+
+    async def check_place(self) -> None:
+        """
+        Check the place, and use connections to no other one from now on.
+
+        Raises:
+            PlaceError: The journal may lack sends that were made.
+            JournalError: The database stayed away.
+
+        """
+        self._place = await self.ask(self._checked_place)
 
     async def connected(self, connection: Any) -> None:  # Any: asyncpg's connection
         """
         Check a new connection: the address may lead to another server meanwhile.
 
         Raises:
-            JournalError: It does, or the server went back in time.
+            PlaceError: It does, or the server went back in time.
 
         """
         if self._place is not None:
             self._compare(self._place, await _place_of(connection))
+
+    @property
+    def _title(self) -> str:
+        """What errors call it."""
+        return f"journal {self.settings.batch}"
 
     async def _checked_place(self, connection: Any) -> dict[str, str]:
         place = await _place_of(connection)
@@ -88,17 +110,21 @@ class PlacedBatch(PostgresBatch):
         for name, value in place.items():
             await connection.execute(_SET, f"place {name}", value)
         if self._restored:
-            through, latest = await connection.fetchval(THROUGH), await connection.fetchval(LATEST)
+            through, latest = await self._last_of_copy(connection), await connection.fetchval(LATEST)
             text = mark(await connection.fetchval(_FACT, FACT), through, latest)
             await connection.execute(_SET, FACT, text)
         return place
 
+    async def _last_of_copy(self, connection: Any) -> int:
+        """Return the number of the last entry that may be of the copy."""
+        return int(await connection.fetchval(THROUGH))
+
     def _compare(self, before: dict[str, str], place: dict[str, str]) -> None:
         for name, what in _WHAT.items():
             if name in before and name in place and before[name] != place[name]:
-                raise JournalError(
-                    f"journal {self.schema}: {what}. Its last sends may be missing, so nothing was "
-                    "sent. If nothing is missing (a clean switch-over), run the batch with --moved "
+                raise PlaceError(
+                    f"{self._title}: {what}. Its last sends may be missing, so nothing was "
+                    f"sent. If nothing is missing (a clean switch-over), run {self.it} with --moved "
                     "(moved=True). Otherwise run it with --restored (restored=True), which settles what may "
                     "have been sent before it sends."
                 )

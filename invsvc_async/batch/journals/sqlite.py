@@ -6,7 +6,7 @@ import sqlite3
 from contextlib import closing
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 from msgspec.structs import replace
@@ -76,6 +76,8 @@ _encode = msgspec.json.Encoder().encode
 class SqliteBatch(SqliteEntries):
     """The journal of a batch on one machine."""
 
+    it: ClassVar[str] = "the batch"  # what errors advise to run
+
     def __init__(
         self, path: str | Path, *, reading: bool = False, restored: bool = False, moved: bool = False
     ) -> None:
@@ -83,7 +85,7 @@ class SqliteBatch(SqliteEntries):
         self.deliveries: Deliveries = Deliveries()
         self._last_position = 0
         self._met: tuple[tuple[int, int | float], ...] = ()  # the numbers of this input's parts, from and to
-        self._epoch = Epoch(self.path, self._name, restored=restored, moved=moved)
+        self._epoch = Epoch(self.path, self._name, restored=restored, moved=moved, it=self.it)
         self._on_sends = None if reading else self._epoch.ended
 
     async def open(self) -> None:

@@ -42,6 +42,13 @@ def work(
     rate: Annotated[float | None, typer.Option(min=0.001, help="Sends per second, evenly spaced.")] = None,
     secrets_to: Annotated[Path | None, typer.Option(help="Write webhook secrets here (mode 0600).")] = None,
     same_mode: SameMode = False,
+    restored: Annotated[
+        bool,
+        typer.Option("--restored", help="It is an older copy: settle what may have been sent first."),
+    ] = False,
+    moved: Annotated[
+        bool, typer.Option("--moved", help="It is complete, although it is in another place.")
+    ] = False,
     profile: Profile = None,
     team: Team = None,
 ) -> None:
@@ -51,12 +58,13 @@ def work(
     Several may run at once on PostgreSQL.  The verdicts stay for the application, which takes them with
     `outbox.results()`.
     """
-    until_done(_work(place, concurrency, rate, secrets_to, profile, team, same_mode=same_mode))
+    settings = {"rate": rate, "same_mode": same_mode, "restored": restored, "moved": moved}
+    until_done(_work(place, concurrency, secrets_to, profile, team, settings))
 
 
 async def _work(
-    place: str, concurrency: int, rate: float | None, secrets_to: Path | None, profile: str | None,
-    team: str | None, *, same_mode: bool,
+    place: str, concurrency: int, secrets_to: Path | None, profile: str | None, team: str | None,
+    settings: dict[str, Any],
 ) -> None:  # fmt: skip
     from invsvc_async.outbox import Outbox
 
@@ -67,9 +75,7 @@ async def _work(
             from invsvc_async.batch.secrets_file import SecretsFile
 
             take = (await stack.enter_async_context(SecretsFile(secrets_to))).take
-        opened = Outbox.open(
-            place, client, concurrency=concurrency, rate=rate, on_secret=take, same_mode=same_mode
-        )
+        opened = Outbox.open(place, client, concurrency=concurrency, on_secret=take, **settings)
         outbox = await stack.enter_async_context(opened)
         stopped = asyncio.Event()
         with suppress(NotImplementedError, RuntimeError):  # Windows, or not the main thread

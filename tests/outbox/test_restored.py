@@ -1,0 +1,130 @@
+"""Outboxes whose database was put back from an older copy, or copied: nothing is sent twice."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import shutil
+
+import aiosqlite
+import asyncpg
+import pytest
+
+from invsvc_async import JournalError, Outbox, Verdict
+from tests.batch.conftest import HOOK
+from tests.outbox.conftest import verdict_of
+from tests.outbox.test_dispatch import enqueue
+from tests.support.database import database
+
+OF_BEFORE = ("entries", "states", "facts")
+
+
+async def sent(outbox, keys):
+    """Send until each of *keys* has a verdict; give these."""
+    async with outbox.dispatching():
+        return [(await verdict_of(outbox, key)).verdict for key in keys]
+
+
+async def put_back(outbox, act):
+    """Copy the tables of the outbox, *act*, and put the copy back as a restore does, on another timeline."""
+    schema = outbox._store.schema
+    connection = await asyncpg.connect(database().address)
+    for name in OF_BEFORE:
+        await connection.execute(f"CREATE TABLE {schema}.{name}_before AS TABLE {schema}.{name}")
+    await act()
+    for name in OF_BEFORE:
+        await connection.execute(f"TRUNCATE {schema}.{name}")
+        await connection.execute(f"INSERT INTO {schema}.{name} TABLE {schema}.{name}_before")
+    await outbox._store.fetch("UPDATE facts SET value = '00000077' WHERE name = 'place timeline'")
+    await connection.close()
+
+
+async def test_database_restored_from_a_backup(service, client, outbox, connection, address, caplog):
+    """Nothing is sent and the words say why; once told, what the backup has as open is settled before it is sent."""
+    await sent(outbox, await enqueue(outbox, connection, client.webhooks.create(**HOOK)))
+    hook = service.seed_webhook().id
+    writes = [client.webhooks.create(**HOOK), client.webhooks.update(hook, description="sent")]
+    keys = await enqueue(outbox, connection, *writes)
+    await put_back(outbox, lambda: sent(outbox, keys))
+    requests = service.arrivals()
+    with caplog.at_level(logging.ERROR, "invsvc_async.outbox"):
+        async with outbox.dispatching(), asyncio.timeout(60):
+            while not caplog.records:  # noqa: ASYNC110 - nothing tells
+                await asyncio.sleep(0.02)
+            # What comes now cannot have been sent.
+            [late] = await enqueue(outbox, connection, client.webhooks.update(hook, description="late"))
+    assert "restored from a backup" in caplog.text
+    assert "with --restored (restored=True)" in caplog.text
+    assert service.arrivals() == requests
+    async with Outbox.open(address, client, restored=True) as told:
+        assert await sent(told, [*keys, late]) == [Verdict.APPLIED] * 3
+    assert await sent(outbox, await enqueue(outbox, connection, client.webhooks.create(**HOOK)))  # told once
+    effects = [(entry.operation, entry.path_id) for entry in service.ledger.effects()]
+    assert sorted(effects, key=str) == sorted(
+        [("webhooks.create", None)] * 3 + [("webhooks.update", hook)] * 2, key=str
+    )
+
+
+async def test_complete_database_in_another_place(service, client, outbox, connection, address):
+    """With ``moved`` what is open is sent without a doubt."""
+    hook = service.seed_webhook().id
+    await sent(outbox, [])
+    keys = await enqueue(outbox, connection, client.webhooks.update(hook, description="x"))
+
+    async def nothing():
+        pass
+
+    await put_back(outbox, nothing)
+    async with Outbox.open(address, client, moved=True) as told:
+        assert await sent(told, keys) == [Verdict.APPLIED]
+
+
+@pytest.fixture
+async def file(tmp_path, client):
+    """Give the file of an application with an outbox that has sent a write, and a function that enqueues."""
+    path = tmp_path / "app.db"
+
+    async def fill(*writes):
+        async with Outbox.open(path, client) as outbox, aiosqlite.connect(path) as made:
+            await made.execute("BEGIN")
+            keys = [await outbox.enqueue(made, write) for write in writes]
+            await made.commit()
+        return keys
+
+    async with Outbox.open(path, client) as outbox:
+        await sent(outbox, [])
+    return path, fill
+
+
+@pytest.mark.parametrize("lost", ["the journal too", "only the journal", "only the application's file"])
+async def test_files_put_back(service, client, file, tmp_path, lost):
+    """An older journal, or none, is refused in words; once told, what may have been sent is settled first."""
+    path, fill = file
+    hook = service.seed_webhook().id
+    keys = await fill(client.webhooks.create(**HOOK), client.webhooks.update(hook, description="x"))
+    kept = tmp_path / "kept"
+    shutil.copytree(tmp_path, kept, ignore=shutil.ignore_patterns("kept"))
+    async with Outbox.open(path, client) as outbox:
+        assert await sent(outbox, keys) == [Verdict.APPLIED] * 2
+    if lost != "only the journal":
+        shutil.copy(kept / "app.db", path)
+    if lost != "only the application's file":
+        [beside] = tmp_path.glob("*.epoch")
+        journal = beside.with_suffix("")
+        if lost == "the journal too":
+            journal.unlink()
+            beside.unlink()
+        else:
+            shutil.copy(kept / journal.name, journal)
+        with pytest.raises(JournalError, match="run the outbox with --restored"):
+            async with Outbox.open(path, client):
+                pass
+    restored = lost != "only the application's file"
+    async with Outbox.open(path, client, restored=restored) as outbox:
+        expected = Verdict.UNKNOWN if lost == "only the journal" else Verdict.APPLIED
+        assert await sent(outbox, keys) == [expected] * 2
+        assert await outbox.retry(*keys) == []  # nothing is left of them, or they are applied
+    async with Outbox.open(path, client) as outbox:  # told once
+        assert await sent(outbox, []) == []
+    assert len(service.ledger.effects()) == 2
+    assert service.arrivals("webhooks.create") + service.arrivals("webhooks.update") == 2
