@@ -77,8 +77,7 @@ class Outbox:
         self._batch = batch
         self._changed = asyncio.Event()  # verdicts were stored, or given back
         self._dispatching = False
-        self._beating: asyncio.Task[None] | None = None
-        self._closed = False
+        self._open = False
         self._policies: dict[int, tuple[ReconcilePolicy, ReconcilePolicy]] = {}
 
     @classmethod
@@ -117,6 +116,7 @@ class Outbox:
             ConfigurationError: A setting cannot work.
 
         """
+        store = store_of(path, create=create, restored=restored, moved=moved)
         batch = Batch.open(
             path,
             client,
@@ -126,7 +126,7 @@ class Outbox:
             on_secret=on_secret,
             same_mode=same_mode,
         )
-        return cls(store_of(path, create=create, restored=restored, moved=moved), client, batch)
+        return cls(store, client, batch)
 
     async def __aenter__(self) -> Self:
         """
@@ -138,12 +138,13 @@ class Outbox:
         """
         await self._store.open_for(options_of(self._client).session, same_mode=self._batch.same_mode)
         self._batch.entries = self._store.entries
+        self._open = True
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._closed = True
+        self._open = False
         self._changed.set()
         await self._store.aclose()
 
@@ -164,7 +165,7 @@ class Outbox:
             InvalidRequestError: *connection* is not in a transaction, or not of a supported kind; the outbox
                 has another write under this key; the write has begun or has a user-supplied reader. Nothing
                 was inserted.
-            JournalError: The outbox's own connection failed. Nothing was inserted.
+            JournalError: The outbox is not open, or its own connection failed. Nothing was inserted.
             Exception: An error of the driver, as it is.
 
         """
@@ -182,10 +183,15 @@ class Outbox:
                 )
         return intent.key
 
+    def _check_open(self) -> None:
+        if not self._open:
+            raise JournalError("outbox: it is not open. Use it with `async with`.")
+
     def _accepted(self, write: object) -> WriteSpec:
         if not isinstance(write, Write):
             raise InvalidRequestError(f"write: must be a write, not a {type(write).__name__}")
         spec = take_over(write)
+        self._check_open()
         operation = spec.operation.name
         if spec.options.session is not options_of(self._client).session:
             raise InvalidRequestError(
@@ -227,8 +233,10 @@ class Outbox:
 
         Raises:
             ConfigurationError: This outbox is dispatching already.
+            JournalError: It is not open.
 
         """
+        self._check_open()
         if self._dispatching:
             raise ConfigurationError("dispatching: this outbox does so already. Enter it once in a process.")
         self._dispatching = True
@@ -304,7 +312,7 @@ class Outbox:
                             acknowledged.append(entry.seq)
                 finally:
                     await store.acknowledge(acknowledged)
-                if self._closed:
+                if not self._open:
                     return
         finally:
             living.cancel()

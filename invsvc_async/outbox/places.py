@@ -108,11 +108,15 @@ def store_of(path: str | Path, *, create: bool = True, restored: bool = False, m
 
     Raises:
         ConfigurationError: It is a PostgreSQL database, and the extra ``postgres`` is not installed; or an
-            address of another form.
+            address of another form; or no file.
 
     """
     if not is_postgres(str(path)):
         check_path(str(path), "outbox")
+        if str(path) in ("", ".", ":memory:"):
+            raise ConfigurationError(
+                f"outbox: {str(path)!r} is not a file. Use postgresql://… or the path of a file."
+            )
         return SqliteOutbox(path, create=create, restored=restored, moved=moved)
     try:
         from invsvc_async.outbox.dispatch import PostgresOutbox

@@ -232,8 +232,6 @@ class SqliteOutbox:
 
         SQLite has one writer at a time, so the numbers are in the order of the commits.
         """
-        if self._journal is None:
-            raise JournalError(f"outbox {self._path}: it is not open. Use it with `async with`.")
         values = self._base_url, intent.key, content, intent.operation, intent.to_json()
         row = await callers.first_row(connection, _INSERT, values)
         self._fast_until = asyncio.get_running_loop().time() + _FAST_FOR

@@ -25,7 +25,7 @@ _KNOWN = (
         "the file is not a SQLite database",
         f"If it never was one, choose another path. Otherwise it is damaged. {_SAFE}",
     ),
-    ("locked", "another process is using the file", "Stop that process, or choose another path"),
+    ("locked", "another connection is using the file", "End its transaction, or stop its process"),
     ("disk i/o error", "the disk cannot be read or written", "Look at the system's log"),
 )
 

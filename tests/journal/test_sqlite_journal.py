@@ -345,7 +345,7 @@ async def test_file_that_another_program_locks(tmp_path):
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("PRAGMA locking_mode = EXCLUSIVE")
     other.execute("BEGIN EXCLUSIVE")
-    with pytest.raises(JournalError, match="another process is using the file"):
+    with pytest.raises(JournalError, match="another connection is using the file"):
         await SqliteJournal(path).open()
     other.close()
     assert await kept(path) == []

@@ -14,9 +14,10 @@ import os
 import signal
 import sys
 
-from invsvc_async import ApiKey, Client, Outbox, ReconcilePolicy, Timeouts
+from invsvc_async import ApiKey, Client, Outbox, ReconcilePolicy
 from invsvc_async.outbox.item import OutboxItem
 from invsvc_async.outbox.run import OutboxRun
+from invsvc_async.simulator.ledger import SENDER
 
 POINTS = ("before the journal", "before the socket", "before the verdict")
 POLICY = ReconcilePolicy(settle_after_error=0.1, settle_after_loss=0.2, deadline=30.0)
@@ -68,7 +69,7 @@ async def main(url, key, address):
             await super().settled(outcome)
 
     OutboxRun.item_type = Stopping
-    client = Client(url, ApiKey(key), reconcile=POLICY, timeout=Timeouts(attempt=2.0))
+    client = Client(url, ApiKey(key), reconcile=POLICY, headers={SENDER: "stopped"})
     async with client, Outbox.open(address, client) as outbox, outbox.dispatching(grace=60.0):
         await points.over.wait()
 

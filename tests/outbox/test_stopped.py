@@ -6,38 +6,54 @@ import asyncio
 import os
 import signal
 import sys
+from contextlib import asynccontextmanager
 
-from invsvc_async import Verdict
+from invsvc_async import Outbox, Timeouts, Verdict
+from invsvc_async.journal.entry import State
+from tests.batch.conftest import client_of
 from tests.outbox.conftest import verdict_of
 from tests.outbox.stopped import POINTS
 from tests.outbox.test_dispatch import enqueue
 from tests.outbox.test_results import taken
 
 
-async def test_process_that_wakes_up_in_the_middle_of_its_writes(
-    service, client, outbox, connection, address
-):
-    """Another has done them meanwhile: it stores nothing, sends nothing, and each write has one effect."""
-    hooks = {point: service.seed_webhook().id for point in POINTS}
-    writes = [client.webhooks.update(hook, description=point).keyed(point) for point, hook in hooks.items()]
-    await enqueue(outbox, connection, *writes)
+async def test_process_that_wakes_up_in_the_middle_of_its_writes(service, address, connection):
+    """
+    It stores and sends nothing any more, because another has its writes.
+
+    The other one sends what was not sent, finds out what was, and waits as long as the rest may still be sent.
+    """
+    async with (
+        client_of(service, timeout=Timeouts(attempt=60.0, call=90.0)) as client,
+        Outbox.open(address, client) as outbox,
+    ):
+        hooks = {point: service.seed_webhook().id for point in POINTS}
+        writes = [
+            client.webhooks.update(hook, description=point).keyed(point) for point, hook in hooks.items()
+        ]
+        await enqueue(outbox, connection, *writes)
+        async with stopped(service, address) as child, outbox.dispatching(grace=0.0):
+            for point in ("before the journal", "before the verdict"):
+                assert (await verdict_of(outbox, point)).verdict is Verdict.APPLIED
+            child.send_signal(signal.SIGCONT)
+            async with asyncio.timeout(60):
+                assert await child.wait() == 0
+            sent = [(entry.body["description"], entry.sender) for entry in service.ledger.entries]
+            assert sent == [("before the verdict", "stopped"), ("before the journal", None)]
+            assert (await outbox.entry("before the socket")).state is State.SENDING
+        assert sorted(await taken(outbox, 2)) == ["before the journal", "before the verdict"]
+
+
+@asynccontextmanager
+async def stopped(service, address):
+    """Run the process until it has stopped itself."""
     child = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "tests.outbox.stopped", service.base_url, service.api_key, address
     )
     try:
-        await asyncio.to_thread(os.waitpid, child.pid, os.WUNTRACED)  # until it has stopped itself
-        assert service.arrivals("webhooks.update") == 1  # the one that waits for its verdict
-        async with outbox.dispatching():
-            for point in POINTS:
-                assert (await verdict_of(outbox, point)).verdict is Verdict.APPLIED
-        child.send_signal(signal.SIGCONT)
-        async with asyncio.timeout(60):
-            assert await child.wait() == 0
+        await asyncio.to_thread(os.waitpid, child.pid, os.WUNTRACED)
+        yield child
     finally:
         if child.returncode is None:
             child.kill()
             await child.wait()
-    assert service.arrivals("webhooks.update") == 3
-    effects = [entry.body["description"] for entry in service.ledger.effects("webhooks.update")]
-    assert sorted(effects) == sorted(POINTS)
-    assert sorted(await taken(outbox, 3)) == sorted(POINTS)  # their verdicts are as they were

@@ -1,0 +1,119 @@
+"""What cannot work, in both databases, and what the errors say."""
+
+from __future__ import annotations
+
+import aiosqlite
+import asyncpg
+import pytest
+
+from invsvc_async import ConfigurationError, InvalidRequestError, JournalError, Outbox, Verdict
+from invsvc_async.simulator import Simulator
+from tests.batch.conftest import client_of
+from tests.outbox.conftest import verdict_of
+from tests.support.database import database
+
+
+def update(client, service, text="mine"):
+    return client.webhooks.update(service.seed_webhook().id, description=text)
+
+
+@pytest.mark.parametrize("place", ["PostgreSQL", "SQLite"])
+async def test_outbox_that_is_not_open(service, client, address, tmp_path, place, connection):
+    """Neither before nor after it was open is anything enqueued, sent or read."""
+    if place == "SQLite":
+        address = tmp_path / "app.db"
+    outbox = Outbox.open(address, client)
+    for _ in range(2):
+        async with connection.transaction():
+            with pytest.raises(JournalError, match="not open"):
+                await outbox.enqueue(connection, update(client, service))
+        with pytest.raises(JournalError, match="not open"):
+            async with outbox.dispatching():
+                pass
+        with pytest.raises(JournalError, match="not open"):
+            await outbox.get("order-1")
+        async with outbox:
+            pass
+
+
+@pytest.mark.parametrize(
+    "place", ["", ":memory:", "mysql://me:hunter2@db/shop", "postgres://db/shop?outbox=A"]
+)
+def test_places_that_cannot_be(client, place):
+    """A path or address of nothing that can be shared is refused, without a password in the words."""
+    with pytest.raises(ConfigurationError, match="outbox") as caught:
+        Outbox.open(place, client)
+    assert "hunter2" not in str(caught.value)
+
+
+async def test_pool_instead_of_a_connection(service, client, outbox):
+    """A pool has no transaction; the words name what has."""
+    async with asyncpg.create_pool(database().address, min_size=1, max_size=1) as pool:
+        with pytest.raises(InvalidRequestError, match="a Pool is not supported"):
+            await outbox.enqueue(pool, update(client, service))
+
+
+async def test_savepoint_that_is_rolled_back(service, client, outbox, connection):
+    """What was enqueued after it is not sent, and the rest of the transaction is."""
+    async with connection.transaction():
+        kept = await outbox.enqueue(connection, update(client, service, "kept"))
+        savepoint = connection.transaction()
+        await savepoint.start()
+        gone = await outbox.enqueue(connection, update(client, service, "gone"))
+        await savepoint.rollback()
+    async with outbox.dispatching():
+        assert (await verdict_of(outbox, kept)).verdict is Verdict.APPLIED
+    assert await outbox.get(gone) is None
+    assert [entry.body["description"] for entry in service.ledger.entries] == ["kept"]
+
+
+async def test_database_that_is_not_the_outboxes(service, client, outbox, tmp_path):
+    """An error of the driver, and nothing is sent."""
+    async with Outbox.open(tmp_path / "app.db", client) as in_file:
+        async with aiosqlite.connect(tmp_path / "other.db") as other:
+            await other.execute("BEGIN")
+            with pytest.raises(aiosqlite.OperationalError, match="no such table: invsvc_outbox"):
+                await in_file.enqueue(other, update(client, service))
+        assert await in_file.entries() == []
+
+
+async def test_file_that_two_services_share(service, client, tmp_path):
+    """Two base URLs have an outbox each in one file, though the keys are the same."""
+    path = tmp_path / "app.db"
+    async with (
+        Simulator(seed=9) as elsewhere,
+        client_of(elsewhere) as there,
+        Outbox.open(path, client) as ours, Outbox.open(path, there) as theirs,
+        aiosqlite.connect(path) as connection,
+    ):  # fmt: skip
+        await connection.execute("BEGIN")
+        await ours.enqueue(connection, update(client, service, "ours").keyed("one"))
+        await theirs.enqueue(connection, update(there, elsewhere, "theirs").keyed("one"))
+        await connection.commit()
+        assert [entry.key for entry in await ours.entries(state="open")] == ["one"]
+        async with theirs.dispatching():
+            assert (await verdict_of(theirs, "one")).value.description == "theirs"
+        assert await ours.get("one") is None
+    assert service.arrivals("webhooks.update") == 0
+
+
+async def test_file_that_the_application_keeps_locked(service, client, tmp_path, caplog, monkeypatch):
+    """It is logged that nothing is sent, and why; once the transaction has ended, dispatching goes on by itself."""
+    from invsvc_async.outbox import outbox as module
+    from invsvc_async.outbox import sqlite
+
+    monkeypatch.setattr(sqlite, "_PATIENCE", 0.05)
+    monkeypatch.setattr(module, "_PAUSES", (0.05,))
+    path = tmp_path / "app.db"
+    async with Outbox.open(path, client) as outbox, aiosqlite.connect(path) as connection:
+        await connection.execute("BEGIN")
+        key = await outbox.enqueue(connection, update(client, service))
+        await connection.commit()
+        await connection.execute("BEGIN IMMEDIATE")
+        async with outbox.dispatching():
+            while "using the file" not in caplog.text:
+                await connection.execute("SELECT 1")
+            await connection.rollback()
+            assert (await verdict_of(outbox, key)).verdict is Verdict.APPLIED
+    assert "End its transaction" in caplog.text
+    assert service.arrivals("webhooks.update") == 1
