@@ -8,7 +8,6 @@ it, and removed once the application has it.
 from __future__ import annotations
 
 import asyncio
-import logging
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +15,13 @@ from invsvc_async._errors import JournalError
 from invsvc_async.journal.entry import Entry, State
 from invsvc_async.journal.packed_intent import Packed, pack
 from invsvc_async.journal.sqlite_entries import SqliteEntries, entries
-from invsvc_async.journal.verdict_record import intent_of, is_answered, outcome_of, verdict_record
+from invsvc_async.journal.verdict_record import (
+    intent_of,
+    is_answered,
+    outcome_of,
+    store_or_log,
+    verdict_record,
+)
 from invsvc_async.reconcile.history import Verdict
 
 if TYPE_CHECKING:
@@ -28,8 +33,6 @@ if TYPE_CHECKING:
     from invsvc_async.reconcile.outcome import Outcome
 
 __all__ = ["SqliteJournal"]
-
-log: logging.Logger = logging.getLogger("invsvc_async.writes")
 
 _PAGE = 256  # entries read at once
 # A verdict that the application has had is removed between one and two of these periods later.  That leaves
@@ -145,11 +148,7 @@ class SqliteJournal:
                 verdict=outcome.verdict.value,
                 outcome=verdict_record(outcome),
             )
-        try:
-            await self._entries.put(entry)
-        except JournalError as error:
-            name, key = outcome.started_as.operation, outcome.started_as.key
-            log.error("%s %s: its verdict is not stored: %s", name, key, error)  # noqa: TRY400 - the message says all
+        await store_or_log(self._entries.put(entry), outcome)
 
     def heard(self, identity: str) -> None:
         """

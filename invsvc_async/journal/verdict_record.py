@@ -6,6 +6,7 @@ Records contain no webhook secret, no token and no history.
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any, cast
 
 import attrs
@@ -13,7 +14,7 @@ import msgspec
 from msgspec.structs import asdict
 
 from invsvc_async import _errors
-from invsvc_async._errors import InvsvcError, ServiceError
+from invsvc_async._errors import InvsvcError, JournalError, ServiceError
 from invsvc_async.api.operations import BY_NAME
 from invsvc_async.codec import unstructure
 from invsvc_async.codec.exact_json import UNREADABLE, exact
@@ -28,6 +29,8 @@ from invsvc_async.reconcile.outcome import OutcomeBase
 from invsvc_async.writes.results import result_of
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
     from invsvc_async.codec.exact_json import Wire
     from invsvc_async.journal.entry import Entry
     from invsvc_async.journal.packed_intent import Commons
@@ -35,7 +38,9 @@ if TYPE_CHECKING:
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.reconcile.outcome import Outcome
 
-__all__ = ["VerdictRecord", "intent_of", "is_answered", "outcome_of", "verdict_record"]
+__all__ = ["VerdictRecord", "intent_of", "is_answered", "outcome_of", "store_or_log", "verdict_record"]
+
+log: logging.Logger = logging.getLogger("invsvc_async.writes")
 
 
 class ErrorRecord(msgspec.Struct, omit_defaults=True, kw_only=True):
@@ -96,6 +101,15 @@ def verdict_record(outcome: Outcome[object]) -> str:
         return _encode(record).decode()
     except (ValueError, TypeError, RecursionError):  # text that UTF-8 cannot encode, or nested too deeply
         return _encode(_encodable(record)).decode()
+
+
+async def store_or_log(storing: Awaitable[None], outcome: Outcome[object]) -> None:
+    """Wait until the verdict of *outcome* is stored. If it cannot be, log that: the write stays open."""
+    try:
+        await storing
+    except JournalError as error:
+        name, key = outcome.started_as.operation, outcome.started_as.key
+        log.error("%s %s: its verdict is not stored: %s", name, key, error)  # noqa: TRY400 - the message says all
 
 
 def intent_of(entry: Entry, commons: Commons) -> Intent:

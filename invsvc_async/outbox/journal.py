@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from invsvc_async._errors import ConfigurationError, JournalError
 from invsvc_async.journal.entry import Entry, LostChunkError, State
 from invsvc_async.journal.packed_intent import pack
-from invsvc_async.journal.verdict_record import intent_of, outcome_of, verdict_record
+from invsvc_async.journal.verdict_record import intent_of, outcome_of, store_or_log, verdict_record
 from invsvc_async.outbox.leases import Lane, Leases
 from invsvc_async.outbox.run import BEATS
 from invsvc_async.outbox.schema import SharedEntries
@@ -291,11 +291,7 @@ class SharedJournal:
                 done_at=0,
             )
         self._mine[identity] = lane
-        try:
-            await lane.put(entry)
-        except JournalError as error:
-            name, key = outcome.started_as.operation, outcome.started_as.key
-            log.error("%s %s: its verdict is not stored: %s", name, key, error)  # noqa: TRY400 - the message says all
+        await store_or_log(lane.put(entry), outcome)
 
     def heard(self, identity: str) -> None:
         """
