@@ -4,7 +4,7 @@ One process that dispatches an outbox, and stops itself in the middle of three w
     python -m tests.outbox.stopped BASE_URL API_KEY ADDRESS
 
 The keys of the writes name the points.  Once all three are there, the process stops (SIGSTOP).  Continued, it
-lets them end, and exits.
+dispatches until the write "last" is done, lets its own end, and exits.
 """
 
 from __future__ import annotations
@@ -72,6 +72,8 @@ async def main(url, key, address):
     client = Client(url, ApiKey(key), reconcile=POLICY, headers={SENDER: "stopped"})
     async with client, Outbox.open(address, client) as outbox, outbox.dispatching(grace=60.0):
         await points.over.wait()
+        while await outbox.get("last") is None:  # noqa: ASYNC110 - nothing tells
+            await asyncio.sleep(0.05)
 
 
 if __name__ == "__main__":

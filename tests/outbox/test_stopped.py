@@ -22,6 +22,7 @@ async def test_process_that_wakes_up_in_the_middle_of_its_writes(service, addres
     It stores and sends nothing any more, because another has its writes.
 
     The other one sends what was not sent, finds out what was, and waits as long as the rest may still be sent.
+    Then they divide what is new.
     """
     async with (
         client_of(service, timeout=Timeouts(attempt=60.0, call=90.0)) as client,
@@ -36,12 +37,18 @@ async def test_process_that_wakes_up_in_the_middle_of_its_writes(service, addres
             for point in ("before the journal", "before the verdict"):
                 assert (await verdict_of(outbox, point)).verdict is Verdict.APPLIED
             child.send_signal(signal.SIGCONT)
+            more = [client.webhooks.update(service.seed_webhook().id, description="x") for _ in range(40)]
+            for key in await enqueue(outbox, connection, *more[:-1], more[-1].keyed("last")):
+                assert (await verdict_of(outbox, key)).verdict is Verdict.APPLIED
             async with asyncio.timeout(60):
                 assert await child.wait() == 0
             sent = [(entry.body["description"], entry.sender) for entry in service.ledger.entries]
-            assert sent == [("before the verdict", "stopped"), ("before the journal", None)]
+            assert sent[:2] == [("before the verdict", "stopped"), ("before the journal", None)]
+            assert [text for text, _ in sent[2:]] == ["x"] * 40
             assert (await outbox.entry("before the socket")).state is State.SENDING
-        assert sorted(await taken(outbox, 2)) == ["before the journal", "before the verdict"]
+        given = await taken(outbox, 42)
+        assert len({*given}) == 42
+        assert {"before the journal", "before the verdict"} < {*given}
 
 
 @asynccontextmanager

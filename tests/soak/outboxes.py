@@ -124,7 +124,7 @@ async def _judged(
     for entry in service.ledger.entries:
         if entry.operation == "webhooks.update":
             arrived.add(entry.body["description"])
-    for entry in service.ledger.effects("webhooks.update"):
+    for entry in sorted(service.ledger.effects("webhooks.update"), key=lambda entry: entry.applied_at or 0.0):
         effects[entry.body["description"]] += 1
         came.setdefault(entry.path_id, []).append(entry.body["description"])
     wrong = [f"{key}: sent, and never committed" for key in arrived - set(orders)]

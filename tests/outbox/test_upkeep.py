@@ -1,6 +1,8 @@
-"""Deleting finished writes, and what stays, in both databases."""
+"""Finished writes that are deleted or done again, and what later processes know of them, in both databases."""
 
 from __future__ import annotations
+
+from contextlib import asynccontextmanager
 
 import aiosqlite
 import asyncpg
@@ -8,15 +10,21 @@ import pytest
 
 from invsvc_async import InvalidRequestError, Outbox, Verdict
 from invsvc_async.outbox import postgres, sqlite_prune
+from tests.batch.conftest import client_of
 from tests.outbox.conftest import verdict_of
 from tests.outbox.test_results import taken
 from tests.support.database import database
 
 
 @pytest.fixture(params=["PostgreSQL", "SQLite"])
-async def outbox(request, address, tmp_path, client):
-    """Give an outbox in each database, open."""
-    place = address if request.param == "PostgreSQL" else tmp_path / "app.db"
+def place(request, address, tmp_path):
+    """Give the place of an outbox in each database."""
+    return address if request.param == "PostgreSQL" else tmp_path / "app.db"
+
+
+@pytest.fixture
+async def outbox(place, client):
+    """Give the outbox there, open."""
     async with Outbox.open(place, client) as opened:
         yield opened
 
@@ -24,6 +32,13 @@ async def outbox(request, address, tmp_path, client):
 @pytest.fixture
 async def enqueue(outbox, tmp_path):
     """Give a function that enqueues writes in one transaction, and returns their keys."""
+    async with connected(outbox, tmp_path) as enqueue:
+        yield enqueue
+
+
+@asynccontextmanager
+async def connected(outbox, tmp_path):
+    """Give such a function, with a connection of its own."""
     if outbox._store.database == "PostgreSQL":
         connection = await asyncpg.connect(database().address)
     else:
@@ -126,6 +141,33 @@ async def test_key_of_a_deleted_write_is_new(service, client, outbox, enqueue, r
     await finished(outbox, enqueue, client.webhooks.update(hook, description="one").keyed("one"))
     assert (await outbox.get("one")).verdict is Verdict.APPLIED
     assert [entry.body["description"] for entry in service.ledger.effects()] == [*texts, "one"]
+
+
+async def test_unknown_write_is_settled_before_it_is_done_again(service, client, outbox, enqueue):
+    """Asked for again, it is read first; it was applied, so it is not sent."""
+    service.script("webhooks.update", "apply, then reset")
+    service.script("webhooks.get", "pass", "403")
+    write = client.webhooks.update(service.seed_webhook().id, description="x")
+    [key] = await finished(outbox, enqueue, write)
+    assert (await outbox.get(key)).verdict is Verdict.UNKNOWN
+    assert await outbox.retry(key) == [key]
+    async with outbox.dispatching():
+        assert (await verdict_of(outbox, key)).verdict is Verdict.APPLIED
+    assert service.arrivals("webhooks.update") == 1
+
+
+async def test_write_waits_for_an_unknown_one_of_an_earlier_process(service, place, client, tmp_path):
+    """While the service may still commit an older write to its thing, the next one is not sent."""
+    service.script("webhooks.update", "late 1.0, then reset")
+    service.script("webhooks.get", "pass", "403")
+    hook = service.seed_webhook().id
+    for text in ("first", "second"):
+        async with client_of(service) as made, Outbox.open(place, made) as outbox:
+            write = made.webhooks.update(hook, description=text).with_policy(settle_after_loss=2.0)
+            async with connected(outbox, tmp_path) as enqueue:
+                await finished(outbox, enqueue, write)
+    effects = sorted(service.ledger.effects("webhooks.update"), key=lambda entry: entry.applied_at)
+    assert [entry.body["description"] for entry in effects] == ["first", "second"]
 
 
 async def test_prune_refuses_a_time_to_come(outbox):
