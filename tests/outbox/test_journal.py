@@ -155,8 +155,8 @@ async def test_journals_of_other_credentials_stay_theirs(service, address):
         await asyncio.wait([writing])
     async with client_of(service, journal=address, credential=ApiKey(service.issue_key())) as rotated:
         assert await rotated.recover() == []
-    async with client_of(service, journal=address) as client:
-        assert len(await client.recover()) == 1
+        async with client_of(service, journal=address) as client:
+            assert len(await client.recover()) == 1
 
 
 async def test_recovering_gives_the_outcomes(service, address):

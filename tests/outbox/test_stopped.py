@@ -28,6 +28,14 @@ async def test_process_that_wakes_up_in_the_middle_of_its_writes(service, addres
         client_of(service, timeout=Timeouts(attempt=60.0, call=90.0)) as client,
         Outbox.open(address, client) as outbox,
     ):
+
+        def new():
+            return client.webhooks.update(service.seed_webhook().id, description="new")
+
+        async def done(*writes):
+            for key in await enqueue(outbox, connection, *writes):
+                assert (await verdict_of(outbox, key)).verdict is Verdict.APPLIED
+
         hooks = {point: service.seed_webhook().id for point in POINTS}
         writes = [
             client.webhooks.update(hook, description=point).keyed(point) for point, hook in hooks.items()
@@ -37,18 +45,23 @@ async def test_process_that_wakes_up_in_the_middle_of_its_writes(service, addres
             for point in ("before the journal", "before the verdict"):
                 assert (await verdict_of(outbox, point)).verdict is Verdict.APPLIED
             child.send_signal(signal.SIGCONT)
-            more = [client.webhooks.update(service.seed_webhook().id, description="x") for _ in range(40)]
-            for key in await enqueue(outbox, connection, *more[:-1], more[-1].keyed("last")):
-                assert (await verdict_of(outbox, key)).verdict is Verdict.APPLIED
+            while ("new", "stopped") not in sent_to(service):  # until they have divided the lanes
+                await done(*(new() for _ in range(8)))
+            await done(new().keyed("last"))
             async with asyncio.timeout(60):
                 assert await child.wait() == 0
-            sent = [(entry.body["description"], entry.sender) for entry in service.ledger.entries]
-            assert sent[:2] == [("before the verdict", "stopped"), ("before the journal", None)]
-            assert [text for text, _ in sent[2:]] == ["x"] * 40
+            assert sent_to(service)[:2] == [("before the verdict", "stopped"), ("before the journal", None)]
+            assert {text for text, _ in sent_to(service)[2:]} == {"new"}
             assert (await outbox.entry("before the socket")).state is State.SENDING
-        given = await taken(outbox, 42)
-        assert len({*given}) == 42
+        made = len(service.ledger.entries)
+        given = await taken(outbox, made)
+        assert len({*given}) == made
         assert {"before the journal", "before the verdict"} < {*given}
+
+
+def sent_to(service):
+    """Return what was sent, with its sender."""
+    return [(entry.body["description"], entry.sender) for entry in service.ledger.entries]
 
 
 @asynccontextmanager
