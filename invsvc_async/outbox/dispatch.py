@@ -176,7 +176,7 @@ class Dispatcher(OutboxRun):
             engine.fail(error)
 
     async def _divide(self, living: int) -> None:
-        """Take lanes, or give some up, so that each of *living* processes has its share."""
+        """Acquire lanes, or release some, so that each of *living* processes has its share."""
         if self._is_leaving:
             return
         lanes, share = self._leases.lanes, ceil(LANES / living)

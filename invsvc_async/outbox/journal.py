@@ -344,7 +344,7 @@ class SharedJournal:
 
     async def take_over(self, *, same_mode: bool) -> None:
         """
-        Take over what dead processes of this base URL and credential left, or what any credential left.
+        Acquire what dead processes of this base URL and credential left, or what any credential left.
 
         Raises:
             JournalError: The database stayed away.

@@ -92,7 +92,7 @@ class Leases:
         self._until = 0.0  # local s: others count this process as living until then, and longer
 
     async def beat(self) -> int:
-        """Give a sign of life, and check which chunks are still this process's; return how many live."""
+        """Show that this process lives, and check which chunks it still has; return how many live."""
         held = dict(self.lanes)
         now = self._clock.now()
         await self._entries.show_life(self.name)
@@ -113,7 +113,7 @@ class Leases:
 
     async def take(self, most: int, *, credential: str | None = None) -> list[Lane]:
         """
-        Take up to *most* chunks that have no owner, or whose owner is silent. Call it after a beat.
+        Acquire up to *most* chunks that have no owner, or whose owner is silent. Call it after a beat.
 
         With *credential*, take only those of a client that had it.
         """

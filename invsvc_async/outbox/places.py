@@ -70,7 +70,7 @@ class Store(Protocol):
         ...
 
     async def take_verdicts(self, taker: str, limit: int) -> list[Entry]:
-        """Give *taker* entries that are done and that nobody has acknowledged, and no living member has."""
+        """Assign done entries to *taker*: those that nobody has acknowledged, and no living member has."""
         ...
 
     async def acknowledge(self, seqs: Sequence[int]) -> None:

@@ -185,7 +185,7 @@ class OutboxEntries(SharedEntries):
     # --- verdicts
 
     async def take_verdicts(self, taker: str, limit: int) -> list[Entry]:
-        """Give *taker* entries that are done and that nobody has acknowledged, and no living process has."""
+        """Assign done entries to *taker*: those that nobody has acknowledged, and no living process has."""
         rows = await self.fetch(_TAKE_VERDICTS, taker, self.silence, limit)
         if not rows:
             return []

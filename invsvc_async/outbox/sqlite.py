@@ -305,7 +305,7 @@ class SqliteOutbox:
         return [entry for entry in found if entry.state is not State.DONE and entry.key not in held]
 
     def put_off(self, key: str) -> None:
-        """Let :meth:`take_again` return the entry of *key* later."""
+        """Return the entry of *key* from :meth:`take_again` later."""
         self._again.append(key)
 
     # --- verdicts
@@ -314,11 +314,11 @@ class SqliteOutbox:
         """Do nothing: there is one process."""
 
     async def leave(self, name: str) -> None:
-        """Let others have the verdicts that were given and not acknowledged."""
+        """Release the verdicts that *name* was given and has not acknowledged."""
         self._given = {seq: taker for seq, taker in self._given.items() if not taker.startswith(name)}
 
     async def take_verdicts(self, taker: str, limit: int) -> list[Entry]:
-        """Give entries that are done and that nobody has acknowledged or has."""
+        """Assign entries that are done, and that nobody has acknowledged or has, to *taker*."""
         where = "state = 2 AND run = 0 ORDER BY seq LIMIT ?"
         most = limit + len(self._given)
         found = await self.entries.ask(lambda connection: entries(connection, where, (most,)))
@@ -443,7 +443,7 @@ def _mark(done: list[tuple[int]], kept: list[int], connection: sqlite3.Connectio
 
 
 def _unmark(base_url: str, key: str, connection: sqlite3.Connection) -> int:
-    """Let a row be moved again, if its intent was kept; return how many."""
+    """Mark a row as to be moved again, if its intent was kept; return how many."""
     text = "UPDATE invsvc_outbox SET moved = 0 WHERE base_url = ? AND key = ? AND intent <> ''"
     return connection.execute(text, (base_url, key)).rowcount
 
