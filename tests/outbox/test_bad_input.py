@@ -117,3 +117,33 @@ async def test_file_that_the_application_keeps_locked(service, client, tmp_path,
             assert (await verdict_of(outbox, key)).verdict is Verdict.APPLIED
     assert "End its transaction" in caplog.text
     assert service.arrivals("webhooks.update") == 1
+
+
+async def test_file_that_is_no_database(client, tmp_path):
+    """It is refused in words, and stays as it is."""
+    path = tmp_path / "app.db"
+    path.write_text("no database" * 100)
+    with pytest.raises(JournalError, match="not a SQLite database"):
+        async with Outbox.open(path, client):
+            pass
+    assert path.read_text() == "no database" * 100
+
+
+async def test_write_in_flight_that_no_longer_fits(service, client, tmp_path, caplog):
+    """What an earlier deployment may have sent and this one cannot read is UNKNOWN, and nothing is sent."""
+    path = tmp_path / "app.db"
+    service.script("webhooks.update", "apply, then hang")
+    async with Outbox.open(path, client) as outbox, aiosqlite.connect(path) as connection:
+        await connection.execute("BEGIN")
+        key = await outbox.enqueue(connection, update(client, service))
+        await connection.commit()
+        async with outbox.dispatching(grace=0.0):
+            await service.arrived("webhooks.update")
+        text = "UPDATE entries SET intent = replace(intent, '{', '{\"of_tomorrow\":1,')"
+        await outbox._store.entries.ask(lambda journal: journal.execute(text).rowcount)
+        async with outbox.dispatching():
+            outcome = await verdict_of(outbox, key)
+    assert outcome.verdict is Verdict.UNKNOWN
+    assert "may have been sent, and cannot be settled" in outcome.message
+    assert key in caplog.text
+    assert service.arrivals("webhooks.update") == 1

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from invsvc_async import ApiKey, Client, ConfigurationError, JournalError, Timeouts, Verdict
+from invsvc_async.outbox.journal import SharedJournal
 from tests.batch.conftest import HOOK, POLICY, client_of
 from tests.outbox.test_enqueue import Relay
 from tests.support.database import database
@@ -245,3 +246,27 @@ async def test_unreadable_intent_is_left_and_named(service, address, caplog):
         assert outcome.verdict is Verdict.APPLIED
         assert len(await rows_of(client)) == 2
     assert "left in the journal" in caplog.text
+
+
+async def test_unknown_write_stays_open(service, address):
+    """It is left to the next process, which finds out that it was applied."""
+    service.script("webhooks.update", "apply, then reset")
+    service.script("webhooks.get", "pass", "403")
+    async with client_of(service, journal=address) as client:
+        outcome = await client.webhooks.update(service.seed_webhook().id, description="x").outcome()
+        assert outcome.verdict is Verdict.UNKNOWN
+        assert await client.recover() == []  # this process has told it
+    async with client_of(service, journal=address) as client:
+        [outcome] = await client.recover()
+    assert outcome.verdict is Verdict.APPLIED
+    assert service.arrivals("webhooks.update") == 1
+
+
+async def test_journal_of_no_client_and_of_a_closed_one(service, address):
+    """Neither can be opened, and so nothing is sent."""
+    with pytest.raises(ConfigurationError, match="belongs to no client"):
+        await SharedJournal(address).open()
+    async with client_of(service, journal=address) as client:
+        journal = client._view.session.writes.journal
+    with pytest.raises(JournalError, match="client is closed"):
+        await journal.open()
