@@ -13,7 +13,6 @@ import attrs
 import msgspec
 from msgspec.structs import asdict
 
-from invsvc_async import _errors
 from invsvc_async._errors import InvsvcError, JournalError, ServiceError
 from invsvc_async.api.operations import BY_NAME
 from invsvc_async.codec import unstructure
@@ -159,7 +158,7 @@ def outcome_of(entry: Entry, commons: Commons) -> Outcome[Any]:  # Any: the oper
             livemode=record.livemode,
         )
         return cast("Outcome[Any]", outcome)
-    except _errors.JournalError:
+    except JournalError:
         raise
     except (InvsvcError, TypeError, *UNREADABLE) as error:
         raise unreadable(entry.key, error) from None
