@@ -17,11 +17,11 @@ from invsvc_async.events.verify import read, verify
 
 if TYPE_CHECKING:
     from invsvc_async.events.payloads import BatchCounts, BatchResult, InvoiceBatch, Party, SyncedInvoice
+    from invsvc_async.events.receiving.policy import InboxPolicy
     from invsvc_async.events.receiving.receipt import Receipt
     from invsvc_async.events.receiving.receiver import Receiver
     from invsvc_async.events.receiving.stats import CredentialStats, Health, ReceiverStats
     from invsvc_async.events.receiving.sync import SyncReceiver
-    from invsvc_async.events.receiving.worker import InboxPolicy
     from invsvc_async.events.stores import (
         Backlog,
         DeadLetter,
@@ -63,7 +63,7 @@ _MODULES: Final = {
     "stores.memory": ("MemoryStore",),
     "stores.postgres": ("PostgresStore",),
     "stores.sqlite": ("SqliteStore",),
-    "receiving.worker": ("InboxPolicy",),
+    "receiving.policy": ("InboxPolicy",),
 }
 _MODULE_OF: Final = {name: module for module, names in _MODULES.items() for name in names}
 

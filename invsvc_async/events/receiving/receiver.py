@@ -22,10 +22,11 @@ from invsvc_async.events.credentials import checked, keys_of, shared_headers_of
 from invsvc_async.events.headers import kept
 from invsvc_async.events.receiving.admission import Admitted, Unreadable, key_of
 from invsvc_async.events.receiving.inline import Inline
+from invsvc_async.events.receiving.policy import InboxPolicy
 from invsvc_async.events.receiving.receipt import Receipt, unavailable
 from invsvc_async.events.receiving.stats import Health, Tally
 from invsvc_async.events.receiving.trust_source import TrustSource
-from invsvc_async.events.receiving.worker import InboxPolicy, Worker, called, reason_of
+from invsvc_async.events.receiving.worker import Worker, called, reason_of
 from invsvc_async.events.stores import Delivery, open_store
 
 if TYPE_CHECKING:
