@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         DeadLetter,
         Delivery,
         Entry,
+        HandlerStore,
         Standing,
         StateStats,
         Store,
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Backlog", "BatchCounts", "BatchResult", "CredentialStats", "DeadLetter", "Delivery", "Entry", "Event",
-    "Health", "InboxPolicy", "InvoiceBatch", "InvoiceBatchCompleted", "MemoryStore", "Party", "PostgresStore",
+    "HandlerStore", "Health", "InboxPolicy", "InvoiceBatch", "InvoiceBatchCompleted", "MemoryStore", "Party", "PostgresStore",
     "Receipt", "Receiver", "ReceiverStats", "ResourceEvent", "SatInvoiceSynced", "Secret", "SharedHeader",
     "SqliteStore", "Standing", "StateStats", "Store", "StoredEvent", "SyncReceiver",
     "SyncedInvoice", "parse", "read", "verify",
@@ -55,6 +56,7 @@ _MODULES: Final = {
         "DeadLetter",
         "Delivery",
         "Entry",
+        "HandlerStore",
         "Standing",
         "StateStats",
         "Store",

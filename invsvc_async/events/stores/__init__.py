@@ -15,14 +15,15 @@ import attrs
 from invsvc_async.storage.address import is_postgres
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
 __all__ = [
-    "COUNTED", "STATES", "Backlog", "DeadLetter", "Delivery", "Entry", "Standing", "State", "StateStats",
-    "Store", "StoredEvent", "open_store",
+    "COUNTED", "STATES", "Backlog", "DeadLetter", "Delivery", "Entry", "HandlerStore", "Standing", "State",
+    "StateStats", "Store", "StoredEvent", "is_copy", "key_for", "open_store",
 ]  # fmt: skip
 
 State: TypeAlias = Literal["open", "handled", "dead"]
+_COPY: Final = "handler:"
 COUNTED: Final = 10_000  # events that ``Backlog`` counts
 STATES: Final[tuple[State, ...]] = ("open", "handled", "dead")
 
@@ -33,12 +34,15 @@ class Delivery:
     What a receiver stores of an event.
 
     ``key`` is the event's ``dedupe_key``; ``body`` is ``None`` if only the claim is stored, because the
-    sender will send the event again.
+    sender will send the event again.  It is for the handler called ``handler``, or for all if that is empty.
+    Those with one ``ordering_key`` are handled one after the other.
     """
 
     key: str | None
     type: str
     body: bytes | None = attrs.field(repr=False)
+    handler: str = ""
+    ordering_key: str | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -56,6 +60,8 @@ class Entry:
     type: str
     body: bytes | None = attrs.field(repr=False)
     attempts: int
+    handler: str = ""
+    ordering_key: str | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -64,7 +70,8 @@ class StoredEvent:
     An event as it is stored; ``received_at`` is in seconds since the epoch.
 
     ``state`` is ``"open"`` (it waits, or is being handled), ``"handled"`` or ``"dead"`` (it could not be
-    handled, and ``reason`` says why).  ``body`` is ``None`` if only its key is remembered.
+    handled, and ``reason`` says why).  ``body`` is ``None`` if only its key is remembered.  An event that
+    several handlers get is stored once for each; ``handler`` is the name of this one.
     """
 
     id: int
@@ -75,6 +82,7 @@ class StoredEvent:
     attempts: int
     received_at: float
     state: State = "dead"
+    handler: str = ""
 
 
 DeadLetter: TypeAlias = StoredEvent
@@ -208,6 +216,60 @@ class Store(Protocol):
         event, or earlier if they are older than *bodies*; dead letters if they are older than *dead*.
         """
         ...
+
+
+@runtime_checkable
+class HandlerStore(Store, Protocol):
+    """
+    A store that knows handlers.  A receiver needs one for several handlers of one event, and for ``key=``.
+
+    An event that several handlers get is stored once for each, so that each copy has its own lease, attempts
+    and end.  The first has the event's key, and the others that of ``key_for``.  A delivery that is claimed
+    while the event's key belongs to another handler gets such a key, too.
+
+    Of all open deliveries with one ``ordering_key``, only one is due or leased, and no other is due before it
+    is handled or dead.  The one with the lowest id is next.
+    """
+
+    async def put(self, delivery: Delivery, further: Sequence[Delivery] = ()) -> bool:
+        """
+        Store a delivery to be handled; ``False`` if its key is known.
+
+        *further* are the same event for other handlers, stored in the same transaction.
+        """
+        ...
+
+    async def take(
+        self, *, limit: int, lease: float, handlers: Collection[str] | None = None
+    ) -> Sequence[Entry]:
+        """Lease deliveries that are due and have a body, oldest first: all, or those for *handlers*."""
+        ...
+
+    async def assign(self, entry: Entry, deliveries: Sequence[Delivery]) -> bool:
+        """
+        End the lease and store the event for handlers: the entry becomes the first of *deliveries*.
+
+        All are due with no attempts, in the order of their keys.  Returns ``False`` if the lease was lost.
+        """
+        ...
+
+    async def give(self, event: StoredEvent, handler: str) -> bool:
+        """
+        Store a copy of *event* for one more handler.
+
+        Returns ``False`` if that handler has had it, its body is deleted, or it is a copy itself.
+        """
+        ...
+
+
+def key_for(handler: str, key: str | None, number: int, received_at: float) -> str:
+    """Return the key of the copy of an event for *handler*; no other family of keys starts like this."""
+    return f"{_COPY}{handler}:{key if key is not None else f'#{number}@{received_at!r}'}"
+
+
+def is_copy(key: str | None) -> bool:
+    """Whether a stored key is that of an event's copy for one more handler."""
+    return key is not None and key.startswith(_COPY)
 
 
 def open_store(address: str) -> Store:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import heapq
 import time
 from itertools import islice
+from math import inf
 from typing import TYPE_CHECKING
 
 import attrs
@@ -24,15 +25,17 @@ from invsvc_async.events.stores import (
     State,
     StateStats,
     StoredEvent,
+    is_copy,
+    key_for,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection, Sequence
 
 __all__ = ["MemoryStore"]
 
 
-@attrs.define(kw_only=True)
+@attrs.define(kw_only=True, eq=False)
 class _Record:
     id: int
     key: str | None
@@ -45,6 +48,8 @@ class _Record:
     lease: int = 0
     attempts: int = 0
     reason: str = ""
+    handler: str = ""
+    ordering_key: str | None = None
 
 
 class MemoryStore:
@@ -71,6 +76,7 @@ class MemoryStore:
         self._by_key: dict[str, _Record] = {}
         self._waiting: list[tuple[float, int]] = []  # a heap; items with an outdated time are stale
         self._ended: dict[int, _Record] = {}  # handled and dead ones, oldest first
+        self._ordered: dict[str, dict[int, _Record]] = {}  # open ones by ordering key; one of each is due
 
     async def open(self) -> None:
         """Do nothing: memory is always ready."""
@@ -78,11 +84,14 @@ class MemoryStore:
     async def close(self) -> None:
         """Do nothing: deliveries stay as long as this object."""
 
-    async def put(self, delivery: Delivery) -> bool:
-        """Store a delivery to be handled; ``False`` if its key is known."""
+    async def put(self, delivery: Delivery, further: Sequence[Delivery] = ()) -> bool:
+        """Store a delivery to be handled, also for other handlers; ``False`` if its key is known."""
         known = self._known(delivery)
         if known is None:
-            self._schedule(self._add(delivery), self._steady())
+            self._make_room(1 + len(further))
+            first = self._add(delivery)
+            for record in (first, *(self._add_copy(first, each) for each in further)):
+                self._file(record)
         elif known.state == "open" and known.body is None:
             known.body = delivery.body
             self._schedule(known, known.due)
@@ -99,22 +108,61 @@ class MemoryStore:
 
     async def claim(self, delivery: Delivery, *, lease: float) -> Entry | Standing:
         """Store a delivery and lease it at once; also lease a known one whose lease ran out."""
-        record = self._known(delivery) or self._add(delivery)
+        record = self._known(delivery)
+        if record is not None and delivery.handler and record.handler not in {"", delivery.handler}:
+            key = key_for(delivery.handler, delivery.key, record.id, record.received)
+            delivery = attrs.evolve(delivery, key=key)
+            record = self._known(delivery)
+        record = record or self._add(delivery)
         if record.state != "open":
             return Standing.HANDLED
         if record.due > self._steady():
             return Standing.BUSY if record.body is None else Standing.STORED
         return self._lease(record, lease)
 
-    async def take(self, *, limit: int, lease: float) -> list[Entry]:
-        """Lease deliveries that are due and have a body, oldest first."""
+    async def take(self, *, limit: int, lease: float, handlers: Collection[str] | None = None) -> list[Entry]:
+        """Lease deliveries that are due and have a body, oldest first: all, or those for *handlers*."""
         taken: list[Entry] = []
+        passed: list[tuple[float, int]] = []
         while self._waiting and self._waiting[0][0] <= self._steady() and len(taken) < limit:
             due, number = heapq.heappop(self._waiting)
             record = self._records.get(number)
-            if record is not None and record.state == "open" and record.due == due:
+            if record is None or record.state != "open" or record.due != due:
+                continue
+            if handlers is None or record.handler in handlers:
                 taken.append(self._lease(record, lease))
+            else:
+                passed.append((due, number))
+        for item in passed:
+            heapq.heappush(self._waiting, item)
         return taken
+
+    async def assign(self, entry: Entry, deliveries: Sequence[Delivery]) -> bool:
+        """End the lease and store the event for handlers; ``False`` if the lease was lost."""
+        record = self._held(entry)
+        if record is None:
+            return False
+        self._make_room(len(deliveries) - 1)
+        self._unfile(record)
+        first, *further = deliveries
+        record.handler, record.ordering_key = first.handler, first.ordering_key
+        record.lease = record.attempts = 0
+        copies = (self._add_copy(record, each) for each in further)
+        for each in (record, *(copy for copy in copies if copy is not None)):
+            self._file(each)
+        return True
+
+    async def give(self, event: StoredEvent, handler: str) -> bool:
+        """Store a copy of *event* for one more handler; ``False`` if that one has had it, or it cannot be."""
+        record = self._records.get(event.id)
+        if record is None or record.body is None or record.handler == handler or is_copy(record.key):
+            return False
+        self._make_room(1)
+        given = Delivery(key=None, type=record.type, body=record.body, handler=handler)
+        copy = self._add_copy(record, given)
+        if copy is not None:
+            self._file(copy)
+        return copy is not None
 
     async def handled(self, entry: Entry, *, body: bytes | None = None) -> bool:
         """Mark it as handled, and keep only *body* of it; ``False`` if the lease was lost."""
@@ -155,7 +203,7 @@ class MemoryStore:
         record = self._records.get(event.id)
         if record is None or record.state == "open" or record.body is None:
             return False
-        record.state, record.attempts, record.lease = "open", 0, 0
+        record.state, record.attempts, record.lease, record.ordering_key = "open", 0, 0, None
         del self._ended[record.id]
         self._schedule(record, self._steady())
         return True
@@ -223,13 +271,17 @@ class MemoryStore:
     def _known(self, delivery: Delivery) -> _Record | None:
         return None if delivery.key is None else self._by_key.get(delivery.key)
 
+    def _make_room(self, number: int) -> None:
+        excess = len(self._records) + number - self._capacity
+        if excess > len(self._ended):
+            raise JournalError(
+                f"event store: {self._capacity} events wait in memory. Use a store on disk for more."
+            )
+        for record in list(islice(self._ended.values(), max(excess, 0))):
+            self._forget(record)
+
     def _add(self, delivery: Delivery) -> _Record:
-        if len(self._records) >= self._capacity:
-            if not self._ended:
-                raise JournalError(
-                    f"event store: {self._capacity} events wait in memory. Use a store on disk for more."
-                )
-            self._forget(next(iter(self._ended.values())))
+        self._make_room(1)
         self._last += 1
         record = _Record(
             id=self._last,
@@ -238,29 +290,65 @@ class MemoryStore:
             body=delivery.body,
             received=self._clock(),
             due=self._steady(),
+            handler=delivery.handler,
+            ordering_key=delivery.ordering_key,
         )
         self._records[record.id] = record
         if record.key is not None:
             self._by_key[record.key] = record
         return record
 
+    def _add_copy(self, first: _Record, delivery: Delivery) -> _Record | None:
+        """Add the event of *first* for one more handler; ``None`` if that one has had it."""
+        copy = attrs.evolve(delivery, key=key_for(delivery.handler, first.key, first.id, first.received))
+        if self._known(copy) is not None:
+            return None
+        record = self._add(copy)
+        record.received = first.received
+        return record
+
+    def _file(self, record: _Record | None) -> None:
+        """Make a record due, or let it wait for the others of its ordering key."""
+        if record is None:
+            return
+        due = self._steady()
+        if record.ordering_key is not None:
+            others = self._ordered.setdefault(record.ordering_key, {})
+            others[record.id] = record
+            due = due if len(others) == 1 else inf
+        self._schedule(record, due)
+
+    def _unfile(self, record: _Record) -> None:
+        """Remove a record from those of its ordering key, and make the next of these due."""
+        others = self._ordered.get(record.ordering_key or "", {})
+        if others.pop(record.id, None) is None:
+            return
+        if not others:
+            del self._ordered[record.ordering_key or ""]
+        elif record.due < inf:
+            self._schedule(others[min(others)], self._steady())
+
     def _end(self, record: _Record, state: State) -> None:
+        self._unfile(record)
         record.state, record.ended = state, self._steady()
         self._ended[record.id] = record
 
     def _forget(self, record: _Record) -> None:
         self._ended.pop(record.id, None)
+        self._unfile(record)
         del self._records[record.id]
         if record.key is not None:
             del self._by_key[record.key]
 
     def _schedule(self, record: _Record, due: float) -> None:
         record.due = due
-        if record.body is not None:
+        if record.body is not None and due < inf:
             heapq.heappush(self._waiting, (due, record.id))
         if len(self._waiting) > 2 * self._capacity:  # mostly stale items: each lease leaves one
             open_ones = (
-                one for one in self._records.values() if one.state == "open" and one.body is not None
+                one
+                for one in self._records.values()
+                if one.state == "open" and one.body is not None and one.due < inf
             )
             self._waiting = [(one.due, one.id) for one in open_ones]
             heapq.heapify(self._waiting)
@@ -277,6 +365,8 @@ class MemoryStore:
             type=record.type,
             body=record.body,
             attempts=record.attempts,
+            handler=record.handler,
+            ordering_key=record.ordering_key,
         )
 
     def _held(self, entry: Entry) -> _Record | None:
@@ -295,4 +385,5 @@ def _shown(record: _Record) -> StoredEvent:
         attempts=record.attempts,
         received_at=record.received,
         state=record.state,
+        handler=record.handler,
     )

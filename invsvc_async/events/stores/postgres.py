@@ -22,14 +22,19 @@ from invsvc_async.events.stores import (
     State,
     StateStats,
     StoredEvent,
+    is_copy,
+    key_for,
 )
+from invsvc_async.events.stores import postgres_handlers as of_handlers
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Collection, Sequence
+
     from invsvc_async.storage.postgres_pool import Pool
 
 __all__ = ["PostgresStore"]
 
-_VERSION: Final = 2
+_VERSION: Final = 3
 _MARK: Final = "invsvc_async events, version "
 _LOCK: Final = 0x696E7665  # an arbitrary number: only one process may create the table
 _TIMEOUT: Final = 5.0  # s for one statement: the sender waits 10 s
@@ -52,43 +57,55 @@ _SCHEMA: Final = """
     CREATE INDEX {table}_handled ON {table} (due) WHERE state = 'handled';
     CREATE INDEX {table}_dead ON {table} (id) WHERE state = 'dead';
 """
-# What version 2 adds: instant in a table of any size, and processes of version 1 that are connected continue
-# to work.  Bodies of handled events are in a table of their own for that reason.
-_UPGRADE: Final = """
+# What each version adds: instant in a table of any size, and processes of an older version that are connected
+# continue to work.  Bodies of handled events are in a table of their own for that reason.
+_TO_2: Final = """
     CREATE TABLE IF NOT EXISTS {table}_kept (
         id bigint PRIMARY KEY,
         due timestamptz NOT NULL DEFAULT now(),
         body bytea NOT NULL
     );
     CREATE INDEX IF NOT EXISTS {table}_kept_due ON {table}_kept (due);
-    COMMENT ON TABLE {table} IS '{mark}';
 """
+_TO_3: Final = of_handlers.TO_3 + "COMMENT ON TABLE {table} IS '{mark}';"
+_STEPS: Final = {"1": _TO_2 + _TO_3, "2": _TO_3}
 _PUT: Final = """
-    INSERT INTO {table} AS kept (key, type, body, state, due) VALUES ($1, $2, $3, 'open', now())
+    INSERT INTO {table} AS kept (key, type, body, state, due, handler)
+    VALUES ($1, $2, $3, 'open', now(), $4)
     ON CONFLICT (key) DO UPDATE SET body = excluded.body WHERE kept.state = 'open' AND kept.body IS NULL
     RETURNING xmax = 0
 """
 # now() is the time before the statement waited for a locked row; clock_timestamp() is the time after.
 _CLAIM: Final = """
-    INSERT INTO {table} AS kept (key, type, body, state, due, token, attempts)
-    VALUES ($1, $2, $3, 'open', now() + $4 * interval '1 second', $5, 1)
+    INSERT INTO {table} AS kept (key, type, body, state, due, token, attempts, handler)
+    VALUES ($1, $2, $3, 'open', now() + $4 * interval '1 second', $5, 1, $6)
     ON CONFLICT (key) DO UPDATE SET
         due = clock_timestamp() + $4 * interval '1 second',
         token = excluded.token, attempts = kept.attempts + 1
     WHERE kept.state = 'open' AND kept.due <= clock_timestamp()
-    RETURNING id, token, key, type, body, attempts
+        AND (excluded.handler = '' OR kept.handler IN ('', excluded.handler))
+    RETURNING id, token, key, type, body, attempts, handler,
+        (SELECT ordering_key FROM {table}_ordered AS ordered WHERE ordered.id = kept.id)
+"""
+_CLAIMED: Final = """
+    SELECT state, body IS NOT NULL, id, handler, extract(epoch FROM received)::float8 AS received_at
+    FROM {table} WHERE key = $1
 """
 _TAKE: Final = """
     WITH next AS (
         SELECT id FROM {table} WHERE state = 'open' AND body IS NOT NULL AND due <= now()
+            AND ($4::text[] IS NULL OR handler = ANY ($4))
         ORDER BY due, id LIMIT $1 FOR UPDATE SKIP LOCKED
     )
     UPDATE {table} AS kept
     SET due = clock_timestamp() + $2 * interval '1 second', token = $3, attempts = kept.attempts + 1
     FROM next WHERE kept.id = next.id
-    RETURNING kept.id, kept.token, kept.key, kept.type, kept.body, kept.attempts
+    RETURNING kept.id, kept.token, kept.key, kept.type, kept.body, kept.attempts, kept.handler,
+        (SELECT ordering_key FROM {table}_ordered AS ordered WHERE ordered.id = kept.id)
 """
 _OURS: Final = "WHERE id = $1 AND token = $2 AND state = 'open'"
+_HANDLED: Final = f"UPDATE {{table}} SET state = 'handled', due = now(), body = NULL {_OURS} RETURNING id"  # noqa: S608 - our own text
+_BURIED: Final = f"UPDATE {{table}} SET state = 'dead', due = now(), reason = $3 {_OURS} RETURNING id"  # noqa: S608 - our own text
 _RELEASE: Final = f"""
     WITH forgotten AS (DELETE FROM {{table}} {_OURS} AND body IS NULL RETURNING id), freed AS (
         UPDATE {{table}} SET due = now() + $3 * interval '1 second', token = ''
@@ -122,7 +139,7 @@ _BACKLOG: Final = """
 """
 _EVENTS: Final = """
     SELECT id, key, type, coalesce(stored.body, kept.body) AS body, reason, attempts,
-        extract(epoch FROM received)::float8 AS received_at, state
+        extract(epoch FROM received)::float8 AS received_at, state, handler
     FROM {table} AS stored LEFT JOIN {table}_kept AS kept USING (id)
     WHERE {which} id > $1 ORDER BY id LIMIT $2
 """
@@ -196,15 +213,19 @@ class PostgresStore:
         if pool is not None:
             await pool.aclose()
 
-    async def put(self, delivery: Delivery) -> bool:
-        """Store a delivery to be handled; ``False`` if its key is known."""
-        rows = await self._rows(_PUT, delivery.key, delivery.type, delivery.body)
+    async def put(self, delivery: Delivery, further: Sequence[Delivery] = ()) -> bool:
+        """Store a delivery to be handled, also for other handlers; ``False`` if its key is known."""
+        if further or delivery.ordering_key is not None:
+            return await self._ask(
+                lambda connection: of_handlers.put(connection, self._table, delivery, further)
+            )
+        rows = await self._rows(_PUT, delivery.key, delivery.type, delivery.body, delivery.handler)
         return bool(rows) and bool(rows[0][0])
 
     async def bury(self, found: Delivery | Entry, *, reason: str) -> bool:
         """Store a delivery or a leased entry as a dead letter; ``False`` if the lease was lost."""
         if isinstance(found, Entry):
-            return await self._change(f"state = 'dead', due = now(), reason = $3 {_OURS}", found, reason)
+            return await self._end(_BURIED, found, reason)
         made = await self._rows(
             "INSERT INTO {table} (key, type, body, state, due, reason) VALUES ($1, $2, $3, 'dead', now(), $4)"
             " ON CONFLICT (key) DO NOTHING RETURNING id",
@@ -218,28 +239,48 @@ class PostgresStore:
     async def claim(self, delivery: Delivery, *, lease: float) -> Entry | Standing:
         """Store a delivery and lease it at once; also lease a known one whose lease ran out."""
         token = secrets.token_hex(8)
-        rows = await self._rows(_CLAIM, delivery.key, delivery.type, delivery.body, lease, token)
+        values = (delivery.type, delivery.body, lease, token, delivery.handler)
+        rows = await self._rows(_CLAIM, delivery.key, *values)
         if rows:
             return Entry(**rows[0])
-        found = await self._rows("SELECT state, body IS NOT NULL FROM {table} WHERE key = $1", delivery.key)
+        found = await self._rows(_CLAIMED, delivery.key)
+        if found and delivery.handler and found[0]["handler"] not in {"", delivery.handler}:
+            key = key_for(delivery.handler, delivery.key, found[0]["id"], found[0]["received_at"])
+            rows = await self._rows(_CLAIM, key, *values)
+            if rows:
+                return Entry(**rows[0])
+            found = await self._rows(_CLAIMED, key)
         if found and found[0][0] != "open":
             return Standing.HANDLED
         return Standing.STORED if found and found[0][1] else Standing.BUSY
 
-    async def take(self, *, limit: int, lease: float) -> list[Entry]:
-        """Lease deliveries that are due and have a body, oldest first."""
-        rows = await self._rows(_TAKE, limit, lease, secrets.token_hex(8))
+    async def take(self, *, limit: int, lease: float, handlers: Collection[str] | None = None) -> list[Entry]:
+        """Lease deliveries that are due and have a body, oldest first: all, or those for *handlers*."""
+        names = None if handlers is None else list(handlers)
+        rows = await self._rows(_TAKE, limit, lease, secrets.token_hex(8), names)
         return sorted((Entry(**row) for row in rows), key=lambda entry: entry.id)
 
     async def handled(self, entry: Entry, *, body: bytes | None = None) -> bool:
         """Mark it as handled, and keep only *body* of it; ``False`` if the lease was lost."""
         if body is not None:
-            return bool(await self._rows(_KEEP, entry.id, entry.token, body))
-        return await self._change(f"state = 'handled', due = now(), body = NULL {_OURS}", entry)
+            return await self._end(_KEEP, entry, body)
+        return await self._end(_HANDLED, entry)
 
     async def release(self, entry: Entry, *, delay: float) -> bool:
         """End the lease, so that it is due after *delay*; ``False`` if the lease was lost."""
         return bool(await self._rows(_RELEASE, entry.id, entry.token, delay))
+
+    async def assign(self, entry: Entry, deliveries: Sequence[Delivery]) -> bool:
+        """End the lease and store the event for handlers; ``False`` if the lease was lost."""
+        return await self._ask(
+            lambda connection: of_handlers.assign(connection, self._table, entry, deliveries)
+        )
+
+    async def give(self, event: StoredEvent, handler: str) -> bool:
+        """Store a copy of *event* for one more handler; ``False`` if that one has had it, or it cannot be."""
+        if is_copy(event.key):
+            return False
+        return await self._ask(lambda connection: of_handlers.give(connection, self._table, event, handler))
 
     async def events(
         self, *, state: State | None = None, after: int = 0, limit: int = 100
@@ -259,7 +300,9 @@ class PostgresStore:
 
     async def drop(self, event: StoredEvent) -> bool:
         """Delete the body of an event that nobody is to handle any more; its key stays."""
-        return bool(await self._rows(_DROP, event.id))
+        return await self._ask(
+            lambda connection: of_handlers.leave_order(connection, self._table, event, _DROP)
+        )
 
     async def counts(self) -> dict[str, int]:
         """Return the number of deliveries by state: ``open``, ``handled``, ``dead``."""
@@ -298,9 +341,16 @@ class PostgresStore:
             pruned += len(rows)
         return pruned
 
-    async def _change(self, change: str, entry: Entry, *values: object) -> bool:
-        statement = f"UPDATE {{table}} SET {change} RETURNING id"  # noqa: S608 - our own text
-        return bool(await self._rows(statement, entry.id, entry.token, *values))
+    async def _end(self, statement: str, entry: Entry, *values: object) -> bool:
+        if entry.ordering_key is None:
+            return bool(await self._rows(statement, entry.id, entry.token, *values))
+        return await self._ask(
+            lambda connection: of_handlers.end(connection, self._table, entry, statement, values)
+        )
+
+    async def _ask(self, act: Callable[[Any], Awaitable[bool]]) -> bool:  # Any: asyncpg's connection
+        pool = self._pool or await self._opened()
+        return await pool.ask(act)
 
     async def _rows(self, statement: str, *values: object) -> Any:  # Any: rows of asyncpg
         pool = self._pool or await self._opened()
@@ -334,8 +384,10 @@ class PostgresStore:
             found: str | None = f"{_MARK}1"
         else:
             found = await connection.fetchval("SELECT obj_description(to_regclass($1))", self._table)
-        if found == f"{_MARK}1":
-            await connection.execute(_UPGRADE.format(table=self._table, mark=f"{_MARK}{_VERSION}"))
+        version = (found or "").removeprefix(_MARK)
+        if version in _STEPS:
+            mark = f"{_MARK}{_VERSION}"
+            await connection.execute(_STEPS[version].format(table=self._table, mark=mark))
         elif found != f"{_MARK}{_VERSION}":
             raise JournalError(
                 f"table {self._table}: it is marked {found!r}. Update this package, or choose another table."

@@ -21,16 +21,26 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import attrs
 
-from invsvc_async.events.stores import Backlog, Delivery, Entry, Standing, State, StateStats, StoredEvent
+from invsvc_async.events.stores import (
+    Backlog,
+    Delivery,
+    Entry,
+    Standing,
+    State,
+    StateStats,
+    StoredEvent,
+    sqlite_handlers,
+)
 from invsvc_async.events.stores import sqlite_upkeep as upkeep
 from invsvc_async.events.stores.sqlite_check import FileCheck
+from invsvc_async.events.stores.sqlite_handlers import insert, insert_copy
 from invsvc_async.events.stores.sqlite_schema import connect
 from invsvc_async.storage.address import check_path
 from invsvc_async.storage.sqlite_errors import in_words
 from invsvc_async.storage.sqlite_writer import Writer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection, Sequence
 
 __all__ = ["SqliteStore"]
 
@@ -87,11 +97,15 @@ class SqliteStore:
         if file is not None:
             await file.close()
 
-    async def put(self, delivery: Delivery) -> bool:
-        """Store a delivery to be handled; ``False`` if its key is known."""
+    async def put(self, delivery: Delivery, further: Sequence[Delivery] = ()) -> bool:
+        """Store a delivery to be handled, also for other handlers; ``False`` if its key is known."""
 
         def work(db: sqlite3.Connection) -> bool:
-            if _insert(db, delivery, received=self._clock(), due=self._steady()):
+            received, now = self._clock(), self._steady()
+            number = insert(db, delivery, received=received, due=now)
+            if number is not None:
+                for each in further:
+                    insert_copy(db, delivery.key, number, each, received=received, now=now)
                 return True
             db.execute(
                 "UPDATE delivery SET body = ? WHERE key = ? AND state = 'open' AND body IS NULL",
@@ -106,9 +120,12 @@ class SqliteStore:
 
         def work(db: sqlite3.Connection) -> bool:
             if isinstance(found, Entry):
-                return _end(db, found, "state = 'dead', due = ?, reason = ?", self._clock(), reason)
+                ended = _end(db, found, "state = 'dead', due = ?, reason = ?", self._clock(), reason)
+                if ended and found.ordering_key is not None:
+                    sqlite_handlers.leave_order(db, found.id, self._steady())
+                return ended
             now = self._clock()
-            return bool(_insert(db, found, received=now, due=now, state="dead", reason=reason))
+            return bool(insert(db, found, received=now, due=now, state="dead", reason=reason))
 
         return await self._run(work)
 
@@ -117,11 +134,15 @@ class SqliteStore:
 
         def work(db: sqlite3.Connection) -> Entry | Standing:
             now = self._steady()
-            number = _insert(db, delivery, received=self._clock(), due=now)
+            number, found = insert(db, delivery, received=self._clock(), due=now), delivery
+            if number is None:
+                found = sqlite_handlers.claimable(db, delivery)
+                if found is not delivery:
+                    number = insert(db, found, received=self._clock(), due=now)
             if number is None:
                 number, state, since, due, whole = db.execute(
                     "SELECT id, state, since, due, body IS NOT NULL FROM delivery WHERE key = ?",
-                    (delivery.key,),
+                    (found.key,),
                 ).fetchone()
                 if state != "open":
                     return Standing.HANDLED
@@ -131,15 +152,16 @@ class SqliteStore:
 
         return await self._run(work)
 
-    async def take(self, *, limit: int, lease: float) -> list[Entry]:
-        """Lease deliveries that are due and have a body, oldest first."""
+    async def take(self, *, limit: int, lease: float, handlers: Collection[str] | None = None) -> list[Entry]:
+        """Lease deliveries that are due and have a body, oldest first: all, or those for *handlers*."""
+        which = "" if handlers is None else f" AND handler IN ({', '.join('?' * len(handlers))})"
 
         def work(db: sqlite3.Connection) -> list[Entry]:
             now = self._steady()
             due = db.execute(
-                "SELECT id FROM delivery WHERE state = 'open' AND body IS NOT NULL AND due <= ?"
-                " ORDER BY due, id LIMIT ?",
-                (now, limit),
+                "SELECT id FROM delivery WHERE state = 'open' AND body IS NOT NULL AND due <= ?"  # noqa: S608 - our own text
+                f"{which} ORDER BY due, id LIMIT ?",
+                (now, *(handlers or ()), limit),
             )
             return [_lease(db, number, now=now, seconds=lease) for (number,) in due.fetchall()]
 
@@ -152,6 +174,8 @@ class SqliteStore:
             ended = _end(db, entry, "state = 'handled', due = ?, body = NULL", self._clock())
             if ended and body is not None:
                 upkeep.keep_body(db, entry.id, body)
+            if ended and entry.ordering_key is not None:
+                sqlite_handlers.leave_order(db, entry.id, self._steady())
             return ended
 
         return await self._run(work)
@@ -165,6 +189,14 @@ class SqliteStore:
             return bool(forgotten) or _end(db, entry, "due = ?, since = ?, token = ''", now + delay, now)
 
         return await self._run(work)
+
+    async def assign(self, entry: Entry, deliveries: Sequence[Delivery]) -> bool:
+        """End the lease and store the event for handlers; ``False`` if the lease was lost."""
+        return await self._run(lambda db: sqlite_handlers.assign(db, entry, deliveries, self._steady()))
+
+    async def give(self, event: StoredEvent, handler: str) -> bool:
+        """Store a copy of *event* for one more handler; ``False`` if that one has had it, or it cannot be."""
+        return await self._run(lambda db: sqlite_handlers.give(db, event, handler, self._steady()))
 
     async def events(
         self, *, state: State | None = None, after: int = 0, limit: int = 100
@@ -306,33 +338,28 @@ class _File:
         await self.check.stop()  # it may have begun meanwhile, if the file was just being opened
 
 
-def _insert(
-    db: sqlite3.Connection,
-    delivery: Delivery,
-    *,
-    received: float,
-    due: float,
-    state: str = "open",
-    reason: str = "",
-) -> int | None:
-    """Add a delivery and return its number, or ``None`` if its key is known."""
-    made = db.execute(
-        "INSERT INTO delivery (key, type, body, state, due, since, reason, received)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (key) DO NOTHING",
-        (delivery.key, delivery.type, delivery.body, state, due, due, reason, received),
-    )
-    return made.lastrowid if made.rowcount == 1 else None
-
-
 def _lease(db: sqlite3.Connection, number: int, *, now: float, seconds: float) -> Entry:
     token = secrets.token_hex(8)
     db.execute(
         "UPDATE delivery SET due = ?, since = ?, token = ?, attempts = attempts + 1 WHERE id = ?",
         (now + seconds, now, token, number),
     )
-    row = db.execute("SELECT key, type, body, attempts FROM delivery WHERE id = ?", (number,)).fetchone()
-    key, kind, body, attempts = row
-    return Entry(id=number, token=token, key=key, type=kind, body=body, attempts=attempts)
+    key, kind, *rest = db.execute(
+        "SELECT key, type, body, attempts, handler, ordering_key"
+        " FROM delivery LEFT JOIN ordered USING (id) WHERE id = ?",
+        (number,),
+    ).fetchone()
+    body, attempts, handler, ordering_key = rest
+    return Entry(
+        id=number,
+        token=token,
+        key=key,
+        type=kind,
+        body=body,
+        attempts=attempts,
+        handler=handler,
+        ordering_key=ordering_key,
+    )
 
 
 def _end(db: sqlite3.Connection, entry: Entry, change: str, *values: object) -> bool:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["connect"]
 
-_VERSION: Final = 2
+_VERSION: Final = 3
 _APPLICATION: Final = 0x696E7665  # "inve": distinguishes this file from other databases
 _SCHEMA: Final = (
     # ``due`` of an open delivery is the end of its lease or delay, on the steady clock, which read ``since``
@@ -40,21 +40,29 @@ _SCHEMA: Final = (
     "CREATE INDEX delivery_dead ON delivery (id) WHERE state = 'dead'",
     f"PRAGMA application_id = {_APPLICATION}",
 )
-# What version 2 adds.  Each is instant in a file of any size, and a process of version 1 that has the file
-# open continues to work.
-_UPGRADE: Final = (
+# What each version adds.  It is instant in a file of any size, and a process of an older version that has the
+# file open continues to work.
+_TO_2: Final = (
     """
     CREATE TABLE kept (
         id INTEGER PRIMARY KEY, received REAL NOT NULL, due REAL NOT NULL, body BLOB NOT NULL
     )
     """,
     "CREATE INDEX kept_due ON kept (due)",
+)
+# ``ordered`` has the open deliveries that have an ordering key.  All but one of a key are due never.
+_TO_3: Final = (
+    "ALTER TABLE delivery ADD COLUMN handler TEXT NOT NULL DEFAULT ''",
+    "CREATE TABLE ordered (id INTEGER PRIMARY KEY, ordering_key TEXT NOT NULL)",
+    "CREATE INDEX ordered_key ON ordered (ordering_key, id)",
     f"PRAGMA user_version = {_VERSION}",
 )
+_STEPS: Final = {0: _SCHEMA + _TO_2 + _TO_3, 1: _TO_2 + _TO_3, 2: _TO_3}
 # A lease of before a reboot also ends later than now: that condition spares a scan of the backlog.
 _FREE: Final = """
     UPDATE delivery SET due = ?, since = ? WHERE id IN (
-        SELECT id FROM delivery WHERE state = 'open' AND body IS NOT NULL AND due > ? AND since > ? LIMIT ?
+        SELECT id FROM delivery
+        WHERE state = 'open' AND body IS NOT NULL AND due > ? AND due < 9e999 AND since > ? LIMIT ?
     )
 """
 _SLICE: Final = 2_000  # rows in one transaction: other processes write in between
@@ -97,7 +105,7 @@ def _prepare(db: sqlite3.Connection, name: str, wait: float) -> None:
         return
     db.execute("BEGIN IMMEDIATE")  # two processes may both have found it new
     found = _version_of(db, name)
-    for statement in {0: _SCHEMA + _UPGRADE, 1: _UPGRADE}.get(found, ()):
+    for statement in _STEPS.get(found, ()):
         db.execute(statement)
     db.execute("COMMIT")
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
+from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
 from invsvc_async.events.stores import COUNTED, STATES, Backlog, State, StateStats, StoredEvent
+from invsvc_async.events.stores.sqlite_handlers import leave_order
 
 if TYPE_CHECKING:
     import sqlite3
@@ -21,7 +23,7 @@ _FEW: Final = 20  # rows or pages between two looks at the time
 # ``received`` is compared because SQLite may give the id of a deleted row to a new one.
 _KEPT: Final = "SELECT body FROM kept WHERE kept.id = delivery.id AND kept.received = delivery.received"
 _EVENTS: Final = f"""
-    SELECT id, key, type, coalesce(body, ({_KEPT})), reason, attempts, received, state
+    SELECT id, key, type, coalesce(body, ({_KEPT})), reason, attempts, received, state, handler
     FROM delivery WHERE {{which}} id > ? ORDER BY id LIMIT ?
 """  # noqa: S608 - our own text
 _SAME: Final = "id = ? AND received = ? AND key IS ?"
@@ -106,8 +108,10 @@ def drop(db: sqlite3.Connection, event: StoredEvent, *, steady: float, calendar:
     if event.key is not None:
         change = "UPDATE delivery SET due = iif(state = 'handled', due, ?), state = 'handled', body = NULL"
         values = (calendar, *values)
+    before = db.execute("SELECT due FROM delivery WHERE id = ?", (event.id,)).fetchone()
     changed = db.execute(f"{change} WHERE {_DROPPABLE}", values).rowcount
     if changed:
+        leave_order(db, event.id, steady, was_due=before[0] < inf)
         db.execute("DELETE FROM kept WHERE id = ?", (event.id,))
     return changed == 1
 
@@ -150,7 +154,7 @@ def _free_pages(db: sqlite3.Connection) -> int:
 
 
 def _event(number: int, key: str | None, kind: str, body: bytes | None, *rest: Any) -> StoredEvent:
-    reason, attempts, received, state = rest
+    reason, attempts, received, state, handler = rest
     return StoredEvent(
         id=number,
         key=key,
@@ -160,4 +164,5 @@ def _event(number: int, key: str | None, kind: str, body: bytes | None, *rest: A
         attempts=attempts,
         received_at=received,
         state=state,
+        handler=handler,
     )

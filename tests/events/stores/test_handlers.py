@@ -1,0 +1,385 @@
+"""Events for several handlers, and in the order of a key: what all three stores must do."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import sqlite3
+from typing import TYPE_CHECKING
+
+import asyncpg
+import pytest
+
+from invsvc_async import events
+from invsvc_async.errors import JournalError
+from invsvc_async.events import Delivery, Standing
+from invsvc_async.events.stores import HandlerStore, key_for
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from invsvc_async.events.stores import Entry
+
+pytestmark = pytest.mark.one_python
+
+
+def delivery(key: str | None = "e_1", *, handler: str = "first", ordering_key: str | None = None) -> Delivery:
+    return Delivery(key=key, type="invoice.created", body=b"{}", handler=handler, ordering_key=ordering_key)
+
+
+def seen(entries: Sequence[Entry]) -> list[tuple[str | None, str]]:
+    return [(entry.key, entry.handler) for entry in entries]
+
+
+async def test_store_knows_handlers(kept) -> None:
+    """All three stores keep to the protocol."""
+    assert isinstance(kept.store, HandlerStore)
+
+
+@pytest.mark.parametrize("key", ["e_1", None])
+async def test_put_for_several_handlers(kept, key: str | None) -> None:
+    """Each handler has a copy with a lease, attempts and an end of its own."""
+    assert await kept.store.put(delivery(key), [delivery(None, handler="second")])
+    if key is not None:
+        assert not await kept.store.put(delivery(key), [delivery(None, handler="third")])
+
+    first, second = await kept.store.take(limit=9, lease=10)
+    assert [first.handler, second.handler] == ["first", "second"]
+    assert (first.key, first.body, second.body) == (key, b"{}", b"{}")
+    assert await kept.store.release(second, delay=0)
+    assert await kept.store.handled(first)
+    (again,) = await kept.store.take(limit=9, lease=10)
+    assert (again.handler, again.attempts) == ("second", 2)
+    assert await kept.store.bury(again, reason="why")
+
+    (letter,) = await kept.store.dead_letters()
+    assert (letter.handler, letter.reason) == ("second", "why")
+    assert await kept.store.counts() == {"open": 0, "handled": 1, "dead": 1}
+
+
+async def test_take_for_some_handlers(kept) -> None:
+    """A worker gets only what is for its handlers, or for all; the rest waits for others."""
+    await kept.store.put(delivery("a", handler="old"))
+    await kept.store.put(delivery("b", handler="new"))
+    await kept.store.put(delivery("c", handler=""))
+
+    assert seen(await kept.store.take(limit=9, lease=10, handlers=["", "old"])) == [("a", "old"), ("c", "")]
+    assert await kept.store.take(limit=9, lease=10, handlers=[]) == []
+    assert seen(await kept.store.take(limit=9, lease=10)) == [("b", "new")]
+
+
+async def test_claims_of_several_handlers(kept) -> None:
+    """Each handler claims the event for itself, whichever is first, and a finished one stays so."""
+    claims = [await kept.store.claim(delivery(handler=name), lease=10) for name in ("first", "second")]
+    assert claims[0].key == "e_1"
+    assert claims[1].key.startswith("handler:second:")
+
+    assert await kept.store.claim(delivery(handler="second"), lease=10) is Standing.STORED
+    assert await kept.store.handled(claims[0])
+    assert await kept.store.release(claims[1], delay=0)
+
+    assert await kept.store.claim(delivery(handler="first"), lease=10) is Standing.HANDLED
+    again = await kept.store.claim(delivery(handler="second"), lease=10)
+    assert (again.handler, again.attempts) == ("second", 2)
+    assert (await kept.store.claim(delivery(handler="third"), lease=10)).handler == "third"
+
+
+async def test_claim_of_an_event_that_no_handler_is_known_of(kept) -> None:
+    """An event that an older version handled is a duplicate for all handlers."""
+    claim = await kept.store.claim(delivery(handler=""), lease=10)
+    await kept.store.handled(claim)
+
+    assert await kept.store.claim(delivery(handler="first"), lease=10) is Standing.HANDLED
+    assert await kept.store.claim(delivery(handler=""), lease=10) is Standing.HANDLED
+
+
+async def test_assign(kept) -> None:
+    """An event that was for all becomes one copy for each; a lost lease changes nothing."""
+    await kept.store.put(delivery(handler=""))
+    (entry,) = await kept.store.take(limit=1, lease=10)
+    copies = [delivery(handler="first"), delivery(handler="second", ordering_key="k")]
+
+    assert await kept.store.assign(entry, copies)
+    assert not await kept.store.assign(entry, copies)
+
+    found = await kept.store.take(limit=9, lease=10)
+    assert [(one.handler, one.attempts, one.ordering_key) for one in found] == [
+        ("first", 1, None),
+        ("second", 1, "k"),
+    ]
+    assert found[0].key == "e_1"
+
+
+async def test_give_to_a_new_handler(kept) -> None:
+    """A handler that has had the event does not get it again; a copy is no source."""
+    await kept.store.put(delivery("e_1"), [delivery(None, handler="second")])
+    await kept.store.put(delivery(None))
+    for entry in await kept.store.take(limit=9, lease=10):
+        assert await kept.store.handled(entry, body=entry.body)
+    found = await kept.store.events()
+
+    given = {name: [await kept.store.give(event, name) for event in found] for name in ("first", "second")}
+    new = [await kept.store.give(event, "new") for event in found for _ in range(2)]
+
+    assert given == {"first": [False, False, False], "second": [False, False, True]}
+    assert new == [True, False, False, False, True, False]
+    entries = await kept.store.take(limit=9, lease=10)
+    assert sorted(entry.handler for entry in entries) == ["new", "new", "second"]
+    times = {event.received_at for event in await kept.store.events() if event.handler == "new"}
+    assert times <= {event.received_at for event in found}
+
+
+async def test_give_without_a_body(kept) -> None:
+    """An event whose body was deleted, or which is gone, cannot be given."""
+    await kept.store.put(delivery())
+    (entry,) = await kept.store.take(limit=9, lease=10)
+    await kept.store.handled(entry)
+    (event,) = await kept.store.events()
+
+    assert not await kept.store.give(event, "new")
+    await kept.pass_time(100)
+    await kept.store.prune(older_than=10)
+    assert not await kept.store.give(event, "new")
+
+
+async def put_in_order(store, number: int, *, key: str = "k") -> None:
+    for each in range(number):
+        await store.put(delivery(f"{key}_{each}", ordering_key=key))
+
+
+@pytest.mark.parametrize("end", ["handled", "kept", "dead", "dropped", "lease", "retry"])
+async def test_order_of_a_key(kept, end: str) -> None:
+    """The next event of a key is due once the one before is handled, dead or dropped, and not before."""
+    await put_in_order(kept.store, 3)
+    await kept.store.put(delivery("other"))
+
+    taken = await kept.store.take(limit=9, lease=10)
+    assert {entry.key for entry in taken} == {"k_0", "other"}
+    head = next(entry for entry in taken if entry.key == "k_0")
+    assert await kept.store.take(limit=9, lease=10) == []
+    assert (await kept.store.backlog()).due == 0
+    if end == "handled":
+        await kept.store.handled(head)
+    elif end == "kept":
+        await kept.store.handled(head, body=b"{}")
+    elif end == "dead":
+        await kept.store.bury(head, reason="why")
+    elif end == "dropped":
+        await kept.store.release(head, delay=99)
+        (event, *_) = await kept.store.events()
+        assert await kept.store.drop(event)
+    elif end == "lease":
+        await kept.pass_time(11)
+    else:
+        await kept.store.release(head, delay=5)
+        assert await kept.store.take(limit=9, lease=10) == []
+        await kept.pass_time(6)
+
+    found = [entry for entry in await kept.store.take(limit=9, lease=10) if entry.key != "other"]
+    assert [entry.key for entry in found] == (["k_0"] if end in {"lease", "retry"} else ["k_1"])
+    assert found[0].ordering_key == "k"
+
+
+async def test_order_of_a_key_when_one_that_waits_is_dropped(kept) -> None:
+    """Dropping one that is not due makes no other due; the rest keep their order."""
+    await put_in_order(kept.store, 4)
+    (head,) = await kept.store.take(limit=9, lease=10)
+    (_, second, *_) = await kept.store.events()
+
+    assert await kept.store.drop(second)
+    assert await kept.store.take(limit=9, lease=10) == []
+    await kept.store.handled(head)
+
+    (entry,) = await kept.store.take(limit=9, lease=10)
+    assert entry.key == "k_2"
+
+
+async def test_order_of_a_key_with_a_revived_dead_letter(kept) -> None:
+    """A revived event that is assigned to its key again waits for the running one, and is then next."""
+    await put_in_order(kept.store, 3)
+    (head,) = await kept.store.take(limit=9, lease=10)
+    await kept.store.bury(head, reason="why")
+    (running,) = await kept.store.take(limit=9, lease=10)
+    (letter,) = await kept.store.dead_letters()
+    assert await kept.store.revive(letter)
+    (revived,) = await kept.store.take(limit=9, lease=10)
+    assert (revived.key, revived.ordering_key) == ("k_0", None)
+
+    assert await kept.store.assign(revived, [delivery(ordering_key="k")])
+    assert await kept.store.take(limit=9, lease=10) == []
+    await kept.store.handled(running)
+
+    (entry,) = await kept.store.take(limit=9, lease=10)
+    assert entry.key == "k_0"
+
+
+async def test_order_of_a_key_for_several_handlers(kept) -> None:
+    """Copies for several handlers may each have a key; one handler does not wait for the other."""
+    for number in range(2):
+        first = delivery(f"e_{number}", ordering_key="first k")
+        await kept.store.put(first, [delivery(None, handler="second", ordering_key="second k")])
+
+    entries = await kept.store.take(limit=9, lease=10)
+    assert sorted((one.handler, one.attempts) for one in entries) == [("first", 1), ("second", 1)]
+    assert await kept.store.handled(entries[0])
+
+    (entry,) = await kept.store.take(limit=9, lease=10)
+    assert entry.handler == entries[0].handler
+
+
+async def test_put_for_several_handlers_of_a_claimed_event(kept) -> None:
+    """A body that comes for a claim without one is stored with it, and nothing else."""
+    claim = await kept.store.claim(Delivery(key="e_1", type="t", body=None, handler="first"), lease=10)
+    assert not await kept.store.put(delivery(), [delivery(None, handler="second")])
+    await kept.store.release(claim, delay=0)
+
+    (entry,) = await kept.store.take(limit=9, lease=10)
+    assert (entry.handler, entry.body) == ("first", b"{}")
+
+
+async def test_order_of_keys_at_the_same_time(kept) -> None:
+    """Whatever is put and handled at once, one event of a key is leased at a time, and none is left."""
+    chance = random.Random(3)  # noqa: S311 - the test's own dice
+    held: set[str] = set()
+    done: dict[str, list[int]] = {name: [] for name in "abc"}
+
+    async def put_all(key: str) -> None:
+        for number in range(12):
+            await kept.store.put(delivery(f"{key} {number}", ordering_key=key))
+
+    async def work() -> None:
+        while sum(map(len, done.values())) < 36:
+            for entry in await kept.store.take(limit=2, lease=600):
+                key, number = entry.key.split()
+                assert key not in held
+                held.add(key)
+                await asyncio.sleep(0)
+                held.discard(key)
+                if chance.random() < 0.2:
+                    await kept.store.release(entry, delay=0)
+                    continue
+                done[key].append(int(number))
+                await kept.store.handled(entry)
+            await asyncio.sleep(0)
+
+    async with asyncio.timeout(60):
+        await asyncio.gather(*map(put_all, done), *(work() for _ in range(3)))
+
+    assert done == {key: list(range(12)) for key in "abc"}
+
+
+def test_key_of_a_copy() -> None:
+    """Keys of copies differ by handler and event, also if the event has no key."""
+    keys = {key_for(name, key, 1, 2.5) for name in ("a", "b") for key in ("x", "a:x", None)}
+    assert len(keys) == 6
+
+
+# The tables of version 2, and statements of its processes.
+V2_TABLES = """
+    CREATE TABLE delivery (
+        id INTEGER PRIMARY KEY, key TEXT UNIQUE, type TEXT NOT NULL, body BLOB,
+        state TEXT NOT NULL CHECK (state IN ('open', 'handled', 'dead')), due REAL NOT NULL,
+        since REAL NOT NULL, token TEXT NOT NULL DEFAULT '', attempts INTEGER NOT NULL DEFAULT 0,
+        reason TEXT NOT NULL, received REAL NOT NULL
+    );
+    CREATE INDEX delivery_waiting ON delivery (due, id) WHERE state = 'open' AND body IS NOT NULL;
+    CREATE INDEX delivery_claimed ON delivery (due) WHERE state = 'open' AND body IS NULL;
+    CREATE INDEX delivery_handled ON delivery (due) WHERE state = 'handled';
+    CREATE INDEX delivery_dead ON delivery (id) WHERE state = 'dead';
+    CREATE TABLE kept (
+        id INTEGER PRIMARY KEY, received REAL NOT NULL, due REAL NOT NULL, body BLOB NOT NULL
+    );
+    CREATE INDEX kept_due ON kept (due);
+    PRAGMA application_id = 1768846949;
+    PRAGMA user_version = 2;
+    PRAGMA journal_mode = WAL;
+"""
+V2_PUT = (
+    "INSERT INTO delivery (key, type, body, state, due, since, reason, received)"
+    " VALUES (?, 't', '{}', 'open', 0, 0, '', 0) ON CONFLICT (key) DO NOTHING"
+)
+V2_POSTGRES = """
+    CREATE TABLE {table} (
+        id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, key text UNIQUE, type text NOT NULL, body bytea,
+        state text NOT NULL, due timestamptz NOT NULL, token text NOT NULL DEFAULT '',
+        attempts integer NOT NULL DEFAULT 0, reason text NOT NULL DEFAULT '',
+        received timestamptz NOT NULL DEFAULT now()
+    );
+    CREATE TABLE {table}_kept (
+        id bigint PRIMARY KEY, due timestamptz NOT NULL DEFAULT now(), body bytea NOT NULL
+    );
+    COMMENT ON TABLE {table} IS 'invsvc_async events, version 2';
+"""
+V2_TAKE_POSTGRES = """
+    WITH next AS (
+        SELECT id FROM {table} WHERE state = 'open' AND body IS NOT NULL AND due <= now()
+        ORDER BY due, id LIMIT $1 FOR UPDATE SKIP LOCKED
+    )
+    UPDATE {table} AS kept
+    SET due = clock_timestamp() + $2 * interval '1 second', token = $3, attempts = kept.attempts + 1
+    FROM next WHERE kept.id = next.id
+    RETURNING kept.id, kept.token, kept.key, kept.type, kept.body, kept.attempts
+"""
+
+
+async def test_sqlite_file_of_version_2_in_use(tmp_path) -> None:
+    """A file of version 2 opens with what is in it; a process that has it open goes on."""
+    old = sqlite3.connect(tmp_path / "events.db", isolation_level=None)
+    old.executescript(V2_TABLES)
+    old.execute(V2_PUT, ("before",))
+    store = events.SqliteStore(tmp_path / "events.db")
+    await store.open()
+
+    old.execute(V2_PUT, ("after",))
+    await store.put(delivery("new"), [delivery(None, handler="second")])
+    entries = await store.take(limit=9, lease=10, handlers=["", "second"])
+
+    expected = [("before", ""), ("after", ""), ("handler:second:new", "second")]
+    assert seen(entries) == expected
+    assert (old.execute("PRAGMA user_version").fetchone(), await store.handled(entries[0])) == ((3,), True)
+    old.close()
+    await store.close()
+
+
+async def test_postgres_table_of_version_2_in_use(postgres: str) -> None:
+    """The same on PostgreSQL, with a statement that the older process has prepared."""
+    old = await asyncpg.connect(postgres)
+    await old.execute(V2_POSTGRES.format(table="second"))
+    take = await old.prepare(V2_TAKE_POSTGRES.format(table="second"))
+    put = "INSERT INTO second (key, type, body, state, due) VALUES ($1, 't', '{}', 'open', now())"
+    await old.execute(put, "before")
+    stores = [events.PostgresStore(postgres, table="second") for _ in range(2)]
+    await asyncio.gather(*(store.open() for store in stores))
+
+    await old.execute(put, "after")
+    assert [row["key"] for row in await take.fetch(1, 60.0, "token")] == ["before"]
+    await stores[0].put(delivery("new"))
+    assert seen(await stores[1].take(limit=9, lease=10)) == [("after", ""), ("new", "first")]
+    await old.close()
+    await asyncio.gather(*(store.close() for store in stores))
+
+
+async def test_sqlite_order_of_a_key_after_a_reboot(tmp_path) -> None:
+    """Leases of before a reboot end; events that wait for others of their key still wait."""
+    path = tmp_path / "events.db"
+    before = events.SqliteStore(path, steady=lambda: 1e6)
+    await put_in_order(before, 3)
+    assert len(await before.take(limit=9, lease=60)) == 1
+    await before.close()
+    after = events.SqliteStore(path, steady=lambda: 5.0)
+
+    assert seen(await after.take(limit=9, lease=60)) == [("k_0", "first")]
+    await after.close()
+
+
+async def test_memory_store_that_is_full() -> None:
+    """What no longer fits is refused whole, and finished events make room."""
+    store = events.MemoryStore(capacity=3)
+    await store.put(delivery("a"), [delivery(None, handler="second")])
+    with pytest.raises(JournalError):
+        await store.put(delivery("b"), [delivery(None, handler="second")])
+    assert (await store.counts())["open"] == 2
+
+    (entry,) = await store.take(limit=1, lease=10)
+    await store.handled(entry)
+    assert await store.put(delivery("b"), [delivery(None, handler="second")])
