@@ -18,9 +18,10 @@ from invsvc_async.events.receiving.worker import ended, reason_of, report_failur
 from invsvc_async.events.stores import Delivery, Entry, Standing
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine
+    from collections.abc import Awaitable, Callable, Coroutine, Sequence
 
     from invsvc_async.events.event import Event
+    from invsvc_async.events.receiving.handler import Handler
     from invsvc_async.events.receiving.worker import Worker
     from invsvc_async.events.stores import Store
 
@@ -34,11 +35,17 @@ class Inline:
     """
     Claim events in *store*, for *lease* seconds each, and handle them with *handle*.
 
-    An event that is sent only once is stored with its body, so that *worker* can retry it.
+    Each handler of an event claims it for itself, and all run at the same time.  An event that is sent only
+    once is stored with its body, so that *worker* can retry it.
     """
 
     def __init__(
-        self, store: Store, worker: Worker, handle: Callable[[Event], Awaitable[object]], *, lease: float
+        self,
+        store: Store,
+        worker: Worker,
+        handle: Callable[[Handler, Event, int], Awaitable[object]],
+        *,
+        lease: float,
     ) -> None:
         self._store = store
         self._worker = worker
@@ -46,18 +53,32 @@ class Inline:
         self._lease = lease
         self._records: set[asyncio.Task[object]] = set()
 
-    async def answer(self, until: float, event: Event, *, once: bool) -> Receipt:
-        """Handle *event* until the loop time *until*; *once*: the service will not send it again."""
+    async def answer(self, until: float, event: Event, handlers: Sequence[Handler], *, once: bool) -> Receipt:
+        """
+        Handle *event* until the loop time *until*; *once*: the service will not send it again.
+
+        The answer is the worst that is due to one of *handlers*, so that the service sends the event again.
+        """
+        if len(handlers) == 1:
+            return await self._answer(until, event, handlers[0], once=once)
+        answers = (self._answer(until, event, handler, once=once) for handler in handlers)
+        return max(
+            await asyncio.gather(*answers),
+            key=lambda receipt: (receipt.status, receipt.outcome != "duplicate"),
+        )
+
+    async def _answer(self, until: float, event: Event, handler: Handler, *, once: bool) -> Receipt:
         if not once and event.dedupe_key is None:
-            return await self._attempt(until, event, None)
-        delivery = Delivery(key=key_of(event), type=event.type, body=event.raw if once else None)
+            return await self._attempt(until, event, handler, None)
+        body = event.raw if once else None
+        delivery = Delivery(key=key_of(event), type=event.type, body=body, handler=handler.name)
         try:
             async with asyncio.timeout_at(until):
                 claim = await self._store.claim(delivery, lease=self._lease)
         except Exception as failure:  # noqa: BLE001 - a user-supplied store may raise anything
             return unavailable(failure, event)
         if isinstance(claim, Entry):
-            return await self._attempt(until, event, claim)
+            return await self._attempt(until, event, handler, claim)
         if claim is Standing.BUSY:
             return Receipt(429, "busy", event, headers={"Retry-After": "5"})
         return Receipt(200, "duplicate", event)
@@ -66,10 +87,13 @@ class Inline:
         """Wait up to *grace* seconds until all results are stored."""
         await ended(self._records, grace)
 
-    async def _attempt(self, until: float, event: Event, entry: Entry | None) -> Receipt:
+    async def _attempt(self, until: float, event: Event, handler: Handler, entry: Entry | None) -> Receipt:
+        timeout = handler.settings.timeout
+        if timeout is not None:
+            until = min(until, asyncio.get_running_loop().time() + timeout)
         try:
             async with asyncio.timeout_at(until):
-                await self._handle(event)
+                await self._handle(handler, event, 1 if entry is None else entry.attempts)
         except asyncio.CancelledError:  # the sender disconnected: accept its next attempt
             if entry is not None:
                 self._later(self._store.release(entry, delay=0))
@@ -94,7 +118,8 @@ class Inline:
 
     async def _bury(self, event: Event, entry: Entry | None, error: MalformedEventError) -> Receipt:
         """Store an event that its handler found malformed; sending it again would not help."""
-        delivery = Delivery(key=key_of(event), type=event.type, body=event.raw)
+        key = key_of(event) if entry is None else entry.key
+        delivery = Delivery(key=key, type=event.type, body=event.raw)
         try:
             async with asyncio.timeout(_RECORD_WITHIN):
                 if entry is not None and entry.body is None:

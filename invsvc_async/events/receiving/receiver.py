@@ -8,26 +8,27 @@ raises no exceptions, because the sender needs an answer.
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
 import random as randomness
 import time
 from contextlib import nullcontext
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar
 
 from invsvc_async._errors import ConfigurationError, MalformedEventError
-from invsvc_async.api.event_types import EVENT_TYPES
 from invsvc_async.events.credentials import checked, keys_of, shared_headers_of
 from invsvc_async.events.headers import kept
-from invsvc_async.events.receiving.admission import Admitted, Unreadable, key_of
+from invsvc_async.events.receiving.admission import Admitted, Unreadable
+from invsvc_async.events.receiving.handler import Handling, Settings, check_async, check_settings
+from invsvc_async.events.receiving.handlers import Handlers
 from invsvc_async.events.receiving.inline import Inline
 from invsvc_async.events.receiving.policy import InboxPolicy
 from invsvc_async.events.receiving.receipt import Receipt, unavailable
 from invsvc_async.events.receiving.stats import Health, Tally
+from invsvc_async.events.receiving.store_choice import choose_store
 from invsvc_async.events.receiving.trust_source import TrustSource
 from invsvc_async.events.receiving.worker import Worker, called, reason_of
-from invsvc_async.events.stores import Delivery, open_store
+from invsvc_async.events.stores import Delivery
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, Awaitable, Callable, Iterable
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from invsvc_async.events.credentials import SecretsSource, SharedHeadersSource
     from invsvc_async.events.event import Event
     from invsvc_async.events.headers import Headers
+    from invsvc_async.events.receiving.handler import EventHandler, EventPattern, Handler, Middleware
     from invsvc_async.events.receiving.stats import Observer, ReceiverStats
     from invsvc_async.events.receiving.sync import SyncReceiver
     from invsvc_async.events.receiving.web import AsgiApp
@@ -46,23 +48,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Receiver"]
 
-# Any: a handler may name the family it expects
-EventHandler: TypeAlias = "Callable[[Any], Awaitable[object]]"
-H = TypeVar("H", bound=EventHandler)
+H = TypeVar("H", bound="EventHandler")
+M = TypeVar("M", bound="Middleware")
 
 _log: Final = logging.getLogger("invsvc_async.events")
 _LIMIT: Final = 10.0  # s that the sender waits (spec: Delivery behavior)
-_NEEDED: Final = (
-    "open",
-    "close",
-    "put",
-    "bury",
-    "claim",
-    "take",
-    "handled",
-    "release",
-    "prune",
-)  # of a store
 _MARGIN: Final = 5.0  # s between the deadline and the end of the lease
 
 
@@ -132,16 +122,17 @@ class Receiver:
         self.deadline: Final = deadline
         self.max_body_bytes: Final = max_body_bytes
         self._mode = mode
-        self._store = _choose_store(dedupe, store, mode)
+        self._store = choose_store(dedupe, store, mode)
+        policy = inbox or InboxPolicy()
+        self._handlers = Handlers(policy, self._store, stored_first=mode == "inbox")
         self._worker = Worker(
-            self._store, self._handle, inbox or InboxPolicy(), random=random, tally=self._tally
+            self._store, self._handlers, self._handle, policy, random=random, tally=self._tally
         )
         self._inline = Inline(self._store, self._worker, self._handle, lease=deadline + _MARGIN)
         self.on_delivery: Callable[[bytes, Awaitable[Receipt]], Awaitable[Receipt]] | None = None
         """Called around each delivery, with its body; for tracing."""
         self.on_handling: Callable[[Event, Awaitable[None]], Awaitable[None]] | None = None
         """Called around each call of a handler; for tracing."""
-        self._handlers: dict[str, EventHandler] = {}
         self._test_handler: EventHandler | None = None
 
     @property
@@ -149,30 +140,71 @@ class Receiver:
         """Return the store of events, which also contains the dead letters."""
         return self._store
 
-    def on(self, *types: EventName | Literal["*"]) -> Callable[[H], H]:
+    def on(
+        self,
+        *types: EventName | EventPattern,
+        where: Callable[[Any], bool] | None = None,  # Any: as in handlers, the family that it expects
+        key: Callable[[Any], str | int | None] | None = None,
+        name: str | None = None,
+        timeout: float | None = None,
+        attempts: int | None = None,
+        initial: float | None = None,
+        maximum: float | None = None,
+        rate: float | None = None,
+    ) -> Callable[[H], H]:
         """
-        Register the handler of event types; ``"*"`` stands for all types without a handler of their own.
+        Register a handler of event types; ``"invoice.*"`` stands for all types of that family.
 
-        The handler is an async function of the event.  It may be called again for an event that it did not
-        finish.
+        The handler is an async function of the event.  Several may be registered for one type: each gets the
+        event, has attempts of its own, and does not run again because another one failed.  ``"*"`` stands for
+        all events that no other handler gets.
+
+        *where* and *key* are functions of the event that are not async, quick, and always return the same for
+        the same event.  The handler gets only events for which *where* returns true.  Events for which *key*
+        returns the same text or number are handled one after the other, in the order of their arrival; those
+        with ``None`` in any order.  While one waits for its next attempt, later ones wait too; once it is a
+        dead letter, they go on.
+
+        *name* is how the store, dead letters and ``invsvc events`` call the handler; the function's name by
+        default.  *timeout*, *attempts*, *initial* and *maximum* replace those of the ``InboxPolicy``; in
+        inline mode, a *timeout* shorter than the deadline counts too.  *rate* limits calls per second, in
+        each process.  *key* and *rate* need ``mode="inbox"``.
 
         Raises:
-            ConfigurationError: A type is not in the specification or has a handler, or this one is not async.
+            ConfigurationError: A type is not in the specification, an argument is not valid, another handler
+                has this name, this one is not async, or the store does not know handlers.
         """
-        for name in types:
-            if name != "*" and name not in EVENT_TYPES:
-                raise ConfigurationError(
-                    f"on: {name!r} is not in the specification. Use on('*') for other types."
-                )
-            if name in self._handlers:
-                raise ConfigurationError(f"on: {name!r} already has a handler. Call both functions from one.")
+        settings = Settings(
+            where=where,
+            key=key,
+            timeout=timeout,
+            attempts=attempts,
+            initial=initial,
+            maximum=maximum,
+            rate=rate,
+        )
+        check_settings(types, settings)
 
         def register(handler: H) -> H:
-            _check_async(handler)
-            self._handlers.update(dict.fromkeys(types, handler))
+            self._handlers.add(handler, types, name, settings)
             return handler
 
         return register
+
+    def middleware(self, function: M) -> M:
+        """
+        Register a function around each call of a handler: ``async def function(handling, proceed)``.
+
+        ``handling`` has the event, the name of the handler and the attempt.  ``await proceed()`` calls the
+        handler, or the middleware registered next, and raises what it raises.  If the function does not call
+        it, the handler does not run, and the event counts as handled.  Handlers of test events have none.
+
+        Raises:
+            ConfigurationError: The function is not async.
+        """
+        check_async(function)
+        self._handlers.middleware.append(function)
+        return function
 
     def on_test(self, handler: H) -> H:
         """
@@ -183,7 +215,7 @@ class Receiver:
         Raises:
             ConfigurationError: The handler is not async.
         """
-        _check_async(handler)
+        check_async(handler)
         self._test_handler = handler
         return handler
 
@@ -351,7 +383,10 @@ class Receiver:
             case Admitted(event) if self._mode == "inbox":
                 return await self._keep(until, event)
             case Admitted(event, sent):
-                return await self._handle_now(until, event, once=sent == "once")
+                handlers = self._handlers.matching(event)
+                if not handlers:
+                    return Receipt(200, "ignored" if event.is_known else "unknown", event)
+                return await self._inline.answer(until, event, handlers, once=sent == "once")
 
     async def _judge(self, until: float, body: bytes, headers: Headers) -> Admitted | Unreadable | Receipt:
         """
@@ -376,11 +411,6 @@ class Receiver:
                 _log.warning("A delivery was refused: it came with %r, which is retired", retired)
         return verdict
 
-    async def _handle_now(self, until: float, event: Event, *, once: bool) -> Receipt:
-        if self._handler_of(event) is None:
-            return Receipt(200, "ignored" if event.is_known else "unknown", event)
-        return await self._inline.answer(until, event, once=once)
-
     async def _bury(self, until: float, body: bytes, error: MalformedEventError) -> Receipt:
         delivery = Delivery(key=None, type="", body=body)
         try:
@@ -392,10 +422,14 @@ class Receiver:
         return Receipt(202, "dead letter", error=error)
 
     async def _keep(self, until: float, event: Event) -> Receipt:
-        delivery = Delivery(key=key_of(event), type=event.type, body=event.raw)
+        delivery, *further = self._handlers.deliveries(event)
+        known = self._handlers.store
         try:
             async with asyncio.timeout_at(until):
-                new = await self._store.put(delivery)
+                if known is not None and further:
+                    new = await known.put(delivery, further)
+                else:
+                    new = await self._store.put(delivery)
         except Exception as failure:  # noqa: BLE001 - a user-supplied store may raise anything
             return unavailable(failure, event)
         self._worker.wake()
@@ -405,19 +439,15 @@ class Receiver:
         if self._test_handler is not None:
             try:
                 async with asyncio.timeout_at(until):
-                    await called(self._test_handler, event)
+                    await called(self._test_handler(event))
             except Exception as error:  # noqa: BLE001 - a handler may raise anything; tests are not sent again
                 _log.warning("The handler of test events failed on %s", event.type, exc_info=error)
         return Receipt(200, "test", event)
 
-    async def _handle(self, event: Event) -> None:
-        handler = self._handler_of(event)
-        if handler is None:
-            _log.info("There is no handler for %s: it is ignored", event.type)
-            return
+    async def _handle(self, handler: Handler, event: Event, attempt: int) -> None:
         loop, failure = asyncio.get_running_loop(), None
         started = loop.time()
-        running = called(handler, event)
+        running = called(self._handlers.call(handler, Handling(event, handler.name, attempt)))
         try:
             await (running if self.on_handling is None else self.on_handling(event, running))
         except BaseException as error:
@@ -426,34 +456,6 @@ class Receiver:
         finally:
             self._tally.called(event, loop.time() - started, failure)
 
-    def _handler_of(self, event: Event) -> EventHandler | None:
-        return self._handlers.get(event.type) or self._handlers.get("*")
-
 
 def _is_refusal(verdict: object) -> bool:
     return isinstance(verdict, Receipt) and verdict.status == 401
-
-
-def _choose_store(dedupe: Store | str | None, store: Store | str | None, mode: str) -> Store:
-    if dedupe is not None and store is not None:
-        raise ConfigurationError("store: dedupe means the same. Pass only one of them.")
-    chosen = store if store is not None else dedupe
-    if isinstance(chosen, str):
-        return open_store(chosen)
-    if chosen is not None:
-        if not all(callable(getattr(chosen, name, None)) for name in _NEEDED):
-            raise ConfigurationError(
-                f"store: {type(chosen).__name__} is not a Store. Pass a Store, or a path or address as text."
-            )
-        return chosen
-    if mode == "inbox":
-        raise ConfigurationError("store: the inbox needs a durable one. Pass store='events.db', for example.")
-    from invsvc_async.events.stores.memory import MemoryStore
-
-    return MemoryStore()
-
-
-def _check_async(handler: object) -> None:
-    called = getattr(handler, "__call__", None)  # noqa: B004 - of a callable object
-    if not inspect.iscoroutinefunction(handler) and not inspect.iscoroutinefunction(called):
-        raise ConfigurationError(f"handler: {handler!r} is not async. Define it with 'async def'.")

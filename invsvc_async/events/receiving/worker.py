@@ -16,9 +16,11 @@ from invsvc_async._errors import MalformedEventError
 from invsvc_async.events.parse import parse
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection
+    from collections.abc import Awaitable, Callable, Collection, Sequence
 
     from invsvc_async.events.event import Event
+    from invsvc_async.events.receiving.handler import Handler
+    from invsvc_async.events.receiving.handlers import Handlers
     from invsvc_async.events.receiving.policy import InboxPolicy
     from invsvc_async.events.receiving.stats import Tally
     from invsvc_async.events.stores import Backlog, Entry, Store
@@ -32,12 +34,17 @@ _SAMPLE_EVERY: Final = 5.0  # s between two looks at the backlog
 
 
 class Worker:
-    """Handle the events in *store* with *handle*, which raises if it fails; *random* returns 0 to 1."""
+    """
+    Handle the events in *store* with *handle*, which raises if it fails; *random* returns 0 to 1.
+
+    Only events for one of *handlers* are taken, or for none yet, if the store knows handlers.
+    """
 
     def __init__(
         self,
         store: Store,
-        handle: Callable[[Event], Awaitable[object]],
+        handlers: Handlers,
+        handle: Callable[[Handler, Event, int], Awaitable[object]],
         policy: InboxPolicy,
         *,
         random: Callable[[], float],
@@ -47,7 +54,9 @@ class Worker:
         self._sampled_at = float("-inf")
         self._sampling: asyncio.Task[None] | None = None
         self._store = store
+        self._handlers = handlers
         self._handle = handle
+        self._turns = 0
         self._policy = policy
         self._random = random
         self._stir = asyncio.Event()
@@ -104,22 +113,52 @@ class Worker:
             self._stir.clear()
             if not await self._take():
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(self._policy.poll):
+                    async with asyncio.timeout(self._pause()):
                         await self._stir.wait()
 
     async def _take(self) -> bool:
         """Start what is due, within the limit; return ``False`` if there is nothing to do now."""
-        room = self._policy.concurrency - len(self._running)
-        if not room:
+        if not self._room():
             self._sample()
             return False
         try:
             self._prune()
             self._sample()
-            entries = await self._store.take(limit=room, lease=self._policy.timeout + _MARGIN)
+            return await self._take_due()
         except Exception as error:  # noqa: BLE001 - a user-supplied store may raise anything; continue
             _log.error("The event store failed; trying again in %s s: %s", self._policy.poll, error)
             return False
+
+    async def _take_due(self) -> bool:
+        groups, store = self._handlers.groups(), self._handlers.store
+        if store is None:  # it does not know handlers, so that it may return an event for any of them
+            lease = max(group.timeout for group in groups) + _MARGIN
+            return self._start(await self._store.take(limit=self._room(), lease=lease))
+        self._turns += 1  # each group is the first in its turn, so that none waits for ever
+        first = self._turns % len(groups)
+        started = False
+        for group in (*groups[first:], *groups[:first]):
+            now, limit = asyncio.get_running_loop().time(), self._room()
+            if group.pace is not None:
+                limit = min(limit, group.pace.free(now))
+            if limit > 0:
+                lease = group.timeout + _MARGIN
+                entries = await store.take(limit=limit, lease=lease, handlers=group.names)
+                if group.pace is not None:
+                    group.pace.use(len(entries), now)
+                started = self._start(entries) or started
+        return started
+
+    def _room(self) -> int:
+        return self._policy.concurrency - len(self._running)
+
+    def _pause(self) -> float:
+        """Return how long to wait for a reason to look at the store: at most until a rate allows a call."""
+        now = asyncio.get_running_loop().time()
+        paces = [group.pace.wait(now) for group in self._handlers.groups() if group.pace is not None]
+        return min([self._policy.poll, *(wait for wait in paces if wait > 0)])
+
+    def _start(self, entries: Sequence[Entry]) -> bool:
         for entry in entries:
             name = f"{entry.type} {entry.key or ''}".rstrip()
             task = asyncio.create_task(self._run(entry), name=name)
@@ -162,20 +201,34 @@ class Worker:
 
     async def _run(self, entry: Entry) -> None:
         """Handle one event and store the result."""
-        if entry.attempts > self._policy.attempts:  # all leases ran out: it may kill the process every time
-            await self._bury(entry, f"not handled in {self._policy.attempts} attempts")
+        policy = self._handlers.policy_of(entry.handler)
+        if entry.attempts > policy.attempts:  # all leases ran out: it may kill the process every time
+            await self._bury(entry, f"not handled in {policy.attempts} attempts")
             return
+        store, deliveries = self._handlers.store, []
         try:
             event = parse(entry.body or b"")
-            async with asyncio.timeout(self._policy.timeout):
-                await self._handle(event)
+            deliveries = self._handlers.to_assign(entry, event)
+            if not deliveries:
+                await self._call(entry, event, policy.timeout)
         except asyncio.CancelledError:
             await self._store.release(entry, delay=0)
             raise
         except Exception as error:  # noqa: BLE001 - a handler may raise anything
             await self.failed(entry, error)
         else:
-            await self.succeeded(entry)
+            if deliveries and store is not None:
+                await store.assign(entry, deliveries)
+            else:
+                await self.succeeded(entry)
+
+    async def _call(self, entry: Entry, event: Event, timeout: float) -> None:
+        handler = self._handlers.of(entry, event)
+        if handler is None:
+            _log.info("There is no handler for %s: it is ignored", event.type)
+            return
+        async with asyncio.timeout(timeout):
+            await self._handle(handler, event, entry.attempts)
 
     async def succeeded(self, entry: Entry, event: Event | None = None) -> None:
         """Store that *entry* is handled; *event* has its body, if only a claim was stored."""
@@ -193,13 +246,14 @@ class Worker:
     async def failed(self, entry: Entry, error: Exception) -> None:
         """Store that handling failed, for a retry or as a dead letter."""
         unreadable = isinstance(error, MalformedEventError)
-        if unreadable or entry.attempts >= self._policy.attempts:
+        policy = self._handlers.policy_of(entry.handler)
+        if unreadable or entry.attempts >= policy.attempts:
             await self._bury(entry, reason_of(error))
             return
-        delay = self._policy.delay(entry.attempts, self._random())
+        delay = policy.delay(entry.attempts, self._random())
         _log.warning(
-            "Handling %s %s failed, attempt %s; trying again in %.1f s",
-            entry.type, entry.key or "", entry.attempts, delay, exc_info=error,
+            "Handling %s %s failed (%s), attempt %s; trying again in %.1f s",
+            entry.type, entry.key or "", entry.handler or "handler", entry.attempts, delay, exc_info=error,
         )  # fmt: skip
         await self._store.release(entry, delay=delay)
 
@@ -208,7 +262,8 @@ class Worker:
         self._tally.ended("dead letter")
 
     async def _bury(self, entry: Entry, reason: str) -> None:
-        _log.error("Event %s %s is a dead letter: %s", entry.type, entry.key or "", reason)
+        whose = f" of {entry.handler}" if entry.handler else ""
+        _log.error("Event %s %s is a dead letter%s: %s", entry.type, entry.key or "", whose, reason)
         if await self._store.bury(entry, reason=reason):
             self._tally.ended("dead letter")
 
@@ -223,15 +278,15 @@ async def ended(tasks: Collection[asyncio.Task[Any]], grace: float) -> None:  # 
             task.cancel()
 
 
-async def called(handler: Callable[[Event], Awaitable[object]], event: Event) -> None:
+async def called(running: Awaitable[object]) -> None:
     """
-    Call a handler; if something that it awaits was cancelled, that is a failure and not a cancellation.
+    Await a handler; if something that it awaits was cancelled, that is a failure and not a cancellation.
 
     Raises:
         RuntimeError: The handler raised CancelledError without being cancelled.
     """
     try:
-        await handler(event)
+        await running
     except asyncio.CancelledError:
         task = asyncio.current_task()
         if task is None or task.cancelling():

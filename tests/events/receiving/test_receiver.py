@@ -207,7 +207,7 @@ async def test_handlers_by_type() -> None:
 
 
 def test_handler_that_cannot_be_one() -> None:
-    """A mistyped type, a second handler and a handler that is not async are refused at once."""
+    """A mistyped type and a handler that is not async are refused at once."""
     receiver = events.Receiver(secrets=SECRET)
 
     async def handle(event: events.Event) -> None: ...
@@ -219,7 +219,7 @@ def test_handler_that_cannot_be_one() -> None:
     receiver.on("payment.deleted")(Callable())
     for register in (
         lambda: receiver.on("invoice.creatd"),
-        lambda: receiver.on("payment.created"),
+        lambda: receiver.on("invoices.*"),
         lambda: receiver.on("payment.updated")(print),
         lambda: receiver.on_test(print),
     ):
@@ -669,8 +669,8 @@ async def test_receiver_that_stops_while_it_takes() -> None:
     """An event that is just being taken is handled, and need not wait out a lease."""
 
     class Slow(events.MemoryStore):
-        async def take(self, *, limit: int, lease: float) -> list[events.Entry]:
-            taken = await super().take(limit=limit, lease=lease)
+        async def take(self, **arguments: Any) -> list[events.Entry]:
+            taken = await super().take(**arguments)
             await asyncio.sleep(0.01)
             return taken
 
@@ -824,11 +824,11 @@ async def test_worker_whose_store_fails_for_a_while() -> None:
     class Flaky(events.MemoryStore):
         down = 3
 
-        async def take(self, *, limit: int, lease: float) -> list[events.Entry]:
+        async def take(self, **arguments: Any) -> list[events.Entry]:
             if self.down:
                 self.down -= 1
                 raise RuntimeError("down")
-            return await super().take(limit=limit, lease=lease)
+            return await super().take(**arguments)
 
     service = Service(mode="inbox", store=Flaky())
     async with service.receiver:

@@ -1,0 +1,161 @@
+"""One handler of a receiver, what it may be registered with, and what middleware sees of a call."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import re
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+
+import attrs
+
+from invsvc_async._errors import ConfigurationError
+from invsvc_async.api.event_types import EVENT_TYPES
+from invsvc_async.events.receiving.pace import Pace
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from invsvc_async.events.event import Event
+    from invsvc_async.events.receiving.policy import InboxPolicy
+
+__all__ = [
+    "EventHandler", "EventPattern", "Handler", "Handling", "Middleware", "Settings", "check_async",
+    "check_settings", "handler_of",
+]  # fmt: skip
+
+# Any: a handler may name the family it expects
+EventHandler: TypeAlias = "Callable[[Any], Awaitable[object]]"
+Middleware: TypeAlias = "Callable[[Handling, Callable[[], Awaitable[None]]], Awaitable[object]]"
+EventPattern: TypeAlias = Literal[
+    "*", "payment.*", "invoice.*", "invoice_batch.*", "receipt.*", "customer.*", "service.*", "sat.*",
+]  # fmt: skip
+
+_NAME: Final = re.compile(r"\w[\w.-]{0,99}")
+
+
+@attrs.frozen
+class Handling:
+    """One call of a handler, for middleware: the event, the handler's name, and the attempt, from 1."""
+
+    event: Event
+    handler: str
+    attempt: int
+
+
+@attrs.frozen(kw_only=True)
+class Settings:
+    """What ``Receiver.on`` takes besides types.  ``None`` stands for what the ``InboxPolicy`` says."""
+
+    where: Callable[[Any], bool] | None = None
+    key: Callable[[Any], str | int | None] | None = None
+    timeout: float | None = None
+    attempts: int | None = None
+    initial: float | None = None
+    maximum: float | None = None
+    rate: float | None = None
+
+    def policy(self, policy: InboxPolicy) -> InboxPolicy:
+        """Return *policy* with the numbers that are given; raises ``ConfigurationError``."""
+        names = ("timeout", "attempts", "initial", "maximum")
+        given = {name: value for name in names if (value := getattr(self, name)) is not None}
+        return attrs.evolve(policy, **given)
+
+
+@attrs.frozen(kw_only=True)
+class Handler:
+    """A registered handler.  ``types`` are names of events, families like ``invoice.*``, and ``*``."""
+
+    name: str
+    function: EventHandler
+    types: frozenset[str]
+    settings: Settings
+    policy: InboxPolicy
+    pace: Pace | None
+
+    def is_for(self, kind: str) -> bool:
+        """Whether it is registered for a type, other than by ``*``."""
+        parts = kind.split(".")
+        families = (".".join((*parts[:end], "*")) for end in range(1, len(parts)))
+        return kind in self.types or not self.types.isdisjoint(families)
+
+    def wants(self, event: Event) -> bool:
+        """Whether it is to be called with *event*; raises what its ``where`` raises."""
+        where = self.settings.where
+        return ("*" in self.types or self.is_for(event.type)) and (where is None or bool(where(event)))
+
+    def ordering_key(self, event: Event) -> str | None:
+        """Return a text of fixed length for the event's key, or ``None``; raises what ``key`` raises."""
+        value: object = self.settings.key(event) if self.settings.key is not None else None
+        if value is None:
+            return None
+        if not isinstance(value, (str, int)):
+            raise TypeError(
+                f"key: {self.name!r} returned {type(value).__name__}. Return text, a number or None."
+            )
+        return hashlib.sha256(f"{self.name}\0{value}".encode(errors="surrogatepass")).hexdigest()[:32]
+
+
+def handler_of(
+    function: EventHandler, types: Sequence[str], name: str | None, settings: Settings, policy: InboxPolicy
+) -> Handler:
+    """
+    Return the handler, which has the name of the function by default.
+
+    Raises:
+        ConfigurationError: It is not async, or an argument is not valid.
+    """
+    check_async(function)
+    return Handler(
+        name=_name_of(function) if name is None else _checked_name(name),
+        function=function,
+        types=frozenset(map(str, types)),
+        settings=settings,
+        policy=settings.policy(policy),
+        pace=None if settings.rate is None else Pace(settings.rate),
+    )
+
+
+def check_async(handler: object) -> None:
+    """Raise ``ConfigurationError`` if *handler* is not an async function or an object with an async call."""
+    called = getattr(handler, "__call__", None)  # noqa: B004 - of a callable object
+    if not inspect.iscoroutinefunction(handler) and not inspect.iscoroutinefunction(called):
+        raise ConfigurationError(
+            f"handler: {handler!r} is not async. Define it with 'async def', and call blocking code in it "
+            "with asyncio.to_thread."
+        )
+
+
+def check_settings(types: Sequence[object], settings: Settings) -> None:
+    """Raise ``ConfigurationError`` if a type is not in the specification, or a setting is not valid."""
+    for name in types:
+        if not isinstance(name, str) or not _is_known(name):
+            raise ConfigurationError(
+                f"on: {name!r} is not in the specification. Use on('*') for other types."
+            )
+    for name in ("where", "key"):
+        function = getattr(settings, name)
+        if function is not None and (not callable(function) or inspect.iscoroutinefunction(function)):
+            raise ConfigurationError(f"{name}: {function!r} is not valid. Use a function that is not async.")
+    rate: object = settings.rate
+    if rate is not None and (not isinstance(rate, (int, float)) or not 0 < rate < float("inf")):
+        raise ConfigurationError(f"rate: {rate!r} is not valid. Use a positive number of calls a second.")
+
+
+def _is_known(name: str) -> bool:
+    family = name.removesuffix("*")
+    known = name in EVENT_TYPES or name == "*"
+    return known or (family.endswith(".") and any(kind.startswith(family) for kind in EVENT_TYPES))
+
+
+def _name_of(function: EventHandler) -> str:
+    name = getattr(function, "__name__", None)
+    return name if isinstance(name, str) else type(function).__name__
+
+
+def _checked_name(name: object) -> str:
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise ConfigurationError(
+            f"name: {name!r} is not valid. Use letters, digits, '_', '-' and '.', at most 100."
+        )
+    return name

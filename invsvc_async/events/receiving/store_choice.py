@@ -1,0 +1,45 @@
+"""Which store a receiver uses."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from invsvc_async._errors import ConfigurationError
+from invsvc_async.events.stores import open_store
+
+if TYPE_CHECKING:
+    from invsvc_async.events.stores import Store
+
+__all__ = ["choose_store"]
+
+_NEEDED: Final = (
+    "open",
+    "close",
+    "put",
+    "bury",
+    "claim",
+    "take",
+    "handled",
+    "release",
+    "prune",
+)  # of a store
+
+
+def choose_store(dedupe: Store | str | None, store: Store | str | None, mode: str) -> Store:
+    """Return the store that the arguments of ``Receiver`` mean; raises ``ConfigurationError``."""
+    if dedupe is not None and store is not None:
+        raise ConfigurationError("store: dedupe means the same. Pass only one of them.")
+    chosen = store if store is not None else dedupe
+    if isinstance(chosen, str):
+        return open_store(chosen)
+    if chosen is not None:
+        if not all(callable(getattr(chosen, name, None)) for name in _NEEDED):
+            raise ConfigurationError(
+                f"store: {type(chosen).__name__} is not a Store. Pass a Store, or a path or address as text."
+            )
+        return chosen
+    if mode == "inbox":
+        raise ConfigurationError("store: the inbox needs a durable one. Pass store='events.db', for example.")
+    from invsvc_async.events.stores.memory import MemoryStore
+
+    return MemoryStore()
