@@ -118,6 +118,32 @@ def test_replay(stored):
     assert (ran.code, "cannot be replayed" in ran.err) == (1, True)
 
 
+def replayed(run, *arguments):
+    """Return how many events were replayed to a handler, how many failed, and the code."""
+    ran = run("replay", "--json", *arguments)
+    counts = json.loads(ran.out)
+    return counts["replayed"], counts["failed"], ran.code
+
+
+def test_replay_to_one_handler(stored):
+    """It gets each event with a body once, also dead letters of others; what is for it can be listed."""
+    assert replayed(stored, "--all", "--handler", "audit", "--type", "invoice.created") == (2, 0, 0)
+    assert replayed(stored, "--all", "--handler", "audit") == (1, 0, 0)
+    assert replayed(stored, "--all", "--handler", "audit") == (0, 0, 0)
+    assert replayed(stored, "1", "3", "--handler", "audit") == (0, 2, 1)
+    assert stored("replay", "--all", "--handler", "").code == 2
+    ran = stored("list", "--state", "open", "--handler", "audit", "--json")
+    found = [json.loads(line) for line in ran.out.splitlines()]
+    assert [(one["type"], one["handler"]) for one in found] == [
+        ("invoice.created", "audit"), ("invoice.created", "audit"), ("receipt.created", "audit"),
+    ]  # fmt: skip
+    assert "audit" in stored("list", "--state", "open").out
+
+    ran = stored("drop", "--all", "--state", "open", "--handler", "audit", "--json")
+    assert json.loads(ran.out) == {"dropped": 3, "failed": 0}
+    assert listed(stored, "--state", "open") == [("open", "waits")]
+
+
 def test_stats(stored):
     """Each state is counted."""
     found = json.loads(stored("stats", "--json").out)

@@ -6,6 +6,7 @@ import re
 from base64 import b64encode
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
@@ -19,7 +20,7 @@ from invsvc_async.concurrency.event_loop import until_done
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 
-    from invsvc_async.events import Store, StoredEvent
+    from invsvc_async.events import HandlerStore, Store, StoredEvent
     from invsvc_async.events.stores import State
 
 __all__ = ["app"]
@@ -39,6 +40,9 @@ Table = Annotated[str, typer.Option("--table", help="The table in PostgreSQL.")]
 Ids = Annotated[list[int] | None, typer.Argument(help="Ids, as `list` shows them.", metavar="[ID]...")]
 All = Annotated[bool, typer.Option("--all", help="All that the other options select.")]
 Type = Annotated[str | None, typer.Option("--type", help="Only events of this type.")]
+Handler = Annotated[
+    str | None, typer.Option("--handler", help="Only what is for the handler with this name.", metavar="NAME")
+]
 Since = Annotated[
     str | None, typer.Option(help="Received at this time (UTC) or later; 1d means a day ago.", metavar="TIME")
 ]
@@ -54,11 +58,12 @@ app: typer.Typer = typer.Typer(
 
 @attrs.frozen(kw_only=True)
 class _Selection:
-    """Which events are meant: those with *ids*, or those in a state, of a type, and received in a period."""
+    """The events with *ids*, or those in a state, of a type, for a handler, and received in a period."""
 
     ids: Sequence[int] = ()
     state: State | None
     type: str | None = None
+    handler: str | None = None
     since: float = 0.0
     until: float = float("inf")
 
@@ -73,8 +78,12 @@ class _Selection:
         while not self.ids and (page := await store.events(state=self.state, after=after, limit=_PAGE)):
             after = page[-1].id
             for event in page:
-                if self.type in {None, event.type} and self.since <= event.received_at < self.until:
+                if self._has(event):
                     yield event
+
+    def _has(self, event: StoredEvent) -> bool:
+        chosen = self.type in {None, event.type} and self.handler in {None, event.handler}
+        return chosen and self.since <= event.received_at < self.until
 
 
 @app.command("list")
@@ -87,6 +96,7 @@ def list_(
         typer.Option(help="Dead letters, events that wait, handled ones, or all."),
     ] = "dead",
     type_: Type = None,
+    handler: Handler = None,
     since: Since = None,
     until: Until = None,
     after: Annotated[int, typer.Option(min=0, help="Continue after this id.")] = 0,
@@ -94,7 +104,7 @@ def list_(
     json_: Json = False,
 ) -> None:
     """List events, oldest first: `invsvc events list --store events.db`."""
-    wanted = _selection([], None if state == "all" else state, type_, since, until)
+    wanted = _selection([], None if state == "all" else state, type_, handler, since, until)
     until_done(_list(store, table_, wanted, after, limit, as_json=json_))
 
 
@@ -112,7 +122,7 @@ async def _list(
         for event in found:
             emit_json(_facts(event))
         return
-    titles = ("id", "state", "type", "key", "attempts", "received", "reason")
+    titles = ("id", "state", "type", "key", "attempts", "handler", "received", "reason")
     table(titles, [[str(_facts(event)[title] or "") for title in titles] for event in found], right=(0, 4))
 
 
@@ -154,6 +164,7 @@ def revive(
     table_: Table = _TABLE,
     all_: All = False,
     type_: Type = None,
+    handler: Handler = None,
     since: Since = None,
     until: Until = None,
     json_: Json = False,
@@ -163,7 +174,7 @@ def revive(
 
     Exits with 1 if an event is not a dead letter.
     """
-    wanted = _selection(ids, "dead", type_, since, until, everything=all_)
+    wanted = _selection(ids, "dead", type_, handler, since, until, everything=all_)
     raise typer.Exit(until_done(_change(store, table_, wanted, "revived", as_json=json_)))
 
 
@@ -179,6 +190,7 @@ def drop(
         typer.Option(help="With --all: dead letters, events that wait, or kept bodies of handled ones."),
     ] = "dead",
     type_: Type = None,
+    handler: Handler = None,
     since: Since = None,
     until: Until = None,
     json_: Json = False,
@@ -188,7 +200,7 @@ def drop(
 
     Exits with 1 if an event is being handled, or has no body because the service will send it again.
     """
-    wanted = _selection(ids, state, type_, since, until, everything=all_)
+    wanted = _selection(ids, state, type_, handler, since, until, everything=all_)
     raise typer.Exit(until_done(_change(store, table_, wanted, "dropped", as_json=json_)))
 
 
@@ -200,6 +212,10 @@ def replay(
     table_: Table = _TABLE,
     all_: All = False,
     type_: Type = None,
+    handler: Annotated[
+        str | None,
+        typer.Option(help="Hand the events to this handler only, unless it has had them.", metavar="NAME"),
+    ] = None,
     since: Since = None,
     until: Until = None,
     json_: Json = False,
@@ -207,19 +223,29 @@ def replay(
     """
     Hand handled events to the receiver again: `invsvc events replay --all --since 1d --store events.db`.
 
-    Their bodies must have been kept: `InboxPolicy(keep_bodies=…)`.  All their handlers are called again.
-    Exits with 1 if the body of an event was not kept.
+    Their bodies must have been kept: `InboxPolicy(keep_bodies=…)`.  The same handlers are called again, or
+    with --handler only that one, also for events that others have not handled.  Exits with 1 if the body of
+    an event was not kept.
     """
-    wanted = _selection(ids, "handled", type_, since, until, everything=all_)
-    raise typer.Exit(until_done(_change(store, table_, wanted, "replayed", as_json=json_)))
+    if handler is not None and not handler.strip():  # an unset variable of the shell is not "all handlers"
+        raise typer.BadParameter("give the handler's name", param_hint="--handler")
+    wanted = _selection(ids, None if handler else "handled", type_, None, since, until, everything=all_)
+    changing = _change(store, table_, wanted, "replayed", handler=handler, as_json=json_)
+    raise typer.Exit(until_done(changing))
 
 
-async def _change(address: str, table_: str, wanted: _Selection, done: str, *, as_json: bool) -> int:
+async def _change(
+    address: str, table_: str, wanted: _Selection, done: str, *, handler: str | None = None, as_json: bool
+) -> int:
     changed = failed = 0
     async with _opened(address, table_) as store:
         act: Callable[[StoredEvent], Awaitable[bool]] = store.drop if done == "dropped" else store.revive
+        if handler:
+            act = partial(store.give, handler=handler)
         async for event in wanted.of(store):
-            if done != "dropped" and event.state != wanted.state:
+            if handler and not event.type:
+                continue  # a body that is no event
+            if not handler and done != "dropped" and event.state != wanted.state:
                 fail(f"{event.id}: it is {event.state}, and cannot be {done}")
                 failed += 1
             elif await act(event):
@@ -265,7 +291,7 @@ async def _stats(address: str, table_: str, *, as_json: bool) -> None:
 
 
 @asynccontextmanager
-async def _opened(address: str, table_: str) -> AsyncGenerator[Store]:
+async def _opened(address: str, table_: str) -> AsyncGenerator[HandlerStore]:
     store = _store_at(address, table_)
     try:
         yield store
@@ -273,7 +299,7 @@ async def _opened(address: str, table_: str) -> AsyncGenerator[Store]:
         await store.close()
 
 
-def _store_at(address: str, table_: str) -> Store:
+def _store_at(address: str, table_: str) -> HandlerStore:
     """Return the store, which must exist: a misspelt path is not to become a new file."""
     from invsvc_async.events.stores import open_store
     from invsvc_async.storage.address import is_postgres
@@ -289,8 +315,8 @@ def _store_at(address: str, table_: str) -> Store:
 
 
 def _selection(
-    ids: Sequence[int] | None, state: State | None, kind: str | None, since: str | None, until: str | None, *,
-    everything: bool | None = None,
+    ids: Sequence[int] | None, state: State | None, kind: str | None, handler: str | None,
+    since: str | None, until: str | None, *, everything: bool | None = None,
 ) -> _Selection:  # fmt: skip
     if everything is not None and bool(ids) == everything:
         raise typer.BadParameter("use either ids or --all")
@@ -298,6 +324,7 @@ def _selection(
         ids=ids or (),
         state=state,
         type=kind,
+        handler=handler,
         since=0.0 if since is None else _moment(since, "--since"),
         until=float("inf") if until is None else _moment(until, "--until"),
     )
@@ -319,7 +346,8 @@ def _moment(text: str, option: str) -> float:
 def _facts(event: StoredEvent) -> dict[str, Any]:  # Any: JSON values
     return {
         "id": event.id, "state": event.state, "type": event.type, "key": event.key,
-        "attempts": event.attempts, "received": _time(event.received_at), "reason": event.reason,
+        "attempts": event.attempts, "handler": event.handler, "received": _time(event.received_at),
+        "reason": event.reason,
     }  # fmt: skip
 
 

@@ -272,7 +272,7 @@ def is_copy(key: str | None) -> bool:
     return key is not None and key.startswith(_COPY)
 
 
-def open_store(address: str) -> Store:
+def open_store(address: str) -> HandlerStore:
     """
     Return the store at an address: ``postgresql://…``, or else the path of a SQLite file.
 
