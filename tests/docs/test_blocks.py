@@ -26,6 +26,7 @@ FENCE = re.compile(r"^```(.*)\n", re.MULTILINE)
 RUN = {"python", "shell", "sh", "text", "json", "toml"}
 NOT_RUN = {
     "receive-webhooks.md",
+    "handle-events.md",
     "batch.md",
     "outbox.md",
 }  # commands that wait for events, or need PostgreSQL: other tests run those

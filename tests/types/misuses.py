@@ -27,6 +27,7 @@ async def refused(client: Client) -> None:
 
 def names_of_events(receiver: Receiver) -> None:
     receiver.on("invoice.craeted")  # type: ignore[arg-type]
+    receiver.on("invoices.*")  # type: ignore[arg-type]
 
 
 def truth(outcome: Outcome[Webhook]) -> None:

@@ -29,10 +29,12 @@ from invsvc_async.reconcile.outcome import Outcome, OutcomeBase
 from invsvc_async.writes.write import Write
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from invsvc_async import EventType
     from invsvc_async.batch import Batch
     from invsvc_async.client import Client
-    from invsvc_async.events import Receiver
+    from invsvc_async.events import Handling, Receiver
     from invsvc_async.reconcile.intent import Intent
 
 
@@ -88,6 +90,14 @@ async def events(client: Client, receiver: Receiver, name: EventType) -> None:
     await client.webhooks.create(url="https://me.example/in", events={"invoice.created"})
     receiver.on("*")
     receiver.on(name, "invoice.canceled", models.EventType.INVOICE_FAILED)
+
+    @receiver.on("invoice.*", where=lambda event: event.livemode, key=lambda event: event.id, attempts=3)
+    async def handle(event: ResourceEvent) -> None: ...
+
+    @receiver.middleware
+    async def around(handling: Handling, proceed: Callable[[], Awaitable[None]]) -> None:
+        assert_type(handling.attempt, int)
+        await proceed()
 
 
 async def options(client: Client) -> None:
