@@ -40,13 +40,13 @@ OUTSIDE = r"(aiohttp|asyncio|collections|contextlib|datetime|decimal|enum|msgspe
 ALIASES = """
     Any AnyReader AsgiApp Book Bounds Callable[[] Clock Credential CredentialKind datetime Decimal Entries
     Basis Cause Event EventName Form H Headers History InvoiceBatch Journal JourneyReads Json Literal['inline'
-    MeterProvider Path Reader Record Request Scope Secrets Sent Step SyncedInvoice T T_co
+    EventPattern M MeterProvider Path Reader Record Request Scope Secrets Sent Step SyncedInvoice T T_co
     Observer SecretsSource SharedHeaders SharedHeadersSource State TracerProvider Version ClientOptions Wire
     Writes
 """
 INNER = (
     r"invsvc_async\.(.*\.)?"
-    r"(\w*Event|Book|Body|Clock|Credential|Delivering|End|H|Record|Request|Resource|Seeding|T|T_co|ClientOptions)"
+    r"(\w*Event|Book|Body|Clock|Credential|Delivering|End|H|M|Record|Request|Resource|Seeding|T|T_co|ClientOptions)"
 )
 DESCRIBED_BY_PAGES = {f"invsvc_async.{name}" for name in ("errors", "models", "settings")}
 NOT_CONSTRUCTED = {f"invsvc_async.{name}" for name in ("Batch", "Pages", "Write")}

@@ -460,6 +460,8 @@ async def test_key_that_fails_at_first() -> None:
 async def test_event_given_to_a_new_handler(ordered: bool) -> None:
     """Only the new handler is called, in order if it asks for that; what it is not for is done."""
     policy = events.InboxPolicy(initial=1e-6, maximum=1e-6, poll=0.01, keep_bodies=99.0)
+    running: list[events.Handling] = []
+    together: list[int] = []
     receiver = receiver_of(inbox=policy)
     calls = Calls(receiver)
     calls.add("old", "*")
@@ -470,11 +472,33 @@ async def test_event_given_to_a_new_handler(ordered: bool) -> None:
         await settled(receiver)
         calls.clear()
         calls.add("new", "invoice.*", key=(lambda _: "k") if ordered else None)
+
+        @receiver.middleware
+        async def watch(handling: events.Handling, proceed: Any) -> None:
+            together.append(len(running))
+            running.append(handling)
+            await asyncio.sleep(0.01)
+            await proceed()
+            running.remove(handling)
+
         found = await receiver.store.events()
         assert [await receiver.store.give(event, "new") for event in found] == [True] * 5  # type: ignore[attr-defined]
         await settled(receiver)
 
     assert sorted(calls) == [("new", f"dlv_{number}") for number in range(4)]
+    assert (max(together) == 0) is ordered
+
+
+async def test_handler_that_is_registered_while_events_come() -> None:
+    """It gets the next event, also of a type that was seen before."""
+    receiver = receiver_of("inline")
+    calls = Calls(receiver)
+    calls.add("first")
+    await deliver(receiver, v2("invoice.created", number=1))
+    calls.add("second")
+    await deliver(receiver, v2("invoice.created", number=2))
+
+    assert sorted(calls) == [("first", "dlv_1"), ("first", "dlv_2"), ("second", "dlv_2")]
 
 
 async def test_event_stored_by_an_older_version() -> None:
@@ -572,6 +596,7 @@ async def test_middleware(mode: str) -> None:
 
     @receiver.middleware
     async def inner(handling: events.Handling, proceed: Any) -> None:
+        assert seen[-1][0] == "outer"
         try:
             await proceed()
         except RuntimeError as error:
