@@ -322,11 +322,14 @@ class Receiver:
         Return whether the receiver keeps up, for a health check.
 
         It falls behind if an event could have been handled for more than *behind* seconds.  A worker that
-        does not run here, and a store that does not answer within the deadline, are problems too.
+        does not run here, a handler that did not end when it was cancelled, and a store that does not answer
+        within the deadline, are problems too.
 
         Spec: Events, Delivery behavior.
         """
         problems = [] if self._worker.is_running else ["no worker runs: use 'async with receiver'"]
+        if overdue := self._worker.overdue:
+            problems.append(f"{overdue} handlers did not end at their timeout")
         backlog = None
         try:
             async with asyncio.timeout(self.deadline):

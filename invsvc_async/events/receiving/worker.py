@@ -60,7 +60,7 @@ class Worker:
         self._policy = policy
         self._random = random
         self._stir = asyncio.Event()
-        self._running: set[asyncio.Task[None]] = set()
+        self._running: dict[asyncio.Task[None], float] = {}  # with the end of its lease, by the loop's time
         self._loop: asyncio.Task[None] | None = None
         self._stopping = False
         self._warned = False
@@ -73,6 +73,12 @@ class Worker:
         return len(self._running)
 
     @property
+    def overdue(self) -> int:
+        """How many handlers still run although they were cancelled and their leases have ended."""
+        now = asyncio.get_running_loop().time()
+        return sum(end < now for end in self._running.values())
+
+    @property
     def is_running(self) -> bool:
         """Whether this worker handles the events in the store."""
         return self._loop is not None and not self._stopping
@@ -81,7 +87,7 @@ class Worker:
         """Start to take events, in a task of this loop; nothing of an earlier loop is used any more."""
         self._stopping = False
         self._stir = asyncio.Event()
-        self._running = set()
+        self._running = {}
         self._pruning = self._sampling = None
         self._loop = asyncio.create_task(self._work(), name="invsvc events worker")
 
@@ -159,10 +165,11 @@ class Worker:
         return min([self._policy.poll, *(wait for wait in paces if wait > 0)])
 
     def _start(self, entries: Sequence[Entry]) -> bool:
+        now = asyncio.get_running_loop().time()
         for entry in entries:
             name = f"{entry.type} {entry.key or ''}".rstrip()
             task = asyncio.create_task(self._run(entry), name=name)
-            self._running.add(task)
+            self._running[task] = now + self._handlers.policy_of(entry.handler).timeout + _MARGIN
             task.add_done_callback(self._ended)
             task.add_done_callback(report_failure)
         return bool(entries)
@@ -195,8 +202,8 @@ class Worker:
             self._tally.backlog = None
             _log.warning("The backlog could not be read: %s", reason_of(error))
 
-    def _ended(self, task: asyncio.Task[object]) -> None:
-        self._running.discard(task)
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._running.pop(task, None)
         self._stir.set()
 
     async def _run(self, entry: Entry) -> None:

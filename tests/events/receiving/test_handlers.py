@@ -581,6 +581,27 @@ async def test_handlers_that_never_return_do_not_hold_others_up() -> None:
     assert len(calls) == 6
 
 
+async def test_handler_that_ignores_its_end(monkeypatch) -> None:
+    """Health tells of a handler that catches its cancellation; the receiver stops all the same."""
+    monkeypatch.setattr("invsvc_async.events.receiving.worker._MARGIN", 0.01)
+    receiver = receiver_of(deadline=0.05)
+    gate = asyncio.Event()
+
+    @receiver.on("invoice.created", timeout=0.01, attempts=1)
+    async def stubborn(_: events.Event) -> None:
+        while not gate.is_set():
+            try:
+                await gate.wait()
+            except asyncio.CancelledError:
+                continue
+
+    async with receiver:
+        await deliver(receiver, v2("invoice.created"))
+        await eventually(lambda: receiver._worker.overdue)
+        assert "1 handlers did not end at their timeout" in (await receiver.health()).problems
+    gate.set()
+
+
 @pytest.mark.parametrize("mode", ["inline", "inbox"])
 async def test_middleware(mode: str) -> None:
     """It is around each call, sees event, handler and attempt, and what the handler raised."""

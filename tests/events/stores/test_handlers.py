@@ -84,6 +84,18 @@ async def test_claims_of_several_handlers(kept) -> None:
     assert (await kept.store.claim(delivery(handler="third"), lease=10)).handler == "third"
 
 
+async def test_claim_beside_an_abandoned_one(kept) -> None:
+    """A handler does not take over what another one claimed, also when that lease has run out."""
+    await kept.store.claim(delivery(handler="first"), lease=10)
+    await kept.pass_time(11)
+
+    second = await kept.store.claim(delivery(handler="second"), lease=10)
+    first = await kept.store.claim(delivery(handler="first"), lease=10)
+
+    assert (second.handler, second.attempts) == ("second", 1)
+    assert (first.key, first.handler, first.attempts) == ("e_1", "first", 2)
+
+
 async def test_claim_of_an_event_that_no_handler_is_known_of(kept) -> None:
     """An event that an older version handled is a duplicate for all handlers."""
     claim = await kept.store.claim(delivery(handler=""), lease=10)
