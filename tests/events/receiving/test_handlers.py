@@ -562,6 +562,21 @@ async def test_inline_timeout_of_one_handler() -> None:
     assert receipt.outcome == "failed"
 
 
+async def test_handlers_with_limits_of_their_own_take_turns() -> None:
+    """A backlog of one handler does not keep those with another timeout waiting until it is done."""
+    receiver = receiver_of(inbox=events.InboxPolicy(poll=0.01, concurrency=1))
+    calls = Calls(receiver)
+    calls.add("usual")
+    calls.add("longer", timeout=90.0)
+    for number in range(10):
+        await deliver(receiver, v2("invoice.created", number=number))
+
+    async with receiver:
+        await settled(receiver)
+
+    assert {name for name, _ in calls[:6]} == {"usual", "longer"}
+
+
 async def test_handlers_that_never_return_do_not_hold_others_up() -> None:
     """With less concurrency than such handlers, their timeouts let others have their turn."""
     policy = events.InboxPolicy(timeout=0.02, attempts=1, poll=0.01, concurrency=2)
