@@ -1,9 +1,11 @@
 """
 Measure every row and print the table.
 
-    python -m benchmarks                    all rows, in less than ten minutes
+    python -m benchmarks                    all rows, three runs of each
     python -m benchmarks call page          some of them
-    python -m benchmarks --json found.json  keep what was found
+    python -m benchmarks --runs 5           more runs: narrower intervals
+    python -m benchmarks --against COMMIT   this tree and another commit side by side: what changed
+    python -m benchmarks --json found.json  store the result
     python -m benchmarks --page             write the table and its chart for the docs
 """
 
@@ -13,67 +15,85 @@ import argparse
 import json
 import os
 import platform
-import subprocess
 import sys
-import tempfile
 import time
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import attrs
-
-from benchmarks.harness import Ratio, Row
 from benchmarks.page import write_page
+from benchmarks.runs import ROOT, as_plain, combined, commit_here, measured_once
 
-FILES = ("call", "page", "flight", "walk", "import", "events", "journal", "oracle")
-_DOCS = Path(__file__).parent.parent / "docs" / "_generated"
+if TYPE_CHECKING:
+    from benchmarks.against import Change
+    from benchmarks.harness import Row
+
+FILES = ("call", "page", "peers", "flight", "walk", "import", "events", "journal", "oracle")
 
 
 def main() -> int:
-    """Measure, print and keep; the exit status is 1 where a target is missed."""
+    """Measure and print.  The exit status is 1 if a target is missed, or if a row became worse."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks", description="Measure what the package costs."
     )
     parser.add_argument("files", nargs="*", choices=[[], *FILES], help="which rows (default: all)")
-    parser.add_argument("--json", type=Path, help="keep what was found in this file")
+    parser.add_argument("--runs", type=int, default=3, help="processes that measure each file (default: 3)")
+    parser.add_argument("--against", metavar="COMMIT", help="compare this tree with another commit")
+    parser.add_argument("--json", type=Path, help="store the rows in this file")
     parser.add_argument("--page", action="store_true", help="write the table and its chart for the docs")
     arguments = parser.parse_args()
-    if len(arguments.files) == 1:
-        found = import_module(f"benchmarks.bench_{arguments.files[0]}").rows()
-    else:
-        found = _each_alone(arguments.files or FILES)
+    files = arguments.files or FILES
+    if arguments.against:
+        return _compared(arguments.against, files, arguments.runs)
+    found = _rows(files, arguments.runs)
     for row in found:
         print(_line(row), flush=True)
     about = _about()
     if arguments.json:
-        plain = {"about": about, "rows": [attrs.asdict(row) | {"verdict": row.verdict} for row in found]}
+        plain = {"about": about, "rows": [as_plain(row) for row in found]}
         arguments.json.write_text(json.dumps(plain, indent=1) + "\n")
     if arguments.page:
-        write_page(found, about, _DOCS)
+        write_page(found, about, ROOT / "docs" / "_generated")
     missed = [row for row in found if row.holds is False]
     if len(found) > 1:
         print(f"{sum(row.holds is True for row in found)} of {len(found)} targets hold, {len(missed)} missed")
     return 1 if missed else 0
 
 
-def _each_alone(files: list[str] | tuple[str, ...]) -> list[Row]:
-    """Measure each file in a process of its own, so that none starts with the memory of another."""
+def _rows(files: list[str] | tuple[str, ...], runs: int) -> list[Row]:
+    """Measure each file *runs* times, in a process each; a single run of one file, in this process."""
+    if len(files) == 1 and runs == 1:
+        found: list[Row] = import_module(f"benchmarks.bench_{files[0]}").rows()
+        return found
     rows: list[Row] = []
-    with tempfile.TemporaryDirectory() as folder:
+    for run in range(runs):
         for name in files:
-            kept, started = Path(folder) / f"{name}.json", time.monotonic()
-            command = [sys.executable, "-m", "benchmarks", name, "--json", str(kept)]
-            subprocess.run(command, check=False, stdout=subprocess.DEVNULL, cwd=Path(__file__).parent.parent)
-            rows += [_row(plain) for plain in json.loads(kept.read_text())["rows"]]
-            print(f"{name}: {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
-    return rows
+            started = time.monotonic()
+            rows += measured_once(name)
+            print(
+                f"run {run + 1} of {runs}: {name}, {time.monotonic() - started:.0f} s",
+                file=sys.stderr,
+                flush=True,
+            )
+    return combined(rows)
 
 
-def _row(plain: dict[str, object]) -> Row:
-    del plain["verdict"]
-    ratio = plain.pop("ratio")
-    return Row(**plain, ratio=Ratio(**ratio) if isinstance(ratio, dict) else None)  # type: ignore[arg-type]
+def _compared(commit: str, files: list[str] | tuple[str, ...], runs: int) -> int:
+    """Print what changed between *commit* and this tree."""
+    from benchmarks.against import compare
+
+    found = compare(commit, files, runs=runs)
+    print(f"{commit} against {commit_here()}, {runs} runs; the change has its 95 % interval")
+    for change in found:
+        print(_change(change))
+    return 1 if any(change.verdict == "worse" for change in found) else 0
+
+
+def _change(change: Change) -> str:
+    words = f"{change.row.what} / {change.row.against}"
+    ratio = f"{change.ratio.median:.3f} [{change.ratio.low:.3f}, {change.ratio.high:.3f}]"
+    return f"{words:<66} {change.before:6.3f} -> {change.after:6.3f}  {ratio}  {change.verdict}"
 
 
 def _line(row: Row) -> str:
@@ -84,6 +104,7 @@ def _line(row: Row) -> str:
 
 def _about() -> dict[str, str]:
     about = {
+        "commit": commit_here(),
         "python": platform.python_version(),
         "machine": f"{platform.machine()}, {os.cpu_count()} cores",
         "load": f"{os.getloadavg()[0]:.1f}",

@@ -1,4 +1,4 @@
-"""Measure small calls, 50 at once: against raw aiohttp, against peers, and a write against a read."""
+"""Measure small calls, 50 at once: against raw aiohttp, and a write against a read."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import aiohttp
 
-from benchmarks import peers
 from benchmarks.harness import Row, Samples, at_once, ratio_of
 from benchmarks.service import service
 from invsvc_async import ApiKey, Client
@@ -52,7 +51,6 @@ async def _measure(rounds: int) -> list[Row]:
         async with AsyncExitStack() as undo:
             ways = await _own_ways(base, undo)
             found = await at_once(ways, rounds=rounds, calls=_CALLS, together=_TOGETHER)
-            against_peers = await _against_peers(base, ways["GET"], undo, rounds=max(3, rounds // 6))
     return [
         _against_raw("GET", found),
         _against_raw("PUT", found),
@@ -62,7 +60,6 @@ async def _measure(rounds: int) -> list[Row]:
             limit=1.25,
             ratio=ratio_of(found, "PUT", "GET"),
         ),
-        *against_peers,
     ]
 
 
@@ -73,23 +70,6 @@ def _against_raw(method: str, found: Samples) -> Row:
     )
 
 
-async def _against_peers(
-    base: str, get: Callable[[], Awaitable[object]], undo: AsyncExitStack, *, rounds: int
-) -> list[Row]:
-    rows: list[Row] = []
-    for name, limit, make in (
-        ("stripe on aiohttp", 0.5, peers.stripe_get),
-        ("openai on aiohttp", 0.25, peers.openai_get),
-    ):
-        theirs = await make(base, undo)
-        row = Row(what="small GET", against=name, limit=limit, note=peers.MISSING)
-        if theirs is not None:
-            found = await at_once({"GET": get, name: theirs}, rounds=rounds, calls=_CALLS, together=_TOGETHER)
-            row = Row(what="small GET", against=name, limit=limit, ratio=ratio_of(found, "GET", name))
-        rows.append(row)
-    return rows
-
-
-def rows(*, rounds: int = 40) -> list[Row]:
+def rows(*, rounds: int = 16) -> list[Row]:
     """Measure this file's rows."""
     return asyncio.run(_measure(rounds))

@@ -66,7 +66,7 @@ def _resident() -> int:
     return pages * resource.getpagesize() // 1024
 
 
-def rows(*, rounds: int = 5) -> list[Row]:
+def rows(*, rounds: int = 2) -> list[Row]:
     """Measure this file's rows."""
     walls: Samples = {"ours": [], "raw": []}
     memory: Samples = {"ours": [], "raw": []}

@@ -224,7 +224,7 @@ async def work(url, address, n):
         print(n / (time.perf_counter() - started), flush=True)
 
 
-def rows(*, rounds=5, n=10_000):
+def rows(*, rounds=2, n=10_000):
     """Measure the row of the table: the rate with a journal against that without."""
     rates = asyncio.run(_rates(rounds, n))
     ratio = ratio_of(rates, "journaled", "plain")

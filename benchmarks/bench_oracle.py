@@ -126,7 +126,7 @@ async def _timed(side: Callable[[list[Unit], Simulator], Awaitable[None]]) -> fl
         return time.perf_counter() - started
 
 
-def rows(*, rounds: int = 7) -> list[Row]:
+def rows(*, rounds: int = 3) -> list[Row]:
     """Measure this file's row."""
     samples: Samples = {"ours": [], "oracle": []}
     for _ in range(rounds):

@@ -1,11 +1,19 @@
-"""Make the bodies that are measured: a webhook, and pages of invoices of 78 leaves each."""
+"""
+Make the bodies that are measured: a webhook, and pages of invoices of 78 leaves each.
+
+A *grown* page has fields that no model knows, as services add them over the years.
+"""
 
 # ruff: noqa: E501 - wire forms read best on one line
 from __future__ import annotations
 
 import json
+import re
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 __all__ = ["all_bad", "invoice", "one_bad", "page", "webhook"]
 
@@ -47,13 +55,33 @@ def invoice(at: int) -> dict[str, Any]:
         "exchange_rate": 1, "total": 8592.591234 + at, "subtotal": 7407.41 + at, "discount": 0,
         "taxes": 1185.185678, "withholding_taxes": 0, "series": "A", "folio_number": at,
         "invoice_type": "E", "use": "G03", "payment_form": "03", "payment_method": "PUE", "livemode": True,
-        "owner": "usr_1", "team": "team_1", "from": "api", "status": "valid", "payments": [], "invoices": [],
+        "owner": "usr_1", "team": "team_1", "from": "api", "status": ("in_review" if at % 10 == 1 else "valid"), "payments": [], "invoices": [],
         "items": items, "metadata": {"order": f"{at}", "channel": "web", "route": "norte", "seller": "v-17", "batch": "2026-05"},
-        "emails": [f"pagos{at}@customer.example", "archivo@customer.example"], "cancellation": None,
+        "emails": [f"pagos{at}@customer.example", "archivo@customer.example"],
+        "cancellation": {"status": "pending"} if at % 10 == 0 else None,
         "stamp": {"sello": "Q2VydGlmaWNhZG8" * 40, "stamp_at": 1_780_000_050_000 + at},
         "verification_url": f"https://verificacion.example/default.aspx?id=6F9619FF-{at:012X}&re=XAXX010101000",
         "related_documents": [{"relationship": "01", "documents": [f"7F9619FF-8B86-4011-B42D-{at:012X}"]}],
     }  # fmt: skip
+
+
+# Unknown fields, each with the field that it follows.  A text between # becomes a number with these digits.
+_UNKNOWN: Sequence[tuple[str, str, Any]] = (
+    ("currency", "provider", {"name": "pac-1", "attempt": 2, "reference": "#900719925474099312#"}),
+    ("uuid", "cfdi_version", "4.0"),
+    ("series", "reported_total", "#12345678.9012345678#"),
+    ("items", "sequence_number", "#123456789012345678#"),
+    ("related_documents", "cost_center", "Dirección de ventas, zona norte"),
+)
+
+
+def _grown(plain: dict[str, Any], unknown: int) -> dict[str, Any]:
+    """Add the first *unknown* unknown fields to an invoice."""
+    after = {known: {name: value} for known, name, value in _UNKNOWN[:unknown]}
+    found: dict[str, Any] = {}
+    for name, value in plain.items():
+        found |= {name: value, **after.get(name, {})}
+    return found
 
 
 def _listed(items: list[dict[str, Any]], following: str | None) -> bytes:
@@ -61,13 +89,14 @@ def _listed(items: list[dict[str, Any]], following: str | None) -> bytes:
         "success": True, "message": "ok", "data": items, "next": following, "has_more": following is not None,
         "total_results": 10_000, "timestamp": 1_795_160_000_000,
     }  # fmt: skip
-    return json.dumps(envelope, ensure_ascii=False, separators=(",", ":")).encode()
+    text = json.dumps(envelope, ensure_ascii=False, separators=(",", ":"))
+    return re.sub('"#([0-9.]+)#"', r"\1", text).encode()
 
 
 @cache
-def page(*, following: str | None) -> bytes:
-    """Return a page of 100 invoices with the cursor *following*."""
-    return _listed([invoice(at) for at in range(100)], following)
+def page(*, following: str | None, unknown: int = 0) -> bytes:
+    """Return a page of 100 invoices with the cursor *following*, each with *unknown* unknown fields (0 to 5)."""
+    return _listed([_grown(invoice(at), unknown) for at in range(100)], following)
 
 
 def one_bad() -> bytes:

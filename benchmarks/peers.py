@@ -81,7 +81,11 @@ def pydantic_page(body: bytes) -> Callable[[], object] | None:
         import pydantic
     except ImportError:
         return None
-    page = _page_of(pydantic.BaseModel)
+
+    class Open(pydantic.BaseModel):
+        model_config = pydantic.ConfigDict(extra="allow")  # openai's and stripe's objects keep unknown fields
+
+    page = _page_of(Open)
     return lambda: page.model_validate_json(body)
 
 

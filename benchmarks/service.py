@@ -22,10 +22,11 @@ from benchmarks import bodies
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["service"]
+__all__ = ["UNKNOWN", "service"]
 
 _HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%b"
 _PAGES = 100
+UNKNOWN = 5  # unknown fields in each invoice of its pages
 
 
 @contextmanager
@@ -85,7 +86,7 @@ class _Connection(asyncio.Protocol):
     def _page(self, line: bytes) -> bytes:
         asked = line.partition(b"next=c")[2].split(b" ")[0].split(b"&")[0]
         number = int(asked or b"0")
-        return bodies.page(following=f"c{number + 1}" if number + 1 < _PAGES else None)
+        return bodies.page(following=f"c{number + 1}" if number + 1 < _PAGES else None, unknown=UNKNOWN)
 
 
 async def _serve(delay: float) -> None:
@@ -96,7 +97,7 @@ async def _serve(delay: float) -> None:
 
 
 if __name__ == "__main__":
-    bodies.page(following=None)
+    bodies.page(following=None, unknown=UNKNOWN)
     try:
         import uvloop
     except ImportError:
