@@ -3,16 +3,20 @@ Fast decoding of valid items, by code generated from the attrs classes.
 
 For each class a ``msgspec.Struct`` mirrors its fields, and a generated function copies a decoded mirror into
 the attrs object.  Anything unusual raises, and the item is decoded by ``decode_lenient``.
+
+Unknown fields that an item had are added to the mirrors (``grown``), so that those of later items cost no
+more than known ones.  Without this, an item would have to be copied, and read again for its unknown fields.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from decimal import Decimal
-from enum import Enum
-from typing import Annotated, Any, NoReturn, TypeAlias, TypeVar, get_args, get_origin
+from types import MappingProxyType
+from typing import Annotated, Any, Final, NoReturn, TypeAlias, TypeVar, get_args, get_origin
 
 import msgspec
 from msgspec import Raw, UnsetType
@@ -20,30 +24,21 @@ from msgspec import Raw, UnsetType
 from invsvc_async._errors import UnreadableResponseError
 from invsvc_async.codec.exact_json import EXACT_UNTIL, UNREADABLE, exact, salvage
 from invsvc_async.codec.fields import Field, blank_of, enum_in, fields_of
+from invsvc_async.codec.grown_fields import Grown, grown_by
 from invsvc_async.codec.nesting import NestingError, check_depth
 from invsvc_async.models.common import Model, once
 
 __all__ = ["check", "decode_all", "refused", "sound"]
 
 T = TypeVar("T", bound=Model)
-Build: TypeAlias = "Callable[..., Any]"  # takes a mirror and, except for WHOLE, its Place
+Build: TypeAlias = "Callable[..., Any]"  # takes a mirror and its Place, if the item is kept
 One: TypeAlias = "Callable[[Raw | bytes], Any]"
 
+_AT = re.compile(r"Expected .* - at `\$\.(\w+)", re.DOTALL)  # where a value has the wrong type
+_UNKNOWN = "contains unknown field"
+_LEARNED: Final = 16  # times: each makes new classes, which takes some milliseconds and stays in memory
+_AROUND: Final = 2  # levels around an item of a list: the array and the envelope
 _Milliseconds = Annotated[int, msgspec.Meta(ge=0, lt=EXACT_UNTIL)]
-_Flat: TypeAlias = str | int | bool | None  # without floats, because those would lose digits
-
-
-class _Way(Enum):
-    """What an item may look like, from the strictest, which is the fastest, to the most general."""
-
-    FLAT = "as WHOLE, with neither nesting nor fractions in plain data: its depth needs no check"
-    WHOLE = "all fields present, none unknown: nothing of the wire form is kept"
-    WITH_UNKNOWN = "all fields present, unknown ones in the outermost object: a copy of the wire form is kept"
-    ANY = "fields absent, unknown ones anywhere"
-
-
-_AROUND = 2  # levels around an item of a list: the array and the envelope
-_KEPT = (_Way.WITH_UNKNOWN, _Way.ANY)  # the wire form is
 
 
 class _Item:
@@ -67,48 +62,60 @@ class _Item:
         return self._plain
 
 
+class _Expected:
+    """The fast decoder of a class.  It includes the unknown fields that items had so far."""
+
+    __slots__ = ("cls", "decode", "grown", "left")
+
+    def __init__(self, cls: type[Model]) -> None:
+        self.cls = cls
+        self.grown: Grown = ()
+        self.left = _LEARNED
+        self.decode = _decoder_of(cls, ())
+
+    def learn(self, raw: Raw | bytes) -> bool:
+        """Add the unknown fields of an item.  Returns whether the item can now be decoded."""
+        if not self.left:
+            return False
+        self.left -= 1
+        self.grown = grown_by(self.cls, salvage(raw), self.grown)
+        self.decode = _decoder_of(self.cls, self.grown)
+        with suppress(*UNREADABLE):
+            self.decode(raw)
+            return True
+        return False
+
+
+_expected = once(_Expected)
+
+
 def decode_all(cls: type[T], raws: Sequence[Raw | bytes]) -> tuple[T, ...]:
     """
-    Decode each item in the fastest way that accepts it, beginning with the one that accepted the last.
+    Decode each item in the way that accepted the last one, or else in a more general one.
 
     Raises:
         UnreadableResponseError: An item is nested too deeply.
     """
     made: list[T] = []
-    way = _Way.FLAT
-    decode = _decoder_of(cls, way)
+    decode = _expected(cls).decode
     for raw in raws:
+        check(cls, raw, around=_AROUND)
         try:
-            if way is not _Way.FLAT:
-                check(cls, raw, around=_AROUND)
             made.append(decode(raw))
         except UNREADABLE as refusal:
-            check(cls, raw, around=_AROUND)
-            found, way = _retried(cls, raw, way, refusal)
-            decode = _decoder_of(cls, way)
+            found, decode = _retried(cls, raw, decode, refusal)
             made.append(found)
     return tuple(made)
 
 
 def sound(cls: type[Model]) -> One:
-    """Return a fast decoder of one item.  It raises one of UNREADABLE if it rejects the item."""
-    return _decoder_of(cls, _Way.WHOLE)
+    """Return the fastest decoder of an item.  It raises one of UNREADABLE if it rejects the item."""
+    return _expected(cls).decode
 
 
 def refused(cls: type[T], raw: Raw | bytes, refusal: Exception) -> T:
     """Decode an item that the decoder of :func:`sound` rejected."""
-    return _retried(cls, raw, _Way.WHOLE, refusal)[0]
-
-
-def _retried(cls: type[T], raw: Raw | bytes, way: _Way, refusal: Exception) -> tuple[T, _Way]:
-    """Decode an item that *way* rejected, and return the way to go on with."""
-    if way is not _Way.ANY and not isinstance(refusal, _UnusualError):
-        with suppress(*UNREADABLE):
-            found: T = _decoder_of(cls, _Way.ANY)(raw)
-            return _kept_faster(cls, raw, way) or (found, _Way.ANY)
-    from invsvc_async.codec.decode_lenient import structure_item
-
-    return structure_item(cls, salvage(raw)), way
+    return _retried(cls, raw, _expected(cls).decode, refusal)[0]
 
 
 def check(cls: type[Model], raw: Raw | bytes, *, around: int = 0) -> None:
@@ -126,58 +133,96 @@ def check(cls: type[Model], raw: Raw | bytes, *, around: int = 0) -> None:
         ) from None
 
 
-def _kept_faster(cls: type[T], raw: Raw | bytes, way: _Way) -> tuple[T, _Way] | None:
-    """Decode an item in a way between *way* and ANY, if one accepts it."""
-    ways = list(_Way)
-    for slower in ways[ways.index(way) + 1 : -1]:
+def _retried(cls: type[T], raw: Raw | bytes, decode: One, refusal: Exception) -> tuple[T, One]:
+    """Decode an item that *decode* rejected, and return the decoder to go on with."""
+    found: T
+    general = _decoder_of(cls, None)
+    fast = _expected(cls)
+    if suspect := _field_of(cls, refusal):
         with suppress(*UNREADABLE):
-            return _decoder_of(cls, slower)(raw), slower
-    return None
+            found = _decoder_of(cls, fast.grown, suspect)(raw)
+            return found, decode
+    elif decode is not general:
+        with suppress(*UNREADABLE):
+            found = general(raw)
+            learned = _UNKNOWN in str(refusal) and fast.learn(raw)
+            return found, fast.decode if learned else general
+    from invsvc_async.codec.decode_lenient import structure_item
+
+    return structure_item(cls, salvage(raw)), decode
+
+
+def _field_of(cls: type[Model], refusal: Exception) -> str:
+    """Return the field of *cls* whose value was of the wrong type, or "" if *refusal* does not name one."""
+    if isinstance(refusal, _UnusualError):
+        return refusal.field if refusal.cls is cls else ""
+    found = _AT.match(str(refusal))
+    return next((field.name for field in fields_of(cls) if found and field.wire == found[1]), "")
 
 
 @once
-def _decoder_of(cls: type[Model], way: _Way) -> One:
-    """Make the function that decodes an item to its model."""
-    mirror = msgspec.json.Decoder(_mirror_of(cls, way), float_hook=exact).decode
-    build = _build_of(cls, way)
-    if way not in _KEPT:
+def _decoder_of(cls: type[Model], grown: Grown | None, suspect: str = "") -> One:
+    """
+    Make the function that decodes an item to its model.
+
+    With *grown*, the item may have these unknown fields only, and must have all fields that are not nullable.
+    With ``None`` instead, it may have any unknown fields and lack any field; a copy of the item is kept.  The
+    field *suspect* may have a value of any type.
+    """
+    mirror = msgspec.json.Decoder(_mirror_of(cls, grown, suspect), float_hook=exact).decode
+    build = _build_of(cls, grown, suspect)
+    if grown is not None:
         return lambda raw: build(mirror(raw))
     return lambda raw: build(mirror(raw), _Item(raw))
 
 
 @once
-def _mirror_of(cls: type[Model], way: _Way) -> type[msgspec.Struct]:
-    fields = fields_of(cls)
+def _mirror_of(cls: type[Model], grown: Grown | None, suspect: str = "") -> type[msgspec.Struct]:
+    wires = {field.name: field.wire for field in fields_of(cls)} | _unknown_in(cls, grown)
+    order = {wire: at for at, wire in enumerate(_order_of(cls, grown))}
+    fields = [_mirrored(field, grown, free=field.name == suspect) for field in fields_of(cls)]
+    fields += [(name, Any, msgspec.UNSET) for name in _unknown_in(cls, grown)]
     return msgspec.defstruct(
         f"{cls.__name__}Mirror",
-        [_mirrored(field, way) for field in fields],
-        rename={field.name: field.wire for field in fields},
-        forbid_unknown_fields=way not in _KEPT,
+        sorted(fields, key=lambda field: order.get(wires[field[0]], 0)),  # the next field is tried first
+        rename=wires,
+        forbid_unknown_fields=grown is not None,
         kw_only=True,
         gc=False,
     )
 
 
-def _mirrored(field: Field, way: _Way) -> Any:
-    hint = _mirrored_type(field.type, _within(way))
+def _order_of(cls: type[Model], grown: Grown | None) -> tuple[str, ...]:
+    return dict(grown or ()).get(cls, ())
+
+
+def _unknown_in(cls: type[Model], grown: Grown | None) -> dict[str, str]:
+    """Return the unknown fields of *cls*: their names on the wire by those in its mirror."""
+    known = {field.wire for field in fields_of(cls)}
+    names = (name for name in _order_of(cls, grown) if name not in known)
+    return {f"unknown_{at}": name for at, name in enumerate(names)}
+
+
+def _mirrored(field: Field, grown: Grown | None, *, free: bool) -> Any:
+    hint = Any if free else _mirrored_type(field.type, grown)
     if field.nullable:
         hint |= None
-    return (field.name, hint | UnsetType, msgspec.UNSET) if _may_be_absent(field, way) else (field.name, hint)
+    return (
+        (field.name, hint | UnsetType, msgspec.UNSET) if _may_be_absent(field, grown) else (field.name, hint)
+    )
 
 
-def _mirrored_type(hint: Any, way: _Way) -> Any:
+def _mirrored_type(hint: Any, grown: Grown | None) -> Any:
     origin, args = get_origin(hint), get_args(hint)
     if _is_model(hint):
-        return _mirror_of(hint, way)
+        return _mirror_of(hint, grown)
     if origin is tuple:
-        inner: Any = _mirrored_type(args[0], way)
-        return tuple[inner, ...] if _made(args[0], "w", "", way, {}) == "w" else list[inner]
+        as_it_is = _made(args[0], "w", "", grown, {}) == "w"
+        return hint if as_it_is else list[_mirrored_type(args[0], grown)]  # type: ignore[misc]
     if origin is Mapping:
-        return dict[str, _mirrored_type(args[1], way)]  # type: ignore[misc]
+        return dict[str, _mirrored_type(args[1], grown)]  # type: ignore[misc]
     if enum_in(hint):
         return str
-    if hint is Any and way is _Way.FLAT:
-        return _Flat
     return {Decimal: Any, float: Any, datetime: _Milliseconds}.get(hint, hint)
 
 
@@ -185,37 +230,57 @@ def _is_model(hint: Any) -> bool:
     return isinstance(hint, type) and issubclass(hint, Model)
 
 
-def _within(way: _Way) -> _Way:
-    return _Way.WHOLE if way is _Way.WITH_UNKNOWN else way
-
-
-def _may_be_absent(field: Field, way: _Way) -> bool:
-    return field.nullable or way is _Way.ANY
+def _may_be_absent(field: Field, grown: Grown | None) -> bool:
+    return field.nullable or grown is None
 
 
 @once
-def _build_of(cls: type[Model], way: _Way) -> Build:
+def _build_of(cls: type[Model], grown: Grown | None, suspect: str = "") -> Build:
     """Generate the function that copies a mirror of *cls* into the model."""
-    names: dict[str, object] = {
-        "blank": blank_of(cls), "cls": cls, "Decimal": Decimal, "as_float": _float, "wholes": _WHOLES,
-        "moment": datetime.fromtimestamp, "unset": msgspec.UNSET, "unusual": _unusual, "utc": UTC,
-    }  # fmt: skip
+    names: dict[str, object] = _names_of(cls)
     lines = [
         "def build(s, place=None):",
         " o = blank()",
-        *([" o._rest = place"] if way in _KEPT else []),
+        *([" o._rest = place"] if grown is None else []),
     ]
     for field in fields_of(cls):
-        lines += _copy(field, way, names)
+        copy = _copy_suspect if field.name == suspect else _copy
+        lines += copy(field, grown, names)
+    lines += _copy_unknown(_unknown_in(cls, grown), names)
     lines += [" o.__class__ = cls", " return o"]
     exec("\n".join(lines), names)  # noqa: S102 - the code contains only our own field names
     return names["build"]  # type: ignore[return-value]
 
 
-def _copy(field: Field, way: _Way, names: dict[str, object]) -> list[str]:
-    place = f"(place, {field.wire!r})" if way is _Way.ANY else ""
-    made = _made(field.type, "v", place, _within(way), names)
-    if _may_be_absent(field, way):
+def _names_of(cls: type[Model]) -> dict[str, object]:
+    """Return the names that generated code uses."""
+    return {
+        "blank": blank_of(cls), "cls": cls, "Decimal": Decimal, "as_float": _float, "wholes": _WHOLES,
+        "moment": datetime.fromtimestamp, "proxy": MappingProxyType, "unset": msgspec.UNSET,
+        "unusual": _unusual, "utc": UTC,
+    }  # fmt: skip
+
+
+def _copy_unknown(unknown: Mapping[str, str], names: dict[str, object]) -> list[str]:
+    if not unknown:
+        return []
+    names.update(unknown)  # the service chose these names: they must not become code
+    lines = [f" if (v := s.{name}) is not unset: e[{name}] = v" for name in unknown]
+    return [" e = {}", *lines, " if e: o.extra = proxy(e)"]
+
+
+def _copy_suspect(field: Field, _: Grown | None, names: dict[str, object]) -> list[str]:
+    """Generate the code for a field whose value may not fit: it becomes a problem of this field."""
+    from invsvc_async.codec.decode_lenient import setter_of
+
+    names["set_it"] = setter_of(field)
+    return [f" if s.{field.name} is not unset: set_it(o, s.{field.name})"]
+
+
+def _copy(field: Field, grown: Grown | None, names: dict[str, object]) -> list[str]:
+    place = f"(place, {field.wire!r})" if grown is None else ""
+    made = _made(field.type, "v", place, grown, names, field.name)
+    if _may_be_absent(field, grown):
         null = "None if v is None else " if field.nullable and made != "v" else ""
         return [f" v = s.{field.name}", f" if v is not unset: o.{field.name} = {null}{made}"]
     if made == "v":
@@ -223,29 +288,30 @@ def _copy(field: Field, way: _Way, names: dict[str, object]) -> list[str]:
     return [f" v = s.{field.name}", f" o.{field.name} = {made}"]
 
 
-def _made(hint: Any, value: str, place: str, way: _Way, names: dict[str, object]) -> str:
+def _made(
+    hint: Any, value: str, place: str, grown: Grown | None, names: dict[str, object], field: str = ""
+) -> str:
     """Generate the expression that converts *value* of a mirror to *hint*; *place* is its Place, if kept."""
     origin, args = get_origin(hint), get_args(hint)
     if _is_model(hint):
-        names[hint.__name__] = _build_of(hint, way)
+        names[hint.__name__] = _build_of(hint, grown)
         return f"{hint.__name__}({value}, {place})" if place else f"{hint.__name__}({value})"
     if origin is tuple or (origin is Mapping and args[1] is not Any):
-        return _made_each(origin, args[-1] if origin is Mapping else args[0], value, place, way, names)
+        inner = args[-1] if origin is Mapping else args[0]
+        one = _made(inner, "w", f"({place}, i)" if place else "", grown, names)
+        return _made_each(origin, inner, value, one)
     if known := enum_in(hint):
         names[(table := f"known_{len(names)}")] = known.get
         return f"{table}({value}, {value})"
     templates = {
-        Decimal: "{0} if type({0}) is Decimal else wholes[{0}] if type({0}) is int else unusual()",
+        Decimal: "{0} if type({0}) is Decimal else wholes[{0}] if type({0}) is int else unusual(cls, {1!r})",
         float: "as_float({0})",
         datetime: "moment({0} / 1000, utc)",
     }
-    return templates.get(hint, "{0}").format(value)
+    return templates.get(hint, "{0}").format(value, field)
 
 
-def _made_each(
-    container: Any, inner: Any, value: str, place: str, way: _Way, names: dict[str, object]
-) -> str:
-    one = _made(inner, "w", f"({place}, i)" if place else "", way, names)
+def _made_each(container: Any, inner: Any, value: str, one: str) -> str:
     if container is Mapping:
         return f"{{i: {one} for i, w in {value}.items()}}"
     if one == "w":
@@ -256,7 +322,11 @@ def _made_each(
 
 
 class _UnusualError(ValueError):
-    """A value that ``decode_lenient`` must judge."""
+    """A value that ``decode_lenient`` must judge, in the *field* of *cls*."""
+
+    def __init__(self, cls: object = None, field: str = "") -> None:
+        self.cls = cls
+        self.field = field
 
 
 class _Wholes(dict[int, Decimal]):
@@ -273,8 +343,8 @@ class _Wholes(dict[int, Decimal]):
 _WHOLES = _Wholes({number: Decimal(number) for number in range(101)})
 
 
-def _unusual() -> NoReturn:
-    raise _UnusualError
+def _unusual(cls: object, field: str) -> NoReturn:
+    raise _UnusualError(cls, field)
 
 
 def _float(number: object) -> float:

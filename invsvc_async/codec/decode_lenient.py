@@ -23,7 +23,7 @@ from invsvc_async.codec.exact_json import EPOCH, EXACT_UNTIL, holds_broken, is_a
 from invsvc_async.codec.fields import Field, blank_of, enum_in, fields_of
 from invsvc_async.models.common import UNSET, Flaws, Model, add_flaws, once, restore
 
-__all__ = ["MisfitError", "structure_item"]
+__all__ = ["MisfitError", "setter_of", "structure_item"]
 
 M = TypeVar("M", bound=Model)
 Hook: TypeAlias = Callable[[Any, Any], Any]
@@ -270,6 +270,12 @@ def _usual(field: Field, names: dict[str, Any]) -> str:
     if _is_model(field.type):
         return f"if type(v) is dict: {{0}} = h_{field.name}(v, unset)"
     return _USUAL.get(field.type, "if False: pass")
+
+
+def setter_of(field: Field) -> Callable[[Any, object], None]:
+    """Return the function that sets *field* of a model that is being made, or records its problem."""
+    hook = converter().get_structure_hook(field.type)
+    return lambda made, value: _fill(made, field, hook, value)
 
 
 def _fill(made: Any, field: Field, hook: Hook, value: object) -> None:
