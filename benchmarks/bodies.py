@@ -75,9 +75,10 @@ _UNKNOWN: Sequence[tuple[str, str, Any]] = (
 )
 
 
-def _grown(plain: dict[str, Any], unknown: int) -> dict[str, Any]:
-    """Add the first *unknown* unknown fields to an invoice."""
-    after = {known: {name: value} for known, name, value in _UNKNOWN[:unknown]}
+def _grown(plain: dict[str, Any], at: int, unknown: int) -> dict[str, Any]:
+    """Add *unknown* unknown fields to invoice number *at*; a single one is of each of three kinds in turn."""
+    chosen = _UNKNOWN[at % 3 : at % 3 + 1] if unknown == 1 else _UNKNOWN[:unknown]
+    after = {known: {name: value} for known, name, value in chosen}
     found: dict[str, Any] = {}
     for name, value in plain.items():
         found |= {name: value, **after.get(name, {})}
@@ -96,7 +97,7 @@ def _listed(items: list[dict[str, Any]], following: str | None) -> bytes:
 @cache
 def page(*, following: str | None, unknown: int = 0) -> bytes:
     """Return a page of 100 invoices with the cursor *following*, each with *unknown* unknown fields (0 to 5)."""
-    return _listed([_grown(invoice(at), unknown) for at in range(100)], following)
+    return _listed([_grown(invoice(at), at, unknown) for at in range(100)], following)
 
 
 def one_bad() -> bytes:
