@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import attrs
 import typer
 import typer.main
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from invsvc_async._errors import ConfigurationError, InvalidRequestError, InvsvcError
 from invsvc_async._version import __version__
@@ -23,25 +23,37 @@ if TYPE_CHECKING:
 
 __all__ = ["run"]
 
-# Command name: module in `commands`, which has a function `command`, or an `app` with subcommands.  Only the
-# requested one is imported.
+_DOCTOR = (
+    "Check what the specification leaves open in a deployment, with reads only, and print matching settings"
+)
+# Command name: module in `commands`, which has a function `command`, or an `app` with subcommands; first
+# sentence of its help.  Only the requested command is imported; the list of commands imports none.
 COMMANDS = {
-    "demo": "demo",
-    "serve": "serve",
-    "get": "get",
-    "list": "list_",
-    "write": "write",
-    "batch": "batch",
-    "outbox": "outbox",
-    "settle": "settle",
-    "resume": "resume",
-    "explain": "explain",
-    "listen": "listen",
-    "events": "events",
-    "trigger": "trigger",
-    "export": "export",
-    "doctor": "doctor",
-    "conformance": "conformance",
+    "demo": ("demo", "Run the same writes under faults through an ordinary client and through this one"),
+    "serve": ("serve", "Run the embedded service"),
+    "get": ("get", "Read one item"),
+    "list": ("list_", "List items"),
+    "write": ("write", "Send one write"),
+    "batch": ("batch", "Run the writes of a file, one per line"),
+    "outbox": (
+        "outbox",
+        "Send the writes that applications have committed to an outbox, and look after them",
+    ),
+    "settle": ("settle", "Find out whether a write was applied"),
+    "resume": ("resume", "Complete an interrupted write"),
+    "explain": (
+        "explain",
+        "Explain how a verdict was reached, and check that the current rules still reach it",
+    ),
+    "listen": ("listen", "Receive events"),
+    "events": (
+        "events",
+        "Show, handle again or drop the events in a receiver's store, which may be in use meanwhile",
+    ),
+    "trigger": ("trigger", "Send events"),
+    "export": ("export", "Export invoices"),
+    "doctor": ("doctor", _DOCTOR),
+    "conformance": ("conformance", "Judge a client in any language"),
 }
 
 
@@ -53,9 +65,19 @@ class Shell:
 
 
 class Commands(TyperGroup):
-    """Group of commands that imports each command when it is run or listed in the help."""
+    """Group of commands that imports each command when it is used.  The help lists them without."""
 
-    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - Any: newer typer brings its own click
+    _lists_only = False
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:  # Any: newer typer brings its own click
+        """Write the help, for which a command's name and summary suffice."""
+        self._lists_only = True
+        try:
+            super().format_help(ctx, formatter)
+        finally:
+            self._lists_only = False
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - Any: the same
         """Return the names in the order of the help."""
         return list(COMMANDS)
 
@@ -63,7 +85,10 @@ class Commands(TyperGroup):
         """Load a command; return ``None`` if the name is unknown."""
         if cmd_name not in COMMANDS:
             return None
-        module = import_module(f"invsvc_async.cli.commands.{COMMANDS[cmd_name]}")
+        name, summary = COMMANDS[cmd_name]
+        if self._lists_only:
+            return TyperCommand(cmd_name, short_help=summary)
+        module = import_module(f"invsvc_async.cli.commands.{name}")
         subcommands: typer.Typer | None = getattr(module, "app", None)
         group = subcommands or typer.Typer(add_completion=False, rich_markup_mode="markdown")
         if subcommands is None:

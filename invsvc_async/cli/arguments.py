@@ -10,7 +10,6 @@ from __future__ import annotations
 import inspect
 import re
 from datetime import date, datetime
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 import typer  # noqa: TC002 - it reads the type of a completion's context
@@ -67,6 +66,8 @@ def operations_of(kind: Kind, *, many: bool | None = None) -> dict[str, Operatio
 
 def did_you_mean(name: str, possible: Iterable[str]) -> str:
     """Return a question with the possible names that are most like *name*; it is empty if none is."""
+    from difflib import get_close_matches
+
     close = get_close_matches(name, [*possible], n=2)
     return f"Did you mean {' or '.join(close)}?" if close else ""
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Final, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
-from rich.console import Console
+from invsvc_async.cli.visible_text import HIDDEN, visible
 
-from invsvc_async.codec import envelope
-
+# rich, and the codec, are imported when they are used: `invsvc --help` needs neither.
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Sequence
+
+    from rich.console import Console
 
 __all__ = [
     "DONE",
@@ -26,6 +26,7 @@ __all__ = [
     "emit_json",
     "errors_as_json",
     "fail",
+    "is_terminal",
     "note",
     "print_facts",
     "progress",
@@ -34,28 +35,11 @@ __all__ = [
 ]
 
 DONE, FAILED, USAGE, UNKNOWN, OVERTAKEN, INCOMPLETE = 0, 1, 2, 3, 4, 5
-# Control characters other than tab and line feed, those that change the direction of text, and surrogates.
-_HIDDEN: Final = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
-)
 _WIDE = 10_000  # columns: output to a file or pipe is not wrapped
 _ERROR_FACTS = ("operation", "status", "code", "request_id", "resume_token")  # in JSON, if an error has them
 
 errors_as_json: ContextVar[bool] = ContextVar("errors_as_json", default=False)  # with --json
 _shared: tuple[TextIO, Console] | None = None  # the console of stderr on a terminal
-
-
-class _Console(Console):
-    """A console that shows control characters instead of obeying them: texts come from the service."""
-
-    def print(self, *objects: Any, **options: Any) -> None:  # Any: as in rich
-        """Print as rich does, with control characters as escape sequences of Python."""
-        super().print(*(visible(each) if isinstance(each, str) else each for each in objects), **options)
-
-
-def visible(text: str) -> str:
-    """Replace control characters and bidirectional controls by Python's escape sequences."""
-    return _HIDDEN.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 def console(*, stderr: bool = False) -> Console:
@@ -65,18 +49,30 @@ def console(*, stderr: bool = False) -> Console:
     A terminal's stderr has one console, so that notes are printed above a bar or spinner, not into it.
     """
     global _shared  # noqa: PLW0603 - one for each stream, as rich knows of a bar by its console
-    stream = sys.stderr if stderr else sys.stdout
-    stream = getattr(stream, "rich_proxied_file", stream)  # rich replaces both while it shows a bar
+    stream = _own(sys.stderr if stderr else sys.stdout)
     on_terminal = stream.isatty()
     if stderr and on_terminal and _shared is not None and _shared[0] is stream:
         return _shared[1]
     width = None if on_terminal else _WIDE
-    made = _Console(
+    from invsvc_async.cli.escaping_console import EscapingConsole
+
+    made = EscapingConsole(
         file=stream, force_terminal=on_terminal, width=width, highlight=False, soft_wrap=not on_terminal
     )
     if stderr and on_terminal:
         _shared = stream, made
     return made
+
+
+def is_terminal(stream: TextIO) -> bool:
+    """Return whether ``console`` would show colours on this stream."""
+    return _own(stream).isatty()
+
+
+def _own(stream: TextIO) -> TextIO:
+    """Return the process's own stream, which rich replaces while it shows a bar."""
+    own: TextIO = getattr(stream, "rich_proxied_file", stream)
+    return own
 
 
 def fail(message: str, error: Exception | None = None) -> None:
@@ -115,8 +111,10 @@ def emit_json(plain: Any) -> None:  # Any: JSON values
 
 
 def _json_line(plain: object) -> str:
-    text = envelope.dumps(plain).decode()
-    return _HIDDEN.sub(lambda found: f"\\u{ord(found[0]):04x}", text) + "\n"
+    from invsvc_async.codec.exact_json import dumps
+
+    text = dumps(plain).decode()
+    return HIDDEN.sub(lambda found: f"\\u{ord(found[0]):04x}", text) + "\n"
 
 
 def table(
@@ -127,11 +125,10 @@ def table(
 
     *wide* rows may be longer than the terminal's.
     """
-    out = console()
-    if out.is_terminal:
+    if is_terminal(sys.stdout):
         from invsvc_async.cli.terminal_table import print_table
 
-        print_table(out, titles, [[*map(visible, row)] for row in rows], right=right, wide=wide)
+        print_table(console(), titles, [[*map(visible, row)] for row in rows], right=right, wide=wide)
         return
     for row in (titles, *rows):
         cells = (visible(cell.replace("\t", " ").replace("\n", " ")) for cell in row)
@@ -157,14 +154,13 @@ def print_facts(out: Console, facts: Iterable[tuple[str, str]]) -> None:
 @contextmanager
 def progress(words: str, total: int | None = None, *, shown: bool = True) -> Generator[Callable[[], None]]:
     """Show a progress bar on stderr if it is a terminal; yields the function that advances it."""
-    err = console(stderr=True)
-    if not (shown and err.is_terminal):
+    if not (shown and is_terminal(sys.stderr)):
         yield lambda: None
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=err, transient=True) as bar:
+    with Progress(*columns, console=console(stderr=True), transient=True) as bar:
         task = bar.add_task(words, total=total)
         yield lambda: bar.advance(task)
 

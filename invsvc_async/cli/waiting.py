@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from rich.live import Live
-from rich.spinner import Spinner
-from rich.text import Text
-
-from invsvc_async.cli.output import console, visible
+from invsvc_async.cli.output import console, is_terminal, visible
 
 if TYPE_CHECKING:
     from collections.abc import Generator
     from contextlib import AbstractContextManager
+
+    from rich.spinner import Spinner
 
     from invsvc_async.client import Client
     from invsvc_async.transport.session import DecisionReport
@@ -30,7 +29,7 @@ class _Message:
     """What is waited for, with the time limit; rich renders it several times per second."""
 
     def __init__(self, words: str, seconds: float) -> None:
-        self._spinner = Spinner("dots")
+        self._spinner: Spinner | None = None  # rich is imported if there is a terminal
         self.set(words, seconds)
 
     def set(self, words: str, seconds: float) -> None:
@@ -38,6 +37,11 @@ class _Message:
         self._words, self._until = visible(words), time.monotonic() + seconds
 
     def __rich__(self) -> Spinner:
+        from rich.spinner import Spinner
+        from rich.text import Text
+
+        if self._spinner is None:
+            self._spinner = Spinner("dots")
         left = max(0.0, self._until - time.monotonic())
         self._spinner.update(text=Text(f"{self._words} (at most {left:.0f} s)", style="dim"))
         return self._spinner
@@ -46,11 +50,12 @@ class _Message:
 @contextmanager
 def _spinner(message: _Message, *, shown: bool = True) -> Generator[None]:
     """Show *message* after a second, until the block ends.  Needs a running event loop."""
-    err = console(stderr=True)
-    if not (shown and err.is_terminal):
+    if not (shown and is_terminal(sys.stderr)):
         yield
         return
-    live = Live(message, console=err, transient=True, refresh_per_second=10)
+    from rich.live import Live
+
+    live = Live(message, console=console(stderr=True), transient=True, refresh_per_second=10)
     timer = asyncio.get_running_loop().call_later(_SILENCE, live.start)
     try:
         yield

@@ -40,14 +40,15 @@ def command(
     Read one item: `invsvc get webhooks wh_1`, `invsvc get payments.link plink_1`, `invsvc get
     /users/usr_1`.
     """
-    from invsvc_async.cli.formatting import show
-    from invsvc_async.cli.output import emit_json
-    from invsvc_async.codec import unstructure
-
     found = until_done(_read(what, words or [], profile, team))
     if json_:
+        from invsvc_async.cli.output import emit_json
+        from invsvc_async.codec import unstructure
+
         emit_json(unstructure(found))
     else:
+        from invsvc_async.cli.formatting import show
+
         show(found)
 
 

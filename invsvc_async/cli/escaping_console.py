@@ -1,0 +1,19 @@
+"""The console that the commands print to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console
+
+from invsvc_async.cli.visible_text import visible
+
+__all__ = ["EscapingConsole"]
+
+
+class EscapingConsole(Console):
+    """A console that shows control characters instead of obeying them: texts come from the service."""
+
+    def print(self, *objects: Any, **options: Any) -> None:  # Any: as in rich
+        """Print as rich does, with control characters as escape sequences of Python."""
+        super().print(*(visible(each) if isinstance(each, str) else each for each in objects), **options)

@@ -1,0 +1,53 @@
+"""The command line imports what a command needs, and not much more."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+import typer.main
+
+from invsvc_async.cli.app import COMMANDS, app
+
+pytestmark = pytest.mark.one_python
+
+HEAVY = {
+    "aiohttp",
+    "cattrs",
+    "rich",
+    "invsvc_async.client",
+    "invsvc_async.models.common",
+    "invsvc_async.reconcile.history",
+}
+
+
+def imported_by(*arguments):
+    """Return the modules that one run of the command line imports."""
+    code = "import sys; from invsvc_async.cli.app import run; run(sys.argv[1:]); print(*sys.modules)"
+    done = subprocess.run(  # noqa: S603 - our own command
+        [sys.executable, "-c", code, *arguments], check=True, capture_output=True, text=True
+    )
+    assert not done.stderr
+    return set(done.stdout.splitlines()[-1].split())
+
+
+def test_help_imports_no_command():
+    """The list of commands needs neither a command nor a client."""
+    found = imported_by("--help")
+    assert not found & HEAVY
+    assert not {name for name in found if name.startswith("invsvc_async.cli.commands")}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_summary_in_the_list_of_commands(name):
+    """It is the first sentence of the command's own help, with which the list would be slower to print."""
+    command = typer.main.get_command(app).get_command(None, name)
+    assert command.short_help == COMMANDS[name][1]
+
+
+@pytest.mark.usefixtures("invsvc")
+def test_get_imports_no_display():
+    """Where nothing is a terminal, a read with ``--json`` does without rich and the decoder of bad fields."""
+    found = imported_by("get", "webhooks.health", "--json")
+    assert not {name for name in found if name.partition(".")[0] in {"rich", "cattrs"}}
