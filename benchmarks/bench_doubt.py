@@ -1,0 +1,174 @@
+"""
+Measure what a verdict costs after a lost answer: requests, and time until the verdict.
+
+    python -m benchmarks.bench_doubt          each operation and each kind of loss, against an oracle
+    python -m benchmarks.bench_doubt batch    10,000 journeys changed in a batch, without faults and with 5 %
+
+The *oracle* knows what happened.  It reads an applied write once, because the caller wants the result, and
+sends an absent one again at once.  For an absent write, one read at the end of the settle window would be 1.5
+of that; the client reads more often, so that it soon sees an effect that comes late.
+
+Times are those of a virtual clock, in which the service answers within a few ms.  They include the settle
+windows of the default policy.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from benchmarks.harness import Ratio, Row
+from invsvc_async import ApiKey, Client
+from invsvc_async.batch import Batch
+from invsvc_async.conformance.service_process import Embedded, Plan, Thing, embedded
+from invsvc_async.simulator import Simulator
+from tests.support.virtual_time import LoopClock, VirtualTimeLoop, service_clock
+
+if TYPE_CHECKING:
+    from invsvc_async import Outcome, Write
+
+_WRITES = 20  # of each operation with each loss
+_LOSSES = {"applied": "apply, then reset", "absent": "reset", "late": "late 0.5, then reset"}
+_ORACLE = 2  # requests: the write, and a read or the write again
+_EVENTS = ["invoice.created"]
+_BATCH = 10_000
+_FAULTS = "rate=0.05,reads=0.05,hang=0.3"
+
+
+@attrs.frozen
+class Doubt:
+    """What one write with a lost answer took: requests, its own included, and seconds until the verdict."""
+
+    requests: int
+    seconds: float
+
+
+async def _write(client: Client, service: Simulator, operation: str, at: int) -> Write[Any]:
+    """Make write number *at*; what it changes is known, as after a list or a get."""
+    if operation == "webhooks.create":
+        return client.webhooks.create(url=f"https://me.example/{at}", events=_EVENTS)
+    if operation == "journeys.update":
+        journey = await client.journeys.get(str(service.seed_journey()["id"]))
+        return client.journeys.update(journey, name=f"new {at}")
+    hook = await client.webhooks.get(str(service.seed_webhook()["id"]))
+    if operation == "webhooks.delete":
+        return client.webhooks.delete(hook)
+    return client.webhooks.update(hook, description=f"new {at}")
+
+
+async def _doubts(operation: str, loss: str) -> list[Doubt]:
+    async with (
+        Simulator(seed=7, clock=service_clock()) as service,
+        Client(service.base_url, ApiKey(service.api_key), clock=LoopClock()) as client,
+    ):
+        writes = [await _write(client, service, operation, at) for at in range(_WRITES)]
+        return [await _one(service, operation, loss, write) for write in writes]
+
+
+async def _one(service: Simulator, operation: str, loss: str, write: Write[Any]) -> Doubt:
+    service.script(operation, _LOSSES[loss])
+    before, started = service.arrivals(), asyncio.get_running_loop().time()
+    outcome: Outcome[Any] = await write.outcome()
+    assert outcome.applied, outcome.message
+    return Doubt(service.arrivals() - before, asyncio.get_running_loop().time() - started)
+
+
+def measured() -> dict[tuple[str, str], list[Doubt]]:
+    """Return the doubts of each operation and each kind of loss."""
+    operations = ("webhooks.create", "webhooks.update", "webhooks.delete", "journeys.update")
+    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+        return {
+            (operation, loss): runner.run(_doubts(operation, loss))
+            for operation in operations
+            for loss in _LOSSES
+        }
+
+
+def rows(*, rounds: int = 1) -> list[Row]:  # noqa: ARG001 - counts do not vary
+    """Measure this file's rows."""
+    found = measured()
+    reads = [each.requests - 1 for (_, loss), doubts in found.items() if loss == "applied" for each in doubts]
+    return [
+        _counted("reads after a lost answer, applied", "one read", 1.0, statistics.median(reads)),
+        *(
+            _counted(f"requests of a write in doubt, {loss}", "an oracle", 1.5, _against_oracle(found, loss))
+            for loss in _LOSSES
+        ),
+    ]
+
+
+def _against_oracle(found: dict[tuple[str, str], list[Doubt]], loss: str) -> float:
+    every = [each.requests for (_, its), doubts in found.items() if its == loss for each in doubts]
+    return statistics.fmean(every) / _ORACLE
+
+
+def _counted(what: str, against: str, limit: float, ratio: float) -> Row:
+    return Row(what=what, against=against, limit=limit, ratio=Ratio(ratio, ratio, ratio))
+
+
+def main() -> None:
+    """Print each operation and each kind of loss."""
+    print(f"{'operation':<18}{'loss':<9}{'requests':>20}{'against':>9}{'time, s':>20}")
+    print(f"{'':<27}{'median':>10}{'p99':>10}{'oracle':>9}{'median':>10}{'p99':>10}")
+    for (operation, loss), doubts in measured().items():
+        requests, seconds = [each.requests for each in doubts], [each.seconds for each in doubts]
+        against = statistics.fmean(requests) / _ORACLE
+        print(
+            f"{operation:<18}{loss:<9}{statistics.median(requests):>10.0f}{_p99(requests):>10.0f}{against:>9.2f}"
+            f"{statistics.median(seconds):>10.3f}{_p99(seconds):>10.3f}"
+        )
+
+
+def _p99(values: list[Any]) -> float:
+    return float(sorted(values)[-max(1, len(values) // 100)])
+
+
+async def batch(writes: int = _BATCH) -> None:
+    """Print the wall time, CPU time and requests of a batch without faults and with them."""
+    print(f"{writes:,} journeys changed, 200 at once:")
+    spent = {faults: await _batch(writes, faults) for faults in ("", _FAULTS)}
+    for faults, (wall, cpu, requests, applied) in spent.items():
+        figures = f"{wall:7.1f} s  {cpu:7.1f} s CPU  {requests / writes:6.3f} requests a write"
+        print(f"{faults or 'no faults':<34}{figures}  {applied:,} applied")
+    clean, faulty = spent.values()
+    names = ("wall", "CPU", "requests")
+    ratios = (f"{name} {two / one:.2f}" for name, one, two in zip(names, clean[:3], faulty[:3], strict=True))
+    print("with faults against without:", ", ".join(ratios))
+
+
+async def _batch(writes: int, faults: str) -> tuple[float, float, int, int]:
+    ids = [f"jrn_{at}" for at in range(writes)]
+    plan = Plan(seed=7, faults=faults or "rate=0", journeys=tuple(Thing(each, "team_1") for each in ids))
+    async with embedded(plan) as service:
+        with tempfile.TemporaryDirectory() as folder:
+            started, cpu = time.perf_counter(), time.process_time()
+            applied = await _changed(service, ids, Path(folder) / "run.db")
+            wall, cpu = time.perf_counter() - started, time.process_time() - cpu
+        record = await service.tell()
+    return wall, cpu, record.reads + len(record.ledger), applied
+
+
+async def _changed(service: Embedded, ids: list[str], journal: Path) -> int:
+    async with (
+        Client(service.base_url, ApiKey(service.api_key), max_concurrency=250) as client,
+        Batch.open(journal, client, concurrency=200) as run,
+    ):
+        writes = (client.journeys.update(each, name="new") for each in ids)
+        return sum([bool(result.applied) async for result in run.run(writes)])
+
+
+if __name__ == "__main__":
+    match sys.argv[1:]:
+        case []:
+            main()
+        case ["batch", *number]:
+            asyncio.run(batch(*map(int, number)))
+        case _:
+            sys.exit(__doc__)
