@@ -1,0 +1,223 @@
+"""
+Measure whether costs stay the same as the load grows.  Not part of the table: each takes minutes.
+
+    python -m benchmarks.bench_scale flight [CALLS …]    calls in flight: CPU and memory of each (to 50,000)
+    python -m benchmarks.bench_scale day [CALLS]         24 hours of a client in virtual time (200,000 calls)
+    python -m benchmarks.bench_scale processes [WRITES]  a batch in PostgreSQL on 1, 2 and 4 processes (3,000)
+    python -m benchmarks.bench_scale journal [ITEMS …]   a write after so many finished ones (to 10,000,000)
+
+A journal in SQLite belongs to one process at a time, so ``processes`` needs PostgreSQL.  ``day`` with
+10,000,000 calls, and ``journal`` as it is, take about an hour on an idle machine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import resource
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from benchmarks import bench_journal
+from benchmarks.service import service
+from invsvc_async import ApiKey, Client, Timeouts
+from invsvc_async.batch import Batch
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
+    from invsvc_async import Webhook
+
+_FLIGHTS = (1_000, 10_000, 20_000, 50_000)
+_MOST_CONNECTIONS = (
+    20_000  # a client has 28,000 ports on the loopback interface; other calls wait for a place
+)
+_PATIENCE = Timeouts(attempt=300.0, connect=300.0, call=600.0)
+_DAY = 24 * 3600.0  # s
+_TOGETHER = 50
+_SIZES = (10_000, 100_000, 1_000_000, 10_000_000)
+_NEW = 5_000  # writes after those that were generated
+_GENERATED = """
+WITH RECURSIVE numbers(n) AS (SELECT ? UNION ALL SELECT n + 1 FROM numbers WHERE n < ?)
+INSERT INTO entries SELECT n, lower(hex(randomblob(16))), randomblob(16), state, run, operation, verdict,
+    common, intent, outcome, claim, done_at, n FROM numbers, (SELECT * FROM entries WHERE state = 2 LIMIT 1)
+"""
+
+
+# --- calls in flight
+
+
+def flight(sizes: tuple[int, ...]) -> None:
+    """Print the CPU and the memory of a call, for each number of calls in flight."""
+    print(f"{'calls in flight':>16}{'µs CPU a call':>16}{'KB a call':>12}")
+    for calls in sizes:
+        with service(delay=1.0) as base:
+            command = [sys.executable, "-m", "benchmarks.bench_scale", "wave", base, str(calls)]
+            said = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+        cpu, memory = json.loads(said)
+        print(f"{calls:>16,}{cpu * 1e6:>16.0f}{memory:>12.1f}", flush=True)
+
+
+async def wave(base: str, calls: int) -> tuple[float, float]:
+    """Start *calls* at once; return the CPU seconds and the KB of each."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    places = min(calls, _MOST_CONNECTIONS)
+    async with Client(base, ApiKey("key"), max_concurrency=places * 9 // 8, timeout=_PATIENCE) as client:
+        await client.webhooks.get("wh_1")
+        before, cpu = _resident(), time.process_time()
+        async with asyncio.TaskGroup() as group:
+            for _ in range(calls):
+                group.create_task(_ended(client.webhooks.get("wh_1")))
+        spent = time.process_time() - cpu
+    return spent / calls, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / calls
+
+
+async def _ended(call: Awaitable[Webhook]) -> None:
+    await call
+
+
+def _resident() -> int:
+    """Return the memory in use, in KB."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * resource.getpagesize() // 1024
+
+
+# --- a long life
+
+
+class _JumpingLoop(asyncio.SelectorEventLoop):
+    """A loop whose time can be advanced, so that its timers expire as if it had waited."""
+
+    ahead = 0.0  # s
+
+    def time(self) -> float:
+        return super().time() + self.ahead
+
+
+class _LoopClock:
+    """The loop's time, for the client."""
+
+    def now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+
+async def day(loop: _JumpingLoop, calls: int) -> None:
+    """Make *calls*, half of them writes, spread over 24 hours; print the memory after each tenth."""
+    rounds = calls // _TOGETHER
+    with service() as base:
+        async with Client(base, ApiKey("key"), clock=_LoopClock()) as client:
+            hooks = [await client.webhooks.get(f"wh_{at}") for at in range(_TOGETHER // 2)]
+            for done in range(1, rounds + 1):
+                reads = [client.webhooks.get("wh_1") for _ in hooks]
+                writes = [client.webhooks.update(hook, description="changed") for hook in hooks]
+                await asyncio.gather(*reads, *writes)
+                loop.ahead += _DAY / rounds
+                if done % max(rounds // 10, 1) == 0:
+                    gc.collect()
+                    hours = 24 * done / rounds
+                    print(
+                        f"{hours:5.1f} h {done * _TOGETHER:>12,} calls {_resident() / 1024:8.1f} MB",
+                        flush=True,
+                    )
+
+
+# --- processes
+
+
+async def processes(writes: int) -> None:
+    """Print the rate of a batch on 1, 2 and 4 processes, each with at most 10 requests of 20 ms in flight."""
+    from tests.support.database import database
+
+    async with bench_journal.service(0.02) as url:
+        for many in (1, 2, 4):
+            address = database().journal(f"scale{many}")
+            children = [
+                await bench_journal.worker(url, address, writes if not at else 0) for at in range(many)
+            ]
+            first = children[0].stdout
+            assert first is not None
+            rate = float((await first.readline()).split()[0])
+            for child in children:
+                if child.returncode is None:
+                    child.kill()
+                await child.wait()
+            print(f"{many} processes: {rate:,.0f} writes a second", flush=True)
+
+
+# --- journals of any length
+
+
+async def journal(sizes: tuple[int, ...]) -> None:
+    """Print the CPU of a write in a batch whose journal has so many finished ones."""
+    print(f"{'finished before':>16}{'open, s':>10}{'µs CPU a write':>16}{'MB':>8}")
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "run.db"
+        async with bench_journal.service(0.0) as url:
+            await _written(url, path, "first", 200)
+            for size in sizes:
+                _generate(path, size)
+                gc.collect()
+                opened, spent = await _written(url, path, f"after-{size}", _NEW)
+                figures = f"{opened:>10.3f}{spent / _NEW * 1e6:>16.0f}{_resident() / 1024:>8.0f}"
+                print(f"{size:>16,}{figures}", flush=True)
+
+
+def _generate(path: Path, size: int) -> None:
+    with closing(sqlite3.connect(path)) as connection, connection:
+        last = connection.execute("SELECT max(seq) FROM entries").fetchone()[0]
+        if last < size:
+            connection.execute(_GENERATED, (last + 1, size))
+
+
+async def _written(url: str, path: Path, name: str, number: int) -> tuple[float, float]:
+    """Run *number* new writes; return the seconds until the batch was open, and the run's CPU seconds."""
+    started = time.perf_counter()
+    async with (
+        bench_journal.client_for(url, 200) as client,
+        Batch.open(path, client, concurrency=200, on_secret=lambda _key, _hook: None) as batch,
+    ):
+        opened, cpu, applied = time.perf_counter() - started, time.process_time(), 0
+        make = client.webhooks.create
+        writes = (
+            make(url=f"https://me.example/{name}/{at}", events=["invoice.created"]).keyed(f"{name} {at}")
+            for at in range(number)
+        )
+        async for result in batch.run(writes):
+            applied += bool(result.applied)
+        assert applied == number, applied
+        return opened, time.process_time() - cpu
+
+
+def main(arguments: list[str]) -> None:
+    """Run what *arguments* name."""
+    match arguments:
+        case ["flight", *numbers]:
+            flight(tuple(map(int, numbers)) or _FLIGHTS)
+        case ["wave", base, calls]:
+            print(json.dumps(asyncio.run(wave(base, int(calls)))))
+        case ["day", *number]:
+            with asyncio.Runner(loop_factory=_JumpingLoop) as runner:
+                loop = runner.get_loop()
+                assert isinstance(loop, _JumpingLoop)
+                runner.run(day(loop, *map(int, number or ["200000"])))
+        case ["processes", *number]:
+            asyncio.run(processes(*map(int, number or ["3000"])))
+        case ["journal", *numbers]:
+            asyncio.run(journal(tuple(map(int, numbers)) or _SIZES))
+        case _:
+            sys.exit(__doc__)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
