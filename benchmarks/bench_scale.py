@@ -47,7 +47,8 @@ _NEW = 5_000  # writes after those that were generated
 _GENERATED = """
 WITH RECURSIVE numbers(n) AS (SELECT ? UNION ALL SELECT n + 1 FROM numbers WHERE n < ?)
 INSERT INTO entries SELECT n, lower(hex(randomblob(16))), randomblob(16), state, run, operation, verdict,
-    common, intent, outcome, claim, done_at, NULL FROM numbers, (SELECT * FROM entries WHERE state = 2 LIMIT 1)
+    common, intent, outcome, claim, done_at, NULL
+FROM numbers, (SELECT * FROM entries WHERE state = 2 LIMIT 1)
 """
 
 

@@ -18,7 +18,7 @@ from invsvc_async._errors import (
     TransportError,
     UnreadableResponseError,
 )
-from invsvc_async.reconcile.history import End
+from invsvc_async.reconcile.enums import End
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -10,14 +10,15 @@ from __future__ import annotations
 import re
 from decimal import Decimal
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 from urllib.parse import quote, urldefrag, urlsplit, urlunsplit
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from invsvc_async.codec.exact_json import Wire
 
+_NO_TIME = 10**15  # ms: 30,000 years
 _PORTS = {"http": 80, "https": 443}
 _ESCAPE = re.compile("%([0-9A-Fa-f]{2})")
 _UNRESERVED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
@@ -150,3 +151,18 @@ def same_hook_field(name: str, one: Wire, other: Wire) -> bool:
     if name == "description":
         return same(one or "", other or "")
     return same(one, other)
+
+
+def ids_of_url(hooks: Iterable[Wire], key: str) -> set[str]:
+    """Return the ids of the *hooks* (wire form) whose ``url_key`` is *key*."""
+    readable = (hook for hook in hooks if isinstance(hook, dict) and isinstance(hook.get("id"), str))
+    return {hook["id"] for hook in readable if url_key(str(hook.get("url"))) == key}
+
+
+def is_time(value: Wire) -> TypeGuard[int | float | Decimal]:
+    """Return whether *value* can be a time in ms.  Numbers too large for a float are rejected."""
+    return (
+        isinstance(value, (int, float, Decimal))
+        and not isinstance(value, bool)
+        and -_NO_TIME < value < _NO_TIME
+    )

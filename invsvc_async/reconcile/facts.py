@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from decimal import Decimal
 from itertools import pairwise
-from typing import TYPE_CHECKING, Literal, TypeGuard
+from typing import TYPE_CHECKING, Literal
 
 import attrs
 from propcache.api import cached_property
 
-from invsvc_async.reconcile.compare import url_key
+from invsvc_async.reconcile.compare import ids_of_url, is_time, url_key
 from invsvc_async.reconcile.history import Attempt, Bounds, Closed, End, Reading, Resumed, Tick
 from invsvc_async.reconcile.server_clock import agree, bounds_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from invsvc_async.api.operations import Operation
     from invsvc_async.codec.exact_json import Wire
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     from invsvc_async.reconcile.intent import Intent, Sent
     from invsvc_async.settings import ReconcilePolicy
 
-_NO_TIME = 10**15  # ms: 30,000 years
 AttemptKind = Literal["applied", "not applied", "echo", "short", "long"]
 
 
@@ -400,20 +398,5 @@ class Known:
         return reading.ended + self.bounds.high - first > self.policy.absence_within
 
 
-def ids_of_url(hooks: Iterable[Wire], key: str) -> set[str]:
-    """Return the ids of the *hooks* (wire form) whose ``url_key`` is *key*."""
-    readable = (hook for hook in hooks if isinstance(hook, dict) and isinstance(hook.get("id"), str))
-    return {hook["id"] for hook in readable if url_key(str(hook.get("url"))) == key}
-
-
 def _no_effect(sent: Sent) -> bool:
     return sent.end is not None and sent.end.kind == "not applied"
-
-
-def is_time(value: Wire) -> TypeGuard[int | float | Decimal]:
-    """Return whether *value* can be a time in ms.  Numbers too large for a float are rejected."""
-    return (
-        isinstance(value, (int, float, Decimal))
-        and not isinstance(value, bool)
-        and -_NO_TIME < value < _NO_TIME
-    )

@@ -10,8 +10,15 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, TypeGuard
 
-from invsvc_async.reconcile.compare import HOOK_FIELDS, same, same_graph, same_hook, same_hook_field, url_key
-from invsvc_async.reconcile.facts import is_time
+from invsvc_async.reconcile.compare import (
+    HOOK_FIELDS,
+    is_time,
+    same,
+    same_graph,
+    same_hook,
+    same_hook_field,
+    url_key,
+)
 from invsvc_async.reconcile.history import Absent, Applied, CannotTell, Holds, Superseded
 
 if TYPE_CHECKING:

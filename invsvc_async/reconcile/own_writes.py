@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import attrs
 
-from invsvc_async.reconcile.facts import ids_of_url, is_time
+from invsvc_async.reconcile.compare import ids_of_url, is_time
 
 if TYPE_CHECKING:
     from collections.abc import Hashable

@@ -12,7 +12,7 @@ import attrs
 from msgspec.structs import replace
 
 from invsvc_async.models.common import UNSET
-from invsvc_async.reconcile.history import Verdict
+from invsvc_async.reconcile.enums import Verdict
 from invsvc_async.settings import ReconcilePolicy
 from invsvc_async.writes.driver import Driver, new_run
 from invsvc_async.writes.new_intent import intent_of, new_tag, spec_of_intent

@@ -39,6 +39,21 @@ def test_help_imports_no_command():
     assert not {name for name in found if name.startswith("invsvc_async.cli.commands")}
 
 
+def test_client_imports_no_rules():
+    """The rules of writes, and all that is only for answers in doubt, wait for the first write."""
+    code = "import sys; from invsvc_async import ApiKey, Client; print(*sys.modules)"
+    done = subprocess.run(  # noqa: S603 - our own command
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True
+    )
+    later = {
+        "cattrs",
+        "invsvc_async.reconcile.history",
+        "invsvc_async.reconcile.facts",
+        "invsvc_async.writes.driver",
+    }
+    assert not later & set(done.stdout.split())
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_summary_in_the_list_of_commands(name):
     """It is the first sentence of the command's own help, with which the list would be slower to print."""
