@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 _WRITES = 20  # of each operation with each loss
 _LOSSES = {"applied": "apply, then reset", "absent": "reset", "late": "late 0.5, then reset"}
+_LIMITS = {"applied": 1.5, "absent": 5.0, "late": 1.5}  # for absent: see docs/performance-profile.md
 _ORACLE = 2  # requests: the write, and a read or the write again
 _EVENTS = ["invoice.created"]
 _BATCH = 10_000
@@ -68,6 +69,9 @@ async def _doubts(operation: str, loss: str) -> list[Doubt]:
         Simulator(seed=7, clock=service_clock()) as service,
         Client(service.base_url, ApiKey(service.api_key), clock=LoopClock()) as client,
     ):
+        await client.webhooks.create(
+            url="https://me.example/first", events=_EVENTS
+        )  # and opens the connection
         writes = [await _write(client, service, operation, at) for at in range(_WRITES)]
         return [await _one(service, operation, loss, write) for write in writes]
 
@@ -98,8 +102,10 @@ def rows(*, rounds: int = 1) -> list[Row]:  # noqa: ARG001 - counts do not vary
     return [
         _counted("reads after a lost answer, applied", "one read", 1.0, statistics.median(reads)),
         *(
-            _counted(f"requests of a write in doubt, {loss}", "an oracle", 1.5, _against_oracle(found, loss))
-            for loss in _LOSSES
+            _counted(
+                f"requests of a write in doubt, {loss}", "an oracle", limit, _against_oracle(found, loss)
+            )
+            for loss, limit in _LIMITS.items()
         ),
     ]
 
