@@ -142,7 +142,7 @@ def _retried(cls: type[T], raw: Raw | bytes, decode: One, refusal: Exception) ->
         with suppress(*UNREADABLE):
             found = _decoder_of(cls, fast.grown, suspect)(raw)
             return found, decode
-    elif decode is not general:
+    elif decode is not general and not isinstance(refusal, _UnusualError):
         with suppress(*UNREADABLE):
             found = general(raw)
             learned = _UNKNOWN in str(refusal) and fast.learn(raw)

@@ -10,7 +10,7 @@ import pytest
 
 from invsvc_async import codec
 from invsvc_async.codec import decode_fast, envelope
-from invsvc_async.models import DownloadRequest
+from invsvc_async.models import DownloadRequest, Integration, JourneyGraph, Team
 
 PLAIN = {"id": "d", "request_id": "r", "status": "s", "status_code": "c", "invoice_count": 1, "invoices_saved": 1,
          "invoices": [], "packages": [{"id": "p", "index": 0}], "message": None}  # fmt: skip
@@ -61,6 +61,21 @@ def test_objects_within_the_item():
             {"new": 1},
         )
     assert is_fast(item)
+
+
+def test_objects_by_name():
+    """Unknown fields are also learned of objects that are the members of another one."""
+    item = {"integrations": {"mail": {"completed": True, "category": None, "since": 7}}}
+    for _ in range(2):
+        (found,) = decoded(item, cls=Team)
+        assert found.integrations["mail"].extra == {"since": 7}
+    assert Integration in dict(decode_fast._expected(Team).grown)
+
+
+def test_bad_field_of_an_inner_object():
+    """Its item is decoded field by field, and the problem is that of the inner object."""
+    (found,) = decoded({"nodes": [{"position": {"x": "left", "y": 1}}], "edges": []}, cls=JourneyGraph)
+    assert [problem.address for problem in found.problems] == ["$.nodes[0].position.x"]
 
 
 @pytest.mark.parametrize(
