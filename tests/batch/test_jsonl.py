@@ -152,6 +152,7 @@ SOUND = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:events. is empty:UserWarning")
 @pytest.mark.parametrize("operation", [row.name for row in BY_NAME.values() if row.kind is Kind.WRITE])
 def test_values_of_odd_forms(client, operation):
     """Whatever stands in an argument beside sound ones, the line is good or named: nothing else is raised."""
