@@ -68,7 +68,7 @@ async def test_two_workers_share_few_writes(service, address):
 
 
 async def test_idle_worker_asks_seldom(service, client, address, monkeypatch):
-    """It takes one transaction in the time after which a silent worker counts as dead: 0.1 a second by default."""
+    """It takes one transaction in 0.75 of the time after which a silent worker counts as dead: 0.14 a second by default."""
     asked = []
     async with Batch.open(address, client) as batch:
         running = asyncio.create_task(work(batch))
