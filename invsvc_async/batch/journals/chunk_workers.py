@@ -17,6 +17,7 @@ from invsvc_async.batch.journals.chunk_fencing import OwnedEntries
 from invsvc_async.batch.journals.chunk_queue import QUEUED, SIGNAL, Chunks
 from invsvc_async.batch.journals.postgres_migrations import IN_TURN, WORKERS_KEPT_FROM
 from invsvc_async.batch.worker import Worker
+from invsvc_async.concurrency.cancellation import is_cancelled
 from invsvc_async.journal.entry import State
 from invsvc_async.storage.postgres_pool import AWAY
 
@@ -173,7 +174,7 @@ class WorkersOfBatch(OwnedEntries):
 
         It ends if the database sends none.
         """
-        while True:
+        while not is_cancelled():
             try:
                 async with self.lent() as connection:
                     if not await self._hears(connection, heard):
@@ -185,7 +186,8 @@ class WorkersOfBatch(OwnedEntries):
             except (JournalError, asyncpg.PostgresError, *AWAY):
                 pass  # those who store something say what is wrong
             works(False)
-            await asyncio.sleep(_AGAIN)
+            if not is_cancelled():
+                await asyncio.sleep(_AGAIN)
 
     async def _hears(self, connection: Any, heard: Callable[[str], None]) -> bool:  # Any: asyncpg's
         """Listen, and return whether a notification of one's own arrives."""
@@ -217,5 +219,5 @@ async def _closed(connection: Any) -> None:  # Any: asyncpg's
     """Wait until *connection* is closed."""
     closed = asyncio.Event()
     connection.add_termination_listener(lambda _connection: closed.set())
-    if not connection.is_closed():
+    if not connection.is_closed() and not is_cancelled():
         await closed.wait()

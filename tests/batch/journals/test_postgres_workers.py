@@ -8,10 +8,11 @@ import logging
 import os
 import socket
 import sys
+from contextlib import asynccontextmanager
 
 import pytest
 
-from invsvc_async import ConfigurationError, Verdict
+from invsvc_async import ConfigurationError, JournalError, Verdict
 from invsvc_async.batch import Batch
 from invsvc_async.batch.journals.chunk_workers import Sign
 from invsvc_async.batch.journals.postgres import PostgresBatch
@@ -227,6 +228,29 @@ async def test_worker_that_listens_on_a_connection_that_ends(service, client, ad
         await batch.stop()
         await running
         assert (await batch.summary()).verdicts == {Verdict.APPLIED: 30}
+
+
+async def test_listening_that_is_cancelled_as_its_connection_ends(journal, monkeypatch):
+    """It ends, also if returning the connection raises in place of the cancellation."""
+    monkeypatch.setattr("invsvc_async.batch.journals.chunk_workers._AGAIN", 0.0)
+    lent, works = journal.lent, []
+
+    @asynccontextmanager
+    async def ending():
+        try:
+            async with lent() as connection:
+                yield connection
+        except asyncio.CancelledError:
+            raise JournalError("the connection was closed in the middle of operation") from None
+
+    monkeypatch.setattr(journal, "lent", ending)
+    listening = asyncio.create_task(journal.listen(lambda _: None, works.append))
+    await until(lambda: asyncio.sleep(0, works))
+    listening.cancel()
+
+    done, _ = await asyncio.wait([listening], timeout=30)
+    assert done
+    assert works == [True, False]
 
 
 async def test_what_is_done_is_deleted(service, client, address):
