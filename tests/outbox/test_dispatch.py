@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -298,3 +299,25 @@ async def test_dispatcher_without_notifications_polls(service, client, outbox, c
         write = client.webhooks.update(service.seed_webhook().id, description="x")
         [key] = await enqueue(outbox, connection, write)
         assert (await verdict_of(outbox, key)).verdict is Verdict.APPLIED
+
+
+async def test_dispatcher_that_ends_as_its_connection_ends(outbox, monkeypatch):
+    """It ends, also if returning the connection raises in place of the cancellation."""
+    entries, heard = outbox._store, asyncio.Event()
+    lent = entries.lent
+
+    @asynccontextmanager
+    async def ending():
+        try:
+            async with lent() as connection:
+                yield connection
+        except asyncio.CancelledError:
+            raise JournalError("the connection was closed in the middle of operation") from None
+
+    monkeypatch.setattr(entries, "lent", ending)
+    listening = asyncio.create_task(entries.hear(lambda _: heard.set()))
+    await heard.wait()
+    listening.cancel()
+
+    done, _ = await asyncio.wait([listening], timeout=30)
+    assert done
