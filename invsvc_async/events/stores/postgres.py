@@ -30,6 +30,7 @@ from invsvc_async.events.stores import postgres_handlers as of_handlers
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Sequence
 
+    from invsvc_async.events.stores.postgres_puts import GroupedPuts
     from invsvc_async.storage.postgres_pool import Pool
 
 __all__ = ["PostgresStore"]
@@ -69,12 +70,6 @@ _TO_2: Final = """
 """
 _TO_3: Final = of_handlers.TO_3 + "COMMENT ON TABLE {table} IS '{mark}';"
 _STEPS: Final = {"1": _TO_2 + _TO_3, "2": _TO_3}
-_PUT: Final = """
-    INSERT INTO {table} AS kept (key, type, body, state, due, handler)
-    VALUES ($1, $2, $3, 'open', now(), $4)
-    ON CONFLICT (key) DO UPDATE SET body = excluded.body WHERE kept.state = 'open' AND kept.body IS NULL
-    RETURNING xmax = 0
-"""
 # now() is the time before the statement waited for a locked row; clock_timestamp() is the time after.
 _CLAIM: Final = """
     INSERT INTO {table} AS kept (key, type, body, state, due, token, attempts, handler)
@@ -193,6 +188,7 @@ class PostgresStore:
         self._connections = connections
         self._opening = asyncio.Lock()
         self._pool: Pool | None = None
+        self._puts: GroupedPuts | None = None
 
     def __repr__(self) -> str:
         return f"PostgresStore(table={self._table!r})"  # the address may contain a password
@@ -209,7 +205,7 @@ class PostgresStore:
 
     async def close(self) -> None:
         """Close the connections; the next use opens them again."""
-        pool, self._pool = self._pool, None
+        pool, self._pool, self._puts = self._pool, None, None
         if pool is not None:
             await pool.aclose()
 
@@ -219,8 +215,10 @@ class PostgresStore:
             return await self._ask(
                 lambda connection: of_handlers.put(connection, self._table, delivery, further)
             )
-        rows = await self._rows(_PUT, delivery.key, delivery.type, delivery.body, delivery.handler)
-        return bool(rows) and bool(rows[0][0])
+        if self._puts is None:
+            await self._opened()
+        assert self._puts is not None  # made with the pool
+        return await self._puts.put(delivery)
 
     async def bury(self, found: Delivery | Entry, *, reason: str) -> bool:
         """Store a delivery or a leased entry as a dead letter; ``False`` if the lease was lost."""
@@ -358,6 +356,7 @@ class PostgresStore:
 
     async def _opened(self) -> Pool:
         try:
+            from invsvc_async.events.stores.postgres_puts import GroupedPuts
             from invsvc_async.storage.postgres_pool import Pool
         except ModuleNotFoundError as error:
             raise ConfigurationError(
@@ -374,7 +373,7 @@ class PostgresStore:
                     retry=False,
                 )
                 await pool.connect(self._prepare)
-                self._pool = pool
+                self._pool, self._puts = pool, GroupedPuts(pool, self._table)
             return self._pool
 
     async def _prepare(self, connection: Any) -> None:  # Any: asyncpg has no types

@@ -825,7 +825,7 @@ async def test_sqlite_opening_does_not_wait_for_the_check(tmp_path, monkeypatch)
     await store.open()
 
     assert await store.put(delivery())
-    assert checking.is_set()
+    assert await asyncio.to_thread(checking.wait, 30)
     let_go.set()
     await store.close()
     assert not [thread for thread in threading.enumerate() if "check of" in thread.name]

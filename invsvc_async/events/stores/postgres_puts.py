@@ -1,0 +1,109 @@
+"""Deliveries that are stored in groups: all that come while one statement runs share the next one."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from invsvc_async.storage.postgres_pool import AWAY
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from invsvc_async.events.stores import Delivery
+    from invsvc_async.storage.postgres_pool import Pool
+
+__all__ = ["GroupedPuts"]
+
+_MOST: Final = 500  # deliveries of one statement
+_BYTES: Final = 8 << 20  # of their bodies, unless one is larger
+# In the order of keys, in which every process locks them, so that they cannot deadlock.  ``due`` keeps the
+# order in which the deliveries came.
+_PUT: Final = """
+    INSERT INTO {table} AS kept (key, type, body, handler, state, due)
+    SELECT key, type, body, handler, 'open', now() - age * interval '1 microsecond'
+    FROM unnest($1::text[], $2::text[], $3::bytea[], $4::text[], $5::integer[])
+        AS given (key, type, body, handler, age)
+    ON CONFLICT (key) DO UPDATE SET body = excluded.body WHERE kept.state = 'open' AND kept.body IS NULL
+    RETURNING key, xmax = 0
+"""
+
+
+class GroupedPuts:
+    """``Store.put`` on *table*, by the connections of *pool*."""
+
+    def __init__(self, pool: Pool, table: str) -> None:
+        self._pool = pool
+        self._statement = _PUT.format(table=table)
+        self._waiting: list[tuple[Delivery, asyncio.Future[bool]]] = []
+        self._running: asyncio.Task[None] | None = None
+
+    async def put(self, delivery: Delivery) -> bool:
+        """
+        Store a delivery to be handled; ``False`` if its key is known.
+
+        Raises:
+            JournalError: The database cannot be used.
+        """
+        done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._waiting.append((delivery, done))
+        if self._running is None or self._running.done():
+            self._running = asyncio.create_task(self._run(), name="invsvc events put")
+        return await done
+
+    async def _run(self) -> None:
+        group: list[tuple[Delivery, asyncio.Future[bool]]] = []
+        try:
+            while group := self._next_group():
+                await self._store(group)
+        finally:  # this task is cancelled if its event loop ends
+            for _, done in (*group, *self._waiting):
+                done.cancel()
+            self._waiting.clear()
+
+    def _next_group(self) -> list[tuple[Delivery, asyncio.Future[bool]]]:
+        """Take what one statement may store.  It can change each row only once."""
+        group: list[tuple[Delivery, asyncio.Future[bool]]] = []
+        left: list[tuple[Delivery, asyncio.Future[bool]]] = []
+        keys: set[str] = set()
+        size = 0
+        for each in self._waiting:
+            delivery, done = each
+            if done.done():  # nobody waits for it any more
+                continue
+            size += len(delivery.body or b"")
+            if delivery.key in keys or len(group) == _MOST or (group and size > _BYTES):
+                left.append(each)
+                continue
+            group.append(each)
+            if delivery.key is not None:
+                keys.add(delivery.key)
+        self._waiting = left
+        return group
+
+    async def _store(self, group: Sequence[tuple[Delivery, asyncio.Future[bool]]]) -> None:
+        """Store a group; if a statement is refused, one by one, so that each fails only for its own error."""
+        try:
+            new = await self._insert([delivery for delivery, _ in group])
+        except Exception as error:  # noqa: BLE001 - whatever it is, those who wait get it
+            if len(group) > 1 and not isinstance(error.__cause__, AWAY):
+                for each in group:
+                    await self._store([each])
+                return
+            for _, done in group:
+                if not done.done():
+                    done.set_exception(error)
+            return
+        for delivery, done in group:
+            if not done.done():
+                done.set_result(new.get(delivery.key, False))
+
+    async def _insert(self, deliveries: Sequence[Delivery]) -> dict[str | None, bool]:
+        """Return, for each key that was not known as a whole, whether it is new."""
+        ordered = sorted(enumerate(deliveries), key=lambda each: each[1].key or "")
+        rows = (
+            (each.key, each.type, each.body, each.handler, len(deliveries) - number)
+            for number, each in ordered
+        )
+        columns = zip(*rows, strict=True)
+        return dict(await self._pool.fetch(self._statement, *(list(column) for column in columns)))
