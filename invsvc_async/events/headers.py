@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
-__all__ = ["SIGNATURE", "TEST", "Headers", "kept", "value_of"]
+__all__ = ["SIGNATURE", "TEST", "Headers", "by_name", "kept", "value_of"]
 
 SIGNATURE: Final = "x-service-signature"
 TEST: Final = "x-service-test"
@@ -17,6 +17,24 @@ TEST: Final = "x-service-test"
 Text: TypeAlias = str | bytes
 Headers: TypeAlias = Mapping[str, str] | Iterable[tuple[Text, Text]]
 """A mapping with names in any case, or pairs as in ASGI."""
+
+
+class _ByName(dict[str, str]):
+    """Headers by their names in lower case; one that came twice, or is not text, is ``""``."""
+
+
+def by_name(headers: Headers | None) -> Headers:
+    """Return headers in a form in which ``value_of`` finds each at once, for several lookups."""
+    found = _ByName()
+    items: Any = getattr(headers, "items", None)  # Any: of any kind of mapping
+    pairs: Any = (headers or ()) if items is None else items()
+    for key, value in pairs:
+        name = (key if isinstance(key, str) else _text(key)).lower()
+        if name in found:
+            found[name] = ""
+        else:
+            found[name] = value if isinstance(value, str) else _text(value)
+    return found
 
 
 def kept(headers: Headers | None) -> Headers | None:
@@ -32,6 +50,8 @@ def value_of(headers: Headers | None, name: str) -> str | None:
     """
     if headers is None:
         return None
+    if headers.__class__ is _ByName:
+        return cast("dict[str, str]", headers).get(name)
     if not isinstance(headers, dict):
         # items(), because the keys of a multidict may not show that a header came twice
         items: Any = getattr(headers, "items", None)  # Any: of any kind of mapping

@@ -20,6 +20,7 @@ from invsvc_async.errors import (
     SignatureMissingError,
     UnauthenticatedEventError,
 )
+from invsvc_async.events.headers import by_name, value_of
 from tests.events.bodies import (
     RESOURCE_TYPES,
     SECRET,
@@ -381,3 +382,30 @@ def _locals_of(call) -> str:
 def test_secrets_in_tracebacks(call) -> None:
     """Tools that show the local variables of a traceback show no secret."""
     assert "hidden" not in _locals_of(call)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"Content-Type": "a", "X-One": "b"},
+        [("Content-Type", "a"), ("X-One", "b")],
+        [(b"content-type", b"a"), (b"x-one", b"b")],
+        CIMultiDict({"Content-Type": "a", "X-One": "b"}),
+    ],
+)
+def test_headers_by_name(given) -> None:
+    """They are found in any case and form, as without that form."""
+    found = by_name(given)
+
+    for name in ("content-type", "x-one", "x-two"):
+        assert value_of(found, name) == value_of(given, name)
+    assert value_of(found, "content-type") == "a"
+
+
+@pytest.mark.parametrize(
+    "given",
+    [[("X-One", "a"), ("x-one", "a")], {"X-One": "a", "x-one": "a"}, [(b"X-One", b"a"), ("x-one", "a")]],
+)
+def test_headers_by_name_that_came_twice(given) -> None:
+    """Such a header has a value that nothing accepts."""
+    assert value_of(by_name(given), "x-one") == value_of(given, "x-one") == ""

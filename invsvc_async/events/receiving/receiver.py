@@ -11,11 +11,12 @@ import asyncio
 import logging
 import random as randomness
 import time
-from contextlib import nullcontext
 from functools import cached_property
+from math import inf
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar
 
 from invsvc_async._errors import ConfigurationError, MalformedEventError
+from invsvc_async.concurrency.deadline import Deadline
 from invsvc_async.events.credentials import checked, keys_of, shared_headers_of
 from invsvc_async.events.headers import kept
 from invsvc_async.events.receiving.admission import Admitted, Unreadable
@@ -400,7 +401,8 @@ class Receiver:
             TimeoutError: They do not come in time.
         """
         headers, now = kept(headers) or (), self._tally.clock()
-        async with nullcontext() if self._source.is_fixed else asyncio.timeout_at(until):
+        forever = self._source.is_fixed
+        with Deadline(asyncio.get_running_loop(), inf if forever else until):
             trust = await self._source.current()
             verdict = trust.judge(body, headers, now)
             if not _is_refusal(verdict):
@@ -428,7 +430,7 @@ class Receiver:
         delivery, *further = self._handlers.deliveries(event)
         known = self._handlers.store
         try:
-            async with asyncio.timeout_at(until):
+            with Deadline(asyncio.get_running_loop(), until):
                 if known is not None and further:
                     new = await known.put(delivery, further)
                 else:
