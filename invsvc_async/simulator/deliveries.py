@@ -52,6 +52,7 @@ class Delivery:
     copies: int = 1
     most: int = ATTEMPTS  # attempts of each copy; the two signed events have one
     attempts: list[Attempt] = field(default_factory=list[Attempt])
+    given_up: bool = False  # for a newer one, because too many were under way
 
     @property
     def statuses(self) -> list[int | None]:
@@ -70,7 +71,12 @@ def signature(body: bytes, secret: str) -> str:
 
 
 class Post:
-    """Sends deliveries, with one session for all of them."""
+    """
+    Sends deliveries, with one session for all of them.
+
+    *most* bounds memory: only as many of the latest deliveries are kept in `sent`, and if as many automatic
+    ones are under way, the oldest is given up for a new one.
+    """
 
     def __init__(
         self,
@@ -80,13 +86,15 @@ class Post:
         *,
         backoff: float,
         attempt_timeout: float,
+        most: int | None = None,
     ) -> None:
         self.sent: list[Delivery] = []
+        self._most = most
         self._state, self._chance, self._plan = state, chance, plan
         self._backoff = backoff
         self._timeout = aiohttp.ClientTimeout(total=attempt_timeout)
         self._session: aiohttp.ClientSession | None = None
-        self._under_way: set[asyncio.Task[Delivery]] = set()
+        self._under_way: dict[asyncio.Task[Delivery], Delivery] = {}  # in the order of their starts
 
     def prepare(
         self,
@@ -160,6 +168,8 @@ class Post:
     async def send(self, delivery: Delivery) -> Delivery:
         """Send every copy of *delivery*, each with its retries."""
         self.sent.append(delivery)
+        if self._most is not None:
+            del self.sent[: -self._most]
         for _ in range(delivery.copies):
             await self._send_one(delivery)
         return delivery
@@ -171,12 +181,21 @@ class Post:
         pause = OVERTAKEN if self._chance.random() < plan.reorder_deliveries else 0.0
 
         async def later() -> Delivery:
-            await asyncio.sleep(pause)
-            return await self.send(delivery)
+            try:
+                await asyncio.sleep(pause)
+                await self.send(delivery)
+            except asyncio.CancelledError:
+                if not delivery.given_up:
+                    raise
+            return delivery
 
+        if self._most is not None and len(self._under_way) >= self._most:
+            oldest = next(iter(self._under_way))
+            self._under_way.pop(oldest).given_up = True
+            oldest.cancel()
         task = asyncio.create_task(later())
-        self._under_way.add(task)
-        task.add_done_callback(self._under_way.discard)
+        self._under_way[task] = delivery
+        task.add_done_callback(lambda task: self._under_way.pop(task, None))
         return task
 
     async def _send_one(self, delivery: Delivery) -> None:

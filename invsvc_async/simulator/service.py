@@ -61,6 +61,8 @@ class Simulator(Seeding, Delivering):
         deliver: Deliver events of its own writes (``POST /invoices/income/batch``) to subscribed webhooks.
         delivery_backoff: Seconds before the second attempt of a delivery; doubled up to 16 times that.
         delivery_timeout: Timeout of one attempt of a delivery, in seconds.
+        deliveries_kept: How many deliveries are kept in `deliveries`, by default all.  If so many automatic
+            ones are under way, the oldest is given up for a new one.
         admin: Serve ``/_simulator/`` (ledger, arrivals, script, faults), without authentication.
         inspect: Serve the page at `inspect_url` from the start.
         clock: Its clock, by default the machine's. Waits use the event loop.
@@ -84,6 +86,7 @@ class Simulator(Seeding, Delivering):
         deliver: bool = False,
         delivery_backoff: float = 0.01,
         delivery_timeout: float = 10.0,
+        deliveries_kept: int | None = None,
         admin: bool = False,
         inspect: bool = False,
         clock: Clock | None = None,
@@ -95,6 +98,8 @@ class Simulator(Seeding, Delivering):
         check_seconds("delivery_backoff", delivery_backoff)
         check_seconds("delivery_timeout", delivery_timeout)
         _check_choices(at_once, journey_reads)
+        if deliveries_kept is not None and deliveries_kept < 1:
+            raise ValueError(f"deliveries_kept: {deliveries_kept!r} is not valid. Use at least 1.")
         self.base_url: str = ""
         clock = clock or Clock()
         self.ledger: Ledger = Ledger(clock.steady)
@@ -113,6 +118,7 @@ class Simulator(Seeding, Delivering):
             lambda: self.faults,
             backoff=delivery_backoff,
             attempt_timeout=delivery_timeout,
+            most=deliveries_kept,
         )
         if deliver:
             self._app.on_effect = self._post.on_effect

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
+import json
 import re
 from decimal import Decimal
 
@@ -269,3 +270,40 @@ async def test_delivery_faults(receiver):
         assert 20 < len(order) < 40
         firsts = list(dict.fromkeys(order))
         assert firsts != sorted(firsts)
+
+
+async def test_deliveries_to_a_receiver_that_is_gone():
+    """Only so many are kept and under way; for each new one, the oldest is given up."""
+    async with Simulator(deliver=True, delivery_backoff=60.0, deliveries_kept=5) as service:
+        service.seed_webhook(url="http://127.0.0.1:1/none", events=EVENTS)
+        first = asyncio.create_task(service.emit("invoice.created"))
+        await asyncio.sleep(0)
+
+        for _ in range(24):
+            service.emit_soon("invoice.created")
+            await asyncio.sleep(0)
+
+        async with asyncio.timeout(30):
+            [given_up] = await first
+        assert given_up.given_up
+        assert not given_up.delivered
+        assert len(service.deliveries) == 5
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        under_way = [task for task in asyncio.all_tasks() if "_start" in repr(task)]
+        assert len(under_way) == 5
+
+
+async def test_deliveries_that_ended_are_forgotten(receiver):
+    """The latest are kept, however many were made."""
+    async with Simulator(deliveries_kept=3) as service:
+        for number in range(5):
+            await service.deliver("invoice.created", url=receiver.url, changes={"id": f"dlv_{number}"})
+
+        assert [json.loads(each.body)["id"] for each in service.deliveries] == ["dlv_2", "dlv_3", "dlv_4"]
+
+
+def test_number_of_deliveries_that_cannot_be():
+    """At least one is kept."""
+    with pytest.raises(ValueError, match="deliveries_kept"):
+        Simulator(deliveries_kept=0)

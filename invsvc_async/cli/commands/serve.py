@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from contextlib import suppress
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from invsvc_async.simulator import Simulator
 
 __all__ = ["command"]
+
+_KEPT: Final = 10_000  # deliveries: about 60 MB if the receiver is gone
 
 
 def command(  # noqa: PLR0913 - each is an option of its own
@@ -66,7 +68,8 @@ def command(  # noqa: PLR0913 - each is an option of its own
     With --deliver-to, a webhook for all events exists, and events of the service's own writes are delivered
     to it, with the specification's retries.  `--faults duplicate_deliveries=0.2,reorder_deliveries=0.2`
     duplicates and reorders them.  They are signed with the secret in INVSVC_WEBHOOK_SECRET, and have the
-    shared header in INVSVC_SHARED_HEADER.
+    shared header in INVSVC_SHARED_HEADER.  If 10,000 deliveries are under way, because the receiver is gone,
+    the oldest is given up for each new one.
     """
     from invsvc_async.simulator import Faults, Simulator
     from invsvc_async.simulator.serve import about
@@ -81,7 +84,7 @@ def command(  # noqa: PLR0913 - each is an option of its own
     try:
         service = Simulator(
             seed=seed, faults=plan, latency=latency, at_once=at_once, host=host, port=port, admin=admin,
-            inspect=inspect, deliver=deliver_to is not None, delivery_backoff=1.0,
+            inspect=inspect, deliver=deliver_to is not None, delivery_backoff=1.0, deliveries_kept=_KEPT,
         )  # fmt: skip
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
