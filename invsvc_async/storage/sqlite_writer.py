@@ -28,12 +28,17 @@ T = TypeVar("T")
 
 
 @contextmanager
-def transaction(connection: sqlite3.Connection, begin: str = "BEGIN") -> Generator[None]:
+def transaction(
+    connection: sqlite3.Connection, begin: str | Callable[[sqlite3.Connection], object] = "BEGIN"
+) -> Generator[None]:
     """Run the block in the open transaction, or in a new one; the caller rolls back if it fails."""
     if connection.in_transaction:
         yield
         return
-    connection.execute(begin)
+    if isinstance(begin, str):
+        connection.execute(begin)
+    else:
+        begin(connection)
     yield
     connection.execute("COMMIT")
 
@@ -67,8 +72,9 @@ class Writer:
     The thread, for one event loop and the file *name* (as errors show it).
 
     *connect* opens the connection.  *store* writes ``{key: row or None}`` (``None``: delete), in the open
-    transaction or in one of its own.  Both run on the thread.  *begin* starts the transaction of a group.
-    *ended* is called there after each group, once its requests are complete, with whether all succeeded.
+    transaction or in one of its own.  Both run on the thread.  *begin* is the statement, or function, that
+    starts the transaction of a group.  *ended* is called there after each group, once its requests are
+    complete, with whether all succeeded.
     """
 
     def __init__(
@@ -77,7 +83,7 @@ class Writer:
         connect: Callable[[], sqlite3.Connection],
         store: Callable[[sqlite3.Connection, dict[str, tuple[Any, ...] | None]], None] | None = None,
         *,
-        begin: str = "BEGIN",
+        begin: str | Callable[[sqlite3.Connection], object] = "BEGIN",
         ended: Callable[[sqlite3.Connection, bool], None] | None = None,
     ) -> None:
         self._name = name
@@ -99,6 +105,11 @@ class Writer:
     def has_ended(self) -> bool:
         """Whether it was stopped, or could not open the connection, or its thread died."""
         return self._ended is not None
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request is open."""
+        return not (self._waiting or self._under_way)
 
     def start_thread(self) -> None:
         """Start the thread; requests are accepted at once, and fail if the connection cannot be opened."""

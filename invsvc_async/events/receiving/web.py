@@ -153,7 +153,7 @@ async def answer(
     return await receiver.receive_until(until, whole, headers)
 
 
-async def _read(chunks: AsyncIterator[bytes], limit: int) -> bytes:
+async def _read(chunks: AsyncIterable[bytes], limit: int) -> bytes:
     """Return the body, or its beginning if it has more than *limit* bytes."""
     body = bytearray()
     async for chunk in chunks:

@@ -26,6 +26,7 @@ from invsvc_async.events.stores import (
     key_for,
 )
 from invsvc_async.events.stores import postgres_handlers as of_handlers
+from invsvc_async.events.stores.slices import in_slices
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Sequence
@@ -108,7 +109,7 @@ _RELEASE: Final = f"""
     )
     SELECT id FROM forgotten UNION ALL SELECT id FROM freed
 """  # noqa: S608 - our own text
-_SLICE: Final = 2_000  # rows that one statement deletes: it must end within its time limit
+_SLICE: Final = 0.02  # s that one statement of prune is to take
 _COUNTED: Final = 200_000  # rows that one statement counts
 _PRUNE: Final = """
     DELETE FROM {{table}}{part} WHERE id = ANY (ARRAY(
@@ -334,10 +335,10 @@ class PostgresStore:
         return await self._prune_all(_PRUNE_HANDLED, older_than)
 
     async def _prune_all(self, statement: str, age: float) -> int:
-        pruned = 0
-        while rows := await self._rows(statement, age, _SLICE):
-            pruned += len(rows)
-        return pruned
+        async def run(rows: int) -> int:
+            return len(await self._rows(statement, age, rows))
+
+        return await in_slices(run, seconds=_SLICE)
 
     async def _end(self, statement: str, entry: Entry, *values: object) -> bool:
         if entry.ordering_key is None:

@@ -32,9 +32,11 @@ from invsvc_async.events.stores import (
     sqlite_handlers,
 )
 from invsvc_async.events.stores import sqlite_upkeep as upkeep
+from invsvc_async.events.stores.slices import in_slices
 from invsvc_async.events.stores.sqlite_check import FileCheck
+from invsvc_async.events.stores.sqlite_checkpoints import Checkpoints
 from invsvc_async.events.stores.sqlite_handlers import insert, insert_copy
-from invsvc_async.events.stores.sqlite_schema import connect
+from invsvc_async.events.stores.sqlite_schema import begin, connect
 from invsvc_async.storage.address import check_path
 from invsvc_async.storage.sqlite_errors import in_words
 from invsvc_async.storage.sqlite_writer import Writer
@@ -46,7 +48,8 @@ __all__ = ["SqliteStore"]
 
 T = TypeVar("T")
 
-_SLICE: Final = 0.008  # s that one transaction of prune is to take, with its commit
+_SLICE: Final = 0.02  # s that one transaction of prune is to take, until it is in the file
+_PATIENCE: Final = 100  # ms that such a transaction waits until no delivery waits
 _OURS: Final = "WHERE id = ? AND token = ? AND state = 'open'"
 _FORGET: Final = f"DELETE FROM delivery {_OURS} AND body IS NULL"  # noqa: S608 - our own text
 
@@ -248,27 +251,24 @@ class SqliteStore:
 
     async def _prune_all(self, what: str, clock: Callable[[], float], age: float) -> int:
         return await self._in_slices(
-            lambda db, seconds: upkeep.prune_some(db, upkeep.OLD[what], clock() - age, seconds)
+            lambda db, rows: db.execute(upkeep.OLD[what], (clock() - age, rows)).rowcount
         )
 
-    async def _in_slices(self, work: Callable[[sqlite3.Connection, float], tuple[int, bool]]) -> int:
-        """
-        Repeat *work* while there is more, and leave the file to others for half of the time.
+    async def _in_slices(self, work: Callable[[sqlite3.Connection, int], int]) -> int:
+        """Repeat *work* on so many rows while there are more; deliveries that wait go first."""
 
-        Deliveries wait for the end of a transaction: its disk writes too, and they grow with its time.
-        """
-        loop = asyncio.get_running_loop()
-        seconds, done, more = _SLICE / 5, 0, True
-        while more:
-            started = loop.time()
-            number, more = await self._run(partial(_for_a_time, work, seconds))
-            done += number
-            took = loop.time() - started
-            if more:
-                seconds = min(_SLICE, seconds * _SLICE / took)
-                await self._read(upkeep.checkpoint)
-                await asyncio.sleep(took)
-        return done
+        async def run(rows: int) -> int:
+            file = self._files.get(asyncio.get_running_loop())
+            for _ in range(_PATIENCE):
+                if file is None or file.writer.is_idle:
+                    break
+                await asyncio.sleep(0.001)
+            changed = await self._run(lambda db: work(db, rows))
+            # Its disk writes would else pile up until they hold the deliveries' commits up.
+            await self._read(upkeep.checkpoint)
+            return changed
+
+        return await in_slices(run, seconds=_SLICE)
 
     async def _read(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Read on a connection of its own, because a reader holds no delivery up."""
@@ -297,20 +297,24 @@ class SqliteStore:
 
     def _new_file(self) -> _File:
         check = FileCheck(self._path, self._name)
+        checkpoints = Checkpoints(self._path, self._name)
 
         def connecting() -> sqlite3.Connection:
             db = connect(self._path, self._name, self._wait, self._steady)
             try:
                 check.start(db)
+                checkpoints.start(db)
             except BaseException:
                 db.close()
                 raise
             return db
 
         # IMMEDIATE, because a transaction that starts as a reader fails if another process writes.
-        writer = Writer(self._name, connecting, begin="BEGIN IMMEDIATE")
+        writer = Writer(
+            self._name, connecting, begin=partial(begin, wait=self._wait), ended=checkpoints.committed
+        )
         writer.start_thread()
-        return _File(writer, check)
+        return _File(writer, check, checkpoints)
 
     async def _stop_left(self) -> None:
         """Finish the requests of event loops that are closed by now."""
@@ -319,22 +323,18 @@ class SqliteStore:
                 await file.close()
 
 
-def _for_a_time(
-    work: Callable[[sqlite3.Connection, float], tuple[int, bool]], seconds: float, db: sqlite3.Connection
-) -> tuple[int, bool]:
-    return work(db, seconds)
-
-
 @attrs.frozen
 class _File:
     """The file as one event loop uses it."""
 
     writer: Writer
     check: FileCheck
+    checkpoints: Checkpoints
 
     async def close(self) -> None:
         await self.check.stop()
         await self.writer.stop()
+        await asyncio.to_thread(self.checkpoints.stop)
         await self.check.stop()  # it may have begun meanwhile, if the file was just being opened
 
 

@@ -12,7 +12,7 @@ from invsvc_async._errors import JournalError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["connect"]
+__all__ = ["begin", "connect"]
 
 _VERSION: Final = 3
 _APPLICATION: Final = 0x696E7665  # "inve": distinguishes this file from other databases
@@ -65,6 +65,7 @@ _FREE: Final = """
         WHERE state = 'open' AND body IS NOT NULL AND due > ? AND due < 9e999 AND since > ? LIMIT ?
     )
 """
+_LOOK_AGAIN: Final = 0.001  # s
 _SLICE: Final = 2_000  # rows in one transaction: other processes write in between
 
 
@@ -87,6 +88,7 @@ def connect(path: str, name: str, wait: float, steady: Callable[[], float]) -> s
         _prepare(db, name, wait)
         while _free(db, steady) == _SLICE:
             pass
+        db.execute("PRAGMA busy_timeout = 0").fetchall()  # from now on, ``begin`` waits
     except BaseException:
         db.close()
         raise
@@ -138,15 +140,30 @@ def _version_of(db: sqlite3.Connection, name: str) -> int:
     return found
 
 
+def begin(db: sqlite3.Connection, wait: float) -> None:
+    """
+    Begin to write, waiting *wait* seconds for other processes.
+
+    SQLite's own waiting looks again ever more rarely, up to every 100 ms, and so misses the pauses of a
+    process that prunes the file.
+    """
+    _patiently(db, "BEGIN IMMEDIATE", wait)
+
+
 def _to_wal(db: sqlite3.Connection, wait: float) -> None:
     """Switch to write-ahead logging; SQLite itself does not wait for another process that does the same."""
+    _patiently(db, "PRAGMA journal_mode = WAL", wait)
+
+
+def _patiently(db: sqlite3.Connection, statement: str, wait: float) -> None:
+    """Run *statement*, again every millisecond while another process has the lock; on the writer's thread."""
     until = time.monotonic() + wait
     while True:
         try:
-            db.execute("PRAGMA journal_mode = WAL")
+            db.execute(statement)
         except sqlite3.OperationalError as error:
             if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > until:
                 raise
-            time.sleep(0.01)  # on the writer's thread
+            time.sleep(_LOOK_AGAIN)
         else:
             return

@@ -13,11 +13,8 @@ if TYPE_CHECKING:
     import sqlite3
 
 __all__ = [
-    "OLD", "backlog", "checkpoint", "drop", "events", "keep_body", "prune_some", "revive", "shrink_some",
-    "stats",
+    "OLD", "backlog", "checkpoint", "drop", "events", "keep_body", "revive", "shrink_some", "stats",
 ]  # fmt: skip
-
-_FEW: Final = 20  # rows or pages between two looks at the time
 
 # Bodies of handled events are in a table of their own, so that an older file gets it without being rewritten.
 # ``received`` is compared because SQLite may give the id of a deleted row to a new one.
@@ -116,41 +113,20 @@ def drop(db: sqlite3.Connection, event: StoredEvent, *, steady: float, calendar:
     return changed == 1
 
 
-def prune_some(db: sqlite3.Connection, statement: str, before: float, seconds: float) -> tuple[int, bool]:
-    """Delete what is older for a short time; return how many, and whether there is more."""
-    until = time.perf_counter() + seconds
-    pruned, more = 0, True
-    while more:
-        deleted = db.execute(statement, (before, _FEW)).rowcount
-        pruned += deleted
-        more = deleted == _FEW
-        if time.perf_counter() > until:
-            break
-    return pruned, more
-
-
-def shrink_some(db: sqlite3.Connection, seconds: float) -> tuple[int, bool]:
-    """Return free pages to the file system for a short time; return how many, and whether there are more."""
+def shrink_some(db: sqlite3.Connection, pages: int) -> int:
+    """Return free pages to the file system, at most *pages*; return how many."""
     if db.execute("PRAGMA auto_vacuum").fetchone()[0] == 0:
-        return 0, False  # an older file: only VACUUM, which rewrites it, could change that
-    until = time.perf_counter() + seconds
-    before = free = _free_pages(db)
-    while free:
-        db.execute(f"PRAGMA incremental_vacuum({_FEW})").fetchall()  # each step frees one page
-        free = _free_pages(db)
-        if time.perf_counter() > until:
-            break
-    return before - free, free > 0
+        return 0  # an older file: only VACUUM, which rewrites it, could change that
+    free: int = db.execute("PRAGMA freelist_count").fetchone()[0]
+    freed = min(free, pages)
+    for _ in range(freed):
+        db.execute("PRAGMA incremental_vacuum(1)")  # Python's driver frees only one at a time
+    return freed
 
 
 def checkpoint(db: sqlite3.Connection) -> None:
-    """Copy the log into the file; unlike the writer's own checkpoints, this one holds no writer up."""
+    """Copy the log into the file; unlike a writer's own checkpoints, this one holds no writer up."""
     db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
-
-
-def _free_pages(db: sqlite3.Connection) -> int:
-    free: int = db.execute("PRAGMA freelist_count").fetchone()[0]
-    return free
 
 
 def _event(number: int, key: str | None, kind: str, body: bytes | None, *rest: Any) -> StoredEvent:

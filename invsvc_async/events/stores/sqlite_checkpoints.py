@@ -1,0 +1,59 @@
+"""Copying of SQLite's log into the file by a thread, so that no delivery's commit does it."""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+import threading
+from contextlib import closing
+from typing import Final
+
+from invsvc_async.events.stores.sqlite_upkeep import checkpoint
+
+__all__ = ["Checkpoints"]
+
+_log: Final = logging.getLogger("invsvc_async.events")
+_CHANGES: Final = 250  # rows: about 1,000 pages, after which SQLite's own commits would do it
+_PAGES: Final = 8_000  # of the log, 32 MB; beyond, the thread is too slow, and commits do it
+
+
+class Checkpoints:
+    """
+    Copy the log of the file at *path* after every few hundred changes of one connection.
+
+    A commit that does it, as SQLite's commits do by default, holds deliveries up by tens of milliseconds.
+    """
+
+    def __init__(self, path: str, name: str) -> None:
+        self._path = path
+        self._copied = 0
+        self._due = threading.Event()
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name=f"invsvc log of {name}", daemon=True)
+
+    def start(self, db: sqlite3.Connection) -> None:
+        """Start the thread, and leave the work of *db* to it."""
+        db.execute(f"PRAGMA wal_autocheckpoint = {_PAGES}").fetchall()
+        self._thread.start()
+
+    def committed(self, db: sqlite3.Connection, _is_clean: bool = True) -> None:  # noqa: FBT001, FBT002 - as the writer calls it
+        """Wake the thread if *db* has changed enough."""
+        if db.total_changes - self._copied >= _CHANGES:
+            self._copied = db.total_changes
+            self._due.set()
+
+    def stop(self) -> None:
+        """End the thread, if it runs; it may take as long as a checkpoint."""
+        self._stopping = True
+        self._due.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            with closing(sqlite3.connect(self._path)) as db:
+                while self._due.wait() and not self._stopping:
+                    self._due.clear()
+                    checkpoint(db)
+        except sqlite3.Error as error:  # commits do it from now on
+            _log.warning("The log of the event store cannot be copied beside its use: %s", error)

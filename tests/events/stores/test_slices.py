@@ -1,0 +1,161 @@
+"""Work in slices: how large they become, and that deliveries go first."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sqlite3
+import threading
+
+import pytest
+
+from invsvc_async import events
+from invsvc_async.events import Delivery
+from invsvc_async.events.stores.slices import in_slices
+from invsvc_async.events.stores.sqlite_checkpoints import Checkpoints
+from invsvc_async.storage.sqlite_writer import Writer
+from tests.support.virtual_time import VirtualTimeLoop
+
+pytestmark = pytest.mark.one_python
+
+
+def delivery(key: str, *, body: bytes | None = b"{}") -> Delivery:
+    return Delivery(key=key, type="invoice.created", body=body)
+
+
+def sliced(total: int, cost: float) -> tuple[int, list[int], float]:
+    """Run *total* rows of *cost* seconds each on a virtual clock; return the rows, the slices, the time."""
+    slices: list[int] = []
+    left = total
+
+    async def work(rows: int) -> int:
+        nonlocal left
+        changed = min(rows, left)
+        left -= changed
+        slices.append(rows)
+        await asyncio.sleep(changed * cost)
+        return changed
+
+    async def main() -> tuple[int, float]:
+        started = asyncio.get_running_loop().time()
+        done = await in_slices(work, seconds=0.1)
+        return done, asyncio.get_running_loop().time() - started
+
+    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+        done, took = runner.run(main())
+    return done, slices, took
+
+
+def test_slices_on_a_slow_disk() -> None:
+    """They shrink until each takes its time, down to a few rows, and half of the time is left to others."""
+    done, slices, took = sliced(80, 0.125)
+
+    assert done == 80
+    assert slices == [20, 10, 10, 10, 10, 10, 10, 10]
+    assert took > 1.9 * 80 * 0.125
+    assert sliced(60, 0.006)[1] == [20, 16, 16, 16]
+
+
+def test_slices_on_a_fast_disk() -> None:
+    """They grow step by step up to their time, or the most rows."""
+    done, slices, _ = sliced(20_000, 0.0)
+
+    assert done == 20_000
+    assert slices[:8] == [20, 40, 80, 160, 320, 640, 1280, 2000]
+    assert max(sliced(5_000, 0.001)[1]) <= 120
+
+
+def test_slices_of_nothing() -> None:
+    """It is looked once."""
+    assert sliced(0, 1.0)[:2] == (0, [20])
+
+
+async def test_deliveries_that_wait_go_before_a_slice(tmp_path) -> None:
+    """A delivery that comes while another is being stored does not share its transaction with a prune."""
+    now = 0.0
+    store = events.SqliteStore(tmp_path / "events.db", steady=lambda: now)
+    await asyncio.gather(*(store.claim(delivery(f"d_{number}", body=None), lease=1) for number in range(5)))
+    now = 100.0
+    entered, let_go = threading.Event(), threading.Event()
+
+    def block(_: sqlite3.Connection) -> None:
+        entered.set()
+        let_go.wait()
+
+    def claims(db: sqlite3.Connection) -> int:
+        found: int = db.execute("SELECT count(*) FROM delivery").fetchone()[0]
+        return found
+
+    busy = asyncio.create_task(store._run(block))
+    await asyncio.to_thread(entered.wait, 30)
+    pruning = asyncio.create_task(store.prune(older_than=1))
+    await asyncio.sleep(0)
+    looking = asyncio.create_task(store._run(claims))
+    await asyncio.sleep(0)
+    let_go.set()
+    await busy
+
+    assert await looking == 5
+    await pruning
+    assert await store._run(claims) == 0
+    await store.close()
+
+
+async def test_prune_under_endless_load(tmp_path, monkeypatch) -> None:
+    """It waits only for some time: a store that is never idle is pruned too."""
+    monkeypatch.setattr("invsvc_async.events.stores.sqlite._PATIENCE", 2)
+    store = events.SqliteStore(tmp_path / "events.db", clock=lambda: 0.0)
+    await store.put(delivery("old"))
+    await store.handled((await store.take(limit=1, lease=10))[0])
+    monkeypatch.setattr(Writer, "is_idle", property(lambda _: False))
+
+    async with asyncio.timeout(30):
+        assert await store.prune(older_than=-1) == 1
+    await store.close()
+
+
+async def test_delivery_that_waits_for_another_process(tmp_path) -> None:
+    """It is stored as soon as the other one has written."""
+    store = events.SqliteStore(tmp_path / "events.db", wait=60.0)
+    await store.open()
+    other = sqlite3.connect(tmp_path / "events.db", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    putting = asyncio.create_task(store.put(delivery("d_1")))
+    done, _ = await asyncio.wait({putting}, timeout=0.05)
+    other.execute("COMMIT")
+    other.close()
+
+    assert not done
+    assert await putting
+    await store.close()
+
+
+async def test_log_is_copied_beside_deliveries(tmp_path) -> None:
+    """After some hundred changes the file has them, and no commit had to copy them."""
+    path = tmp_path / "events.db"
+    store = events.SqliteStore(path)
+    await store.open()
+    before = path.stat().st_size
+    [pages] = await store._run(lambda db: db.execute("PRAGMA wal_autocheckpoint").fetchone())
+
+    await asyncio.gather(*(store.put(delivery(f"d_{number}")) for number in range(300)))
+
+    assert pages == 8_000
+    async with asyncio.timeout(60):
+        while path.stat().st_size == before:  # noqa: ASYNC110 - a thread writes it
+            await asyncio.sleep(0.005)
+    await store.close()
+    assert not [thread for thread in threading.enumerate() if "log of" in thread.name]
+
+
+def test_log_that_cannot_be_copied(tmp_path, caplog) -> None:
+    """That is said, and stops nobody: commits copy it from the limit on."""
+    db = sqlite3.connect(":memory:")
+    checkpoints = Checkpoints(str(tmp_path / "none" / "events.db"), "store")
+    with caplog.at_level(logging.WARNING, "invsvc_async.events"):
+        checkpoints.start(db)
+        checkpoints._thread.join(30)
+
+    checkpoints.stop()
+    assert "cannot be copied" in caplog.text
+    db.close()
