@@ -158,6 +158,7 @@ def main(rows: int) -> None:
     """Make both stores, and measure them."""
     from tests.support.database import database
 
+    print("work  time")
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         path = os.fspath(Path(folder) / "events.db")
         asyncio.run(fill_sqlite(path, rows))
