@@ -14,10 +14,10 @@ from urllib.parse import urlsplit
 
 import attrs
 
-from invsvc_async._errors import ConfigurationError
 from invsvc_async._version import __version__
 from invsvc_async.concurrency.clock import Clock, SystemClock
 from invsvc_async.concurrency.retry_quota import RetryQuota
+from invsvc_async.errors import ConfigurationError
 from invsvc_async.models.common import UNSET
 from invsvc_async.settings import ParameterNames, ReadRetries, ReconcilePolicy, Timeouts, checked_headers
 from invsvc_async.storage.address import is_postgres

@@ -1,50 +1,20 @@
 """
 All exceptions of the package.
 
-Every error can be pickled, and its message ends with what to do next.
+Errors contain no credentials, can be pickled, and end their message with what to do next.
 """
 
 from __future__ import annotations
 
-from invsvc_async._errors import (
-    AuthenticationError,
-    BatchStoppedError,
-    ConfigurationError,
-    ConflictError,
-    CursorStalledError,
-    DeadlineExceededError,
-    EventError,
-    FieldError,
-    FileEncodingError,
-    FilterNotHonouredError,
-    InvalidRequestError,
-    InvsvcError,
-    JournalError,
-    MalformedEventError,
-    NotFoundError,
-    NotSentError,
-    PagingError,
-    PermissionDeniedError,
-    RateLimitedError,
-    ResponseLostError,
-    ServerError,
-    ServiceError,
-    SignatureMismatchError,
-    SignatureMissingError,
-    TransportError,
-    UnauthenticatedEventError,
-    UnreadableResponseError,
-    ValidationFailedError,
-    service_error_class,
-)
-from invsvc_async._errors import _restore as _restore  # noqa: PLC0414 - older pickles name it
-from invsvc_async.reconcile.write_errors import (
-    AmbiguousWriteError,
-    SecretLostError,
-    WriteError,
-    WriteNotAppliedError,
-    WriteSupersededError,
-)
+import re
+from typing import TYPE_CHECKING, Any, ClassVar
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from datetime import datetime
+
+    from invsvc_async.reconcile.intent import Intent
+    from invsvc_async.reconcile.outcome import Outcome
 
 __all__ = [
     "AmbiguousWriteError",
@@ -82,3 +52,335 @@ __all__ = [
     "WriteSupersededError",
     "service_error_class",
 ]
+
+_MAX_TEXT = 300  # characters of each service text in a message; the attributes are not cut
+_SECRET = re.compile(rb'("secret"\s*:\s*")(?:[^"\\]|\\.)*')
+
+
+def _redacted(raw: bytes) -> bytes:
+    """Return the first 64 KiB of a body without webhook secrets, since errors are logged and pickled."""
+    return _SECRET.sub(rb"\1***", raw[:65536])
+
+
+def _restore(cls: type[InvsvcError], args: tuple[object, ...], state: dict[str, object]) -> InvsvcError:
+    error = cls.__new__(cls)
+    error.args = args
+    error.__dict__.update(state)
+    return error
+
+
+def _printable_words(text: str) -> Iterator[str]:
+    """Yield the words of *text* with control characters replaced, so that it is one printable line."""
+    for word in re.split(r"(\s+)", text):
+        yield " " if word.isspace() else "".join(char if char.isprintable() else "\ufffd" for char in word)
+
+
+class InvsvcError(Exception):
+    """
+    Base class of every exception raised by this package, except cancellation.
+
+    ``resume_token`` is set on errors raised while paging; pass it to ``pages.resume`` to continue.
+    """
+
+    resume_token: str | None = None
+
+    def __str__(self) -> str:
+        text = super().__str__()  # may quote text from the service or a caller
+        return text if text.isprintable() else "".join(_printable_words(text))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _restore, (type(self), self.args, self.__dict__.copy())
+
+
+class ConfigurationError(InvsvcError):
+    """The client, its credential or a setting is invalid.  Nothing was sent."""
+
+
+class InvalidRequestError(InvsvcError, ValueError):
+    """
+    Arguments violate the specification.  Nothing was sent (in a batch: nothing of that write).
+
+    ``problems`` lists all invalid fields, each as ``"<field>: <what is wrong>"``.
+    """
+
+    def __init__(
+        self, problems: str | Sequence[str], *, operation: str | None = None, hint: str | None = None
+    ) -> None:
+        self.problems: tuple[str, ...] = (problems,) if isinstance(problems, str) else tuple(problems)
+        self.operation = operation
+        lead = f"{operation}: " if operation else ""
+        hint = hint or "Nothing was sent. Correct it and call again."
+        super().__init__(f"{lead}{'; '.join(self.problems)}. {hint}")
+
+
+NONE_CAME = "absent"  # `FieldError.why` of a field that the answer lacks
+
+
+class FieldError(InvsvcError, AttributeError):
+    """A model field is missing or has the wrong type.  The other fields of the item are usable."""
+
+    def __init__(self, address: str, raw: object, why: str) -> None:
+        self.address = address
+        self.raw = raw
+        self.why = why
+        where = "The value as received is in .raw and in the model's .problems."
+        super().__init__(f"{address}: {why}. {where if why != NONE_CAME else 'The answer does not have it.'}")
+
+
+class FileEncodingError(InvsvcError):
+    """A file's content is not valid base64; ``.encoded`` has it as received."""
+
+
+class DeadlineExceededError(InvsvcError, TimeoutError):
+    """A read or a wait did not finish in time."""
+
+
+class TransportError(InvsvcError):
+    """No usable answer arrived.  The subclass says whether the service can have received the request."""
+
+    def __init__(self, message: str, *, operation: str | None = None, status: int | None = None) -> None:
+        self.operation = operation
+        self.status = status
+        super().__init__(message)
+
+
+class NotSentError(TransportError):
+    """No byte of the request was sent."""
+
+
+class ResponseLostError(TransportError):
+    """The request may have arrived, but its answer did not, or only in part."""
+
+
+class UnreadableResponseError(TransportError):
+    """A complete answer does not match the specification; ``raw`` has its first 64 KiB."""
+
+    def __init__(
+        self, message: str, *, operation: str | None = None, status: int | None = None, raw: bytes = b""
+    ) -> None:
+        super().__init__(message, operation=operation, status=status)
+        self.raw: bytes = _redacted(raw)
+
+
+class ServiceError(InvsvcError):
+    """
+    The service answered with an error; the class depends only on the HTTP status.
+
+    Attributes: ``status``; ``code`` and ``message`` as sent; ``details``, a text, a tuple of texts, or
+    (from the authentication layer) plain data; ``timestamp``, the service's time if the body has one;
+    ``headers`` of the answer; ``raw``, the first 64 KiB of its body; ``operation``; ``retry_after`` in
+    seconds if the answer has it; ``own_envelope``, whether the body is the service's own error envelope (a
+    proxy's page and the authentication layer's raw body are not).
+
+    Spec: Errors.
+    """
+
+    hint: ClassVar[str] = "Look at .details and .raw."
+    hint_of_envelope: ClassVar[str] = ""  # replaces `hint` if the body is the service's own envelope
+
+    def __init__(
+        self,
+        *,
+        status: int,
+        code: str | None = None,
+        message: str | None = None,
+        details: object = None,
+        timestamp: datetime | None = None,
+        headers: Mapping[str, str] | None = None,
+        raw: bytes = b"",
+        operation: str | None = None,
+        retry_after: float | None = None,
+        own_envelope: bool = False,
+    ) -> None:
+        self.status = status
+        self.code = code
+        self.message = message
+        self.details = details
+        self.timestamp = timestamp
+        self.headers: dict[str, str] = dict(headers or {})
+        self.raw: bytes = _redacted(raw)
+        self.operation = operation
+        self.retry_after = retry_after
+        self.own_envelope = own_envelope
+        reason = (
+            " ".join(_cut(part) for part in (code, message and f"({message})") if part) or "no readable body"
+        )
+        lead = f"{operation}: " if operation else ""
+        details_text = f" {_short(details)}" if details else ""
+        hint = (self.hint_of_envelope if own_envelope else "") or self.hint
+        super().__init__(f"{lead}HTTP {status} {reason}{details_text}. {hint}")
+
+
+def _short(details: object) -> str:
+    text = "; ".join(map(str, details)) if isinstance(details, (list, tuple)) else str(details)
+    return f"[{_cut(text)}]"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}…"
+
+
+class ValidationFailedError(ServiceError):
+    """HTTP 400: the service rejected fields or parameters."""
+
+    hint = "Correct the fields named in .details."
+
+
+class AuthenticationError(ServiceError):
+    """HTTP 401: the credential is missing, malformed, expired or revoked, or the plan lacks a feature."""
+
+    hint = "Check that the credential is valid and of the kind that this operation accepts."
+    hint_of_envelope = (
+        "The token was accepted: check that the team's plan has the feature. A new token does not help."
+    )
+
+
+class PermissionDeniedError(ServiceError):
+    """HTTP 403: the credential is valid but not allowed to do this."""
+
+    hint = "Check the key's state, the plan's features and the requested `team`."
+
+
+class NotFoundError(ServiceError):
+    """HTTP 404: not found in the selected team and data mode."""
+
+    hint = "Check the id, the team, and whether the credential is for live or test data."
+
+
+class ConflictError(ServiceError):
+    """HTTP 409: conflicting state, stale group revision or spreadsheet ownership conflict."""
+
+    hint = "Read the current state before trying again."
+
+
+class RateLimitedError(ServiceError):
+    """
+    HTTP 429: too many requests; or credits or a daily limit are used up.
+
+    Waiting helps only against ``rate_limit_exceeded``, not against the other codes.
+    """
+
+    hint = "Wait .retry_after seconds if it is set; raising credits or daily limits needs a person."
+
+
+class ServerError(ServiceError):
+    """HTTP 5xx: an internal failure; a write may have completed."""
+
+    hint = "Read the current state before repeating a write. Reads have already been retried."
+
+
+_BY_STATUS: dict[int, type[ServiceError]] = {
+    400: ValidationFailedError,
+    401: AuthenticationError,
+    403: PermissionDeniedError,
+    404: NotFoundError,
+    409: ConflictError,
+    429: RateLimitedError,
+}
+
+
+def service_error_class(status: int) -> type[ServiceError]:
+    """Return the error class of an HTTP status (spec: callers branch on the status)."""
+    return _BY_STATUS.get(status, ServerError if status >= 500 else ServiceError)
+
+
+class PagingError(InvsvcError):
+    """A list cannot be read any further; pass ``resume_token`` to ``pages.resume`` to continue."""
+
+    def __init__(self, message: str, *, resume_token: str | None = None) -> None:
+        self.resume_token = resume_token
+        super().__init__(message)
+
+
+class CursorStalledError(PagingError):
+    """The service returned a cursor that was already followed, so the list would never end."""
+
+
+class FilterNotHonouredError(PagingError):
+    """An item does not match the requested filter; the assumed parameter name may be wrong."""
+
+
+class EventError(InvsvcError):
+    """A delivery cannot be accepted."""
+
+
+class SignatureMismatchError(EventError):
+    """No secret gives this signature: forged, altered, or signed with another secret."""
+
+
+class SignatureMissingError(EventError):
+    """An event that must be signed has no signature."""
+
+
+class MalformedEventError(EventError):
+    """The body is not an event of the specification; ``raw`` has its first 64 KiB."""
+
+    def __init__(self, message: str, *, raw: bytes = b"") -> None:
+        self.raw: bytes = _redacted(raw)
+        super().__init__(message)
+
+
+class UnauthenticatedEventError(EventError):
+    """A resource event lacks the shared header, and ``accept_unsigned`` is not set."""
+
+
+class BatchStoppedError(InvsvcError):
+    """A run of a batch stopped before its end.  Finished writes are stored; the others are still to do."""
+
+
+class JournalError(InvsvcError):
+    """
+    A journal or store cannot be used: it is owned by another process, damaged, full, or of a newer version.
+    """
+
+
+class WriteError(InvsvcError):
+    """A write was not applied, or it is not known.  ``outcome`` and ``intent`` have the details."""
+
+    hint: ClassVar[str] = ""
+
+    # Any: errors do not carry the type of the value
+    def __init__(self, message: str, *, outcome: Outcome[Any], hint: str | None = None) -> None:
+        self.outcome = outcome
+        super().__init__(f"{message}. {hint or self.hint}")
+
+    @property
+    def intent(self) -> Intent:
+        """The intent of the write, as plain data.  Keep it to settle the write later."""
+        return self.outcome.intent
+
+
+class WriteNotAppliedError(WriteError):
+    """The write provably did not happen, and is not being sent again."""
+
+    hint = "Nothing was changed. It is safe to write again."
+
+
+class WriteSupersededError(WriteError):
+    """Somebody else has changed the resource since.  Sending again would undo that."""
+
+    hint = "Read the current state, then decide."
+
+
+class AmbiguousWriteError(WriteError):
+    """Whether the write was applied is not known, and no read shows it."""
+
+    hint = (
+        "Do not just send it again. Keep .intent and call client.settle(intent) later, or check the state "
+        "yourself."
+    )
+    without_read: ClassVar[str] = (
+        "Do not just send it again: the specification has no read for it. Check the state yourself, or keep "
+        ".intent and call client.settle(intent, reader=…) with your own reader."
+    )
+
+
+class SecretLostError(WriteError):
+    """The webhook was created, but the answer with its secret was lost.  ``webhook`` is the one found."""
+
+    hint = "The webhook exists. Delete it and create it again for a secret, or pass on_lost_secret='keep'."
+
+    @property
+    def webhook(self) -> Any:  # Any: a models.Webhook; this module does not import the models
+        """The webhook that was found, with ``secret=None``."""
+        return self.outcome.value

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from invsvc_async._errors import ConfigurationError
+from invsvc_async.errors import ConfigurationError
 from invsvc_async.settings import ParameterNames, ReconcilePolicy
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 import attrs
 
-from invsvc_async._errors import InvalidRequestError, NotFoundError
+from invsvc_async.errors import InvalidRequestError, NotFoundError
 from invsvc_async.reconcile.history import Absent, Applied, CannotTell
 
 if TYPE_CHECKING:

@@ -19,10 +19,10 @@ from weakref import WeakSet
 
 import attrs
 
-from invsvc_async._errors import ConfigurationError, ServiceError
 from invsvc_async._version import __version__
 from invsvc_async.api.operations import BY_NAME
 from invsvc_async.client import options_of
+from invsvc_async.errors import ConfigurationError, ServiceError
 
 try:
     from opentelemetry import metrics, trace

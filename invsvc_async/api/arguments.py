@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from invsvc_async._errors import InvalidRequestError
 from invsvc_async.api.json_values import Problems, is_object, kind_of, to_wire
 from invsvc_async.api.operations import Form, Operation, Parameter
 from invsvc_async.api.parameters import FORMS, METADATA, is_segment, quoted, texts_of
+from invsvc_async.errors import InvalidRequestError
 from invsvc_async.models.common import UNSET
 
 if TYPE_CHECKING:

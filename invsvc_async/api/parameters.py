@@ -17,7 +17,6 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
-from invsvc_async._errors import FieldError
 from invsvc_async.api.json_values import (
     Problems,
     check_graph,
@@ -28,6 +27,7 @@ from invsvc_async.api.json_values import (
     to_wire,
 )
 from invsvc_async.api.operations import Form, Parameter
+from invsvc_async.errors import FieldError
 from invsvc_async.models.common import Model
 
 if TYPE_CHECKING:

@@ -7,7 +7,6 @@ from math import inf
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any, Self, cast
 
-from invsvc_async._errors import ConfigurationError, InvalidRequestError
 from invsvc_async.batch.journals.open import entries_of
 from invsvc_async.batch.journals.sqlite import SqliteBatch
 from invsvc_async.batch.restored import restored_of
@@ -15,6 +14,7 @@ from invsvc_async.batch.result import Result
 from invsvc_async.batch.run import Run
 from invsvc_async.batch.siblings import take_claims
 from invsvc_async.client import options_of
+from invsvc_async.errors import ConfigurationError, InvalidRequestError
 from invsvc_async.reconcile.history import Verdict
 from invsvc_async.settings import check_count
 

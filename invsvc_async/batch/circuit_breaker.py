@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import attrs
 
-from invsvc_async._errors import BatchStoppedError, ConfigurationError, InvsvcError, ServiceError
 from invsvc_async.api.operations import TEAMS_CREATE, WEBHOOKS_GET
+from invsvc_async.errors import BatchStoppedError, ConfigurationError, InvsvcError, ServiceError
 from invsvc_async.reconcile.facts import time_of
 from invsvc_async.reconcile.history import Attempt, End, Reading, Resumed, Verdict
 from invsvc_async.transport.session import Request

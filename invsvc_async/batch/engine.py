@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 import attrs
 
-from invsvc_async._errors import ConfigurationError
 from invsvc_async.batch.circuit_breaker import CircuitBreaker, FailureLimit
 from invsvc_async.batch.intake import options_for
 from invsvc_async.batch.pacing import Slots
+from invsvc_async.errors import ConfigurationError
 from invsvc_async.journal.entry import LostChunkError
 from invsvc_async.reconcile.history import Verdict
 from invsvc_async.writes.driver import Driver, new_run

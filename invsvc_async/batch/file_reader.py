@@ -14,7 +14,7 @@ from importlib import import_module
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, BinaryIO, Protocol, cast
 
-from invsvc_async._errors import InvalidRequestError
+from invsvc_async.errors import InvalidRequestError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -15,9 +15,9 @@ import attrs
 import msgspec
 from msgspec.structs import replace
 
-from invsvc_async._errors import InvalidRequestError
 from invsvc_async.batch.identity import content_of, key_of, thing_of
 from invsvc_async.batch.item import Item, ItemOptions
+from invsvc_async.errors import InvalidRequestError
 from invsvc_async.journal.entry import State
 from invsvc_async.writes.new_intent import intent_of, tag_of
 from invsvc_async.writes.write import Write, take_over

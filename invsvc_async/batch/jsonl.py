@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 
 import attrs
 
-from invsvc_async._errors import ConfigurationError, InvalidRequestError, UnreadableResponseError
 from invsvc_async.api.operations import BY_NAME, Kind
 from invsvc_async.codec import envelope
+from invsvc_async.errors import ConfigurationError, InvalidRequestError, UnreadableResponseError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

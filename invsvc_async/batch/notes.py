@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from invsvc_async._errors import JournalError
 from invsvc_async.batch.file_check import FileWrites
+from invsvc_async.errors import JournalError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -15,8 +15,8 @@ import attrs
 import msgspec
 from msgspec.structs import replace
 
-from invsvc_async._errors import ServiceError
 from invsvc_async.client import options_of
+from invsvc_async.errors import ServiceError
 from invsvc_async.reconcile.intent import Sent
 
 if TYPE_CHECKING:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import attrs
 
-from invsvc_async._errors import InvalidRequestError, JournalError
 from invsvc_async.api.operations import BY_NAME
 from invsvc_async.batch.checkpoint import Intaken
 from invsvc_async.batch.engine import Engine
@@ -23,6 +22,7 @@ from invsvc_async.batch.notes import note_pause, note_total
 from invsvc_async.batch.result import Progress, Result
 from invsvc_async.batch.siblings import learn
 from invsvc_async.client import options_of
+from invsvc_async.errors import InvalidRequestError, JournalError
 from invsvc_async.journal.packed_intent import Packed, unpack
 from invsvc_async.reconcile.facts import Known
 from invsvc_async.reconcile.history import Resumed, Verdict

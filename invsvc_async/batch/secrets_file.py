@@ -7,8 +7,8 @@ import errno
 import os
 from typing import TYPE_CHECKING, Any, Self
 
-from invsvc_async._errors import JournalError
 from invsvc_async.codec import envelope
+from invsvc_async.errors import JournalError
 from invsvc_async.storage.private_file import own_private
 
 if TYPE_CHECKING:

@@ -17,7 +17,6 @@ from uuid import uuid4
 import attrs
 from msgspec.structs import replace
 
-from invsvc_async._errors import JournalError
 from invsvc_async.batch.file_check import FileWrites, sound
 from invsvc_async.batch.intake import Intake, chunks
 from invsvc_async.batch.journals.chunk_fencing import ChunkStore, token_of
@@ -29,6 +28,7 @@ from invsvc_async.batch.run import Run, note_in_flight
 from invsvc_async.batch.siblings import take_claims
 from invsvc_async.client import options_of
 from invsvc_async.concurrency.deadline import set_within
+from invsvc_async.errors import JournalError
 from invsvc_async.journal.entry import Entry, LostChunkError, State
 from invsvc_async.journal.packed_intent import pack
 from invsvc_async.storage.postgres_pool import PATIENCE

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from invsvc_async._errors import InvsvcError
 from invsvc_async.api.operations import BY_NAME
 from invsvc_async.codec import envelope
 from invsvc_async.codec.encode import plain_of, unstructure
+from invsvc_async.errors import InvsvcError
 from invsvc_async.journal.entry import ANSWERED, unreadable
 from invsvc_async.models.common import UNSET, Model, stored_value, wire_names
 from invsvc_async.reconcile.compare import HOOK_FIELDS

@@ -14,9 +14,9 @@ import typer
 import typer.main
 from typer.core import TyperCommand, TyperGroup
 
-from invsvc_async._errors import ConfigurationError, InvalidRequestError, InvsvcError
 from invsvc_async._version import __version__
 from invsvc_async.cli.output import DONE, FAILED, USAGE, errors_as_json, fail
+from invsvc_async.errors import ConfigurationError, InvalidRequestError, InvsvcError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import typer  # noqa: TC002 - it reads the type of a completion's context
 
-from invsvc_async._errors import InvalidRequestError, UnreadableResponseError
 from invsvc_async.api.operations import BY_NAME, Form, Kind, Operation
 from invsvc_async.codec import envelope
+from invsvc_async.errors import InvalidRequestError, UnreadableResponseError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from invsvc_async._errors import FieldError
 from invsvc_async.api.json_values import is_object
 from invsvc_async.cli.output import console, table, visible
+from invsvc_async.errors import FieldError
 from invsvc_async.export.files import text_of
 from invsvc_async.models.common import Model, wire_names
 

@@ -21,11 +21,11 @@ from typing import Annotated, Any, Final, NoReturn, TypeAlias, TypeVar, get_args
 import msgspec
 from msgspec import Raw, UnsetType
 
-from invsvc_async._errors import UnreadableResponseError
 from invsvc_async.codec.exact_json import EXACT_UNTIL, UNREADABLE, exact, salvage
 from invsvc_async.codec.fields import Field, blank_of, enum_in, fields_of
 from invsvc_async.codec.grown_fields import Grown, grown_by
 from invsvc_async.codec.nesting import NestingError, check_depth
+from invsvc_async.errors import UnreadableResponseError
 from invsvc_async.models.common import Model, once
 
 __all__ = ["check", "decode_all", "refused", "sound"]

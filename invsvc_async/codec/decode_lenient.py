@@ -17,10 +17,10 @@ from typing import Any, TypeAlias, TypeVar, cast, get_args, get_origin
 from cattrs import Converter
 from msgspec import Raw
 
-from invsvc_async._errors import FieldError
 from invsvc_async.codec.encode import plain_of
 from invsvc_async.codec.exact_json import EPOCH, EXACT_UNTIL, holds_broken, is_array, is_object, utc
 from invsvc_async.codec.fields import Field, blank_of, enum_in, fields_of
+from invsvc_async.errors import FieldError
 from invsvc_async.models.common import UNSET, Flaws, Model, add_flaws, once, restore
 
 __all__ = ["MisfitError", "setter_of", "structure_item"]

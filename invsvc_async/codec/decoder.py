@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import Raw
 
-from invsvc_async import _errors
-from invsvc_async._errors import InvalidRequestError, UnreadableResponseError
+from invsvc_async import errors
 from invsvc_async.codec import decode_fast
 from invsvc_async.codec.arrays import split
 from invsvc_async.codec.exact_json import EXACT_UNTIL, MEMBERS, UNREADABLE, is_array, utc
+from invsvc_async.errors import InvalidRequestError, UnreadableResponseError
 from invsvc_async.models.common import Meta, Model, Page, flaws_of
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def member(raw: Raw | bytes, name: str) -> Raw:
     try:
         return MEMBERS.decode(raw)[name]
     except (KeyError, *UNREADABLE) as cause:
-        raise _errors.UnreadableResponseError(
+        raise errors.UnreadableResponseError(
             f"the answer has no {name!r} ({cause}). Look at .raw.", raw=bytes(raw)
         ) from cause
 
@@ -128,8 +128,8 @@ def with_meta(model: T, meta: Meta | None) -> T:
     return model
 
 
-def _refused(cls: type[Model], raw: Raw | bytes, cause: object) -> _errors.UnreadableResponseError:
-    return _errors.UnreadableResponseError(
+def _refused(cls: type[Model], raw: Raw | bytes, cause: object) -> errors.UnreadableResponseError:
+    return errors.UnreadableResponseError(
         f"the answer is not a {cls.__name__} ({cause}). Look at .raw.", raw=bytes(raw)
     )
 

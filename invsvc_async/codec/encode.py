@@ -11,8 +11,8 @@ from typing import Any, cast
 
 from msgspec import Raw
 
-from invsvc_async._errors import InvalidRequestError
 from invsvc_async.codec.exact_json import EPOCH, dumps
+from invsvc_async.errors import InvalidRequestError
 from invsvc_async.models.common import UNSET, Flaws, Model, flaws_of, stored_value, wire_names
 from invsvc_async.models.portable import Portable
 

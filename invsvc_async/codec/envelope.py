@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Raw
 from multidict import istr
 
-from invsvc_async import _errors
+from invsvc_async import errors
 from invsvc_async.codec.arrays import Items, check
 from invsvc_async.codec.exact_json import (
     MEMBERS,
@@ -209,7 +209,7 @@ def read_success(
     except UNREADABLE as cause:
         whole = without_halves(content)
         if whole != content:
-            with suppress(_errors.UnreadableResponseError):
+            with suppress(errors.UnreadableResponseError):
                 return read_success(whole, status=status, headers=headers, shape=shape, operation=operation)
         raise _unreadable(content, cause, status=status, headers=headers, operation=operation) from bare(
             cause
@@ -284,12 +284,12 @@ def _unreadable(
     status: int | None = None,
     headers: Mapping[str, str] | None = None,
     operation: str | None = None,
-) -> _errors.UnreadableResponseError:
+) -> errors.UnreadableResponseError:
     answer = f"the answer (HTTP {status})" if status else "the answer"
     kind = (headers or {}).get("Content-Type") or "no content type"
     found = f"{len(content)} bytes, {kind}" if content else "empty"
     lead = f"{operation}: " if operation else ""
-    return _errors.UnreadableResponseError(
+    return errors.UnreadableResponseError(
         f"{lead}{answer} is not as the specification describes ({found}; {why})."
         " Look at .raw, and check the base URL.",
         operation=operation,
@@ -300,7 +300,7 @@ def _unreadable(
 
 def read_error(
     content: bytes, *, status: int, headers: Mapping[str, str], operation: str
-) -> _errors.ServiceError:
+) -> errors.ServiceError:
     """
     Read an error answer.  Accepts any body.
 
@@ -313,7 +313,7 @@ def read_error(
     own = body.get("success") is False and isinstance(body.get("error"), dict)
     said = body["error"] if own else body
     code, message = _text(said.get("code" if own else "error")), _text(said.get("message"))
-    return _errors.service_error_class(status)(
+    return errors.service_error_class(status)(
         status=status,
         code=code,
         message=message,
@@ -330,7 +330,7 @@ def read_error(
 def _object(content: bytes) -> dict[str, Any]:
     try:
         body = loads(without_halves(content))
-    except _errors.UnreadableResponseError:
+    except errors.UnreadableResponseError:
         return {}
     return body if is_object(body) else {}
 

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeGuard, cast
 import msgspec
 from msgspec import Raw
 
-from invsvc_async._errors import InvalidRequestError, UnreadableResponseError
 from invsvc_async.codec.nesting import DEEPEST, check_depth
+from invsvc_async.errors import InvalidRequestError, UnreadableResponseError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, cast, get_args, 
 from msgspec import Raw
 from pydantic_core import PydanticCustomError, SchemaSerializer, core_schema
 
-from invsvc_async._errors import InvalidRequestError
 from invsvc_async.codec.encode import plain_of
 from invsvc_async.codec.exact_json import is_array, is_object
 from invsvc_async.codec.fields import fields_of
+from invsvc_async.errors import InvalidRequestError
 from invsvc_async.models.common import UNSET, Model, flaws_of, stored_value
 from invsvc_async.models.portable import Portable
 

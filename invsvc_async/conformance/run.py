@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from invsvc_async._errors import InvsvcError
 from invsvc_async.api.json_values import is_object
 from invsvc_async.codec import envelope
 from invsvc_async.conformance.judge import Judgement, Report, judge
 from invsvc_async.conformance.service_process import Embedded, embedded
 from invsvc_async.conformance.tasks import Task, made_up, tasks
 from invsvc_async.conformance.workload import plan_for
+from invsvc_async.errors import InvsvcError
 from invsvc_async.reconcile.history import Verdict
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import attrs
 
-from invsvc_async._errors import InvsvcError, ServiceError
 from invsvc_async.api.json_values import is_object
 from invsvc_async.api.operations import CLIENT_REQUEST, INVOICES_EGRESS
+from invsvc_async.errors import InvsvcError, ServiceError
 from invsvc_async.reads import retry
 from invsvc_async.transport.session import Request
 

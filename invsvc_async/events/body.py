@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import msgspec
 
-from invsvc_async._errors import MalformedEventError
 from invsvc_async.codec.nesting import NestingError
+from invsvc_async.errors import MalformedEventError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

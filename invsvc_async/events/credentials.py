@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 import attrs
 
-from invsvc_async._errors import ConfigurationError
+from invsvc_async.errors import ConfigurationError
 from invsvc_async.events.headers import value_of
 
 if TYPE_CHECKING:

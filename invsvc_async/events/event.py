@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Self, TypeAlias
 
 import attrs
 
-from invsvc_async._errors import InvalidRequestError, MalformedEventError
 from invsvc_async.api.event_types import EVENT_TYPES
+from invsvc_async.errors import InvalidRequestError, MalformedEventError
 from invsvc_async.events.body import Body, plain_of
 from invsvc_async.models.portable import Portable, hide_fields
 

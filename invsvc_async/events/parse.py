@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
-from invsvc_async._errors import MalformedEventError
 from invsvc_async.codec.nesting import check_depth
+from invsvc_async.errors import MalformedEventError
 from invsvc_async.events.body import (
     UNREADABLE,
     Body,

@@ -13,7 +13,7 @@ from enum import StrEnum
 
 import attrs
 
-from invsvc_async._errors import FieldError, MalformedEventError
+from invsvc_async.errors import FieldError, MalformedEventError
 from invsvc_async.models.common import ABSENT, Model
 
 __all__ = ["BatchCounts", "BatchResult", "InvoiceBatch", "Party", "SyncedInvoice"]

@@ -10,7 +10,7 @@ import time
 from hmac import compare_digest, digest
 from typing import TYPE_CHECKING
 
-from invsvc_async._errors import (
+from invsvc_async.errors import (
     SignatureMismatchError,
     SignatureMissingError,
     UnauthenticatedEventError,

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import attrs
 
-from invsvc_async._errors import FieldError, InvsvcError
 from invsvc_async.codec import envelope, unstructure
+from invsvc_async.errors import FieldError, InvsvcError
 from invsvc_async.models.common import Model, wire_names
 from invsvc_async.storage.private_file import create_private
 

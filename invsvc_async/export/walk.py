@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import attrs
 
-from invsvc_async._errors import ConfigurationError
+from invsvc_async.errors import ConfigurationError
 from invsvc_async.export.files import ExportError, Form, Sink, TextSink
 from invsvc_async.models import Invoice
 from invsvc_async.storage.private_file import write_private

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import msgspec
 
-from invsvc_async._errors import InvalidRequestError, JournalError
+from invsvc_async.errors import InvalidRequestError, JournalError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

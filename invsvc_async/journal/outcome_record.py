@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from invsvc_async._errors import ServiceError
+from invsvc_async.errors import ServiceError
 from invsvc_async.reconcile.facts import time_of
 from invsvc_async.reconcile.history import Reading, Resumed, Verdict
 

@@ -14,8 +14,8 @@ from typing import Any
 import attrs
 import msgspec
 
-from invsvc_async._errors import InvalidRequestError, InvsvcError
 from invsvc_async.codec import envelope
+from invsvc_async.errors import InvalidRequestError, InvsvcError
 from invsvc_async.journal.entry import unreadable
 from invsvc_async.reconcile import json_form
 from invsvc_async.reconcile.intent import Intent

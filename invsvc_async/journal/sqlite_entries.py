@@ -8,7 +8,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from invsvc_async._errors import JournalError
+from invsvc_async.errors import JournalError
 from invsvc_async.journal.entry import State, entry_of
 from invsvc_async.journal.packed_intent import Commons
 from invsvc_async.storage.address import check_path

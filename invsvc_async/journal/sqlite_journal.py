@@ -11,7 +11,7 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from invsvc_async._errors import JournalError
+from invsvc_async.errors import JournalError
 from invsvc_async.journal.entry import Entry, State
 from invsvc_async.journal.packed_intent import Packed, pack
 from invsvc_async.journal.sqlite_entries import SqliteEntries, entries

@@ -13,10 +13,10 @@ import attrs
 import msgspec
 from msgspec.structs import asdict
 
-from invsvc_async._errors import InvsvcError, JournalError, ServiceError
 from invsvc_async.api.operations import BY_NAME
 from invsvc_async.codec import unstructure
 from invsvc_async.codec.exact_json import UNREADABLE, exact
+from invsvc_async.errors import InvsvcError, JournalError, ServiceError
 from invsvc_async.journal.entry import unreadable
 from invsvc_async.journal.outcome_record import Record, record_of
 from invsvc_async.journal.packed_intent import Packed, unpack

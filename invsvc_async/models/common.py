@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, Self, TypeAlias
 import attrs
 from multidict import CIMultiDict, CIMultiDictProxy
 
-from invsvc_async._errors import NONE_CAME, FieldError
+from invsvc_async.errors import NONE_CAME, FieldError
 from invsvc_async.models.portable import Portable, html_table, keep_arguments
 
 __all__ = ["UNSET", "Address", "Meta", "Model", "Page", "Unset"]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, get_args
 
 import attrs
 
-from invsvc_async._errors import InvalidRequestError, UnreadableResponseError
+from invsvc_async.errors import InvalidRequestError, UnreadableResponseError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -7,7 +7,7 @@ import binascii
 
 import attrs
 
-from invsvc_async._errors import FileEncodingError
+from invsvc_async.errors import FileEncodingError
 from invsvc_async.models.common import ABSENT, Model, wire
 
 __all__ = ["RetentionFile"]

@@ -6,7 +6,7 @@ import re
 import sys
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from invsvc_async._errors import InvalidRequestError
+from invsvc_async.errors import InvalidRequestError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

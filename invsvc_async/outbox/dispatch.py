@@ -14,11 +14,11 @@ from functools import partial
 from math import ceil
 from typing import TYPE_CHECKING
 
-from invsvc_async._errors import InvalidRequestError, JournalError
 from invsvc_async.batch.run import note_in_flight
 from invsvc_async.batch.siblings import take_claims
 from invsvc_async.client import options_of
 from invsvc_async.concurrency.deadline import set_within
+from invsvc_async.errors import InvalidRequestError, JournalError
 from invsvc_async.journal.entry import LostChunkError
 from invsvc_async.outbox.leases import Leases
 from invsvc_async.outbox.postgres import LANES, OutboxEntries

@@ -12,7 +12,7 @@ import logging
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from invsvc_async._errors import ConfigurationError, JournalError
+from invsvc_async.errors import ConfigurationError, JournalError
 from invsvc_async.journal.entry import Entry, LostChunkError, State
 from invsvc_async.journal.packed_intent import pack
 from invsvc_async.journal.verdict_record import intent_of, outcome_of, store_or_log, verdict_record

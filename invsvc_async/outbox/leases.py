@@ -14,8 +14,8 @@ from uuid import uuid4
 
 import attrs
 
-from invsvc_async._errors import JournalError
 from invsvc_async.batch.journals.chunk_fencing import ChunkStore, worker_of
+from invsvc_async.errors import JournalError
 from invsvc_async.journal.entry import LostChunkError
 from invsvc_async.outbox.run import TAKER
 

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, Self
 import attrs
 from msgspec.structs import replace
 
-from invsvc_async._errors import ConfigurationError, InvalidRequestError, InvsvcError, JournalError
 from invsvc_async.batch.batch import Batch
 from invsvc_async.batch.identity import content_of, thing_of
 from invsvc_async.client import options_of
 from invsvc_async.concurrency.deadline import set_within
+from invsvc_async.errors import ConfigurationError, InvalidRequestError, InvsvcError, JournalError
 from invsvc_async.journal.entry import Entry, State
 from invsvc_async.outbox import callers
 from invsvc_async.outbox.places import store_of

@@ -10,8 +10,8 @@ import re
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
-from invsvc_async._errors import ConfigurationError, JournalError
 from invsvc_async.batch.journals.postgres_epoch import PlacedBatch
+from invsvc_async.errors import ConfigurationError, JournalError
 from invsvc_async.storage.postgres_pool import Pool
 
 if TYPE_CHECKING:

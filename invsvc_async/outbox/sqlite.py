@@ -15,11 +15,11 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from invsvc_async._errors import InvalidRequestError, JournalError
 from invsvc_async.batch.batch import reopened
 from invsvc_async.batch.journals.epoch import mark_all
 from invsvc_async.batch.journals.sqlite import SqliteBatch
 from invsvc_async.concurrency.deadline import set_within
+from invsvc_async.errors import InvalidRequestError, JournalError
 from invsvc_async.journal.entry import Entry, State
 from invsvc_async.journal.packed_intent import pack
 from invsvc_async.journal.sqlite_entries import entries

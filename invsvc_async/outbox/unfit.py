@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, cast
 import attrs
 import msgspec
 
-from invsvc_async._errors import InvalidRequestError, JournalError
 from invsvc_async.batch.result import Result
+from invsvc_async.errors import InvalidRequestError, JournalError
 from invsvc_async.journal.entry import Entry, State
 from invsvc_async.journal.verdict_record import ErrorRecord, VerdictRecord, outcome_of
 from invsvc_async.reconcile.history import Evidence, Verdict
@@ -17,7 +17,7 @@ from invsvc_async.reconcile.intent import Intent, Scope
 from invsvc_async.reconcile.outcome import OutcomeBase
 
 if TYPE_CHECKING:
-    from invsvc_async._errors import InvsvcError
+    from invsvc_async.errors import InvsvcError
     from invsvc_async.journal.packed_intent import Commons
     from invsvc_async.reconcile.outcome import Outcome
 

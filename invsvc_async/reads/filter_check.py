@@ -10,10 +10,10 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from invsvc_async._errors import FieldError
 from invsvc_async.api.arguments import wire_name
 from invsvc_async.api.json_values import is_object
 from invsvc_async.api.parameters import METADATA
+from invsvc_async.errors import FieldError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -14,15 +14,15 @@ import attrs
 from msgspec.structs import replace
 
 from invsvc_async import codec
-from invsvc_async._errors import (
+from invsvc_async.api import arguments
+from invsvc_async.api.parameters import METADATA
+from invsvc_async.errors import (
     CursorStalledError,
     FilterNotHonouredError,
     InvalidRequestError,
     InvsvcError,
     PagingError,
 )
-from invsvc_async.api import arguments
-from invsvc_async.api.parameters import METADATA
 from invsvc_async.models.common import Model, Page
 from invsvc_async.models.portable import html_table
 from invsvc_async.reads import retry

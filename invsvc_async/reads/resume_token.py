@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import attrs
 import msgspec
 
-from invsvc_async._errors import InvalidRequestError
+from invsvc_async.errors import InvalidRequestError
 
 __all__ = ["FIRST", "Place", "Position", "read_token", "write_token"]
 

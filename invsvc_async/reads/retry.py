@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 import attrs
 
-from invsvc_async._errors import (
+from invsvc_async.errors import (
     DeadlineExceededError,
     InvsvcError,
     ServiceError,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from invsvc_async import _errors
-from invsvc_async._errors import InvsvcError, ServiceError, TransportError, service_error_class
+from invsvc_async import errors
+from invsvc_async.errors import InvsvcError, ServiceError, TransportError, service_error_class
 from invsvc_async.reconcile.json_form import without_secrets
 
 if TYPE_CHECKING:
@@ -17,12 +17,12 @@ _FIELDS = ("operation", "status", "code", "details", "own_envelope", "retry_afte
 _BY_NAME: dict[str, type[InvsvcError]] = {  # of errors, other than the service's, that a text describes
     each.__name__: each
     for each in (
-        _errors.ConfigurationError,
-        _errors.DeadlineExceededError,
-        _errors.NotSentError,
-        _errors.ResponseLostError,
-        _errors.TransportError,
-        _errors.UnreadableResponseError,
+        errors.ConfigurationError,
+        errors.DeadlineExceededError,
+        errors.NotSentError,
+        errors.ResponseLostError,
+        errors.TransportError,
+        errors.UnreadableResponseError,
     )
 }
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from invsvc_async._errors import InvalidRequestError
 from invsvc_async.api.operations import BY_NAME
 from invsvc_async.codec import envelope
+from invsvc_async.errors import InvalidRequestError
 from invsvc_async.reconcile.decide import decide
 from invsvc_async.reconcile.facts import Known, time_of
 from invsvc_async.reconcile.history import Attempt, Done, End, Reading, Resumed, Tick

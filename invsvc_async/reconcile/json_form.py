@@ -10,9 +10,9 @@ import attrs
 from msgspec import Raw
 
 from invsvc_async import settings
-from invsvc_async._errors import ConfigurationError, InvalidRequestError, InvsvcError
 from invsvc_async.api.operations import BY_NAME
 from invsvc_async.codec import envelope
+from invsvc_async.errors import ConfigurationError, InvalidRequestError, InvsvcError
 from invsvc_async.reconcile import history
 from invsvc_async.reconcile.intent import Intent
 

@@ -6,26 +6,26 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeAlias, TypeVa
 
 import attrs
 
-from invsvc_async._errors import ServiceError
 from invsvc_async.api.operations import BY_NAME
+from invsvc_async.errors import (
+    AmbiguousWriteError,
+    SecretLostError,
+    ServiceError,
+    WriteError,
+    WriteNotAppliedError,
+    WriteSupersededError,
+)
 from invsvc_async.models.portable import Portable, keep_arguments
 from invsvc_async.reconcile.explain import tell
 from invsvc_async.reconcile.facts import Known
 from invsvc_async.reconcile.history import Verdict
 from invsvc_async.reconcile.stored_intent import stored
-from invsvc_async.reconcile.write_errors import (
-    AmbiguousWriteError,
-    SecretLostError,
-    WriteError,
-    WriteNotAppliedError,
-    WriteSupersededError,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from invsvc_async._errors import InvsvcError
     from invsvc_async.codec.exact_json import Wire
+    from invsvc_async.errors import InvsvcError
     from invsvc_async.reconcile.history import Evidence, History
     from invsvc_async.reconcile.intent import Intent
 

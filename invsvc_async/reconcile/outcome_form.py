@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from invsvc_async import models
-from invsvc_async._errors import InvalidRequestError
 from invsvc_async.api.operations import BY_NAME
 from invsvc_async.codec import structure
+from invsvc_async.errors import InvalidRequestError
 from invsvc_async.reconcile.error_form import error_of, plain_error
 from invsvc_async.reconcile.explain import story_of, to_plain
 from invsvc_async.reconcile.history import Evidence, Verdict

@@ -8,8 +8,8 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from invsvc_async import codec
-from invsvc_async._errors import InvalidRequestError
 from invsvc_async.api import arguments as checks
+from invsvc_async.errors import InvalidRequestError
 from invsvc_async.models.common import Model, is_decoded
 from invsvc_async.reads import retry
 from invsvc_async.reads.pages import Pages

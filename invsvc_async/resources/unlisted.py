@@ -10,11 +10,11 @@ from urllib.parse import quote, unquote
 
 import attrs
 
-from invsvc_async._errors import InvalidRequestError
 from invsvc_async.api import operations
 from invsvc_async.api.arguments import check_team
 from invsvc_async.api.json_values import Problems, kind_of, to_wire
 from invsvc_async.api.parameters import CONTROL, quoted, texts_of
+from invsvc_async.errors import InvalidRequestError
 from invsvc_async.models.common import UNSET
 from invsvc_async.reads import retry
 from invsvc_async.resources.base import Resource

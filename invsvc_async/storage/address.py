@@ -6,7 +6,7 @@ import re
 from typing import Final
 from urllib.parse import urlsplit
 
-from invsvc_async._errors import ConfigurationError
+from invsvc_async.errors import ConfigurationError
 
 __all__ = ["check_path", "is_postgres", "without_login"]
 

@@ -11,7 +11,7 @@ import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from invsvc_async._errors import JournalError
+from invsvc_async.errors import JournalError
 from invsvc_async.storage.private_file import open_private
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from zlib import crc32
 
 import asyncpg  # pyright: ignore[reportMissingTypeStubs]  # it has none
 
-from invsvc_async._errors import JournalError
+from invsvc_async.errors import JournalError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable

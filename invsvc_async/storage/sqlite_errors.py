@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 
-from invsvc_async._errors import JournalError
+from invsvc_async.errors import JournalError
 
 __all__ = ["check", "in_words"]
 

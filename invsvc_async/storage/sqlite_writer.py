@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from invsvc_async._errors import JournalError
+from invsvc_async.errors import JournalError
 from invsvc_async.storage.sqlite_errors import in_words
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 from typing import TYPE_CHECKING, ClassVar, Literal, NoReturn
 
-from invsvc_async._errors import ConfigurationError
+from invsvc_async.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -10,7 +10,7 @@ from urllib.request import getproxies, proxy_bypass
 import attrs
 from yarl import URL
 
-from invsvc_async._errors import ConfigurationError
+from invsvc_async.errors import ConfigurationError
 
 __all__ = ["AUTHORIZATION", "Proxy", "proxy_from", "proxy_of_environment"]
 

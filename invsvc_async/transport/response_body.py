@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from aiohttp import hdrs
 
-from invsvc_async._errors import NotSentError, ResponseLostError
+from invsvc_async.errors import NotSentError, ResponseLostError
 from invsvc_async.reconcile.enums import End
 from invsvc_async.transport.send_gate import OwnError
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import aiohttp
     from multidict import CIMultiDictProxy
 
-    from invsvc_async._errors import TransportError
+    from invsvc_async.errors import TransportError
     from invsvc_async.transport.send_gate import Gate
 
 __all__ = ["CutError", "Download", "body_at_hand", "failure", "inflate", "plain_error", "whole_body"]

@@ -19,15 +19,15 @@ from aiohttp import hdrs
 from multidict import CIMultiDict, CIMultiDictProxy, istr
 from yarl import URL
 
-from invsvc_async._errors import (
+from invsvc_async.api.operations import Kind
+from invsvc_async.codec import envelope as wire
+from invsvc_async.errors import (
     ConfigurationError,
     NotSentError,
     ResponseLostError,
     ServiceError,
     UnreadableResponseError,
 )
-from invsvc_async.api.operations import Kind
-from invsvc_async.codec import envelope as wire
 from invsvc_async.reconcile.enums import End
 from invsvc_async.reconcile.server_clock import ServerClock
 from invsvc_async.settings import Timeouts

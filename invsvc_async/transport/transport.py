@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Literal
 import aiohttp
 from aiohttp import hdrs
 
-from invsvc_async._errors import ConfigurationError
 from invsvc_async.concurrency.adaptive_limit import AdaptiveLimit
 from invsvc_async.concurrency.clock import SystemClock
 from invsvc_async.concurrency.limiter import Limiter
+from invsvc_async.errors import ConfigurationError
 from invsvc_async.reconcile.enums import End
 from invsvc_async.settings import check_count
 from invsvc_async.transport.exchange import Exchange

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 import attrs
 from msgspec.structs import replace
 
-from invsvc_async._errors import InvsvcError, ServiceError, TransportError, UnreadableResponseError
+from invsvc_async.errors import InvsvcError, ServiceError, TransportError, UnreadableResponseError
 from invsvc_async.models.common import Model, once
 from invsvc_async.models.webhooks import Webhook
 from invsvc_async.reconcile.decide import ANSWERED, answered_at_once, decide

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from invsvc_async._errors import InvalidRequestError, InvsvcError
+from invsvc_async.errors import InvalidRequestError, InvsvcError
 from invsvc_async.writes.driver import Driver
 from invsvc_async.writes.new_intent import spec_of_intent
 from invsvc_async.writes.start import close_lines_of_leftovers, taken_up

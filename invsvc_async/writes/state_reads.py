@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from invsvc_async._errors import InvsvcError, ServiceError, TransportError
 from invsvc_async.api.operations import BY_NAME
+from invsvc_async.errors import InvsvcError, ServiceError, TransportError
 from invsvc_async.reconcile.decide import READ_TIME
 from invsvc_async.reconcile.history import Absent, Applied, CannotTell, ErrorFacts, Holds, Reading, Superseded
 from invsvc_async.settings import JOURNEY_READER

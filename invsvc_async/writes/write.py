@@ -62,7 +62,7 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
     def __init__(self, spec: WriteSpec, *, on_lost_secret: Literal["raise", "keep"] = "raise") -> None:  # noqa: S107 - a policy, no password
         reader: object = spec.reader
         if reader is not None and not callable(reader):
-            from invsvc_async._errors import InvalidRequestError
+            from invsvc_async.errors import InvalidRequestError
 
             raise InvalidRequestError(
                 "reader: must be an async callable that takes (client, intent)", operation=spec.operation.name
@@ -176,7 +176,7 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
 
         """
         if not isinstance(key, str) or not key or len(key) > 200 or not key.isprintable():
-            from invsvc_async._errors import InvalidRequestError
+            from invsvc_async.errors import InvalidRequestError
 
             self._spent = True  # as in with_policy
             raise InvalidRequestError(
@@ -246,7 +246,7 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
 
     def _refuse_gone(self) -> None:
         if self._gone is not None:
-            from invsvc_async._errors import ConfigurationError
+            from invsvc_async.errors import ConfigurationError
 
             raise ConfigurationError(
                 f"{self._spec.operation.name}: this write was not sent, because {self._gone}. Make a new one."
@@ -268,7 +268,7 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
 
     def _but(self, **changes: Any) -> Write[T_co]:  # Any: fields of its WriteSpec
         if self._driver is not None:
-            from invsvc_async._errors import ConfigurationError
+            from invsvc_async.errors import ConfigurationError
 
             raise ConfigurationError(
                 "write: it is under way and cannot be changed. Change it before awaiting it."
@@ -296,7 +296,7 @@ def take_over(write: Write[Any]) -> WriteSpec:
 
     """
     if write._driver is not None or write._spec.resumes is not None:
-        from invsvc_async._errors import InvalidRequestError
+        from invsvc_async.errors import InvalidRequestError
 
         raise InvalidRequestError(
             "a batch takes only writes that have not begun",

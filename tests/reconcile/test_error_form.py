@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from invsvc_async import _errors
+from invsvc_async import errors
 from invsvc_async.reconcile.error_form import error_of, plain_error
 
 ERRORS = [
-    _errors.NotSentError("no route", operation="webhooks.update"),
-    _errors.ResponseLostError("reset", operation="webhooks.update"),
-    _errors.UnreadableResponseError("half a body", operation="webhooks.update", status=200),
-    _errors.ConfigurationError("the token cannot be fetched"),
-    _errors.DeadlineExceededError("too late"),
-    _errors.service_error_class(429)(status=429, code="slow_down", message="wait", retry_after=3.0),
-    _errors.service_error_class(422)(
+    errors.NotSentError("no route", operation="webhooks.update"),
+    errors.ResponseLostError("reset", operation="webhooks.update"),
+    errors.UnreadableResponseError("half a body", operation="webhooks.update", status=200),
+    errors.ConfigurationError("the token cannot be fetched"),
+    errors.DeadlineExceededError("too late"),
+    errors.service_error_class(429)(status=429, code="slow_down", message="wait", retry_after=3.0),
+    errors.service_error_class(422)(
         status=422, code="validation_error", details=("url: is missing",), own_envelope=True
     ),
-    _errors.service_error_class(400)(status=400, details=[{"path": "url"}]),
+    errors.service_error_class(400)(status=400, details=[{"path": "url"}]),
 ]
 FIELDS = ("operation", "status", "code", "message", "details", "own_envelope", "retry_after")
 
@@ -33,7 +33,7 @@ def test_error_and_back(error):
 
 def test_details_with_a_secret():
     """A secret in the details of an answer is left out."""
-    error = _errors.service_error_class(400)(status=400, details={"secret": "whsec_a", "url": "x"})
+    error = errors.service_error_class(400)(status=400, details={"secret": "whsec_a", "url": "x"})
 
     assert plain_error(error)["details"] == {"url": "x"}
 
@@ -48,4 +48,4 @@ def test_error_of_a_newer_version():
     """A class that this version does not have is its base class."""
     found = error_of({"type": "NewError", "text": "what it says"})
 
-    assert (type(found), str(found)) == (_errors.InvsvcError, "what it says")
+    assert (type(found), str(found)) == (errors.InvsvcError, "what it says")

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any
 import attrs
 from msgspec.structs import astuple
 
-from invsvc_async._errors import JournalError
 from invsvc_async.batch.deliveries import Deliveries
 from invsvc_async.batch.journals.chunk_queue import DONE, SIGNAL
 from invsvc_async.batch.journals.postgres_schema import Database
+from invsvc_async.errors import JournalError
 from invsvc_async.journal.entry import Entry, LostChunkError
 from invsvc_async.journal.packed_intent import Commons
 

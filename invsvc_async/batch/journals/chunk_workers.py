@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 import asyncpg  # pyright: ignore[reportMissingTypeStubs]  # it has none
 import attrs
 
-from invsvc_async._errors import JournalError
 from invsvc_async.batch.journals.chunk_fencing import OwnedEntries
 from invsvc_async.batch.journals.chunk_queue import QUEUED, SIGNAL, Chunks
 from invsvc_async.batch.journals.postgres_migrations import IN_TURN, WORKERS_KEPT_FROM
 from invsvc_async.batch.worker import Worker
 from invsvc_async.concurrency.cancellation import is_cancelled
+from invsvc_async.errors import JournalError
 from invsvc_async.journal.entry import State
 from invsvc_async.storage.postgres_pool import AWAY
 

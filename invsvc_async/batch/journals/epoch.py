@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from invsvc_async._errors import JournalError
 from invsvc_async.batch.restored import FACT, LATEST, THROUGH, closed, mark
+from invsvc_async.errors import JournalError
 from invsvc_async.journal.sqlite_entries import fact
 from invsvc_async.storage.private_file import own_private
 from invsvc_async.storage.sqlite_writer import transaction

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl
 
-from invsvc_async._errors import ConfigurationError, JournalError
 from invsvc_async.batch.journals.sqlite import SqliteBatch, read_checkpoint
+from invsvc_async.errors import ConfigurationError, JournalError
 from invsvc_async.storage.address import check_path, is_postgres, without_login
 
 if TYPE_CHECKING:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from invsvc_async._errors import InvalidRequestError
 from invsvc_async.batch.journals.chunk_queue import Chunks
 from invsvc_async.batch.journals.chunk_workers import WorkersOfBatch
 from invsvc_async.batch.journals.postgres_migrations import COUNTED, COUNTS_KEPT_FROM, IN_TURN
@@ -20,6 +19,7 @@ from invsvc_async.batch.restored import FACT, closed
 from invsvc_async.batch.result import Summary
 from invsvc_async.batch.seen_keys import Met
 from invsvc_async.batch.siblings import LastWrite
+from invsvc_async.errors import InvalidRequestError
 from invsvc_async.journal.entry import Mark, State, entry_of
 from invsvc_async.journal.packed_intent import not_overtaken
 from invsvc_async.reconcile.history import Verdict

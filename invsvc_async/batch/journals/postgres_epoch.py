@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from invsvc_async._errors import JournalError
 from invsvc_async.batch.journals.postgres import PostgresBatch
 from invsvc_async.batch.restored import FACT, LATEST, THROUGH, mark
+from invsvc_async.errors import JournalError
 
 __all__ = ["PlaceError", "PlacedBatch"]
 

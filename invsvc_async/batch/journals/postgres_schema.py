@@ -8,8 +8,8 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import attrs
 
-from invsvc_async._errors import ConfigurationError, JournalError
 from invsvc_async.batch.journals.postgres_migrations import FIRST, LATEST, migrate
+from invsvc_async.errors import ConfigurationError, JournalError
 from invsvc_async.storage.postgres_pool import Pool
 
 __all__ = ["Database", "Settings"]

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import attrs
 
-from invsvc_async._errors import JournalError
 from invsvc_async.batch.journals.open import entries_of, is_shared, name_of
 from invsvc_async.batch.journals.postgres_migrations import LATEST
 from invsvc_async.batch.notes import PAUSE, TOTAL, pauses_in
 from invsvc_async.batch.reports.live_file import NOT_APPLIED, LiveFile, Reading
 from invsvc_async.batch.reports.not_applied import Groups
 from invsvc_async.batch.result import Result
+from invsvc_async.errors import JournalError
 from invsvc_async.journal.entry import entry_of
 
 if TYPE_CHECKING:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from invsvc_async._errors import BatchStoppedError
 from invsvc_async.cli.output import (
     DONE,
     FAILED,
@@ -22,6 +21,7 @@ from invsvc_async.cli.output import (
     note,
     print_facts,
 )
+from invsvc_async.errors import BatchStoppedError
 from invsvc_async.reconcile.history import Verdict
 
 if TYPE_CHECKING:

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from invsvc_async._errors import JournalError
 from invsvc_async.cli.commands.batch_workers import plain_worker, state_of
 from invsvc_async.cli.options import Json  # noqa: TC001 - typer reads the types
 from invsvc_async.cli.output import emit_json
 from invsvc_async.concurrency.event_loop import until_done
+from invsvc_async.errors import JournalError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping

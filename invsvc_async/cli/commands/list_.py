@@ -117,9 +117,9 @@ class _Query:
 
 
 async def _list(query: _Query, sink: Sink, notes: list[str], profile: str | None, team: str | None) -> None:
-    from invsvc_async._errors import InvsvcError
     from invsvc_async.cli.output import progress
     from invsvc_async.cli.waiting import waiting_for_read
+    from invsvc_async.errors import InvsvcError
 
     broken = 0
     try:

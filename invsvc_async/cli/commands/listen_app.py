@@ -12,10 +12,10 @@ import attrs
 from aiohttp import ClientError, ClientSession, ClientTimeout
 
 from invsvc_async import events
-from invsvc_async._errors import InvsvcError
 from invsvc_async.api.json_values import is_object
 from invsvc_async.cli.output import emit_json, fail, note, visible
 from invsvc_async.codec import envelope
+from invsvc_async.errors import InvsvcError
 from invsvc_async.events.credentials import checked, keys_of
 from invsvc_async.events.verify import signature_of
 from invsvc_async.storage.private_file import open_private

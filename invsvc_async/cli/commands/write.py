@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
     from typing import BinaryIO
 
-    from invsvc_async._errors import JournalError
     from invsvc_async.batch.secrets_file import SecretsFile
     from invsvc_async.client import Client
+    from invsvc_async.errors import JournalError
     from invsvc_async.reconcile.outcome import Outcome
     from invsvc_async.writes.write import Write
 
@@ -102,10 +102,10 @@ async def send(
     make: Callable[[Client], Write[Any]], profile: str | None, team: str | None, secrets_to: Path
 ) -> tuple[Outcome[Any], JournalError | None]:
     """Send the write that *make* returns.  Also return the error if its secret could not be stored."""
-    from invsvc_async._errors import JournalError
     from invsvc_async.cli.outcome_output import store_unsettled
     from invsvc_async.cli.output import note
     from invsvc_async.cli.waiting import WaitingForWrite
+    from invsvc_async.errors import JournalError
 
     waiting = WaitingForWrite()
     async with client_of(profile, team, on_decision=waiting.on_decision) as client:
@@ -148,8 +148,8 @@ def _from_words(client: Client, what: str, words: Sequence[str]) -> Write[Any]:
 
 
 def _from_file(client: Client, file: BinaryIO) -> Write[Any]:
-    from invsvc_async._errors import InvalidRequestError
     from invsvc_async.batch.jsonl import BadLine, as_write, read_lines
+    from invsvc_async.errors import InvalidRequestError
 
     lines = list(read_lines(file))
     if len(lines) != 1 or isinstance(lines[0], BadLine):

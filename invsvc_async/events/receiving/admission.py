@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 import attrs
 
-from invsvc_async._errors import EventError, MalformedEventError, SignatureMismatchError
+from invsvc_async.errors import EventError, MalformedEventError, SignatureMismatchError
 from invsvc_async.events.credentials import Secret, SharedHeader, is_retired
 from invsvc_async.events.event import Event, ResourceEvent
 from invsvc_async.events.headers import kept

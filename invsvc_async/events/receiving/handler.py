@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import attrs
 
-from invsvc_async._errors import ConfigurationError
 from invsvc_async.api.event_types import EVENT_TYPES
+from invsvc_async.errors import ConfigurationError
 from invsvc_async.events.receiving.pace import Pace
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from invsvc_async._errors import ConfigurationError
 from invsvc_async.api.event_types import EVENT_TYPES
+from invsvc_async.errors import ConfigurationError
 from invsvc_async.events.receiving.admission import key_of
 from invsvc_async.events.receiving.handler import handler_of
 from invsvc_async.events.stores import Delivery, HandlerStore

@@ -11,7 +11,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
-from invsvc_async._errors import MalformedEventError
+from invsvc_async.errors import MalformedEventError
 from invsvc_async.events.receiving.admission import key_of
 from invsvc_async.events.receiving.receipt import Receipt, unavailable
 from invsvc_async.events.receiving.worker import ended, reason_of, report_failure

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import attrs
 
-from invsvc_async._errors import ConfigurationError
+from invsvc_async.errors import ConfigurationError
 
 __all__ = ["InboxPolicy"]
 

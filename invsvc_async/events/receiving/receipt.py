@@ -11,7 +11,7 @@ import attrs
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from invsvc_async._errors import EventError
+    from invsvc_async.errors import EventError
     from invsvc_async.events.event import Event
 
 __all__ = ["Outcome", "Receipt", "unavailable"]

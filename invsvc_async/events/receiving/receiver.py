@@ -15,8 +15,8 @@ from functools import cached_property
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar
 
-from invsvc_async._errors import ConfigurationError, MalformedEventError
 from invsvc_async.concurrency.deadline import Deadline
+from invsvc_async.errors import ConfigurationError, MalformedEventError
 from invsvc_async.events.credentials import checked, keys_of, shared_headers_of
 from invsvc_async.events.headers import kept
 from invsvc_async.events.receiving.admission import Admitted, Unreadable

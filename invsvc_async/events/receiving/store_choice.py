@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from invsvc_async._errors import ConfigurationError
+from invsvc_async.errors import ConfigurationError
 from invsvc_async.events.stores import open_store
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import os
 import threading
 from typing import TYPE_CHECKING, Any, Final
 
-from invsvc_async._errors import ConfigurationError
+from invsvc_async.errors import ConfigurationError
 from invsvc_async.events.receiving.receipt import Receipt, unavailable
 from invsvc_async.events.receiving.web import refuse_by_head
 

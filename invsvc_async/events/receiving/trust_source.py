@@ -12,7 +12,7 @@ import inspect
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
-from invsvc_async._errors import ConfigurationError
+from invsvc_async.errors import ConfigurationError
 from invsvc_async.events.credentials import checked, keys_of, shared_headers_of
 from invsvc_async.events.receiving.admission import Trust
 

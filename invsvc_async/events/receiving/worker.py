@@ -12,7 +12,7 @@ import contextlib
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
-from invsvc_async._errors import MalformedEventError
+from invsvc_async.errors import MalformedEventError
 from invsvc_async.events.parse import parse
 
 if TYPE_CHECKING:

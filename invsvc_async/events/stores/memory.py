@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from invsvc_async._errors import JournalError
+from invsvc_async.errors import JournalError
 from invsvc_async.events.stores import (
     COUNTED,
     STATES,

@@ -11,7 +11,7 @@ import re
 import secrets
 from typing import TYPE_CHECKING, Any, Final
 
-from invsvc_async._errors import ConfigurationError, JournalError
+from invsvc_async.errors import ConfigurationError, JournalError
 from invsvc_async.events.stores import (
     COUNTED,
     STATES,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from invsvc_async.storage.sqlite_errors import check, in_words
 
 if TYPE_CHECKING:
-    from invsvc_async._errors import JournalError
+    from invsvc_async.errors import JournalError
 
 __all__ = ["FileCheck"]
 

@@ -7,7 +7,7 @@ import sqlite3
 import time
 from typing import TYPE_CHECKING, Final
 
-from invsvc_async._errors import JournalError
+from invsvc_async.errors import JournalError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
