@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import threading
+from logging.handlers import QueueHandler
+
+import pytest
 
 # A shell that runs the suite in the background has it ignore Ctrl-C, which the programs that tests start would
 # inherit: those that are interrupted on purpose would never end.
@@ -12,3 +16,14 @@ if (
     and threading.current_thread() is threading.main_thread()
 ):
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture
+def root_logger_restored():
+    """Remove what a Litestar application, when it is made, adds to the root logger of the process."""
+    root = logging.getLogger()
+    level = root.level
+    yield
+    for handler in [each for each in root.handlers if isinstance(each, QueueHandler)]:
+        root.removeHandler(handler)
+    root.setLevel(level)

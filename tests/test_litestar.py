@@ -11,6 +11,7 @@ from invsvc_async import Invoice, Outcome, Page, Webhook
 from invsvc_async.events import ResourceEvent
 
 litestar = pytest.importorskip("litestar")
+pytestmark = pytest.mark.usefixtures("root_logger_restored")
 
 INVOICE = Invoice.from_json('{"uuid": "A", "total": 1234567890.123456789}')
 
