@@ -12,6 +12,7 @@ import logging
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from invsvc_async.concurrency.cancellation import is_cancelled
 from invsvc_async.errors import ConfigurationError, JournalError
 from invsvc_async.journal.entry import Entry, LostChunkError, State
 from invsvc_async.journal.packed_intent import pack
@@ -204,7 +205,7 @@ class SharedJournal:
         return leases.hold(await self._entries.new_chunk(token, self._credential), token)
 
     async def _beat(self, leases: Leases) -> None:
-        while True:
+        while not is_cancelled():
             await asyncio.sleep(self._entries.silence / BEATS)
             try:
                 await leases.beat()

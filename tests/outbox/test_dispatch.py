@@ -10,6 +10,7 @@ import pytest
 
 from invsvc_async import ApiKey, ConfigurationError, JournalError, Outbox, Verdict
 from invsvc_async.outbox import item
+from invsvc_async.outbox.leases import Leases
 from invsvc_async.simulator import Simulator
 from tests.batch.conftest import HOOK, client_of
 from tests.outbox.conftest import verdict_of
@@ -320,4 +321,29 @@ async def test_dispatcher_that_ends_as_its_connection_ends(outbox, monkeypatch):
     listening.cancel()
 
     done, _ = await asyncio.wait([listening], timeout=30)
+    assert done
+
+
+@pytest.mark.parametrize("place", ["dispatch", "beat"])
+async def test_dispatching_that_ends_as_its_database_fails(outbox, monkeypatch, place):
+    """It ends, also if the database's error takes the place of the cancellation."""
+    begun = asyncio.Event()
+
+    async def replaced(*_: object) -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            raise JournalError("the connection was closed in the middle of operation") from None
+
+    if place == "beat":
+        monkeypatch.setattr(Leases, "beat", replaced)
+    else:
+        monkeypatch.setattr(outbox._store, "dispatch", replaced)
+
+    async def dispatch() -> None:
+        async with outbox.dispatching(grace=0):
+            await begun.wait()
+
+    done, _ = await asyncio.wait([asyncio.create_task(dispatch())], timeout=30)
     assert done

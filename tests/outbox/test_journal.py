@@ -12,6 +12,7 @@ import pytest
 
 from invsvc_async import ApiKey, Client, ConfigurationError, JournalError, Timeouts, Verdict
 from invsvc_async.outbox.journal import SharedJournal
+from invsvc_async.outbox.leases import Leases
 from tests.batch.conftest import HOOK, POLICY, client_of
 from tests.outbox.test_enqueue import Relay
 from tests.support.database import database
@@ -180,6 +181,29 @@ async def test_recovering_gives_the_outcomes(service, address):
     ):
         await both.wait()
     assert taken == [Verdict.APPLIED] * 2
+
+
+@pytest.mark.parametrize("place", ["take_over", "beat"])
+async def test_recovering_that_ends_as_its_database_fails(service, address, monkeypatch, place):
+    """The client closes, also if the database's error takes the place of the cancellation."""
+    begun = asyncio.Event()
+
+    async def replaced(*_: object, **__: object) -> None:
+        if place == "beat" and asyncio.current_task().get_coro().__name__ != "_beat":
+            return
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            raise JournalError("the connection was closed in the middle of operation") from None
+
+    async def recover() -> None:
+        async with client_of(service, journal=address) as client, client.recovering(every=3600):
+            await begun.wait()
+
+    monkeypatch.setattr(SharedJournal if place == "take_over" else Leases, place, replaced)
+    done, _ = await asyncio.wait([asyncio.create_task(recover())], timeout=30)
+    assert done
 
 
 async def test_recovering_needs_a_journal(client):
