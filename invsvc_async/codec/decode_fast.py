@@ -23,8 +23,8 @@ from msgspec import Raw, UnsetType
 
 from invsvc_async.codec.exact_json import EXACT_UNTIL, UNREADABLE, exact, salvage
 from invsvc_async.codec.fields import Field, blank_of, enum_in, fields_of
-from invsvc_async.codec.grown_fields import Grown, grown_by
 from invsvc_async.codec.nesting import NestingError, check_depth
+from invsvc_async.codec.unknown_fields import Grown, grown_by
 from invsvc_async.errors import UnreadableResponseError
 from invsvc_async.models.common import Model, once
 

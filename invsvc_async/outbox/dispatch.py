@@ -24,7 +24,7 @@ from invsvc_async.journal.entry import LostChunkError
 from invsvc_async.outbox.leases import Leases
 from invsvc_async.outbox.postgres import LANES, OutboxEntries
 from invsvc_async.outbox.run import BEATS, OutboxRun
-from invsvc_async.outbox.unfit import verdict_of_unfit
+from invsvc_async.outbox.unsendable import verdict_of_unfit
 from invsvc_async.storage.postgres_pool import PATIENCE
 
 if TYPE_CHECKING:

@@ -23,10 +23,10 @@ from invsvc_async.concurrency.cancellation import is_cancelled
 from invsvc_async.concurrency.deadline import set_within
 from invsvc_async.errors import ConfigurationError, InvalidRequestError, InvsvcError, JournalError
 from invsvc_async.journal.entry import Entry, State
-from invsvc_async.outbox import callers
+from invsvc_async.outbox import caller_connections
 from invsvc_async.outbox.places import store_of
 from invsvc_async.outbox.run import BEATS, TAKER
-from invsvc_async.outbox.unfit import outcome_in, result_in
+from invsvc_async.outbox.unsendable import outcome_in, result_in
 from invsvc_async.writes.new_intent import intent_of, new_tag
 from invsvc_async.writes.write import Write, take_over
 
@@ -171,7 +171,7 @@ class Outbox:
 
         """
         spec = self._accepted(write)
-        callers.checked(connection, self._store.database)
+        caller_connections.checked(connection, self._store.database)
         intent = intent_of(spec)
         content = content_of(spec.request, spec.team, spec.tag)
         thing = thing_of(spec.request, spec.team, spec.tag)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from invsvc_async.batch.batch import Batch
     from invsvc_async.batch.journals.protocol import Entries
     from invsvc_async.journal.entry import Entry
-    from invsvc_async.outbox.callers import Database
+    from invsvc_async.outbox.caller_connections import Database
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.transport.session import ClientState
 

@@ -13,7 +13,7 @@ from invsvc_async.batch.journals.postgres_epoch import PlaceError
 from invsvc_async.concurrency.cancellation import is_cancelled
 from invsvc_async.journal.entry import State
 from invsvc_async.journal.packed_intent import pack
-from invsvc_async.outbox import callers
+from invsvc_async.outbox import caller_connections
 from invsvc_async.outbox.schema import SharedEntries
 from invsvc_async.reconcile.history import Verdict
 
@@ -89,7 +89,7 @@ _WHICH = {None: "true", "applied": "verdict = 'applied'"}
 class OutboxEntries(SharedEntries):
     """The entries of the outbox at *address*."""
 
-    database: callers.Database = "PostgreSQL"
+    database: caller_connections.Database = "PostgreSQL"
     it: ClassVar[str] = "the outbox"
 
     def __init__(
@@ -120,12 +120,12 @@ class OutboxEntries(SharedEntries):
             self.schema, str(lane), intent.key, lane, thing, content, intent.operation, packed.common,
             packed.text, _number(f"{self.schema} {thing}"),
         )  # fmt: skip
-        return await callers.first_row(connection, text, values) is not None
+        return await caller_connections.first_row(connection, text, values) is not None
 
     async def content_seen_by(self, connection: object, key: str) -> bytes | None:
         """Return the digest of the entry of *key*, as the transaction of *connection* sees it."""
         text = f"SELECT content FROM {self.schema}.entries WHERE key = CAST($1 AS text)"  # noqa: S608 - our own text
-        row = await callers.first_row(connection, text, (key,))
+        row = await caller_connections.first_row(connection, text, (key,))
         return None if row is None else bytes(row[0])
 
     # --- sending

@@ -23,10 +23,10 @@ from invsvc_async.errors import InvalidRequestError, JournalError
 from invsvc_async.journal.entry import Entry, State
 from invsvc_async.journal.packed_intent import pack
 from invsvc_async.journal.sqlite_entries import entries
-from invsvc_async.outbox import callers
+from invsvc_async.outbox import caller_connections
 from invsvc_async.outbox.run import OutboxRun
 from invsvc_async.outbox.sqlite_prune import delete, empty_states, follow_deleted, old_in
-from invsvc_async.outbox.unfit import verdict_of_lost, verdict_of_unfit
+from invsvc_async.outbox.unsendable import verdict_of_lost, verdict_of_unfit
 from invsvc_async.reconcile.intent import Intent
 from invsvc_async.storage.sqlite_errors import in_words
 from invsvc_async.storage.sqlite_writer import Writer
@@ -89,7 +89,7 @@ class _Journal(SqliteBatch):
 class SqliteOutbox:
     """The outbox in the application's file at *path*."""
 
-    database: callers.Database = "SQLite"
+    database: caller_connections.Database = "SQLite"
     silence: float = 10.0  # s; of one process, nothing depends on it
 
     def __init__(
@@ -233,7 +233,7 @@ class SqliteOutbox:
         SQLite has one writer at a time, so the numbers are in the order of the commits.
         """
         values = self._base_url, intent.key, content, intent.operation, intent.to_json()
-        row = await callers.first_row(connection, _INSERT, values)
+        row = await caller_connections.first_row(connection, _INSERT, values)
         self._fast_until = asyncio.get_running_loop().time() + _FAST_FOR
         self._enqueued.set()
         return row is not None
@@ -241,7 +241,7 @@ class SqliteOutbox:
     async def content_seen_by(self, connection: object, key: str) -> bytes | None:
         """Return the digest of the write of *key*, as the transaction of *connection* sees it."""
         text = "SELECT content FROM invsvc_outbox WHERE base_url = $1 AND key = $2"
-        row = await callers.first_row(connection, text, (self._base_url, key))
+        row = await caller_connections.first_row(connection, text, (self._base_url, key))
         return None if row is None else bytes(row[0])
 
     # --- sending

@@ -78,6 +78,7 @@ def test_resume_token_of_any_text(token):
         OFFLINE.invoices.egress().resume(token)
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning")  # of events that are surely a mistake
 @fuzzed
 @given(arguments=st.dictionaries(st.sampled_from(["url", "events", "description", "status", "tag"]), plain))
 def test_arguments_of_any_kind(arguments):

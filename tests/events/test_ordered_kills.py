@@ -77,8 +77,8 @@ async def deliver_all(receiver: events.Receiver, number: int, invoices: int) -> 
             body = encoded(
                 v2("invoice.created", number=each, data={"object": {"uuid": f"U-{invoice}", "total": 1}})
             )
-            for outcome in ("stored", "duplicate"):
-                assert (await receiver.receive(body, dict([SHARED]))).outcome == outcome
+            for outcomes in ({"stored", "duplicate"}, {"duplicate"}):  # the store may have to try twice
+                assert (await receiver.receive(body, dict([SHARED]))).outcome in outcomes
 
     await asyncio.gather(*map(deliver, range(invoices)))
 
@@ -91,17 +91,19 @@ async def handle_over_kills(
     receiver = receiver_on(store, str(log))
     processes = Processes(store, log, expire)
     await receiver.store.open()
-    delivering = asyncio.create_task(deliver_all(receiver, number, invoices))
-    await processes.start()
-    for _ in range(rounds):
-        await asyncio.sleep(chance.uniform(0.1, 0.4))
-        await processes.kill(chance.uniform(0.0, 0.2))
-        await processes.start()
-    await delivering
-    async with asyncio.timeout(600):
-        while (counts := await receiver.store.counts())["open"]:  # noqa: ASYNC110 - it knows nothing of this
-            await asyncio.sleep(0.1)
-    await processes.kill(0)
+    try:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(deliver_all(receiver, number, invoices))
+            await processes.start()
+            for _ in range(rounds):
+                await asyncio.sleep(chance.uniform(0.1, 0.4))
+                await processes.kill(chance.uniform(0.0, 0.2))
+                await processes.start()
+        async with asyncio.timeout(600):
+            while (counts := await receiver.store.counts())["open"]:  # noqa: ASYNC110 - it knows nothing of this
+                await asyncio.sleep(0.1)
+    finally:
+        await processes.kill(0)
     await receiver.store.close()
     assert counts == {"open": 0, "handled": 2 * number, "dead": 0}
     return processes.kills

@@ -26,7 +26,7 @@ from invsvc_async.events.stores import (
     key_for,
 )
 from invsvc_async.events.stores import postgres_handlers as of_handlers
-from invsvc_async.events.stores.slices import in_slices
+from invsvc_async.events.stores.short_transactions import in_slices
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Sequence

@@ -32,7 +32,7 @@ from invsvc_async.events.stores import (
     sqlite_handlers,
 )
 from invsvc_async.events.stores import sqlite_upkeep as upkeep
-from invsvc_async.events.stores.slices import in_slices
+from invsvc_async.events.stores.short_transactions import in_slices
 from invsvc_async.events.stores.sqlite_check import FileCheck
 from invsvc_async.events.stores.sqlite_checkpoints import Checkpoints
 from invsvc_async.events.stores.sqlite_handlers import insert, insert_copy

@@ -455,7 +455,7 @@ async def test_sqlite_file_that_another_holds(tmp_path) -> None:
     other = sqlite3.connect(tmp_path / "events.db")
     other.execute("BEGIN EXCLUSIVE")
 
-    with pytest.raises(JournalError, match="another process"):
+    with pytest.raises(JournalError, match="another connection"):
         await store.put(delivery())
 
     other.rollback()
@@ -470,7 +470,7 @@ async def test_sqlite_file_that_another_makes_at_this_moment(tmp_path) -> None:
     other = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
     other.execute("BEGIN EXCLUSIVE")
     impatient = events.SqliteStore(path, wait=0.05)
-    with pytest.raises(JournalError, match="another process"):
+    with pytest.raises(JournalError, match="another connection"):
         await impatient.open()
     patient = events.SqliteStore(path)
     opening = asyncio.create_task(patient.open())
@@ -750,8 +750,9 @@ async def test_postgres_lease_that_waits_for_a_lock(postgres: str) -> None:
 
 async def test_prune_of_more_than_a_slice(kept, monkeypatch) -> None:
     """All that is old is deleted, however many slices it takes, and deliveries get in between."""
-    monkeypatch.setattr("invsvc_async.events.stores.slices._FIRST", 3)
-    monkeypatch.setattr("invsvc_async.events.stores.slices._MOST", 3)
+    monkeypatch.setattr("invsvc_async.events.stores.short_transactions._FIRST", 3)
+    monkeypatch.setattr("invsvc_async.events.stores.short_transactions._LEAST", 3)
+    monkeypatch.setattr("invsvc_async.events.stores.short_transactions._MOST", 3)
     for number in range(20):
         entry = await claimed(kept.store, delivery(f"d_{number}"))
         await kept.store.handled(entry)
@@ -767,8 +768,9 @@ async def test_prune_of_more_than_a_slice(kept, monkeypatch) -> None:
 
 async def test_sqlite_prune_holds_the_lock_for_a_slice_only(tmp_path, monkeypatch) -> None:
     """No transaction of prune deletes more than a slice."""
-    monkeypatch.setattr("invsvc_async.events.stores.slices._FIRST", 3)
-    monkeypatch.setattr("invsvc_async.events.stores.slices._MOST", 3)
+    monkeypatch.setattr("invsvc_async.events.stores.short_transactions._FIRST", 3)
+    monkeypatch.setattr("invsvc_async.events.stores.short_transactions._LEAST", 3)
+    monkeypatch.setattr("invsvc_async.events.stores.short_transactions._MOST", 3)
     store = events.SqliteStore(tmp_path / "events.db", clock=lambda: 0.0)
     for number in range(10):
         await store.handled(await claimed(store, delivery(f"d_{number}")))
