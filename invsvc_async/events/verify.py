@@ -142,7 +142,7 @@ def admit(
             raise SignatureMissingError(f"{event.type}: it must be signed and is not. Refuse the delivery.")
     elif proof is None and (shared or not accept_unsigned):
         names = " or ".join(dict.fromkeys(header.name for header in shared))
-        wanted = f"the agreed header {names}" if shared else "a SharedHeader to check"
+        wanted = f"the agreed header {names}, or with another value" if shared else "a SharedHeader to check"
         raise UnauthenticatedEventError(f"{event.type}: it came without {wanted}. Refuse the delivery.")
 
 

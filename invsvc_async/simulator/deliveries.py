@@ -217,4 +217,4 @@ class Post:
             ) as response:
                 return Attempt(at, response.status)
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            return Attempt(at, None, repr(error))
+            return Attempt(at, None, str(error) or type(error).__name__)

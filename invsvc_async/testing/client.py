@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 __all__ = ["quick_client"]
 
 # The embedded service commits at once, or after a scripted delay: "late 0.1" is within the window.
-_POLICY = ReconcilePolicy(settle_after_error=0.1, settle_after_loss=0.2, deadline=10.0)
+_POLICY = ReconcilePolicy(settle_after_error=0.1, settle_after_loss=0.2)
 _TIMEOUTS = Timeouts(attempt=1.0, connect=2.0, call=5.0)
 _READS = ReadRetries(initial=0.01, maximum=0.05)
 
@@ -24,8 +24,9 @@ def quick_client(service: Simulator, **settings: Any) -> Client:  # Any: argumen
     Return a client of *service* that settles within 0.2 s and times out after 1 s; *settings* override
     this.
 
-    It is meant for the embedded service only.  If a scripted effect lands later (``"late 1, then 500"``),
-    pass a longer ``reconcile=ReconcilePolicy(…)``.
+    It is meant for the embedded service only.  If effects come later than that (``"late 1, then 500"``, or
+    ``Faults(rate=0.2)``, whose ``late_up_to`` is 1 s by default), they are missed: pass a longer
+    ``reconcile=ReconcilePolicy(…)``, or ``Faults(rate=0.2, late_up_to=0.05)``.
 
     Raises:
         ConfigurationError: A setting is invalid.

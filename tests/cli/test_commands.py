@@ -131,6 +131,16 @@ def test_list_that_is_full(invsvc):
     assert "may be incomplete" in invsvc("list", "webhooks", "limit=2").err
 
 
+def test_list_of_all_webhooks(invsvc):
+    """It asks for as many as the service lists, not for its default of 10."""
+    for n in range(12):
+        invsvc("write", "webhooks.create", f"url=https://all.example/{n}", "events=invoice.created")
+
+    ran = invsvc("list", "webhooks", "--all", "--jsonl")
+    assert sum("https://all.example/" in line for line in ran.out.splitlines()) == 12
+    assert "may be incomplete" not in ran.err
+
+
 def test_list_whose_second_page_fails(invsvc, served):
     """What came before a failure is printed, with the token that goes on behind it."""
     served.script("invoices.egress", "pass", "404")

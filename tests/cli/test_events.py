@@ -92,7 +92,7 @@ def test_revive(stored):
     assert "2: it is handled" in ran.err
     assert listed(stored, "--state", "open") == [("open", "dead"), ("open", "waits")]
     ran = stored("revive", "--all")
-    assert (ran.code, ran.out) == (0, "1 events revived\n")
+    assert (ran.code, ran.out) == (0, "1 event revived\n")
     assert listed(stored) == []
 
 

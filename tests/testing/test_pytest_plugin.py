@@ -31,6 +31,14 @@ async def test_create_whose_answer_is_lost(invsvc_service, invsvc_client):
 
 
 {mark_each}
+async def test_create_that_is_lost(invsvc_service, invsvc_client):
+    invsvc_service.script("webhooks.create", "reset")
+    write = invsvc_client.webhooks.create(url="https://me.example/in", events=["invoice.created"])
+    outcome = await write.outcome()
+    assert (outcome.verdict, outcome.resends) == (Verdict.APPLIED, 1)
+
+
+{mark_each}
 async def test_client_alone(invsvc_client):
     assert (await invsvc_client.users.get("usr_1")).id == "usr_1"
 
@@ -108,7 +116,7 @@ def test_fixtures_in_a_suite_of(kind, tmp_path):
     ran = run(tmp_path, BODY.format(mark=mark, mark_each=mark_each), *options)
 
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert "2 passed" in ran.stdout
+    assert "3 passed" in ran.stdout
 
 
 def test_fixtures_in_a_test_that_is_not_async(tmp_path):
@@ -143,7 +151,7 @@ def test_fixtures_on_trio(tmp_path):
 
     ran = run(tmp_path, source, "-p", "no:asyncio")
 
-    assert "2 errors" in ran.stdout
+    assert "3 errors" in ran.stdout
     assert "runs on asyncio, not trio. Override anyio_backend" in ran.stdout
 
 

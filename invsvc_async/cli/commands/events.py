@@ -257,7 +257,9 @@ async def _change(
     if as_json:
         emit_json({done: changed, "failed": failed + max(missing, 0)})
     else:
-        console().print(f"{changed:,} events {done}")
+        console().print(f"{changed:,} event{'s' if changed != 1 else ''} {done}")
+        if changed and handler:
+            note(f"only a receiver that has a handler named {handler!r} handles them")
     return FAILED if failed or missing > 0 else DONE
 
 

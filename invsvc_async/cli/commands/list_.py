@@ -151,7 +151,10 @@ def _print_notes(notes: Iterable[str]) -> None:
 async def _items(client: Client, query: _Query, add_note: Callable[[str], None]) -> AsyncGenerator[Any]:
     from invsvc_async.cli.arguments import called
 
-    found = called(client, query.operation, query.arguments)
+    arguments = query.arguments
+    if query.every and query.operation.name == "webhooks.list":  # it has no pages
+        arguments = {"limit": 100, **arguments}
+    found = called(client, query.operation, arguments)
     if hasattr(found, "by_page"):
         async for item in _walk(found, query, add_note):
             yield item
