@@ -204,8 +204,7 @@ async def test_journal_that_cannot_be_read_for_a_while(watched, tmp_path):
 
 def test_command(tmp_path, monkeypatch, capsys):
     """It prints the address, ends with 0 on a signal, and names what is wrong otherwise."""
-    with sqlite3.connect(tmp_path / "run.db"):
-        pass
+    sqlite3.connect(tmp_path / "run.db").close()
     from invsvc_async.cli.app import run
 
     assert run(["batch", "watch", str(tmp_path / "none.db")]) == 1
