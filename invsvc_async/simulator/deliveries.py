@@ -95,6 +95,7 @@ class Post:
         self._timeout = aiohttp.ClientTimeout(total=attempt_timeout)
         self._session: aiohttp.ClientSession | None = None
         self._under_way: dict[asyncio.Task[Delivery], Delivery] = {}  # in the order of their starts
+        self._is_stopped = False
 
     def prepare(
         self,
@@ -157,11 +158,12 @@ class Post:
             await asyncio.wait(self._under_way)
 
     async def stop(self) -> None:
-        """Cancel running deliveries and close the session."""
-        under_way = list(self._under_way)
-        for task in under_way:
-            task.cancel()
-        await asyncio.gather(*under_way, return_exceptions=True)
+        """Cancel running deliveries and close the session. What is emitted from then on is not sent."""
+        self._is_stopped = True
+        while under_way := list(self._under_way):
+            for task in under_way:
+                task.cancel()
+            await asyncio.gather(*under_way, return_exceptions=True)
         if self._session is not None:
             await self._session.close()
 
@@ -183,7 +185,8 @@ class Post:
         async def later() -> Delivery:
             try:
                 await asyncio.sleep(pause)
-                await self.send(delivery)
+                if not self._is_stopped:
+                    await self.send(delivery)
             except asyncio.CancelledError:
                 if not delivery.given_up:
                     raise

@@ -187,6 +187,16 @@ async def test_shutdown_in_the_middle_of_a_delivery(receiver):
         await waiting
 
 
+async def test_event_that_is_emitted_after_the_end(receiver):
+    """It is not sent, and raises no error that nobody retrieves."""
+    async with Simulator() as service:
+        service.seed_webhook(url=receiver.url, events=["invoice.created"])
+        await service.emit("invoice.created")
+    [late] = await service.emit("invoice.created")
+
+    assert late.attempts == []
+
+
 async def test_duplicates_on_demand(service, receiver):
     """A duplicate has the same body, including the id."""
     await service.deliver("invoice.created", url=receiver.url, duplicates=2)
