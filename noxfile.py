@@ -28,6 +28,7 @@ FLOOR = 95  # % covered: statements and branches together, and branches alone
 nox.options.default_venv_backend = "uv|virtualenv"
 nox.options.sessions = ["tests", "lint", "types"]
 nox.options.error_on_missing_interpreters = False
+nox.options.download_python = "never"
 
 
 def _show_pyenv() -> None:
