@@ -24,6 +24,17 @@ def postgres() -> str:
     return database().address
 
 
+@pytest.fixture
+async def own_postgres(postgres: str) -> AsyncIterator[str]:
+    """Yield the address of a database for this test, whose tables have their default names."""
+    name = f"events{next(_numbers)}"
+    admin = await asyncpg.connect(postgres)
+    await admin.execute(f"CREATE DATABASE {name}")
+    yield postgres.replace("/postgres?", f"/{name}?")
+    await admin.execute(f"DROP DATABASE {name} WITH (FORCE)")
+    await admin.close()
+
+
 class Kept:
     """A store, and the passing of its time."""
 

@@ -144,15 +144,15 @@ async def test_inbox_on_sqlite_that_is_killed(tmp_path: Path, seed: int) -> None
     judge_log(log, set(keys), receiving.kills)
 
 
-async def test_inbox_on_postgres_of_two_processes_that_are_killed(tmp_path: Path, postgres: str) -> None:
+async def test_inbox_on_postgres_of_two_processes_that_are_killed(tmp_path: Path, own_postgres: str) -> None:
     """The same with two processes that receive and work at once, each killed in its turn."""
     chance = random.Random(2)  # noqa: S311 - the test's own dice
     log, events = tmp_path / "log", 7_000
-    receiving = [Receiving(postgres, log), Receiving(postgres, log)]
+    receiving = [Receiving(own_postgres, log), Receiving(own_postgres, log)]
 
     answers = await deliver_all(requests_of(chance, events=events, deliveries=10_000), receiving, 4, chance)
 
-    db = await asyncpg.connect(postgres)
+    db = await asyncpg.connect(own_postgres)
 
     async def count() -> object:
         return [
