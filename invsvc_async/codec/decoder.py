@@ -42,6 +42,11 @@ def decode(cls: type[T], raw: Raw | bytes, *, meta: Meta | None = None) -> T:
         UnreadableResponseError: It is not a JSON object, or is nested too deeply.
     """
     decode_fast.check(cls, raw)
+    return _decoded(cls, raw, meta)
+
+
+def _decoded(cls: type[T], raw: Raw | bytes, meta: Meta | None) -> T:
+    """Decode an object whose depth was checked."""
     try:
         model: T = decode_fast.sound(cls)(raw)
     except UNREADABLE as refusal:
@@ -157,7 +162,7 @@ def one(cls: type[T], envelope: Envelope) -> T:
         raise UnreadableResponseError(
             f"the answer has no {cls.__name__}. Look at .raw, and check the base URL.", raw=envelope.content
         )
-    return decode(cls, raw, meta=meta_of(envelope))
+    return _decoded(cls, raw, meta_of(envelope))  # the envelope was checked as a whole
 
 
 def many(cls: type[T], envelope: Envelope) -> tuple[T, ...]:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 
-__all__ = ["is_cancelled"]
+__all__ = ["raise_if_cancelled"]
 
 
-def is_cancelled() -> bool:
+def raise_if_cancelled() -> None:
     """
-    Return whether the running task was asked to end.
+    Raise ``CancelledError`` if the running task was asked to end.
 
-    A loop that survives errors must check this: a cleanup may raise another error in place of the
+    A loop that survives errors must call this after each: a cleanup may raise another error in place of the
     ``CancelledError``, and nothing cancels the task again.
     """
     task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from invsvc_async.batch.run import note_in_flight
 from invsvc_async.batch.siblings import take_claims
 from invsvc_async.client import options_of
-from invsvc_async.concurrency.cancellation import is_cancelled
+from invsvc_async.concurrency.cancellation import raise_if_cancelled
 from invsvc_async.concurrency.deadline import set_within
 from invsvc_async.errors import InvalidRequestError, JournalError
 from invsvc_async.journal.entry import LostChunkError
@@ -165,15 +165,15 @@ class Dispatcher(OutboxRun):
     async def _beat(self, engine: Engine) -> None:
         """Store signs of life until stopped. Without them nothing may be sent, so an error ends the run."""
         try:
-            while not is_cancelled():
+            while True:
                 self._beat_now.clear()
                 with suppress(JournalError):
                     living = await self._leases.beat()
                     engine.share_pace(1 / living)
                     await self._divide(living)
                     self._wake.set()  # this is also the poll, in case no notification arrives
-                if not is_cancelled():
-                    await set_within(self._beat_now, self._entries.silence / BEATS)
+                raise_if_cancelled()
+                await set_within(self._beat_now, self._entries.silence / BEATS)
         except Exception as error:  # noqa: BLE001 - any error ends the run
             engine.fail(error)
 

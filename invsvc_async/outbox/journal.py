@@ -12,7 +12,7 @@ import logging
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from invsvc_async.concurrency.cancellation import is_cancelled
+from invsvc_async.concurrency.cancellation import raise_if_cancelled
 from invsvc_async.errors import ConfigurationError, JournalError
 from invsvc_async.journal.entry import Entry, LostChunkError, State
 from invsvc_async.journal.packed_intent import pack
@@ -205,11 +205,12 @@ class SharedJournal:
         return leases.hold(await self._entries.new_chunk(token, self._credential), token)
 
     async def _beat(self, leases: Leases) -> None:
-        while not is_cancelled():
+        while True:
             await asyncio.sleep(self._entries.silence / BEATS)
             try:
                 await leases.beat()
             except JournalError as error:
+                raise_if_cancelled()
                 log.warning("%s Writes wait until this process has given a sign of life again.", error)
 
     async def _own_lane(self) -> Lane:

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from invsvc_async.batch.batch import Batch
 from invsvc_async.batch.identity import content_of, thing_of
 from invsvc_async.client import options_of
-from invsvc_async.concurrency.cancellation import is_cancelled
+from invsvc_async.concurrency.cancellation import raise_if_cancelled
 from invsvc_async.concurrency.deadline import set_within
 from invsvc_async.errors import ConfigurationError, InvalidRequestError, InvsvcError, JournalError
 from invsvc_async.journal.entry import Entry, State
@@ -257,7 +257,7 @@ class Outbox:
     async def _steadily(self, what: str, act: Callable[[], Awaitable[None]]) -> None:
         """Run *act* until cancelled, again after each failure, which is logged."""
         failures = 0
-        while not is_cancelled():
+        while True:
             begun = asyncio.get_running_loop().time()
             try:
                 await act()
@@ -267,8 +267,8 @@ class Outbox:
                 log.exception("outbox: %s, because of an unexpected error", what)
             lasted = asyncio.get_running_loop().time() - begun
             failures = 0 if lasted > _PAUSES[-1] else failures + 1
-            if not is_cancelled():
-                await asyncio.sleep(_PAUSES[min(failures, len(_PAUSES)) - 1])
+            raise_if_cancelled()
+            await asyncio.sleep(_PAUSES[min(failures, len(_PAUSES)) - 1])
 
     async def _deliver(self, on_result: Callable[[Result], Awaitable[None] | None]) -> None:
         async for result in self._verdicts(failed := set()):

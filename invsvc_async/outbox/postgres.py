@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from invsvc_async.batch.journals.postgres import _without_sends
 from invsvc_async.batch.journals.postgres_epoch import PlaceError
-from invsvc_async.concurrency.cancellation import is_cancelled
+from invsvc_async.concurrency.cancellation import raise_if_cancelled
 from invsvc_async.journal.entry import State
 from invsvc_async.journal.packed_intent import pack
 from invsvc_async.outbox import caller_connections
@@ -171,19 +171,19 @@ class OutboxEntries(SharedEntries):
 
         Without notifications, as behind a pooler in transaction mode, only polling finds what is new.
         """
-        while not is_cancelled():
+        while True:
             try:
                 async with self.lent() as connection:
                     lost = asyncio.Event()
                     connection.add_termination_listener(lambda _, lost=lost: lost.set())
                     await connection.add_listener(self.schema, lambda *told: woken(told[3]))
                     woken("")
-                    if not is_cancelled():
-                        await lost.wait()
+                    raise_if_cancelled()  # listening may have hidden it
+                    await lost.wait()
             except Exception as error:  # noqa: BLE001 - whatever it is, there is polling
                 log.debug("outbox: cannot listen (%s); new writes are found by polling", type(error).__name__)
-            if not is_cancelled():
-                await asyncio.sleep(_RECONNECT)
+            raise_if_cancelled()
+            await asyncio.sleep(_RECONNECT)
 
     # --- verdicts
 

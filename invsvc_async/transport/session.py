@@ -434,7 +434,7 @@ def error_of(exchange: Exchange, operation: str) -> ServiceError:
 
 
 def _hint_at_base_url(error: ServiceError, base_url: str) -> None:
-    """Let a 404 of an operation without an id in its path say that the path itself was not found."""
+    """Rewrite the message of a 404 whose path has no id: the path itself was not found."""
     before = URL(base_url).path.rstrip("/").rpartition("/")[0]
     words = f" It has {before} before the version, which only a gateway needs." if before else ""
     message = str(error.args[0]).removesuffix(error.hint)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from invsvc_async.concurrency.cancellation import is_cancelled
+from invsvc_async.concurrency.cancellation import raise_if_cancelled
 from invsvc_async.errors import InvalidRequestError, InvsvcError
 from invsvc_async.writes.driver import Driver
 from invsvc_async.writes.new_intent import spec_of_intent
@@ -64,7 +64,7 @@ async def recover_on(
     on_outcome: Callable[[Outcome[Any]], Awaitable[None] | None] | None,  # Any: as in settled
 ) -> None:
     """Recover again and again, until cancelled. Verdicts that *on_outcome* does not take stay."""
-    while not is_cancelled():
+    while True:
         try:
             given = on_outcome is not None
             for outcome in await _found(view, journal, same_mode=same_mode, given=given):
@@ -77,8 +77,8 @@ async def recover_on(
             log.error("recovering: %s", error)  # noqa: TRY400 - the message says all
         except Exception:
             log.exception("recovering: on_outcome failed; it gets this verdict again")
-        if not is_cancelled():
-            await asyncio.sleep(every)
+        raise_if_cancelled()
+        await asyncio.sleep(every)
 
 
 async def _found(

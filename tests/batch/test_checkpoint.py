@@ -152,18 +152,20 @@ async def test_run_without_input_in_between(service, client, path, file):
     assert (progress.done, progress.skipped) == (1, 199)
 
 
-async def test_write_that_waited_is_not_skipped(service, path, file):
+@pytest.fixture
+async def patient(service):
+    """Yield a client whose update hangs until the other writes are done, also on a slow machine."""
+    async with client_of(service, timeout=Timeouts(attempt=15.0)) as made:
+        yield made
+
+
+async def test_write_that_waited_is_not_skipped(service, patient, path, file):
     """A checkpoint is before each write that was not stored, because an earlier one to its thing was open."""
-    async with client_of(service, timeout=Timeouts(attempt=15.0)) as client:  # the update hangs for as long
-        await write_that_waited(service, client, path, file)
-
-
-async def write_that_waited(service, client, path, file):
     journey = service.seed_journey(name="before")
     lines = [create(i) for i in range(400)]
     file.write_text("".join([rename(journey, "a"), rename(journey, "b"), *lines]))
     service.script("journeys.update", "hang")
-    async with Batch.open(path, client, **SECRETS, concurrency=20) as batch:
+    async with Batch.open(path, patient, **SECRETS, concurrency=20) as batch:
         taken = 0
         async for _ in batch.run(file):
             taken += 1
@@ -171,10 +173,10 @@ async def write_that_waited(service, client, path, file):
                 await batch.stop(0.0)
     found = read_checkpoint(path)
     assert found is None or found.writes == 0
-    await run(client, path, file)
+    await run(patient, path, file)
     assert service.book().journeys.items[journey.id]["name"] == "b"
     assert len(service.book().webhooks.items) == 400
-    assert unread(file, client, path) == 0
+    assert unread(file, patient, path) == 0
 
 
 async def test_client_of_another_team(service, client, path, file):

@@ -25,14 +25,10 @@ def postgres() -> str:
 
 
 @pytest.fixture
-async def own_postgres(postgres: str) -> AsyncIterator[str]:
+async def own_postgres() -> AsyncIterator[str]:
     """Yield the address of a database for this test, whose tables have their default names."""
-    name = f"events{next(_numbers)}"
-    admin = await asyncpg.connect(postgres)
-    await admin.execute(f"CREATE DATABASE {name}")
-    yield postgres.replace("/postgres?", f"/{name}?")
-    await admin.execute(f"DROP DATABASE {name} WITH (FORCE)")
-    await admin.close()
+    async with database().fresh(f"events{next(_numbers)}") as address:
+        yield address
 
 
 class Kept:

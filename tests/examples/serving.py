@@ -29,18 +29,11 @@ CREATE CONSTRAINT TRIGGER undone AFTER INSERT ON customers DEFERRABLE INITIALLY 
 @asynccontextmanager
 async def fresh_database(name, more=""):
     """Create the database called *name* with the tables of the examples, and give its address."""
-    admin = await asyncpg.connect(database().address)
-    await admin.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
-    await admin.execute(f"CREATE DATABASE {name}")
-    place = database().address.replace("/postgres?", f"/{name}?")
-    inside = await asyncpg.connect(place)
-    await inside.execute((ROOT / "examples/tables.sql").read_text() + TABLES + more)
-    await inside.close()
-    try:
+    async with database().fresh(name) as place:
+        inside = await asyncpg.connect(place)
+        await inside.execute((ROOT / "examples/tables.sql").read_text() + TABLES + more)
+        await inside.close()
         yield place
-    finally:
-        await admin.execute(f"DROP DATABASE {name} WITH (FORCE)")
-        await admin.close()
 
 
 @asynccontextmanager

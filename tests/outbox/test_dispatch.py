@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import asynccontextmanager
 
 import pytest
 
@@ -15,7 +14,7 @@ from invsvc_async.simulator import Simulator
 from tests.batch.conftest import HOOK, client_of
 from tests.outbox.conftest import verdict_of
 from tests.soak.outboxes import run
-from tests.support.database import database
+from tests.support.database import database, failing_at_return
 
 
 async def enqueue(outbox, connection, *writes):
@@ -305,17 +304,7 @@ async def test_dispatcher_without_notifications_polls(service, client, outbox, c
 async def test_dispatcher_that_ends_as_its_connection_ends(outbox, monkeypatch):
     """It ends, also if returning the connection raises in place of the cancellation."""
     entries, heard = outbox._store, asyncio.Event()
-    lent = entries.lent
-
-    @asynccontextmanager
-    async def ending():
-        try:
-            async with lent() as connection:
-                yield connection
-        except asyncio.CancelledError:
-            raise JournalError("the connection was closed in the middle of operation") from None
-
-    monkeypatch.setattr(entries, "lent", ending)
+    monkeypatch.setattr(entries, "lent", failing_at_return(entries.lent))
     listening = asyncio.create_task(entries.hear(lambda _: heard.set()))
     await heard.wait()
     listening.cancel()

@@ -5,8 +5,15 @@ from __future__ import annotations
 import asyncio
 import os
 import tempfile
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from invsvc_async import JournalError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable
 
 os.environ.setdefault("XDG_RUNTIME_DIR", tempfile.mkdtemp(prefix="run"))  # without one its start warns
 
@@ -43,6 +50,36 @@ class Database:
         """Return the address of the journal called *name*."""
         more = "".join(f"&{key}={value}" for key, value in settings.items())
         return f"{self.address}{'&' if '?' in self.address else '?'}batch={name}{more}"
+
+    @asynccontextmanager
+    async def fresh(self, name: str) -> AsyncGenerator[str]:
+        """Create an empty database called *name*, yield its address, and delete it."""
+        import asyncpg
+
+        admin = await asyncpg.connect(self.address)
+        await admin.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+        await admin.execute(f"CREATE DATABASE {name}")
+        try:
+            yield self.address.replace("/postgres?", f"/{name}?")
+        finally:
+            await admin.execute(f"DROP DATABASE {name} WITH (FORCE)")
+            await admin.close()
+
+
+def failing_at_return(
+    lent: Callable[[], AbstractAsyncContextManager[Any]],
+) -> Callable[[], AbstractAsyncContextManager[Any]]:
+    """Return *lent*, whose connections raise an error in place of a cancellation when they are returned."""
+
+    @asynccontextmanager
+    async def failing() -> AsyncGenerator[Any]:
+        try:
+            async with lent() as connection:
+                yield connection
+        except asyncio.CancelledError:
+            raise JournalError("the connection was closed in the middle of operation") from None
+
+    return failing
 
 
 @cache

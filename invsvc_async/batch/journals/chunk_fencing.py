@@ -92,7 +92,7 @@ class OwnedEntries(Database):
         self._flushing: asyncio.Task[None] | None = None
 
     def _begin_giving(self, run: int) -> None:
-        """Give the results of another *run* from now on."""
+        """Switch to the results of another *run*."""
         self.giver: int = run
         self.deliveries: Deliveries = Deliveries()
         self._adopted: dict[int, Deliveries] = {}  # of other runs

@@ -16,7 +16,7 @@ from invsvc_async.batch.journals.chunk_fencing import OwnedEntries
 from invsvc_async.batch.journals.chunk_queue import QUEUED, SIGNAL, Chunks
 from invsvc_async.batch.journals.postgres_migrations import IN_TURN, WORKERS_KEPT_FROM
 from invsvc_async.batch.worker import Worker
-from invsvc_async.concurrency.cancellation import is_cancelled
+from invsvc_async.concurrency.cancellation import raise_if_cancelled
 from invsvc_async.errors import JournalError
 from invsvc_async.journal.entry import State
 from invsvc_async.storage.postgres_pool import AWAY
@@ -174,7 +174,7 @@ class WorkersOfBatch(OwnedEntries):
 
         It ends if the database sends none.
         """
-        while not is_cancelled():
+        while True:
             try:
                 async with self.lent() as connection:
                     if not await self._hears(connection, heard):
@@ -186,8 +186,8 @@ class WorkersOfBatch(OwnedEntries):
             except (JournalError, asyncpg.PostgresError, *AWAY):
                 pass  # those who store something say what is wrong
             works(False)
-            if not is_cancelled():
-                await asyncio.sleep(_AGAIN)
+            raise_if_cancelled()
+            await asyncio.sleep(_AGAIN)
 
     async def _hears(self, connection: Any, heard: Callable[[str], None]) -> bool:  # Any: asyncpg's
         """Listen, and return whether a notification of one's own arrives."""
@@ -219,5 +219,6 @@ async def _closed(connection: Any) -> None:  # Any: asyncpg's
     """Wait until *connection* is closed."""
     closed = asyncio.Event()
     connection.add_termination_listener(lambda _connection: closed.set())
-    if not connection.is_closed() and not is_cancelled():
+    raise_if_cancelled()  # listening may have hidden it
+    if not connection.is_closed():
         await closed.wait()

@@ -94,7 +94,7 @@ _TO = "SELECT max(seq) FROM (SELECT seq FROM entries WHERE seq > $1 ORDER BY seq
 
 
 async def _name_things(pool: Pool) -> None:
-    """Give the things of a journal that had no ``states`` the names of today, in slices."""
+    """Rename the things of a journal without ``states`` to their present names, in slices."""
 
     async def name(connection: Any) -> bool:  # Any: asyncpg has no types
         await connection.execute(IN_TURN)

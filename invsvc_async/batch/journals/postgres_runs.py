@@ -94,7 +94,7 @@ class OwnedResults(OwnedEntries):
     # --- results
 
     async def adopt(self) -> list[tuple[Deliveries, int]]:
-        """Take over the results that other runs left; return them as (what is taken of them, run)."""
+        """Acquire the results that other runs left; return them as (what is taken of them, run)."""
         await self.fetch(_ADOPT, self.settings.silence, self.giver)
         rows = await self.fetch(_ADOPTED, self.giver)
         fresh = {row["run"]: Deliveries(row["taken"]) for row in rows if row["run"] not in self._adopted}

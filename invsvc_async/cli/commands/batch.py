@@ -177,7 +177,7 @@ def prune(
 
 @app.command()
 def close(*, journal: Journal, json_: Json = False) -> None:
-    """Let what was read of incomplete inputs count as all of them: nothing more will come."""
+    """Mark incomplete inputs as complete with what was read of them: nothing more will come."""
     closed = until_done(_close(journal))
     if json_:
         emit_json({"closed": closed})

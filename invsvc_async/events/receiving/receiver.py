@@ -312,7 +312,7 @@ class Receiver:
 
     def observe(self, observer: Observer) -> None:
         """
-        Tell *observer* of each answer and each call of a handler; ``tracing.instrument_receiver`` uses it.
+        Report each answer and each call of a handler to *observer*; ``tracing.instrument_receiver`` uses it.
 
         Spec: Events, Delivery behavior.
         """

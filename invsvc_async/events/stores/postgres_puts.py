@@ -62,7 +62,7 @@ class GroupedPuts:
             self._waiting.clear()
 
     def _next_group(self) -> list[tuple[Delivery, asyncio.Future[bool]]]:
-        """Take what one statement may store.  It can change each row only once."""
+        """Remove and return what one statement may store.  It can change each row only once."""
         group: list[tuple[Delivery, asyncio.Future[bool]]] = []
         left: list[tuple[Delivery, asyncio.Future[bool]]] = []
         keys: set[str] = set()

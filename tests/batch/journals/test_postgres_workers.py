@@ -8,11 +8,10 @@ import logging
 import os
 import socket
 import sys
-from contextlib import asynccontextmanager
 
 import pytest
 
-from invsvc_async import ConfigurationError, JournalError, Verdict
+from invsvc_async import ConfigurationError, Verdict
 from invsvc_async.batch import Batch
 from invsvc_async.batch.journals.chunk_workers import Sign
 from invsvc_async.batch.journals.postgres import PostgresBatch
@@ -21,7 +20,7 @@ from invsvc_async.cli.commands.batch_workers import plain_worker
 from invsvc_async.journal.entry import Entry, State
 from tests.batch.conftest import client_of
 from tests.batch.writing import all_of, creates
-from tests.support.database import database
+from tests.support.database import database, failing_at_return
 
 
 @pytest.fixture
@@ -233,17 +232,8 @@ async def test_worker_that_listens_on_a_connection_that_ends(service, client, ad
 async def test_listening_that_is_cancelled_as_its_connection_ends(journal, monkeypatch):
     """It ends, also if returning the connection raises in place of the cancellation."""
     monkeypatch.setattr("invsvc_async.batch.journals.chunk_workers._AGAIN", 0.0)
-    lent, works = journal.lent, []
-
-    @asynccontextmanager
-    async def ending():
-        try:
-            async with lent() as connection:
-                yield connection
-        except asyncio.CancelledError:
-            raise JournalError("the connection was closed in the middle of operation") from None
-
-    monkeypatch.setattr(journal, "lent", ending)
+    works = []
+    monkeypatch.setattr(journal, "lent", failing_at_return(journal.lent))
     listening = asyncio.create_task(journal.listen(lambda _: None, works.append))
     await until(lambda: asyncio.sleep(0, works))
     listening.cancel()
