@@ -59,6 +59,7 @@ _KEPT = 10_000  # writes with readers, at most: those of other workers are not n
 _COURTESY = 0.2  # s in which others may take the rest of a chunk that was divided
 _POLL = 0.2  # s before the first poll for work without signals; each later one waits twice as long
 _SLOWEST = 2.0  # s
+_SOON = 0.05  # s before looking again whether other runs have ended; each time after that, twice as long
 _TIDY = 60.0  # s between clean-ups by one worker
 _PAGE = 128  # entries read at once
 _BEATS = 4  # heartbeats in the time after which a silent worker counts as dead
@@ -152,8 +153,9 @@ class SharedRun(Run):
         """Yield what runs left that have ended since this one began, and complete their inputs."""
         entries = self._entries
         now = await entries.now()
-        while await entries.is_undecided(now):  # noqa: ASYNC110 - there is no event
-            await asyncio.sleep(entries.settings.silence / _BEATS)
+        pauses = (_SOON * 2 ** min(polls, 9) for polls in count())  # most workers end together
+        while await entries.is_undecided(now):
+            await asyncio.sleep(min(next(pauses), entries.settings.silence / _BEATS))
         async for each in self._read_adopted():
             yield each
         if self._has_input:

@@ -67,6 +67,24 @@ async def test_two_workers_share_few_writes(service, address):
     assert len(service.ledger.effects()) == 200
 
 
+async def test_run_ends_soon_after_the_other_worker(service, address):
+    """It does not wait for a heartbeat to see that the other's results were taken."""
+    service._app.latency = 0.02
+    address = address.replace("silence=1", "silence=3600")
+    async with (
+        client_of(service) as client,
+        client_of(service) as other,
+        Batch.open(address, client) as one,
+        Batch.open(address, other) as two,
+        asyncio.timeout(300),
+    ):
+        helping = asyncio.create_task(work(two))
+        await until(one.entries.workers)
+        first = await all_of(one, creates(client, 200))
+        await two.stop()
+        assert len(first) < len(first + await helping) == 200
+
+
 async def test_idle_worker_asks_seldom(service, client, address, monkeypatch):
     """It takes one transaction in 0.75 of the time after which a silent worker counts as dead: 0.14 a second by default."""
     asked = []
