@@ -194,7 +194,9 @@ async def workers(n=3000):
     async with service(0.05) as url:
         for many in (1, 2, 4):
             address = database().journal(f"workers{many}")
-            children = [await worker(url, address, n if first else 0) for first in (True, *(False,) * (many - 1))]
+            children = [
+                await worker(url, address, n if first else 0) for first in (True, *(False,) * (many - 1))
+            ]
             rates.append(float((await children[0].stdout.readline()).split()[0]))
             for child in children:
                 if child.returncode is None:

@@ -111,8 +111,7 @@ def decide(known: Known) -> Decision:
 
 def _closed(known: Known) -> Done:
     if known.in_doubt:
-        reason = "the client was closed before the outcome was known. Settle the intent with another client"
-        return unknown(known, reason, "client closed")
+        return unknown(known, "the client was closed before the outcome was known", "client closed")
     reason = "the client was closed before the write could be sent; no earlier send had an effect"
     return not_applied(known, "never sent", reason, cause="client closed")
 
@@ -307,26 +306,35 @@ def _absent(known: Known, reading: Reading) -> Decision:
     echo = known.attempts[-1] if known.attempts else None
     if echo is not None and kind_of(echo) == "echo":
         return refused(known, echo, reading)
+    again = _resend(known, reading)
+    if isinstance(again, Send):
+        return again
+    if known.is_overtaken:
+        again = "a newer write of this program to the same resource was sent"
+    elif known.resumed is not None and known.resumed.reads_only:
+        again = "settling only reads"
     reason = "a read after the settle window shows that the write was not applied"
-    return _resend(known, reading) or not_applied(known, "absence", reason, cause="absent", reading=reading)
+    reason = f"{reason}; not sent again, because {again}"
+    return not_applied(known, "absence", reason, cause="absent", reading=reading)
 
 
-def _resend(known: Known, reading: Reading) -> Send | None:
-    """Return a re-send, which *reading* allows, if policy and time allow it too."""
+def _resend(known: Known, reading: Reading) -> Send | str:
+    """Return a re-send, which *reading* allows, or the reason why policy or time does not allow it."""
     policy, configured = known.policy, known.intent.timeouts.attempt
-    if reading.status == 404 and known.was_gone:  # it did not exist before the write, so a re-send would fail
-        return None
-    if policy.resend == "never" or known.resends >= policy.max_resends or _tries_spent(known):
-        return None
+    if reading.status == 404 and known.was_gone:
+        return "the resource did not exist before the write either"
+    if policy.resend == "never":
+        return "the policy has resend='never'"
+    if known.resends >= policy.max_resends:
+        return f"it was sent as often as the policy allows (max_resends={policy.max_resends})"
+    tries = sum(each.end is End.NOT_SENT for each in known.attempts)
+    if tries > NOT_SENT_TRIES:
+        return f"no byte left this machine in {tries} attempts"
     left = known.deadline - reading.ended - policy.settle_after_loss - 2 * READ_TIME
     timeout = min(configured, left)
     if timeout < min(SHORTEST_RESEND, configured):
-        return None
+        return f"too little of the deadline of {policy.deadline:g} s is left for another attempt"
     return Send(not_after=reading.ended + PROOF_LASTS, attempt_timeout=timeout)
-
-
-def _tries_spent(known: Known) -> bool:
-    return sum(each.end is End.NOT_SENT for each in known.attempts) > NOT_SENT_TRIES
 
 
 def _needs_audit(known: Known) -> bool:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from invsvc_async.codec.exact_json import Wire
     from invsvc_async.errors import InvsvcError
-    from invsvc_async.reconcile.history import Evidence, History
+    from invsvc_async.reconcile.history import Cause, Evidence, History
     from invsvc_async.reconcile.intent import Intent
 
 __all__ = ["Outcome", "OutcomeBase"]
@@ -38,6 +38,12 @@ _ERRORS: dict[Verdict, type[WriteError]] = {
     Verdict.REFUSED: WriteNotAppliedError,
     Verdict.SUPERSEDED: WriteSupersededError,
     Verdict.UNKNOWN: AmbiguousWriteError,
+}
+_HINTS: dict[Cause | None, str] = {  # of NOT_APPLIED, if the hint of the error's class does not fit
+    "never left": "Nothing was sent. Check the address and the network, then write again.",
+    "overtaken": "Nothing was changed. Write again only to replace the newer write.",
+    "perhaps overtaken": "Nothing was changed. Read the current state, then write again or leave it.",
+    "only read": "Nothing was changed. To send it, call client.resume(intent).",
 }
 
 
@@ -112,17 +118,31 @@ class OutcomeBase(Portable, Generic[T_co]):
             hint=self._hint(),
         ) from self.error
 
-    def _hint(self) -> str | None:
-        """Return what to do next, if it is not the hint of the error's class."""
-        has_read = BY_NAME[self.started_as.operation].reader is not None
-        return None if has_read or self.verdict is not Verdict.UNKNOWN else AmbiguousWriteError.without_read
+    def _hint(self) -> str:
+        """Return what to do next about a write that is neither applied nor refused."""
+        operation = BY_NAME[self.started_as.operation]
+        if self.verdict is Verdict.UNKNOWN and operation.reader is None:
+            return AmbiguousWriteError.without_read
+        if self.verdict is not Verdict.NOT_APPLIED:
+            return _ERRORS[self.verdict].hint
+        overtaken = Known(operation, self.started_as, self.history).is_overtaken
+        return _HINTS.get("overtaken" if overtaken else self.evidence.cause, WriteNotAppliedError.hint)
 
     def _lead(self) -> str:
         return f"{self.started_as.operation} ({self.started_as.key})"
 
     def explain(self) -> str:
-        """Return a few lines on what was sent, what was read, and why the verdict follows."""
-        return tell(self.started_as, self.history, self.verdict, self.message)
+        """
+        Return a few lines on what was sent, what was read, and why the verdict follows.
+
+        For NOT_APPLIED, SUPERSEDED and UNKNOWN they end with why it was not sent again and what to do next.
+        """
+        lines = [tell(self.started_as, self.history, self.verdict, self.message)]
+        if self.verdict is Verdict.UNKNOWN:
+            lines.append("  not sent again, because it may have been applied")
+        if self.verdict not in (Verdict.APPLIED, Verdict.REFUSED):
+            lines.append(f"  next: {self._hint()}")
+        return "\n".join(lines)
 
     def __class_getitem__(cls, item: Any) -> Any:  # Any: as in typing
         return keep_arguments(cls, super().__class_getitem__(item))  # type: ignore[misc]  # Generic has it

@@ -588,6 +588,36 @@ def test_failed_audit_of_a_create_that_was_shown():
     assert decision.evidence.duplicates is None
 
 
+NEVER = attrs.evolve(CREATE, policy=ReconcilePolicy(resend="never"))
+ABSENT = [lost(), read(AFTER, [])]
+NOT_RESENT = {
+    "resend='never'": (NEVER, ABSENT),
+    "max_resends=0": (attrs.evolve(CREATE, policy=ReconcilePolicy(max_resends=0)), ABSENT),
+    "max_resends=1": (CREATE, [*ABSENT, lost(16), read(32, [])]),
+    "no byte left this machine in 4 attempts": (CREATE, [lost(), *map(not_sent, (1, 2, 3, 4)), read(AFTER, [])]),
+    "too little of the deadline of 40 s is left": (attrs.evolve(CREATE, policy=ReconcilePolicy(deadline=40.0)), ABSENT),
+    "did not exist before the write": (
+        attrs.evolve(UPDATE, baseline={}),
+        [lost(), read(AFTER, status=404)],
+    ),
+    "settling only reads": (
+        attrs.evolve(ABANDONED, policy=NEVER.policy),
+        [Resumed(at=100.0, reads_only=True), read(100.1, [])],
+    ),
+    "a newer write of this program": (LEFT_DRAFT, [Resumed(at=1.0, newest=False), read(100.0, JOURNEY)]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("why", NOT_RESENT)
+def test_reason_why_an_absent_write_is_not_sent_again(why):
+    """The message of NOT_APPLIED names the setting or the fact that prevents another send."""
+    of, history = NOT_RESENT[why]
+    decision = next_of(of, *history)
+
+    assert (decision.verdict, decision.evidence.cause) == (Verdict.NOT_APPLIED, "absent")
+    assert why in decision.reason.partition("not sent again, because ")[2]
+
+
 def test_candidates_are_in_the_evidence():
     """The caller gets the webhooks that may be ours."""
     near = hook(events=["payment.created"])
