@@ -22,13 +22,17 @@ def create_app(_arguments: Sequence[str] = ()) -> web.Application:
 
     async def invoices(_: web.Request) -> web.Response:
         page = await shop.client.invoices.egress(limit=10)
-        return web.Response(text=page.to_json(), content_type="application/json")  # with all digits
+        return web.Response(
+            text=page.to_json(), content_type="application/json"
+        )  # with all digits
 
     async def rename(request: web.Request) -> web.Response:
         journey, name = request.match_info["journey"], request.query["name"]
         outcome = await shop.client.journeys.update(journey, name=name).outcome()
         status = STATUS.get(outcome.verdict, 409)  # 202: it is not known yet
-        return web.Response(text=outcome.to_json(), content_type="application/json", status=status)
+        return web.Response(
+            text=outcome.to_json(), content_type="application/json", status=status
+        )
 
     async def register(request: web.Request) -> web.Response:
         await shop.register(request.match_info["name"])

@@ -30,7 +30,10 @@ def writes(client: Client, rows: Path) -> Iterator[Write[Any]]:
 
 async def main(rows: Path, journal: Path) -> int:
     """Run or resume the job."""
-    async with Client.from_env() as client, Batch.open(journal, client, concurrency=50) as batch:
+    async with (
+        Client.from_env() as client,
+        Batch.open(journal, client, concurrency=50) as batch,
+    ):
         async for result in batch.run(writes(client, rows)):
             if result.verdict is not Verdict.APPLIED:
                 print(result.key, result.verdict, result.message)

@@ -19,7 +19,9 @@ from examples.shop import STATUS, Shop
 if TYPE_CHECKING:
     from django.http import HttpRequest
 
-settings.configure(ROOT_URLCONF=__name__, ALLOWED_HOSTS=["*"])  # in a project: settings.py
+settings.configure(
+    ROOT_URLCONF=__name__, ALLOWED_HOSTS=["*"]
+)  # in a project: settings.py
 shop = Shop()
 
 
@@ -31,9 +33,13 @@ async def invoices(_: HttpRequest) -> HttpResponse:
 
 async def rename(request: HttpRequest, journey: str) -> HttpResponse:
     """Write at once, and answer the outcome; 202 means that it is not known yet."""
-    outcome = await shop.client.journeys.update(journey, name=request.GET["name"]).outcome()
+    outcome = await shop.client.journeys.update(
+        journey, name=request.GET["name"]
+    ).outcome()
     status = STATUS.get(outcome.verdict, 409)
-    return HttpResponse(outcome.to_json(), content_type="application/json", status=status)
+    return HttpResponse(
+        outcome.to_json(), content_type="application/json", status=status
+    )
 
 
 async def register(_: HttpRequest, name: str) -> HttpResponse:
@@ -63,7 +69,9 @@ async def live(receive: Any, send: Any) -> None:  # Any: as in ASGI
         await send({"type": "lifespan.shutdown.complete"})
 
 
-async def application(scope: dict[str, Any], receive: Any, send: Any) -> None:  # Any: as in ASGI
+async def application(
+    scope: dict[str, Any], receive: Any, send: Any
+) -> None:  # Any: as in ASGI
     """Serve events by the receiver, and the other paths by Django."""
     if scope["type"] == "lifespan":
         await live(receive, send)

@@ -31,5 +31,9 @@ def show(_request: HttpRequest, journey: str) -> HttpResponse:
 def rename(request: HttpRequest, journey: str) -> JsonResponse:
     """Write, and answer the verdict; 202 means that it is not known yet."""
     outcome = service.rename(journey, request.POST["name"])
-    shown = {"verdict": outcome.verdict, "message": outcome.message, "intent": outcome.intent.to_json()}
+    shown = {
+        "verdict": outcome.verdict,
+        "message": outcome.message,
+        "intent": outcome.intent.to_json(),
+    }
     return JsonResponse(shown, status=STATUS.get(outcome.verdict, 409))

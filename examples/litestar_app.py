@@ -30,11 +30,17 @@ def create_app() -> Litestar:
     async def rename(request: Request[Any, Any, Any]) -> Response[Any]:
         journey, name = request.path_params["journey"], request.query_params["name"]
         outcome = await shop.client.journeys.update(journey, name=name).outcome()
-        return Response(outcome, status_code=STATUS.get(outcome.verdict, 409))  # 202: it is not known yet
+        return Response(
+            outcome, status_code=STATUS.get(outcome.verdict, 409)
+        )  # 202: it is not known yet
 
     @post("/customers/{name:str}", status_code=202)
     async def register(request: Request[Any, Any, Any]) -> None:
         await shop.register(request.path_params["name"])
 
     events = asgi("/events", is_mount=True, copy_scope=True)(shop.receiver.asgi_app)
-    return Litestar([invoices, rename, register, events], lifespan=[lifespan], plugins=[LitestarPlugin()])
+    return Litestar(
+        [invoices, rename, register, events],
+        lifespan=[lifespan],
+        plugins=[LitestarPlugin()],
+    )

@@ -16,7 +16,10 @@ from invsvc_async.testing import quick_client
 # %% Read a list: amounts are Decimals with the service's own digits
 async def totals(client: Client) -> Decimal:
     """Sum up the valid invoices."""
-    return sum([invoice.total async for invoice in client.invoices.egress(status="valid")], Decimal(0))
+    return sum(
+        [invoice.total async for invoice in client.invoices.egress(status="valid")],
+        Decimal(0),
+    )
 
 
 # %% Write, and lose the answer: the client still finds the verdict

@@ -6,7 +6,9 @@ from invsvc_async.events import Receiver, SharedHeader
 
 receiver = Receiver(
     secrets=(),  # those of your webhooks, if they subscribe to signed events
-    shared_header=SharedHeader("X-Events-Key", os.environ["EVENTS_KEY"]),  # as set in the dashboard
+    shared_header=SharedHeader(
+        "X-Events-Key", os.environ["EVENTS_KEY"]
+    ),  # as set in the dashboard
     mode="inbox",
     store="events.db",
 )

@@ -10,5 +10,7 @@ app = Flask(__name__)
 @app.post("/events")
 def events():
     """Answer a delivery."""
-    receipt = receiver.sync.answer(request.method, request.headers.items(), request.stream.read)
+    receipt = receiver.sync.answer(
+        request.method, request.headers.items(), request.stream.read
+    )
     return receipt.outcome, receipt.status, dict(receipt.headers)

@@ -23,8 +23,12 @@ if TYPE_CHECKING:
     from invsvc_async.batch import Result
 
 STATUS = {Verdict.APPLIED: 200, Verdict.UNKNOWN: 202}  # otherwise 409
-POLICY = ReconcilePolicy(deadline=25.0)  # web callers should not wait 90 s for a verdict
-HANDLING = InboxPolicy(timeout=10.0)  # if a process dies, another one handles its events 15 s later
+POLICY = ReconcilePolicy(
+    deadline=25.0
+)  # web callers should not wait 90 s for a verdict
+HANDLING = InboxPolicy(
+    timeout=10.0
+)  # if a process dies, another one handles its events 15 s later
 
 
 class Shop:
@@ -34,7 +38,11 @@ class Shop:
         self._database = os.environ["DATABASE_URL"]
         header = SharedHeader("X-Events-Key", os.environ["EVENTS_KEY"])
         self.receiver = Receiver(
-            secrets=(), shared_header=header, mode="inbox", store=self._database, inbox=HANDLING
+            secrets=(),
+            shared_header=header,
+            mode="inbox",
+            store=self._database,
+            inbox=HANDLING,
         )
         self.receiver.on("invoice.created")(self._on_invoice)
 
@@ -44,7 +52,9 @@ class Shop:
         async with (
             asyncpg.create_pool(self._database, min_size=1, max_size=5) as self.pool,
             Client.from_env(journal=self._database, reconcile=POLICY) as self.client,
-            Outbox.open(self._database, self.client, on_secret=self._keep_secret) as self.outbox,
+            Outbox.open(
+                self._database, self.client, on_secret=self._keep_secret
+            ) as self.outbox,
             self.receiver,
             self.client.recovering(),  # writes of a process that died
             self.outbox.dispatching(on_result=self._keep_verdict),
@@ -60,7 +70,9 @@ class Shop:
             await self.outbox.enqueue(connection, write.keyed(name))
 
     async def _keep_secret(self, name: str, hook: Webhook) -> None:
-        await self.pool.execute("UPDATE customers SET secret = $2 WHERE name = $1", name, hook.secret)
+        await self.pool.execute(
+            "UPDATE customers SET secret = $2 WHERE name = $1", name, hook.secret
+        )
 
     async def _keep_verdict(self, result: Result) -> None:
         text = "UPDATE customers SET verdict = $2 WHERE name = $1"

@@ -28,13 +28,17 @@ def create_app() -> Starlette:
 
     async def invoices(_: Request) -> Response:
         page = await shop.client.invoices.egress(limit=10)
-        return Response(page.to_json(), media_type="application/json")  # with all digits
+        return Response(
+            page.to_json(), media_type="application/json"
+        )  # with all digits
 
     async def rename(request: Request) -> Response:
         journey, name = request.path_params["journey"], request.query_params["name"]
         outcome = await shop.client.journeys.update(journey, name=name).outcome()
         status = STATUS.get(outcome.verdict, 409)  # 202: it is not known yet
-        return Response(outcome.to_json(), media_type="application/json", status_code=status)
+        return Response(
+            outcome.to_json(), media_type="application/json", status_code=status
+        )
 
     async def register(request: Request) -> Response:
         await shop.register(request.path_params["name"])

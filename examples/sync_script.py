@@ -32,8 +32,12 @@ class Invoicing:
     def start(self) -> None:
         """Start the loop and open the client: once in a process, and after it was forked."""
         self._portal = self._open.enter_context(start_blocking_portal())
-        made = Client.from_env(reconcile=ReconcilePolicy(deadline=25.0))  # a task should not wait 90 s
-        self._client = self._open.enter_context(self._portal.wrap_async_context_manager(made))
+        made = Client.from_env(
+            reconcile=ReconcilePolicy(deadline=25.0)
+        )  # a task should not wait 90 s
+        self._client = self._open.enter_context(
+            self._portal.wrap_async_context_manager(made)
+        )
 
     def stop(self) -> None:
         """Close the client and stop the loop."""
@@ -45,7 +49,9 @@ class Invoicing:
 
     def rename(self, journey: str, name: str) -> Outcome[Journey]:
         """Write: `outcome` is the function to call, because `call` does not await a `Write`."""
-        return self._portal.call(self._client.journeys.update(journey, name=name).outcome)
+        return self._portal.call(
+            self._client.journeys.update(journey, name=name).outcome
+        )
 
 
 service = Invoicing()  # of this process

@@ -21,7 +21,9 @@ class Retrying(httpx.AsyncHTTPTransport):
                 if tried == lines.TRIES:
                     raise
             else:
-                if tried == lines.TRIES or (response.status_code < 500 and response.status_code != 408):
+                if tried == lines.TRIES or (
+                    response.status_code < 500 and response.status_code != 408
+                ):
                     return response
             await asyncio.sleep(0.2 * 2 ** (tried - 1))
         raise AssertionError
@@ -40,7 +42,11 @@ async def main() -> None:
             url = lines.BASE_URL + task["path"]
             try:
                 response = await client.request(
-                    task["method"], url, params=task["query"], headers=task["headers"], json=task["body"]
+                    task["method"],
+                    url,
+                    params=task["query"],
+                    headers=task["headers"],
+                    json=task["body"],
                 )
             except httpx.HTTPError as error:
                 return "unknown", type(error).__name__

@@ -18,7 +18,8 @@ ATTEMPT = 1.5  # seconds for one attempt, of every client here
 TRIES = 3
 Task = dict[str, Any]
 WRITES: list[Task] = [
-    json.loads(line) for line in Path(os.environ["INVSVC_WRITES"]).read_bytes().splitlines()
+    json.loads(line)
+    for line in Path(os.environ["INVSVC_WRITES"]).read_bytes().splitlines()
 ]
 
 
@@ -36,7 +37,10 @@ async def each(write: Callable[[Task], Awaitable[tuple[str, str]]]) -> None:
             if task["after"] is not None:
                 await reported[task["after"]].wait()
             verdict, reason = await write(task)
-            print(json.dumps({"key": task["key"], "verdict": verdict, "reason": reason}), flush=True)
+            print(
+                json.dumps({"key": task["key"], "verdict": verdict, "reason": reason}),
+                flush=True,
+            )
             reported[task["key"]].set()
 
     async with asyncio.TaskGroup() as tasks:

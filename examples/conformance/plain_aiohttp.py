@@ -18,7 +18,10 @@ async def main() -> None:
     ) as session:
 
         async def once(task: lines.Task) -> tuple[int, bytes]:
-            url, body = lines.BASE_URL + task["path"], {"json": task["body"]} if task["body"] else {}
+            url, body = (
+                lines.BASE_URL + task["path"],
+                {"json": task["body"]} if task["body"] else {},
+            )
             sent = {"params": task["query"], "headers": task["headers"], **body}
             async with session.request(task["method"], url, **sent) as response:
                 return response.status, await response.read()
@@ -26,7 +29,8 @@ async def main() -> None:
         async def write(task: lines.Task) -> tuple[str, str]:
             for tried in range(lines.TRIES):
                 if tried:
-                    await asyncio.sleep(0.2 * 2 ** (tried - 1) * (0.5 + random.random()))  # noqa: S311
+                    jitter = 0.5 + random.random()  # noqa: S311
+                    await asyncio.sleep(0.2 * 2 ** (tried - 1) * jitter)
                 try:
                     status, body = await once(task)
                 except (aiohttp.ClientError, TimeoutError):

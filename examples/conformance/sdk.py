@@ -28,7 +28,10 @@ def as_write(client: Client, task: lines.Task) -> Write[Any]:
 async def main() -> None:
     """Share one client, with settle windows that fit the kit's late commits."""
     policy = ReconcilePolicy(
-        settle_after_error=lines.SETTLE, settle_after_loss=lines.SETTLE * 1.5, deadline=40.0, max_resends=2
+        settle_after_error=lines.SETTLE,
+        settle_after_loss=lines.SETTLE * 1.5,
+        deadline=40.0,
+        max_resends=2,
     )
     async with Client(
         lines.BASE_URL,

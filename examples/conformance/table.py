@@ -26,7 +26,16 @@ CLIENTS = {
     "tenacity_aiohttp": "tenacity around aiohttp",
     "httpx_retries": "httpx, a transport that retries",
 }
-COLUMNS = ("duplicates", "wrong", "lost", "unknown", "webhooks_left", "sends", "reads", "seconds")
+COLUMNS = (
+    "duplicates",
+    "wrong",
+    "lost",
+    "unknown",
+    "webhooks_left",
+    "sends",
+    "reads",
+    "seconds",
+)
 TITLES = (
     "second effects", "wrong reports", "lost", "unknown", "webhooks left", "sends", "reads", "seconds",
 )  # fmt: skip
@@ -44,7 +53,9 @@ async def judged(writes: int, seed: int) -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     for name in CLIENTS:
         command = [sys.executable, str(HERE / f"{name}.py")]
-        outcome = await conform(command, writes=writes, seed=seed, faults=FAULTS, timeout=900)
+        outcome = await conform(
+            command, writes=writes, seed=seed, faults=FAULTS, timeout=900
+        )
         found[name] = outcome.counts()
         print(name, found[name])
     return found
@@ -53,17 +64,32 @@ async def judged(writes: int, seed: int) -> dict[str, dict[str, Any]]:
 def _reasons(counts: dict[str, Any]) -> str:
     """Return what the client itself reports as unknown."""
     told = counts["unknown_reasons"]
-    return "; ".join(f"{count} unknown: {why}" for why, count in told.items()) or "nothing is unknown"
+    return (
+        "; ".join(f"{count} unknown: {why}" for why, count in told.items())
+        or "nothing is unknown"
+    )
 
 
 def markdown(found: dict[str, dict[str, Any]], facts: dict[str, Any]) -> str:
     """Return the table, with the versions in use."""
     head = ["client", *TITLES]
-    rows = [[CLIENTS[name], *(str(counts[column]) for column in COLUMNS)] for name, counts in found.items()]
-    lines = [f"| {' | '.join(row)} |" for row in (head, ["---"] + ["--:"] * len(COLUMNS), *rows)]
-    lines += ["", *(f"- {CLIENTS[name]}: {_reasons(counts)}" for name, counts in found.items())]
+    rows = [
+        [CLIENTS[name], *(str(counts[column]) for column in COLUMNS)]
+        for name, counts in found.items()
+    ]
+    lines = [
+        f"| {' | '.join(row)} |"
+        for row in (head, ["---"] + ["--:"] * len(COLUMNS), *rows)
+    ]
+    lines += [
+        "",
+        *(f"- {CLIENTS[name]}: {_reasons(counts)}" for name, counts in found.items()),
+    ]
     made = ", ".join(f"{name} {value}" for name, value in facts.items())
-    return "\n".join(lines) + f"\n\n{BASELINES}\n\nMade by `examples/conformance/table.py`: {made}.\n"
+    return (
+        "\n".join(lines)
+        + f"\n\n{BASELINES}\n\nMade by `examples/conformance/table.py`: {made}.\n"
+    )
 
 
 def main() -> None:
@@ -80,7 +106,9 @@ def main() -> None:
     }  # fmt: skip
     TARGET.mkdir(parents=True, exist_ok=True)
     plain = {"made_with": facts, "clients": found}
-    (TARGET / "conformance.json").write_text(json.dumps(plain, indent=2) + "\n", encoding="utf-8")
+    (TARGET / "conformance.json").write_text(
+        json.dumps(plain, indent=2) + "\n", encoding="utf-8"
+    )
     (TARGET / "conformance.md").write_text(markdown(found, facts), encoding="utf-8")
 
 

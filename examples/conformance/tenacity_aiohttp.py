@@ -22,12 +22,17 @@ async def main() -> None:
     ) as session:
 
         @tenacity.retry(
-            retry=tenacity.retry_if_exception_type((aiohttp.ClientError, TimeoutError, TryAgainError)),
+            retry=tenacity.retry_if_exception_type(
+                (aiohttp.ClientError, TimeoutError, TryAgainError)
+            ),
             stop=tenacity.stop_after_attempt(lines.TRIES),
             wait=tenacity.wait_random_exponential(multiplier=0.2, max=2),
         )
         async def send(task: lines.Task) -> tuple[int, bytes]:
-            url, body = lines.BASE_URL + task["path"], {"json": task["body"]} if task["body"] else {}
+            url, body = (
+                lines.BASE_URL + task["path"],
+                {"json": task["body"]} if task["body"] else {},
+            )
             sent = {"params": task["query"], "headers": task["headers"], **body}
             async with session.request(task["method"], url, **sent) as response:
                 if response.status >= 500 or response.status == 408:
