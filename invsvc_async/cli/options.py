@@ -44,7 +44,7 @@ SameMode = Annotated[
     bool, typer.Option("--same-mode", help="Confirm that the credential has the intent's team and data mode.")
 ]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before a delete.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, as the service sends it.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON, and errors as JSON on stderr.")]
 
 EscapeFormulas = Annotated[
     bool,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from typing import TYPE_CHECKING, Literal
 
@@ -10,6 +9,9 @@ from rich import box
 from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
+
+from invsvc_async.codec.exact_json import loads
+from invsvc_async.errors import UnreadableResponseError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -78,8 +80,8 @@ def _lines(value: str) -> list[str]:
     """Return *value* in lines: those of a JSON object are its members, unless they are nested further."""
     if value.startswith("{"):
         try:
-            members = json.loads(value, parse_float=str, parse_int=str)
-        except ValueError:
+            members = loads(value.encode())
+        except UnreadableResponseError:
             return [value]
         if members and not any(isinstance(each, (dict, list)) for each in members.values()):
             return [f"{name}: {'' if each is None else each}" for name, each in members.items()]
@@ -104,8 +106,8 @@ def _readable(cell: str) -> str:
     """Return a JSON array of texts as a list with commas."""
     if cell.startswith('["'):
         try:
-            texts = json.loads(cell)
-        except ValueError:
+            texts = loads(cell.encode())
+        except UnreadableResponseError:
             return cell
         if all(isinstance(each, str) for each in texts):
             return ", ".join(texts)

@@ -13,6 +13,7 @@ import pytest
 from invsvc_async.cli import waiting
 from invsvc_async.cli.app import COMMANDS, run
 from invsvc_async.cli.output import console, fail, note, progress, table
+from invsvc_async.cli.terminal_table import print_fields
 from tests.cli.conftest import called
 
 pytestmark = [pytest.mark.one_python, pytest.mark.usefixtures("here")]
@@ -62,6 +63,21 @@ def test_table_that_does_not_fit(invsvc, terminal, width, is_table):
 
     assert ("───" in text) is is_table
     assert len(re.findall(r"^ +uuid +\S+$", text, re.MULTILINE)) == (0 if is_table else 5)
+
+
+@pytest.mark.parametrize(
+    "cell", ['["' + "[" * 100_000, '{"a":' * 100_000, '["a", 1]', '{"a": 1.50, "b": null}']
+)
+def test_cell_of_json(terminal, monkeypatch, cell):
+    """A deeply nested value is shown as it is, and a flat one in lines."""
+    monkeypatch.setenv("COLUMNS", "60")
+    screen = Terminal()
+    with contextlib.redirect_stdout(screen):
+        print_fields(console(), [("value", cell)])
+    shown = screen.getvalue()
+
+    assert ("a: 1.50" in shown) == (cell == '{"a": 1.50, "b": null}')
+    assert cell[:5] in shown or "a: 1.50" in shown
 
 
 def test_widest_column_gives_way(terminal, monkeypatch):

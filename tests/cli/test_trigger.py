@@ -159,7 +159,8 @@ def test_test_event(trigger, behind):
     "words",
     [
         ["no.such.type"], ["invoice.created", "--set", "data"], ["invoice.created", "--version", "v3"],
-        ["invoice.created", "--set", "type.x=1"], ["invoice.created", "--count", "0"],
+        ["invoice.created", "--set", "type.x=1"],
+        ["invoice.created", "--set", f"data.x={'[' * 300}{']' * 300}"], ["invoice.created", "--count", "0"],
     ],
 )  # fmt: skip
 def test_words_that_make_no_sense(trigger, behind, words):

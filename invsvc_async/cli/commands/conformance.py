@@ -43,7 +43,7 @@ def command(
     seed: Annotated[int, typer.Option(help="Seed of the writes and faults.")] = 1,
     faults: Annotated[str, typer.Option(help="The fault plan: rate=, reads=, kinds=a+b, late=, …")] = FAULTS,
     timeout: Annotated[float, typer.Option(min=1, help="Seconds before the command is killed.")] = 300.0,
-    json_: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    json_: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """
     Judge a client in any language: `invsvc conformance -- python examples/conformance/sdk.py`.

@@ -34,7 +34,7 @@ def command(
             help='Your own writes: one {"operation", "arguments", "key"} per line; - is stdin.',
         ),
     ] = None,
-    json_: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    json_: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """
     Run the same writes under faults through an ordinary client and through this one.

@@ -22,6 +22,7 @@ __all__ = ["as_json", "failures", "head", "kept", "show"]
 
 UNKNOWN_ALLOWED = 0.01
 STORIES = 3
+_USUAL = 2000  # writes of a run without options
 WINDOWS = f"{POLICY.settle_after_error:g} s after a 500, {POLICY.settle_after_loss:g} s after a lost answer"
 
 
@@ -45,6 +46,8 @@ def head(units: Sequence[Unit], *, concurrency: int, seed: int, faults: str) -> 
     facts[:0] = [("work", _work(units))]
     out = console()
     out.print(f"[bold]{writes}[/], against the embedded service (seed {seed})")
+    if sum(map(len, units)) <= _USUAL:
+        out.print("This takes about 20 seconds. Nothing leaves this machine.")
     print_facts(out, facts)
     out.print()
 

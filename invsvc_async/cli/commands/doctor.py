@@ -34,7 +34,7 @@ def command(
     ] = None,
     toml: Annotated[bool, typer.Option("--toml", help="Print only an invsvc.toml.")] = False,
     name: Annotated[str, typer.Option(help="Name of the profile in it.")] = "default",
-    json_: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    json_: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
     profile: Profile = None,
     team: Team = None,
 ) -> None:

@@ -23,7 +23,7 @@ def command(
         ),
     ],
     *,
-    json_: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    json_: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """
     Explain how a verdict was reached, and check that the current rules still reach it.

@@ -152,8 +152,8 @@ async def _items(client: Client, query: _Query, add_note: Callable[[str], None])
     from invsvc_async.cli.arguments import called
 
     arguments = query.arguments
-    if query.every and query.operation.name == "webhooks.list":  # it has no pages
-        arguments = {"limit": 100, **arguments}
+    if query.every:
+        arguments = _largest(query.operation) | arguments
     found = called(client, query.operation, arguments)
     if hasattr(found, "by_page"):
         async for item in _walk(found, query, add_note):
@@ -164,6 +164,15 @@ async def _items(client: Client, query: _Query, add_note: Callable[[str], None])
         yield item
     if getattr(items, "is_full", False):
         add_note("the list reached its limit and may be incomplete; the maximum is limit=100")
+
+
+def _largest(operation: Operation) -> dict[str, int]:
+    """Return the largest limit of a list without pages; a parameter whose name is assumed is left out."""
+    named = {each.name: each for each in operation.parameters if not each.assumed}
+    limit = named.get("limit")
+    if limit is None or limit.maximum is None or "cursor" in named:
+        return {}
+    return {"limit": limit.maximum}
 
 
 async def _walk(pages: Pages[Any], query: _Query, add_note: Callable[[str], None]) -> AsyncGenerator[Any]:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import sys
-from decimal import Decimal
 from pathlib import Path
 from secrets import randbits
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -15,7 +13,10 @@ import attrs
 import typer
 
 from invsvc_async.cli.output import DONE, FAILED, emit_json, fail, visible
+from invsvc_async.codec.exact_json import loads
+from invsvc_async.codec.nesting import NestingError
 from invsvc_async.concurrency.event_loop import until_done
+from invsvc_async.errors import UnreadableResponseError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -131,7 +132,7 @@ async def _send_one(service: Simulator, order: _Order) -> Delivery:
             delivery = await service.deliver(order.type, **settings)
         except ValueError as error:
             raise typer.BadParameter(str(error), param_hint="--set") from None
-        order.body = json.loads(delivery.body, parse_float=Decimal)
+        order.body = loads(delivery.body)
         return delivery
     again = {name: settings[name] for name in ("url", "secret", "headers", "signed", "attempts")}
     return await service.deliver(order.body, **again)
@@ -158,8 +159,10 @@ def _changes(texts: Sequence[str]) -> dict[str, Any]:  # Any: JSON values
         if not equals or not path:
             raise typer.BadParameter("must be PATH=VALUE", param_hint="--set")
         try:
-            found[path] = json.loads(value, parse_float=Decimal)
-        except ValueError:
+            found[path] = loads(value.encode())
+        except UnreadableResponseError as error:
+            if isinstance(error.__cause__, NestingError):
+                raise typer.BadParameter(str(error.__cause__), param_hint=f"--set {path}") from None
             found[path] = value
     return found
 
