@@ -43,10 +43,10 @@ if TYPE_CHECKING:
     from invsvc_async.resources.invoices import Invoices
     from invsvc_async.resources.journeys import Journeys
     from invsvc_async.resources.payments import Payments
+    from invsvc_async.resources.raw_requests import ByteStream, Unlisted
     from invsvc_async.resources.retentions import Retentions
     from invsvc_async.resources.sheets import Sheets
     from invsvc_async.resources.teams import Teams
-    from invsvc_async.resources.unlisted import ByteStream, Unlisted
     from invsvc_async.resources.users import Users
     from invsvc_async.resources.webhooks import Webhooks
     from invsvc_async.settings import CallOptions
@@ -379,7 +379,7 @@ class Client:
 
     @cached_property
     def _unlisted(self) -> Unlisted:
-        from invsvc_async.resources.unlisted import Unlisted
+        from invsvc_async.resources.raw_requests import Unlisted
 
         return Unlisted(self._view)
 
