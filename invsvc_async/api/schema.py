@@ -7,7 +7,7 @@ from typing import Literal
 
 import attrs
 
-from invsvc_async.codec.shape import Shape
+from invsvc_async.codec.answer_shape import Shape
 
 __all__ = ["Form", "Kind", "Operation", "Parameter"]
 

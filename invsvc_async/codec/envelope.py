@@ -18,6 +18,7 @@ from msgspec import Raw
 from multidict import istr
 
 from invsvc_async import errors
+from invsvc_async.codec.answer_shape import Shape
 from invsvc_async.codec.arrays import Items, check
 from invsvc_async.codec.exact_json import (
     MEMBERS,
@@ -31,7 +32,6 @@ from invsvc_async.codec.exact_json import (
     without_halves,
 )
 from invsvc_async.codec.nesting import check_depth
-from invsvc_async.codec.shape import Shape
 
 if TYPE_CHECKING:
     from collections.abc import Callable

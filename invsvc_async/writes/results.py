@@ -9,8 +9,8 @@ import attrs
 import msgspec
 
 from invsvc_async import codec, models
+from invsvc_async.codec.answer_shape import Shape
 from invsvc_async.codec.exact_json import UNREADABLE
-from invsvc_async.codec.shape import Shape
 from invsvc_async.errors import UnreadableResponseError
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import pytest
 
 from invsvc_async import models
 from invsvc_async.api.operations import BY_NAME, TABLE, Form, Kind, Operation
-from invsvc_async.codec.shape import Shape
+from invsvc_async.codec.answer_shape import Shape
 from invsvc_async.settings import ParameterNames
 
 rows = pytest.mark.parametrize("row", TABLE, ids=lambda row: row.name)

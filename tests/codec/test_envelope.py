@@ -14,7 +14,7 @@ from multidict import CIMultiDict, CIMultiDictProxy
 
 from invsvc_async import errors
 from invsvc_async.codec import envelope as wire
-from invsvc_async.codec.shape import Shape
+from invsvc_async.codec.answer_shape import Shape
 from invsvc_async.errors import InvsvcError, UnreadableResponseError
 
 NO_HEADERS: CIMultiDictProxy[str] = CIMultiDictProxy(CIMultiDict())

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from invsvc_async import UnreadableResponseError
 from invsvc_async.codec import envelope as wire
+from invsvc_async.codec.answer_shape import Shape
 from invsvc_async.codec.exact_json import without_halves
-from invsvc_async.codec.shape import Shape
 
 pytestmark = pytest.mark.untraced
 

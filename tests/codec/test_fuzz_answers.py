@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from invsvc_async import FieldError, InvsvcError, UnreadableResponseError, codec, models
 from invsvc_async.codec import envelope as wire
 from invsvc_async.codec import exact_json
+from invsvc_async.codec.answer_shape import Shape
 from invsvc_async.codec.fields import fields_of
-from invsvc_async.codec.shape import Shape
 from tests.codec.recorded import SAMPLES
 from tests.support.fuzzing import fuzzed, spoilt
 

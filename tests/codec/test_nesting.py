@@ -16,8 +16,8 @@ from invsvc_async import Intent, codec, events
 from invsvc_async.api.json_values import to_wire
 from invsvc_async.batch.jsonl import Line, read_lines
 from invsvc_async.codec import envelope
+from invsvc_async.codec.answer_shape import Shape
 from invsvc_async.codec.nesting import DEEPEST, NestingError, check_depth
-from invsvc_async.codec.shape import Shape
 from invsvc_async.errors import InvalidRequestError, MalformedEventError, UnreadableResponseError
 from invsvc_async.models import Invoice, Journey
 from invsvc_async.simulator.json_records import read_json
