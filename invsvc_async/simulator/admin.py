@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from invsvc_async.simulator import replies
 from invsvc_async.simulator.faults import Faults
 from invsvc_async.simulator.json_records import read_json
-from invsvc_async.simulator.local_page import guarded
+from invsvc_async.simulator.loopback_page import guarded
 
 if TYPE_CHECKING:
     from aiohttp import web

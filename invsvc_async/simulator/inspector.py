@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from invsvc_async.simulator.faults import KINDS, Faults, digits
 from invsvc_async.simulator.json_records import json_text
-from invsvc_async.simulator.local_page import mount_page
+from invsvc_async.simulator.loopback_page import mount_page
 from invsvc_async.simulator.routes import TABLE
 
 if TYPE_CHECKING:

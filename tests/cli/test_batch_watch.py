@@ -17,7 +17,7 @@ from invsvc_async.batch import Batch
 from invsvc_async.batch.notes import note_pause
 from invsvc_async.batch.reports import live_file
 from invsvc_async.cli.commands import batch_watch
-from invsvc_async.simulator.local_page import local
+from invsvc_async.simulator.loopback_page import local
 from tests.batch.conftest import client_of, service  # noqa: F401 - pytest finds it by name
 from tests.batch.reports.test_live import mixed
 from tests.batch.writing import all_of, creates

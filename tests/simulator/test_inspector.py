@@ -11,7 +11,7 @@ import pytest
 
 from invsvc_async.simulator import Faults, Simulator
 from invsvc_async.simulator.inspector import SHOWN, plan_text
-from invsvc_async.simulator.local_page import is_loopback
+from invsvc_async.simulator.loopback_page import is_loopback
 from tests.support.browser import CHROMIUM, browser
 
 from .conftest import HOOK, Caller, plain_session

@@ -78,7 +78,7 @@ async def watching(journal: str, port: int = 0) -> AsyncGenerator[tuple[str, str
 
     """
     from invsvc_async.batch.reports.live import Watch, live_reader
-    from invsvc_async.simulator.local_page import serving_page
+    from invsvc_async.simulator.loopback_page import serving_page
 
     reader = live_reader(journal)
     await reader.open()

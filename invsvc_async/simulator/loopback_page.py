@@ -93,7 +93,7 @@ async def serving_page(page: tuple[str, str], data: Data, *, port: int = 0) -> A
 
 @cache
 def _text_of(package: str, name: str) -> str:
-    style = files("invsvc_async.simulator").joinpath("local_page.css").read_text(encoding="utf-8")
+    style = files("invsvc_async.simulator").joinpath("loopback_page.css").read_text(encoding="utf-8")
     return files(package).joinpath(name).read_text(encoding="utf-8").replace("SHARED_STYLE", style)
 
 
