@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 from invsvc_async.errors import JournalError
 from invsvc_async.journal.entry import Entry, State
-from invsvc_async.journal.packed_intent import Packed, pack
-from invsvc_async.journal.sqlite_entries import SqliteEntries, entries
-from invsvc_async.journal.verdict_record import (
+from invsvc_async.journal.full_outcome_record import (
     intent_of,
     is_answered,
     outcome_of,
     store_or_log,
     verdict_record,
 )
+from invsvc_async.journal.packed_intent import Packed, pack
+from invsvc_async.journal.sqlite_entries import SqliteEntries, entries
 from invsvc_async.reconcile.history import Verdict
 
 if TYPE_CHECKING:

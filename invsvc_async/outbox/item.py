@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from invsvc_async.batch.item import Item
 from invsvc_async.journal.entry import Entry, State
-from invsvc_async.journal.verdict_record import verdict_record
+from invsvc_async.journal.full_outcome_record import verdict_record
 from invsvc_async.reconcile.history import Verdict
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from invsvc_async.concurrency.cancellation import raise_if_cancelled
 from invsvc_async.errors import ConfigurationError, JournalError
 from invsvc_async.journal.entry import Entry, LostChunkError, State
+from invsvc_async.journal.full_outcome_record import intent_of, outcome_of, store_or_log, verdict_record
 from invsvc_async.journal.packed_intent import pack
-from invsvc_async.journal.verdict_record import intent_of, outcome_of, store_or_log, verdict_record
 from invsvc_async.outbox.leases import Lane, Leases
 from invsvc_async.outbox.run import BEATS
 from invsvc_async.outbox.schema import SharedEntries

@@ -11,7 +11,7 @@ import msgspec
 from invsvc_async.batch.result import Result
 from invsvc_async.errors import InvalidRequestError, JournalError
 from invsvc_async.journal.entry import Entry, State
-from invsvc_async.journal.verdict_record import ErrorRecord, VerdictRecord, outcome_of
+from invsvc_async.journal.full_outcome_record import ErrorRecord, VerdictRecord, outcome_of
 from invsvc_async.reconcile.history import Evidence, Verdict
 from invsvc_async.reconcile.intent import Intent, Scope
 from invsvc_async.reconcile.outcome import OutcomeBase

@@ -32,8 +32,8 @@ from invsvc_async import (
     WriteSupersededError,
 )
 from invsvc_async.journal import sqlite_journal
+from invsvc_async.journal.full_outcome_record import VerdictRecord, _encodable
 from invsvc_async.journal.sqlite_journal import SqliteJournal
-from invsvc_async.journal.verdict_record import VerdictRecord, _encodable
 from invsvc_async.reconcile.history import Evidence
 from tests.batch.conftest import HOOK, client_of
 from tests.journal.killed import killed_before_its_await_returns
