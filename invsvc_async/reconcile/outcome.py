@@ -148,18 +148,18 @@ class OutcomeBase(Portable, Generic[T_co]):
         return keep_arguments(cls, super().__class_getitem__(item))  # type: ignore[misc]  # Generic has it
 
     def _to_plain(self, convert: Callable[[object], Wire]) -> dict[str, Wire]:
-        from invsvc_async.reconcile.outcome_form import full_form
+        from invsvc_async.reconcile.outcome_json import full_form
 
         return full_form(self, convert)
 
     def _to_public(self, convert: Callable[[object], Wire]) -> dict[str, Wire]:
-        from invsvc_async.reconcile.outcome_form import public_form
+        from invsvc_async.reconcile.outcome_json import public_form
 
         return public_form(self, convert)
 
     @classmethod
     def _from_plain(cls, plain: dict[str, Wire], arguments: tuple[Any, ...]) -> Self:  # noqa: ARG003 - the operation says
-        from invsvc_async.reconcile.outcome_form import arguments_of
+        from invsvc_async.reconcile.outcome_json import arguments_of
 
         return cls(**arguments_of(plain))
 
