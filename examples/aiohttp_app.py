@@ -22,9 +22,8 @@ def create_app(_arguments: Sequence[str] = ()) -> web.Application:
 
     async def invoices(_: web.Request) -> web.Response:
         page = await shop.client.invoices.egress(limit=10)
-        return web.Response(
-            text=page.to_json(), content_type="application/json"
-        )  # with all digits
+        # With all digits.
+        return web.Response(text=page.to_json(), content_type="application/json")
 
     async def rename(request: web.Request) -> web.Response:
         journey, name = request.match_info["journey"], request.query["name"]

@@ -19,9 +19,8 @@ from examples.shop import STATUS, Shop
 if TYPE_CHECKING:
     from django.http import HttpRequest
 
-settings.configure(
-    ROOT_URLCONF=__name__, ALLOWED_HOSTS=["*"]
-)  # in a project: settings.py
+# In a project: settings.py.
+settings.configure(ROOT_URLCONF=__name__, ALLOWED_HOSTS=["*"])
 shop = Shop()
 
 

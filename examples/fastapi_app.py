@@ -34,9 +34,8 @@ def create_app() -> FastAPI:
     @app.put("/journeys/{journey}/name")
     async def rename(journey: str, name: str, response: Response) -> Outcome[Journey]:
         outcome = await shop.client.journeys.update(journey, name=name).outcome()
-        response.status_code = STATUS.get(
-            outcome.verdict, 409
-        )  # 202: it is not known yet
+        # 202: it is not known yet.
+        response.status_code = STATUS.get(outcome.verdict, 409)
         return outcome
 
     @app.post("/customers/{name}", status_code=202)

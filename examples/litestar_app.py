@@ -30,9 +30,8 @@ def create_app() -> Litestar:
     async def rename(request: Request[Any, Any, Any]) -> Response[Any]:
         journey, name = request.path_params["journey"], request.query_params["name"]
         outcome = await shop.client.journeys.update(journey, name=name).outcome()
-        return Response(
-            outcome, status_code=STATUS.get(outcome.verdict, 409)
-        )  # 202: it is not known yet
+        # 202: it is not known yet.
+        return Response(outcome, status_code=STATUS.get(outcome.verdict, 409))
 
     @post("/customers/{name:str}", status_code=202)
     async def register(request: Request[Any, Any, Any]) -> None:

@@ -8,9 +8,8 @@ from django.urls import path
 
 from examples.receive import receiver
 
-settings.configure(
-    ROOT_URLCONF=__name__, ALLOWED_HOSTS=["*"]
-)  # in a project: settings.py
+# In a project: settings.py.
+settings.configure(ROOT_URLCONF=__name__, ALLOWED_HOSTS=["*"])
 urlpatterns = [path("events", receiver.django_view)]
 
 if __name__ == "__main__":

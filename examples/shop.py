@@ -23,12 +23,10 @@ if TYPE_CHECKING:
     from invsvc_async.batch import Result
 
 STATUS = {Verdict.APPLIED: 200, Verdict.UNKNOWN: 202}  # otherwise 409
-POLICY = ReconcilePolicy(
-    deadline=25.0
-)  # web callers should not wait 90 s for a verdict
-HANDLING = InboxPolicy(
-    timeout=10.0
-)  # if a process dies, another one handles its events 15 s later
+# Web callers should not wait 90 s for a verdict.
+POLICY = ReconcilePolicy(deadline=25.0)
+# If a process dies, another one handles its events 15 s later.
+HANDLING = InboxPolicy(timeout=10.0)
 
 
 class Shop:

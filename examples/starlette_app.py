@@ -28,9 +28,8 @@ def create_app() -> Starlette:
 
     async def invoices(_: Request) -> Response:
         page = await shop.client.invoices.egress(limit=10)
-        return Response(
-            page.to_json(), media_type="application/json"
-        )  # with all digits
+        # With all digits.
+        return Response(page.to_json(), media_type="application/json")
 
     async def rename(request: Request) -> Response:
         journey, name = request.path_params["journey"], request.query_params["name"]

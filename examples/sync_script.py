@@ -32,9 +32,8 @@ class Invoicing:
     def start(self) -> None:
         """Start the loop and open the client: once in a process, and after it was forked."""
         self._portal = self._open.enter_context(start_blocking_portal())
-        made = Client.from_env(
-            reconcile=ReconcilePolicy(deadline=25.0)
-        )  # a task should not wait 90 s
+        # A task should not wait 90 s.
+        made = Client.from_env(reconcile=ReconcilePolicy(deadline=25.0))
         self._client = self._open.enter_context(
             self._portal.wrap_async_context_manager(made)
         )
