@@ -70,7 +70,7 @@ def test_story_of_every_kind_of_event():
         "     +2.000 s  sent, answer lost after 0.500 s",
         "     +4.000 s  resumed by a new process: only sends stored in the intent count",
         "     +5.000 s  read failed: no route to the host",
-        "     +6.000 s  read the state: HTTP 200: 1 items",
+        "     +6.000 s  read the state: HTTP 200: 1 item",
         "     +7.000 s  the caller's reader found: Applied",
         "  verdict: unknown - nobody can tell",
     ]

@@ -71,7 +71,8 @@ def _told_reading(reading: Reading) -> str:
         return f"the caller's reader found: {type(reading.finding).__name__}"
     if reading.error is not None and reading.status is None:
         return f"read failed: {reading.error.message}"
-    shown = f": {reading.raw_count} items" if isinstance(reading.seen, list) else ""
+    count = reading.raw_count
+    shown = f": {count} item{'' if count == 1 else 's'}" if isinstance(reading.seen, list) else ""
     return f"read the state: HTTP {reading.status}{shown}"
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from invsvc_async.cli import waiting
 from invsvc_async.cli.app import COMMANDS, run
+from invsvc_async.cli.outcome_output import _print_story
 from invsvc_async.cli.output import console, fail, note, progress, table
 from invsvc_async.cli.terminal_table import print_fields
 from tests.cli.conftest import called
@@ -78,6 +79,18 @@ def test_cell_of_json(terminal, monkeypatch, cell):
 
     assert ("a: 1.50" in shown) == (cell == '{"a": 1.50, "b": null}')
     assert cell[:5] in shown or "a: 1.50" in shown
+
+
+def test_long_line_of_a_story(monkeypatch):
+    """It is continued below, indented further than its first part, and no word is broken."""
+    monkeypatch.setenv("COLUMNS", "40")
+    screen = Terminal()
+    with contextlib.redirect_stdout(screen):
+        _print_story(console(), "first line\n     +0.1 s  sent, and its answer was lost: connection reset")
+
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", screen.getvalue()).splitlines()
+    assert lines[:2] == ["first line", "     +0.1 s  sent, and its answer"]
+    assert lines[2:] == ["         was lost: connection reset"]
 
 
 def test_widest_column_gives_way(terminal, monkeypatch):
