@@ -54,7 +54,7 @@ def served():
     serving = child("serve", "--json", "--admin")
     yield Served(json.loads(serving.stdout.readline()))
     serving.send_signal(signal.SIGINT)
-    _, errors = serving.communicate(timeout=5)
+    _, errors = serving.communicate(timeout=60)
     assert (serving.returncode, errors) == (0, "")
 
 

@@ -284,7 +284,7 @@ def test_command_until_ctrl_c(tmp_path):
     )  # fmt: skip
     said = child.stderr.readline()
     child.send_signal(signal.SIGINT)
-    _, rest = child.communicate(timeout=20)
+    _, rest = child.communicate(timeout=60)
 
     assert said.startswith("Listening on http://127.0.0.1:")
     assert (child.returncode, rest) == (0, "")
