@@ -56,9 +56,9 @@ def made_once(service, count):
 
 
 async def paused(batch):
-    """Wait until the run of *batch* is paused, and return its progress."""
+    """Wait until the run of *batch* is paused and no probe is due, and return its progress."""
     async with asyncio.timeout(30):
-        while (progress := batch.progress) is None or progress.paused is None:  # noqa: ASYNC110 - no event
+        while (progress := batch.progress) is None or progress.paused is None or progress.next_probe == 0.0:  # noqa: ASYNC110 - no event
             await asyncio.sleep(0.01)
     return progress
 

@@ -6,11 +6,18 @@ import asyncio
 
 import pytest
 
-from invsvc_async import Verdict
+from invsvc_async import Timeouts, Verdict
 from invsvc_async.batch import Batch
 from tests.batch.conftest import client_of
 from tests.batch.writing import all_of
 from tests.support.database import database
+
+
+@pytest.fixture
+async def client(service):
+    """Yield a client that waits for answers also on a slow machine."""
+    async with client_of(service, timeout=Timeouts(attempt=30.0)) as made:
+        yield made
 
 
 @pytest.fixture

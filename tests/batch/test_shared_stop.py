@@ -46,8 +46,8 @@ async def test_stop_without_the_database(service, monkeypatch, ends, graces):
 
 async def test_silent_connection_is_given_up(client, monkeypatch):
     """A connection on which nothing comes back is given up, and the question asked on another."""
-    monkeypatch.setattr("invsvc_async.storage.postgres_pool._ANSWER", 0.2)
     async with lossy() as way, Batch.open(way.journal("silent"), client) as batch:
+        monkeypatch.setattr("invsvc_async.storage.postgres_pool._ANSWER", 0.2)
         way.silence()
         asking = asyncio.create_task(batch.summary())
         await asyncio.sleep(0.4)
