@@ -47,7 +47,7 @@ def head(units: Sequence[Unit], *, concurrency: int, seed: int, faults: str) -> 
     out = console()
     out.print(f"[bold]{writes}[/], against the embedded service (seed {seed})")
     if sum(map(len, units)) <= _USUAL:
-        out.print("This takes about 20 seconds. Nothing leaves this machine.")
+        out.print("This takes about 20 seconds, longer on a busy machine. Nothing leaves it.")
     print_facts(out, facts)
     out.print()
 
