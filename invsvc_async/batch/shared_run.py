@@ -154,7 +154,7 @@ class SharedRun(Run):
         entries = self._entries
         now = await entries.now()
         pauses = (_SOON * 2 ** min(polls, 9) for polls in count())  # most workers end together
-        while await entries.is_undecided(now):
+        while await entries.is_undecided(now):  # noqa: ASYNC110 - only the database knows
             await asyncio.sleep(min(next(pauses), entries.settings.silence / _BEATS))
         async for each in self._read_adopted():
             yield each
