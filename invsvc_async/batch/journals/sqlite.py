@@ -59,15 +59,18 @@ _THESE = (
     f"SELECT seq, verdict, intent FROM entries WHERE {_MAY_REOPEN} "  # noqa: S608 - our own text
     "AND seq IN (SELECT value FROM json_each(:these)) ORDER BY seq"
 )
+# Without the number: to set it, even to what it is, writes all indexes, that of the keys in random places.
 _REOPEN = """
-UPDATE entries SET seq = ?, state = 0, verdict = NULL, outcome = NULL, done_at = NULL, position = NULL,
-    intent = ? WHERE seq = ?
+UPDATE entries SET state = 0, verdict = NULL, outcome = NULL, done_at = NULL, position = NULL
+WHERE seq IN (SELECT value FROM json_each(?))
 """
 # With a new identity: what this client remembers of the earlier write is not about this one.
 _REOPEN_ANEW = _REOPEN.replace(
-    "intent = ?",
-    "intent = json_set(json_remove(?, '$.sent', '$.bounds', '$.baseline'), '$.nonce', hex(randomblob(8)))",
+    "position = NULL",
+    "position = NULL, intent = json_set(json_remove(intent, '$.sent', '$.bounds', '$.baseline'), "
+    "'$.nonce', hex(randomblob(8)))",
 )
+_MOVE = "UPDATE entries SET seq = ?, intent = ? WHERE seq = ?"
 _AT_ONCE = 500  # entries reopened in one transaction
 _LOOKED_AT = 2000  # rows that one transaction of a prune looks at
 _encode = msgspec.json.Encoder().encode
@@ -464,15 +467,21 @@ def _reopen_some(
     newest: bool,
 ) -> list[int]:
     """Reopen the entries that the query *text* finds, in one transaction; return their earlier numbers."""
-    again: list[int] = []
-    end = _last_seq(connection)
-    for seq, verdict, intent in connection.execute(text, values).fetchall():
-        if Verdict(verdict) not in keep_sends:
-            continue
-        again.append(seq)
-        place, kept = (end + len(again), not_overtaken(intent)) if newest else (seq, intent)
-        reopened = _REOPEN if keep_sends[Verdict(verdict)] else _REOPEN_ANEW
-        connection.execute(reopened, (place, kept, seq))
+    found = [
+        (seq, Verdict(verdict), intent)
+        for seq, verdict, intent in connection.execute(text, values)
+        if Verdict(verdict) in keep_sends
+    ]
+    again = places = [seq for seq, _, _ in found]
+    if newest:
+        end = _last_seq(connection)
+        places = [end + number for number in range(1, len(found) + 1)]
+        moved = zip(places, found, strict=True)
+        connection.executemany(_MOVE, [(to, not_overtaken(intent), seq) for to, (seq, _, intent) in moved])
+    for statement, keeps in ((_REOPEN, True), (_REOPEN_ANEW, False)):
+        these = [place for place, each in zip(places, found, strict=True) if keep_sends[each[1]] is keeps]
+        if these:
+            connection.execute(statement, (_encode(these).decode(),))
     return again
 
 

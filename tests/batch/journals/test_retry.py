@@ -8,6 +8,7 @@ import pytest
 
 from invsvc_async import InvalidRequestError, JournalError, Verdict
 from invsvc_async.batch import Batch
+from invsvc_async.batch.journals import sqlite
 from tests.batch.writing import all_of, creates
 from tests.support.database import database
 
@@ -143,3 +144,17 @@ async def test_retry_of_nothing_in_particular(client, journal):
         for chosen in ({}, {"verdict": ["refused", "applied"]}, {"verdict": "other"}, {"keys": "row-1"}):
             with pytest.raises(InvalidRequestError):
                 await batch.retry(**chosen)
+
+
+@pytest.mark.parametrize("statement", [sqlite._REOPEN, sqlite._REOPEN_ANEW])
+async def test_retry_of_a_file_does_not_write_the_index_of_keys(client, tmp_path, statement):
+    """The entries of one slice are neighbours, but their keys are spread over the whole file."""
+    async with Batch.open(tmp_path / "run.db", client) as batch:
+        index = "SELECT rootpage FROM sqlite_master WHERE name = 'sqlite_autoindex_entries_1'"
+        [(keys,)] = await batch.entries.ask(lambda connection: connection.execute(index).fetchall())
+        steps = await batch.entries.ask(
+            lambda connection: connection.execute(f"EXPLAIN {statement}", ("[1]",)).fetchall()
+        )
+    written = {step[3] for step in steps if step[1] == "OpenWrite"}
+    assert written
+    assert keys not in written

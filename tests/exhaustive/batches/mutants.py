@@ -71,7 +71,7 @@ MUTANTS = (
            'where = "state < 2 AND seq > ? ORDER BY -seq LIMIT ?"', "file: retried: with another", 12),
     # retry and prune
     Mutant("an unknown one is reopened as never sent", _sqlite,
-           "reopened = _REOPEN if keep_sends[Verdict(verdict)] else _REOPEN_ANEW", "reopened = _REOPEN_ANEW", "file: retried: unknown", 1),
+           "((_REOPEN, True), (_REOPEN_ANEW, False))", "((_REOPEN_ANEW, True), (_REOPEN_ANEW, False))", "file: retried: unknown", 1),
     Mutant("a retried one stays in its old chunk", _postgres, "chunk = g.chunk,", "",
            "database: retried", 13),
     Mutant("an open one is pruned", _sqlite, "WHERE state = 2 AND done_at < ? AND verdict <> 'unknown'",
