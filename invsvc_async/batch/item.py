@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import attrs
 import msgspec
 
+from invsvc_async.batch.last_writes import left_by
 from invsvc_async.batch.result import Result
-from invsvc_async.batch.siblings import left_by
 from invsvc_async.codec.envelope import retry_after
 from invsvc_async.journal.entry import ANSWERED, Entry, State
 from invsvc_async.journal.outcome_record import encoded, record_of
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
     from invsvc_async.batch.circuit_breaker import CircuitBreaker
+    from invsvc_async.batch.last_writes import Left
     from invsvc_async.batch.pacing import Slots
-    from invsvc_async.batch.siblings import Left
     from invsvc_async.journal.outcome_record import Record
     from invsvc_async.journal.packed_intent import Commons
     from invsvc_async.reconcile.intent import Intent

@@ -18,9 +18,9 @@ from invsvc_async.batch.file_check import FileWrites, sound
 from invsvc_async.batch.identity import thing_of
 from invsvc_async.batch.intake import Intake, LeftEntries, chunks
 from invsvc_async.batch.item import Item
-from invsvc_async.batch.notes import note_pause, note_total
+from invsvc_async.batch.last_writes import learn
 from invsvc_async.batch.result import Progress, Result
-from invsvc_async.batch.siblings import learn
+from invsvc_async.batch.run_status import note_pause, note_total
 from invsvc_async.client import options_of
 from invsvc_async.errors import InvalidRequestError, JournalError
 from invsvc_async.journal.packed_intent import Packed, unpack

@@ -22,10 +22,10 @@ from invsvc_async.batch.intake import Intake, chunks
 from invsvc_async.batch.journals.chunk_fencing import ChunkStore, token_of
 from invsvc_async.batch.journals.chunk_queue import QUEUED
 from invsvc_async.batch.journals.chunk_workers import Sign
-from invsvc_async.batch.notes import note_total
+from invsvc_async.batch.last_writes import take_claims
 from invsvc_async.batch.result import Result
 from invsvc_async.batch.run import Run, note_in_flight
-from invsvc_async.batch.siblings import take_claims
+from invsvc_async.batch.run_status import note_total
 from invsvc_async.client import options_of
 from invsvc_async.concurrency.deadline import set_within
 from invsvc_async.errors import JournalError

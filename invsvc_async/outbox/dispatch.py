@@ -14,8 +14,8 @@ from functools import partial
 from math import ceil
 from typing import TYPE_CHECKING
 
+from invsvc_async.batch.last_writes import take_claims
 from invsvc_async.batch.run import note_in_flight
-from invsvc_async.batch.siblings import take_claims
 from invsvc_async.client import options_of
 from invsvc_async.concurrency.cancellation import raise_if_cancelled
 from invsvc_async.concurrency.deadline import set_within

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
 
-    from invsvc_async.batch.siblings import Left
+    from invsvc_async.batch.last_writes import Left
     from invsvc_async.concurrency.clock import Clock
     from invsvc_async.journal.entry import Entry
     from invsvc_async.outbox.schema import SharedEntries

@@ -14,8 +14,8 @@ import aiohttp
 import pytest
 
 from invsvc_async.batch import Batch
-from invsvc_async.batch.notes import note_pause
 from invsvc_async.batch.reports import live_file
+from invsvc_async.batch.run_status import note_pause
 from invsvc_async.cli.commands import batch_watch
 from invsvc_async.simulator.loopback_page import local
 from tests.batch.conftest import client_of, service  # noqa: F401 - pytest finds it by name

@@ -29,7 +29,7 @@ from invsvc_async.journal.packed_intent import Commons
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from invsvc_async.batch.siblings import Left
+    from invsvc_async.batch.last_writes import Left
     from invsvc_async.concurrency.clock import Clock
 
 __all__ = ["ChunkStore", "OwnedEntries"]

@@ -15,10 +15,10 @@ from invsvc_async.batch.journals.chunk_queue import Chunks
 from invsvc_async.batch.journals.chunk_workers import WorkersOfBatch
 from invsvc_async.batch.journals.postgres_migrations import COUNTED, COUNTS_KEPT_FROM, IN_TURN
 from invsvc_async.batch.journals.postgres_runs import OwnedResults, save_checkpoint
+from invsvc_async.batch.last_writes import LastWrite
 from invsvc_async.batch.restored import FACT, closed
 from invsvc_async.batch.result import Summary
 from invsvc_async.batch.seen_keys import Met
-from invsvc_async.batch.siblings import LastWrite
 from invsvc_async.errors import InvalidRequestError
 from invsvc_async.journal.entry import Mark, State, entry_of
 from invsvc_async.journal.packed_intent import not_overtaken

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from invsvc_async.batch.siblings import NO_EFFECT
+from invsvc_async.batch.last_writes import NO_EFFECT
 from invsvc_async.reconcile.history import Verdict
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ if TYPE_CHECKING:
 
     from invsvc_async.batch.checkpoint import Checkpoint
     from invsvc_async.batch.deliveries import Deliveries
+    from invsvc_async.batch.last_writes import LastWrite
     from invsvc_async.batch.result import Summary
-    from invsvc_async.batch.siblings import LastWrite
     from invsvc_async.journal.entry import Entry, Mark
     from invsvc_async.journal.packed_intent import Commons
     from invsvc_async.reconcile.history import Verdict

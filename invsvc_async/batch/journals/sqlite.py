@@ -14,8 +14,8 @@ from msgspec.structs import replace
 from invsvc_async.batch.checkpoint import RUNS, Checkpoint, decoded
 from invsvc_async.batch.deliveries import Deliveries
 from invsvc_async.batch.journals.epoch import Epoch, close_mark
+from invsvc_async.batch.last_writes import NO_EFFECT, LastWrite, Left
 from invsvc_async.batch.result import Summary
-from invsvc_async.batch.siblings import NO_EFFECT, LastWrite, Left
 from invsvc_async.errors import JournalError
 from invsvc_async.journal.entry import Entry, Mark, State
 from invsvc_async.journal.packed_intent import not_overtaken

@@ -12,10 +12,10 @@ import attrs
 
 from invsvc_async.batch.journals.open import entries_of, is_shared, name_of
 from invsvc_async.batch.journals.postgres_migrations import LATEST
-from invsvc_async.batch.notes import PAUSE, TOTAL, pauses_in
 from invsvc_async.batch.reports.live_file import NOT_APPLIED, LiveFile, Reading
 from invsvc_async.batch.reports.not_applied import Groups
 from invsvc_async.batch.result import Result
+from invsvc_async.batch.run_status import PAUSE, TOTAL, pauses_in
 from invsvc_async.errors import JournalError
 from invsvc_async.journal.entry import entry_of
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from invsvc_async.batch.journals.postgres import PostgresBatch
-    from invsvc_async.batch.notes import Pause
     from invsvc_async.batch.reports.not_applied import Group
+    from invsvc_async.batch.run_status import Pause
     from invsvc_async.journal.entry import Entry
     from invsvc_async.reconcile.history import Verdict
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import attrs
 
-from invsvc_async.batch.notes import PAUSE, TOTAL
+from invsvc_async.batch.run_status import PAUSE, TOTAL
 from invsvc_async.errors import JournalError
 from invsvc_async.journal.entry import State
 from invsvc_async.journal.sqlite_entries import SCHEMA, entries, fact

@@ -11,9 +11,9 @@ import pytest
 
 from invsvc_async import JournalError, Verdict
 from invsvc_async.batch import Batch
-from invsvc_async.batch.notes import Pause, pauses_in
 from invsvc_async.batch.reports import live_file
 from invsvc_async.batch.reports.live import Watch, live_reader
+from invsvc_async.batch.run_status import Pause, pauses_in
 from tests.batch.conftest import client_of
 from tests.batch.journals.test_old_journals import into_file, loaded
 from tests.batch.reports.test_not_applied import OLD

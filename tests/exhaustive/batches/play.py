@@ -36,7 +36,7 @@ def one_clock(loop: FreezingLoop) -> Iterator[None]:
 
     day = SimpleNamespace(time=now, time_ns=lambda: int(now() * 1e9))
     with ExitStack() as stack:
-        for module in ("item", "restored", "siblings"):
+        for module in ("item", "last_writes", "restored"):
             stack.enter_context(patch(f"{BATCH}.{module}.time", day))
         yield
 

@@ -2,7 +2,7 @@
 One execution of a scene of batches: processes that share a journal, and what happens to them.
 
 What ships is real: ``Batch``, ``Run`` and ``SharedRun``, the engine, the circuit breaker, the entries of both
-journals (SQLite and PostgreSQL themselves), chunk fencing, siblings, the driver and the rules of writes. Models
+journals (SQLite and PostgreSQL themselves), chunk fencing, last writes, the driver and the rules of writes. Models
 are: the service and the transport (as in ``tests/interleavings``), the clock, the queue that assigns chunks,
 and the thread in which SQLite commits.
 """

@@ -1,4 +1,4 @@
-"""What a run notes in its journal for those who watch it: pauses, and how many writes its input has."""
+"""The status of a run, stored in its journal for those who watch it: pauses, and how many writes there are."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ import pytest
 from invsvc_async import TokenProvider, Verdict
 from invsvc_async.batch import Batch
 from invsvc_async.batch.item import Item
-from invsvc_async.batch.siblings import MOST_GRAPH, Left, left_by
+from invsvc_async.batch.last_writes import MOST_GRAPH, Left, left_by
 from invsvc_async.codec import structure
 from invsvc_async.models import Journey
 from invsvc_async.reconcile.own_writes import OwnWrites
