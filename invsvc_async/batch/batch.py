@@ -414,6 +414,6 @@ def _is_limit(value: object) -> bool:
 
 def _verdict(named: Verdict | str) -> Verdict:
     try:
-        return Verdict(named)
+        return Verdict(named.replace("-", " ").replace("_", " "))
     except ValueError:
         raise InvalidRequestError(f"verdict: must be one of {', '.join(Verdict)}, not {named!r}") from None

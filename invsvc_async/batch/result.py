@@ -147,7 +147,7 @@ class Summary:
     def _repr_html_(self) -> str:
         """Return a table of the counts, for notebooks."""
         rows = [*self.verdicts.items(), ("to do", self.to_do), ("sending", self.sending)]
-        return html_table(f"{self.total} writes", ("verdict", "writes"), rows)
+        return html_table(f"{self.total} write{'' if self.total == 1 else 's'}", ("verdict", "writes"), rows)
 
 
 @attrs.frozen(kw_only=True)

@@ -1,4 +1,4 @@
-"""The status of a run, stored in its journal for those who watch it: pauses, and how many writes there are."""
+"""The status of a run, stored in its journal for those who watch it: pauses, and the number of writes."""
 
 from __future__ import annotations
 

@@ -23,6 +23,7 @@ __all__ = [
     "UNKNOWN",
     "USAGE",
     "console",
+    "counted",
     "emit_json",
     "errors_as_json",
     "fail",
@@ -73,6 +74,11 @@ def _own(stream: TextIO) -> TextIO:
     """Return the process's own stream, which rich replaces while it shows a bar."""
     own: TextIO = getattr(stream, "rich_proxied_file", stream)
     return own
+
+
+def counted(number: int, noun: str) -> str:
+    """Return *number* with *noun*, which is given in the singular: ``1 write``, ``2,000 writes``."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def fail(message: str, error: Exception | None = None) -> None:

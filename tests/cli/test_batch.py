@@ -211,17 +211,47 @@ async def test_prune_empties_what_is_done(invsvc, here):
     file = write_file(here / "writes.jsonl", *map(line, range(3)))
     await invsvc(file, "--journal", "run.db")
     code, out, _ = await invsvc("prune", "--journal", "run.db", "--done-before", "2020-05-01")
-    assert (code, out) == (0, "0 entries emptied\n")
+    assert (code, out) == (
+        0, "0 writes emptied\n  3 left as they are: finished later than that, or empty already\n"
+    )  # fmt: skip
     code, out, _ = await invsvc("prune", "--journal", "run.db", "--days", "0")
-    assert (code, out) == (0, "3 entries emptied\n")
+    assert (code, out) == (0, "3 writes emptied\n")
     code, out, _ = await invsvc("prune", "--journal", "run.db", "--days", "0", "--json")
-    assert (code, json.loads(out)) == (0, {"emptied": 0})
+    kept = {"open": 0, "unknown": 0, "later_or_empty": 3}
+    assert (code, json.loads(out)) == (0, {"emptied": 0, "kept": kept})
     with sqlite3.connect(here / "run.db") as connection:
         assert connection.execute("SELECT count(outcome), count(intent) FROM entries").fetchone() == (0, 0)
     connection.close()
     code, _, err = await invsvc("prune", "--journal", "none.db", "--days", "0")
     assert code == 1
     assert "does not exist" in err
+
+
+async def test_prune_says_what_it_kept(service, invsvc, here):
+    """A write that is unknown, or not finished, keeps its content, and the output says so."""
+    service.script("webhooks.create", "pass", "apply, then reset", "403")
+    service.script("webhooks.list", *["403"] * 9)
+    file = write_file(here / "writes.jsonl", *map(line, range(3)))
+    assert (await invsvc(file, "--journal", "run.db", "--concurrency", "1"))[0] == 3
+    assert (await invsvc("retry", "--journal", "run.db", "--verdict", "refused"))[0] == 0
+    code, out, _ = await invsvc("prune", "--journal", "run.db", "--days", "0")
+    assert code == 0
+    assert out.splitlines() == [
+        "1 write emptied",
+        "  1 left as they are: not finished",
+        "  1 left as they are: unknown, so their content is needed to settle them",
+    ]
+
+
+async def test_retry_of_one_verdict_in_any_spelling(service, invsvc, here):
+    """Words of a verdict are separated by a space, a hyphen or an underscore."""
+    service.script("webhooks.create", "403")
+    assert (await invsvc(write_file(here / "writes.jsonl", line(0)), "--journal", "run.db"))[0] == 1
+    for spelling in ("not applied", "not-applied", "not_applied"):
+        code, out, _ = await invsvc("retry", "--journal", "run.db", "--verdict", spelling)
+        assert (code, out) == (0, "0 writes scheduled: run the batch\n")
+    code, out, _ = await invsvc("retry", "--journal", "run.db", "--verdict", "refused")
+    assert (code, out) == (0, "1 write scheduled: run the batch\n")
 
 
 async def test_retry_makes_writes_to_do_again(service, invsvc, here):

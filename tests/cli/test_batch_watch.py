@@ -248,7 +248,9 @@ async def test_browser_is_opened(client, tmp_path, monkeypatch, capsys):
         monkeypatch.setenv("DISPLAY", display)
         await batch_watch._watch(str(tmp_path / "run.db"), 0, opens=True, as_json=False)
         assert len(opened) == many
-        assert "watch_url   http://127.0.0.1:" in capsys.readouterr().out
+        out = capsys.readouterr().out
+        assert "watch_url   http://127.0.0.1:" in out
+        assert "/data (what the page reads, as JSON)" in out
 
 
 # --- in a browser

@@ -10,6 +10,7 @@ from importlib.resources import files
 from string import Template
 from typing import TYPE_CHECKING
 
+from invsvc_async.batch.reports.not_applied import commands_for
 from invsvc_async.reconcile.history import Verdict
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def page_of(report: Report) -> str:
         reads=f"{report.reads:,}",
         faults=faults or "none",
         failed="" if report.groups else "None: all finished writes are applied.",
-        groups=_joined(map(_group, report.groups)),
+        groups=_joined(map(_group, report.groups, commands_for(report.groups, report.name))),
     )
 
 
@@ -169,7 +170,7 @@ def _y(part: float) -> float:
     return _TOP + _HIGH * (1 - part)
 
 
-def _group(group: Group) -> _Html:
+def _group(group: Group, command: str | None) -> _Html:
     rest = group.count - len(group.results)
     return _fill(
         "group",
@@ -177,6 +178,7 @@ def _group(group: Group) -> _Html:
         cause=group.cause,
         count=f"{group.count:,}",
         advice=group.advice,
+        command="" if command is None else _fill("command", text=command),
         writes=_joined(map(_write, group.results)),
         more=f"And {rest:,} more: invsvc batch report --failed FILE lists them all." if rest else "",
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -21,11 +22,12 @@ if TYPE_CHECKING:
     from invsvc_async.journal.entry import Entry
     from invsvc_async.reconcile.intent import Intent
 
-__all__ = ["FailedWrite", "Group", "Groups", "arguments_of", "failed_writes", "groups_of"]
+__all__ = ["FailedWrite", "Group", "Groups", "arguments_of", "commands_for", "failed_writes", "groups_of"]
 
 SHOWN = 200  # writes of one group that a report lists
 _MOST_GROUPS = 100  # more, of codes that only the service knows, are one group
 _PAGE = 1000  # entries read at once
+_KEYS_NAMED = 5  # in a command, at most
 _NOT_APPLIED = (Verdict.REFUSED, Verdict.NOT_APPLIED, Verdict.SUPERSEDED, Verdict.UNKNOWN)  # as reported
 
 _REFUSED = {
@@ -126,6 +128,30 @@ async def groups_of(entries: Entries) -> list[Group]:
                 groups.add(Result.of(entry))
             after = page[-1].seq
     return groups.sorted()
+
+
+def commands_for(groups: list[Group], journal: str) -> list[str | None]:
+    """
+    Return, for each group, the command that does what its advice says; ``None`` if there is none.
+
+    *journal* is the name of the journal, without a login. A command chooses no writes of other groups that
+    it could harm: those that are sent over newer writes, or over the changes of others, are named by key.
+    """
+    return [_command_for(group, groups, quote(journal)) for group in groups]
+
+
+def _command_for(group: Group, groups: list[Group], journal: str) -> str | None:
+    advice = group.advice.lower()
+    if "retry" not in advice:
+        return f"invsvc batch report {journal} --failed out.jsonl" if "--failed" in advice else None
+    force = " --force" if "--force" in advice else ""
+    retry = f"invsvc batch retry --journal {journal}"
+    is_alone = all(each is group or each.verdict is not group.verdict for each in groups)
+    if is_alone or not (force or group.verdict is Verdict.SUPERSEDED):
+        return f"{retry} --verdict {str(group.verdict).replace(' ', '-')}{force}"
+    if group.count > _KEYS_NAMED:
+        return None
+    return f"{retry}{''.join(f' --key={quote(each.key)}' for each in group.results)}{force}"
 
 
 @attrs.frozen(kw_only=True)

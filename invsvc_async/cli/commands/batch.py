@@ -14,7 +14,7 @@ from typer.core import TyperGroup
 from invsvc_async.cli.commands.batch_watch import watch
 from invsvc_async.cli.commands.batch_workers import workers
 from invsvc_async.cli.options import Json, Profile, Team, existing_file
-from invsvc_async.cli.output import DONE, USAGE, console, emit_json, fail, note
+from invsvc_async.cli.output import DONE, USAGE, console, counted, emit_json, fail, note
 from invsvc_async.concurrency.event_loop import until_done
 from invsvc_async.storage.private_file import create_private, write_private
 
@@ -39,6 +39,13 @@ Restored = Annotated[
 Moved = Annotated[
     bool, typer.Option("--moved", help="The journal is complete, although it is in another place.")
 ]
+
+
+_KEPT = {  # why prune has not emptied a write
+    "open": "not finished",
+    "unknown": "unknown, so their content is needed to settle them",
+    "later_or_empty": "finished later than that, or empty already",
+}
 
 
 class _Group(TyperGroup):
@@ -135,7 +142,8 @@ async def _run(
         if dry_run:
             if as_json:
                 emit_json(_plain(checked))
-            note(f"{writes.total:,} valid writes, {checked.bad:,} invalid lines; nothing was sent")
+            valid, invalid = counted(writes.total, "valid write"), counted(checked.bad, "invalid line")
+            note(f"{valid}, {invalid}; nothing was sent")
             return USAGE if checked.bad else DONE
         if checked.bad and not (skip_bad and writes.total):
             fail("nothing was sent. Correct the lines above, or skip them with --skip-bad")
@@ -163,16 +171,19 @@ def prune(
     """
     Delete bodies, evidence and stories of finished writes.
 
-    Keys and verdicts stay, so that the same input is still skipped.
+    Keys and verdicts stay, so that the same input is still skipped.  Open and unknown writes are kept whole.
     """
     if (done_before == datetime.max) == (days is None):  # noqa: DTZ901 - means "not given"
         raise typer.BadParameter("use either --done-before or --days")
     before = done_before.replace(tzinfo=UTC) if days is None else datetime.now(UTC) - timedelta(days=days)
-    emptied = until_done(_prune(journal, before))
+    emptied, kept = until_done(_prune(journal, before))
     if json_:
-        emit_json({"emptied": emptied})
-    else:
-        console().print(f"{emptied:,} entries emptied")
+        emit_json({"emptied": emptied, "kept": kept})
+        return
+    console().print(f"{counted(emptied, 'write')} emptied")
+    for why, count in kept.items():
+        if count:
+            console().print(f"  {count:,} left as they are: {_KEPT[why]}")
 
 
 @app.command()
@@ -182,7 +193,7 @@ def close(*, journal: Journal, json_: Json = False) -> None:
     if json_:
         emit_json({"closed": closed})
     else:
-        console().print(f"{closed:,} incomplete inputs closed")
+        console().print(f"{counted(closed, 'incomplete input')} closed")
 
 
 async def _close(journal: str) -> int:
@@ -190,9 +201,14 @@ async def _close(journal: str) -> int:
         return await entries.close_inputs()
 
 
-async def _prune(journal: str, before: datetime) -> int:
+async def _prune(journal: str, before: datetime) -> tuple[int, dict[str, int]]:
+    """Return how many writes were emptied, and how many were not, by the reason."""
     async with _opened(journal) as entries:
-        return await entries.prune(round(before.timestamp() * 1000))
+        emptied = await entries.prune(round(before.timestamp() * 1000))
+        summary = await entries.summary()
+    left = summary.to_do + summary.sending
+    others = max(summary.total - left - summary.unknown - emptied, 0)
+    return emptied, {"open": left, "unknown": summary.unknown, "later_or_empty": others}
 
 
 @app.command()
@@ -200,7 +216,7 @@ def retry(
     *,
     journal: Journal,
     verdict: Annotated[
-        list[str] | None, typer.Option(help="unknown, 'not applied', refused or superseded; repeatable.")
+        list[str] | None, typer.Option(help="unknown, not-applied, refused or superseded; repeatable.")
     ] = None,
     failed: Annotated[
         bool, typer.Option("--failed", help="All that are not applied, refused or unknown.")
@@ -225,7 +241,7 @@ def retry(
     if json_:
         emit_json({"to_do": count})
     else:
-        console().print(f"{count:,} writes scheduled: run the batch")
+        console().print(f"{counted(count, 'write')} scheduled: run the batch")
 
 
 async def _reopen(journal: str, reopening: Callable[[Entries], Awaitable[int]]) -> int:
@@ -339,7 +355,7 @@ async def _write_failed(entries: Entries, path: Path) -> None:
             if write.line is not None:
                 file.write(failed_line_of(write))
                 count, checks = count + 1, checks + (write.check is not None)
-    note(f"{count:,} writes that are not applied; {checks:,} of them have to be checked before they are run")
+    note(f"{counted(count, 'line')} of writes that are not applied; {checks:,} to be checked before a run")
     note_missing(missing)
 
 

@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from invsvc_async.batch.reports.not_applied import commands_for
 from invsvc_async.batch.result import Result
-from invsvc_async.cli.output import console, note, print_facts, table
+from invsvc_async.cli.output import console, counted, note, print_facts, table
 from invsvc_async.codec import envelope
 from invsvc_async.reconcile.history import Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from invsvc_async.batch.reports.not_applied import FailedWrite, Group
     from invsvc_async.batch.reports.summary import Report
@@ -62,7 +63,7 @@ def plain(report: Report) -> dict[str, Any]:  # Any: JSON values
         "reads": report.reads,
         "failures": dict(report.faults.most_common()),
         "second_effects": report.duplicates,
-        "not_applied": plain_groups(report.groups),
+        "not_applied": plain_groups(report.groups, report.name),
         "unknowns": [
             _plain_result(each) | {"advice": group.advice}
             for group in report.groups
@@ -72,17 +73,18 @@ def plain(report: Report) -> dict[str, Any]:  # Any: JSON values
     }
 
 
-def plain_groups(groups: Iterable[Group]) -> list[dict[str, Any]]:  # Any: JSON values
-    """Return the groups of writes that are not applied, each with the first of its writes, as JSON values."""
+def plain_groups(groups: list[Group], journal: str) -> list[dict[str, Any]]:  # Any: JSON values
+    """Return the groups of writes that are not applied in *journal*, each with the first of its writes."""
     return [
         {
             "verdict": str(group.verdict),
             "cause": group.cause,
             "count": group.count,
             "advice": group.advice,
+            "command": command,
             "writes": [_plain_result(each) for each in group.results],
         }
-        for group in groups
+        for group, command in zip(groups, commands_for(groups, journal), strict=True)
     ]
 
 
@@ -112,15 +114,17 @@ def show(report: Report) -> None:
     ]
     table(titles, rows, right=range(1, len(titles)))
     print_facts(console(), _facts(report))
-    show_groups(report.groups)
+    show_groups(report.groups, report.name)
 
 
-def show_groups(groups: Iterable[Group]) -> None:
-    """Print the groups of writes that are not applied: cause, advice, and the first writes of each."""
+def show_groups(groups: list[Group], journal: str) -> None:
+    """Print the groups of writes that are not applied: cause, advice, command, and the first writes."""
     out = console()
-    for group in groups:
+    for group, command in zip(groups, commands_for(groups, journal), strict=True):
         out.print(f"\n{group.verdict}: {group.cause}: {group.count:,}", markup=False)
         out.print(f"  {group.advice}", markup=False)
+        if command is not None:
+            out.print(f"  $ {command}", markup=False)
         for result in group.results[:_SHOWN]:
             words = result.message
             if result.verdict is Verdict.REFUSED and result.error:
@@ -144,6 +148,7 @@ def note_missing(missing: Mapping[str, str]) -> None:
 
 
 def _facts(report: Report) -> list[tuple[str, str]]:
+    reads = counted(report.reads, "read")
     median, p99 = report.quantile(0.5), report.quantile(0.99)
     facts = [
         (
@@ -153,7 +158,7 @@ def _facts(report: Report) -> list[tuple[str, str]]:
         ("time to verdict", f"median {median:.3g} s, p99 {p99:.3g} s"),
         (
             "requests",
-            f"{report.attempts:,} writes ({report.resends:,} sent again on proof), {report.reads:,} reads",
+            f"{counted(report.attempts, 'write')} ({report.resends:,} sent again on proof), {reads}",
         ),
     ]
     if report.faults:

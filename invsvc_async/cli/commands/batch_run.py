@@ -25,7 +25,7 @@ from invsvc_async.errors import BatchStoppedError
 from invsvc_async.reconcile.history import Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Generator, Iterable, Sequence
+    from collections.abc import AsyncIterator, Callable, Generator, Iterable
     from pathlib import Path
 
     from invsvc_async.batch import Batch, Progress, Result, Summary
@@ -68,6 +68,7 @@ async def write(
     options: BatchOptions, client: Client, writes: Iterable[Write[Any]], *, total: int, as_json: bool
 ) -> int:  # Any: of any operation
     """Run the unfinished writes of *writes* (*total* in all) and of the journal; return the exit code."""
+    from invsvc_async.batch.journals.open import name_of
     from invsvc_async.batch.reports.not_applied import groups_of
 
     async with AsyncExitStack() as stack:
@@ -77,7 +78,7 @@ async def write(
         stop_reason = await _all_taken(batch.run(writes))
         summary, progress = await batch.summary(), batch.progress
         groups = await groups_of(batch.entries)
-    _print_summary(summary, progress, groups, as_json=as_json)
+    _print_summary(summary, progress, groups, name_of(options.journal), as_json=as_json)
     if stop_reason is not None:
         fail(str(stop_reason))
         return FAILED
@@ -95,7 +96,7 @@ async def work(options: BatchOptions, client: Client, *, as_json: bool) -> int:
         note("waiting for work; press Ctrl-C to leave")
         stop_reason = await _all_taken(batch.work(), show=_note_failure)
         summary, progress = await batch.summary(), batch.progress
-    _print_summary(summary, progress, as_json=as_json)
+    _print_summary(summary, progress, [], options.journal, as_json=as_json)
     if stop_reason is not None:
         fail(str(stop_reason))
         return FAILED
@@ -220,13 +221,13 @@ def _status(progress: Progress) -> str:
 
 
 def _print_summary(
-    summary: Summary, progress: Progress | None, groups: Sequence[Group] = (), *, as_json: bool
+    summary: Summary, progress: Progress | None, groups: list[Group], journal: str, *, as_json: bool
 ) -> None:
     from invsvc_async.cli.commands.batch_report import INPUT_INCOMPLETE, counts_of, plain_groups, show_groups
 
     if as_json:
         done, skipped = (progress.done, progress.skipped) if progress else (0, 0)
-        this_run = {"done_now": done, "skipped": skipped, "not_applied": plain_groups(groups)}
+        this_run = {"done_now": done, "skipped": skipped, "not_applied": plain_groups(groups, journal)}
         emit_json(counts_of(summary) | this_run)
         return
     facts = [(str(verdict), f"{count:,}") for verdict, count in sorted(summary.verdicts.items())]
@@ -240,4 +241,4 @@ def _print_summary(
         now = f"{progress.done:,} in {progress.seconds:.1f} s, {progress.rate:,.0f} per second"
         facts.append(("this run", f"{now}; {progress.skipped:,} already done"))
     print_facts(console(), facts)
-    show_groups(groups)
+    show_groups(groups, journal)

@@ -56,9 +56,10 @@ async def _watch(journal: str, port: int, *, opens: bool, as_json: bool) -> None
     try:
         async with watching(journal, port) as (name, address):
             if as_json:
-                emit_json({"watch_url": address})
+                emit_json({"watch_url": address, "data_url": f"{address}data"})
             else:
                 typer.echo(f"Watching {name}; press Ctrl-C to stop.\n  watch_url   {address}")
+                typer.echo(f"  data_url    {address}data (what the page reads, as JSON)")
             sys.stdout.flush()
             if opens and _has_screen():
                 await asyncio.to_thread(webbrowser.open, address)

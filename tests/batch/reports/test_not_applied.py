@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import get_args
 
 import pytest
@@ -14,7 +15,14 @@ from invsvc_async.batch import Batch
 from invsvc_async.batch.identity import content_of
 from invsvc_async.batch.journals.open import entries_of
 from invsvc_async.batch.jsonl import as_write
-from invsvc_async.batch.reports.not_applied import _ADVICE, Groups, arguments_of, groups_of
+from invsvc_async.batch.reports.not_applied import (
+    _ADVICE,
+    Group,
+    Groups,
+    arguments_of,
+    commands_for,
+    groups_of,
+)
 from invsvc_async.batch.result import Result
 from invsvc_async.cli.app import run
 from invsvc_async.reconcile.history import Cause, Verdict
@@ -146,6 +154,42 @@ async def test_groups_of_a_journal(journal):
     assert all(each.advice for each in groups)
 
 
+def group(verdict, advice, *keys, count=0):
+    results = [SimpleNamespace(key=key) for key in keys]
+    return Group(verdict=verdict, cause="cause", advice=advice, count=count or len(results), results=results)
+
+
+@pytest.mark.parametrize(
+    ("groups", "commands"),
+    [
+        ([group(Verdict.REFUSED, "Change that, then retry.", "a")], ["retry --journal J --verdict refused"]),
+        ([group(Verdict.NOT_APPLIED, "It happened not. Retry.", "a")], ["retry --journal J --verdict not-applied"]),
+        ([group(Verdict.REFUSED, "Correct them: report --failed FILE.", "a")], ["report J --failed out.jsonl"]),
+        ([group(Verdict.UNKNOWN, "Check the dashboard.", "a")], [None]),
+        (
+            [group(Verdict.NOT_APPLIED, "Leave these, or retry --force.", "a", "b c"),
+             group(Verdict.NOT_APPLIED, "Retry.", "d")],
+            ["retry --journal J --key=a --key='b c' --force", "retry --journal J --verdict not-applied"],
+        ),
+        (
+            [group(Verdict.SUPERSEDED, "If yours is to win, retry.", "a", count=6),
+             group(Verdict.SUPERSEDED, "Retry.", "d")],
+            [None, "retry --journal J --key=d"],
+        ),
+    ],
+)  # fmt: skip
+def test_command_of_a_group(groups, commands):
+    """It does what the advice says, and chooses no writes of other groups that it could harm."""
+    expected = [each and f"invsvc batch {each}" for each in commands]
+    assert commands_for(groups, "J") == expected
+
+
+def test_command_quotes_the_journal():
+    """An address has characters that a shell would read."""
+    [command] = commands_for([group(Verdict.REFUSED, "Retry.", "a")], "postgresql://db/data?batch=june&x")
+    assert "--journal 'postgresql://db/data?batch=june&x' " in command
+
+
 async def test_groups_are_shown_everywhere(journal, capsys, tmp_path):
     """The terminal, JSON and HTML show the same groups, with every write of them."""
     page = tmp_path / "page.html"
@@ -159,6 +203,8 @@ async def test_groups_are_shown_everywhere(journal, capsys, tmp_path):
     for group in told:
         assert f"{group['verdict']}: {group['cause']}: {group['count']}" in terminal
         assert f"<h3>{group['verdict']}: {group['cause']} " in html
+        assert f"  $ {group['command']}\n" in terminal
+        assert f"<pre>{group['command']}</pre>" in html
         for write in group["writes"]:
             assert f"  - {write['key']} (" in terminal
             assert f"<td>{write['key']} " in html
@@ -175,7 +221,7 @@ async def test_end_of_a_run_says_why(service, client, tmp_path, capsys, monkeypa
     out = capsys.readouterr().out
     assert "refused: HTTP 422" in out
     assert "  - row-1 (webhooks.create): " in out
-    assert "--failed FILE" in out
+    assert f"  $ invsvc batch report {tmp_path / 'run.db'} --failed out.jsonl\n" in out
 
 
 async def test_failed_writes_round_trip(service, journal, tmp_path, capsys, monkeypatch):
