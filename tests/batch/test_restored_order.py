@@ -1,0 +1,221 @@
+"""Writes to one thing, in a journal that was restored from a copy: none twice, none lost, none out of order."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import attrs
+import pytest
+
+from invsvc_async import Verdict
+from invsvc_async.batch import Batch
+from invsvc_async.cli.app import run as command_line
+from tests.batch.conftest import client_of
+from tests.batch.test_restored import copied, refused, restore, run
+from tests.batch.writing import all_of
+from tests.support.database import database
+
+KINDS = ("journeys", "webhooks")
+FIELD = {"journeys": "name", "webhooks": "description"}
+
+
+class FileJournal:
+    """A journal in a file, whose copy is put back over it."""
+
+    def __init__(self, folder):
+        self.folder, self.address = folder, folder / "run.db"
+
+    async def back_up(self):
+        self.copy = copied(self.address, self.folder / "backup")
+
+    async def put_back(self):
+        restore(self.copy, self.address)
+
+
+class DatabaseJournal:
+    """A journal in PostgreSQL, whose schema is dumped, and made anew from the dump."""
+
+    def __init__(self, folder):
+        self.dump, self.name = folder / "dump.sql", f"r{abs(hash(folder))}"
+        self.address = database().journal(self.name, silence=1)
+
+    async def back_up(self):
+        await self._call("pg_dump", "--clean", "--schema", f"invsvc_{self.name}", "--file", self.dump)
+
+    async def put_back(self):
+        await self._call("psql", "--quiet", "--set", "ON_ERROR_STOP=1", "--file", self.dump)
+
+    async def _call(self, program, *arguments):
+        path = database()._server.bin_path / program
+        child = await asyncio.create_subprocess_exec(
+            path, "--dbname", database().address, *arguments,
+            stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        _, words = await child.communicate()
+        assert child.returncode == 0, words.decode()
+
+
+@pytest.fixture(params=[FileJournal, DatabaseJournal], ids=["file", "database"])
+def journal(request, tmp_path):
+    """Return a journal that can be restored from a copy."""
+    return request.param(tmp_path)
+
+
+@attrs.frozen
+class Things:
+    """A journey and a webhook, and the writes A, B, C to each."""
+
+    service: object
+    client: object
+    ids: dict
+
+    def writes(self, *values):
+        return [
+            getattr(self.client, kind).update(self.ids[kind], **{FIELD[kind]: value}).keyed(f"{kind} {value}")
+            for value in values
+            for kind in KINDS
+        ]
+
+    def script(self, *steps):
+        for kind in KINDS:
+            self.service.script(f"{kind}.update", *steps)
+
+    def effects(self):
+        """Return the values that took effect, in their order, of each thing."""
+        return {
+            kind: "".join(entry.body[FIELD[kind]] for entry in self.service.ledger.effects(f"{kind}.update"))
+            for kind in KINDS
+        }
+
+    async def settled(self, journal, arrivals):
+        """Wait until the writes of each kind have arrived so often."""
+        for kind in KINDS:
+            await self.service.arrived(f"{kind}.update", arrivals)
+
+
+@pytest.fixture
+def things(service, client):
+    """Return a journey and a webhook that nobody has changed."""
+    return Things(
+        service, client, {"journeys": service.seed_journey().id, "webhooks": service.seed_webhook().id}
+    )
+
+
+async def run_anew(journal, things, *values, restored=False):
+    """Run A, B, C as another process does, which remembers nothing; return the verdict of each key."""
+    async with client_of(things.service) as client:
+        anew = attrs.evolve(things, client=client)
+        found = await run(journal.address, client, anew.writes(*values), restored=restored)
+    return {key: str(each.verdict) for key, each in found.items()}
+
+
+async def copy_with_b_in_flight(things, journal, step):
+    """Apply A, send B (the service does *step*), and copy the journal."""
+    await run(journal.address, things.client, things.writes("A"))
+    things.script(step)
+    async with Batch.open(journal.address, things.client) as batch:
+        sending = asyncio.create_task(all_of(batch, things.writes("B")))
+        await things.settled(journal, 2)
+        sending.cancel()
+        await asyncio.wait([sending])
+    await journal.back_up()
+
+
+async def test_copy_with_a_write_in_flight_that_was_applied(things, journal):
+    """B, which the copy has as sent, and C, which it lacks, were applied. Neither is sent again."""
+    await copy_with_b_in_flight(things, journal, "apply, then hang")
+    await run(journal.address, things.client, things.writes("A", "B", "C"))
+    await journal.put_back()
+    await refused(journal.address, things.client, "copy|dump", things.writes("A", "B", "C"))
+    found = await run_anew(journal, things, "A", "B", "C", restored=True)
+    assert things.effects() == dict.fromkeys(KINDS, "ABC")
+    for kind in KINDS:
+        assert found[f"{kind} B"] == Verdict.UNKNOWN
+        assert found[f"{kind} C"] == Verdict.APPLIED
+
+
+async def test_copy_that_lacks_nothing(things, journal):
+    """B was applied, and nobody ever sent C. No read can tell that of C, so it is UNKNOWN and not sent."""
+    await copy_with_b_in_flight(things, journal, "apply, then hang")
+    await journal.put_back()
+    found = await run_anew(journal, things, "A", "B", "C", restored=True)
+    assert things.effects() == dict.fromkeys(KINDS, "AB")
+    for kind in KINDS:
+        assert found[f"{kind} B"] == Verdict.APPLIED
+        assert found[f"{kind} C"] == Verdict.UNKNOWN
+    await run_anew(journal, things, "D")  # the input was read: what comes later is new
+    assert things.effects() == dict.fromkeys(KINDS, "ABD")
+
+
+async def test_copy_whose_write_was_refused_and_overtaken(things, journal):
+    """B had no effect and C had: B is not sent over C, which the copy lacks."""
+    await copy_with_b_in_flight(things, journal, "hang")
+    things.script("403")
+    await run(journal.address, things.client, things.writes("A", "B", "C"))
+    assert things.effects() == dict.fromkeys(KINDS, "AC")
+    await journal.put_back()
+    found = await run_anew(journal, things, "A", "B", "C", restored=True)
+    assert things.effects() == dict.fromkeys(KINDS, "AC")
+    for kind in KINDS:
+        assert found[f"{kind} C"] == Verdict.APPLIED
+        assert found[f"{kind} B"] in (Verdict.UNKNOWN, Verdict.NOT_APPLIED)
+
+
+async def test_restored_copy_that_is_run_without_the_later_write(things, journal):
+    """The state is that of C, which the journal does not know: that is no proof that somebody else made it."""
+    await copy_with_b_in_flight(things, journal, "apply, then hang")
+    await run(journal.address, things.client, things.writes("A", "B", "C"))
+    await journal.put_back()
+    found = await run_anew(journal, things, restored=True)
+    assert things.effects() == dict.fromkeys(KINDS, "ABC")
+    assert found == {f"{kind} B": Verdict.UNKNOWN for kind in KINDS}
+    # The input is read later, by a run that need not be told again.
+    found = await run_anew(journal, things, "A", "B", "C")
+    assert things.effects() == dict.fromkeys(KINDS, "ABC")
+    assert found == {f"{kind} C": Verdict.APPLIED for kind in KINDS}
+
+
+async def test_restored_on_the_command_line(service, journal, tmp_path, capsys, monkeypatch):
+    """Without --restored nothing is sent; with it, nothing is sent again. Later runs do not need it."""
+    monkeypatch.setenv("INVSVC_BASE_URL", service.base_url)
+    monkeypatch.setenv("INVSVC_API_KEY", service.api_key)
+    hook = service.seed_webhook().id
+    file = tmp_path / "writes.jsonl"
+
+    def lines(values):
+        text = [
+            {"operation": "webhooks.update", "arguments": {"webhook": hook, "description": each}, "key": each}
+            for each in values
+        ]
+        file.write_text("".join(json.dumps(each) + "\n" for each in text))
+
+    async def batch(*options):
+        code = await asyncio.to_thread(
+            command_line, ["batch", str(file), "--journal", str(journal.address), *options]
+        )
+        printed = capsys.readouterr()
+        return code, printed.out + printed.err
+
+    lines("A")
+    assert (await batch())[0] == 0
+    await journal.back_up()
+    lines("AB")
+    assert (await batch())[0] == 0
+    await journal.put_back()
+    code, words = await batch()
+    assert code == 1, words
+    assert "--restored" in words
+    assert service.arrivals("webhooks.update") == 2
+    code, words = await batch("--restored")
+    assert code == 0, words
+    assert service.arrivals("webhooks.update") == 2
+    lines("ABC")
+    code, words = await batch()
+    assert code == 0, words
+    assert [entry.body["description"] for entry in service.ledger.effects("webhooks.update")] == [
+        "A",
+        "B",
+        "C",
+    ]
+    assert service.api_key not in words
