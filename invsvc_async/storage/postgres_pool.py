@@ -232,10 +232,10 @@ class Pool:
         while True:
             try:
                 async with self._lock(name) as (guard, locked):
-                    begun = loop.time()
                     if locked:
                         await _watched(guard, act)
                         return
+                    begun = loop.time()  # the database is there
             except (asyncpg.DeadlockDetectedError, asyncpg.LockNotAvailableError):
                 pass  # by statements of other processes, which end
             except AWAY as error:

@@ -1,0 +1,142 @@
+"""What needs a lock of the database, or to be the only process, in a real PostgreSQL."""
+
+from __future__ import annotations
+
+import asyncio
+
+import asyncpg
+import pytest
+
+from invsvc_async import JournalError
+from invsvc_async.storage import postgres_pool
+from invsvc_async.storage.postgres_pool import Pool
+from tests.support.database import database
+
+
+@pytest.fixture
+async def pool(monkeypatch):
+    """Return a pool that tries again soon, connected to a database with a table."""
+    monkeypatch.setattr(postgres_pool, "_PAUSE", 0.01)
+    monkeypatch.setattr(postgres_pool, "_WATCH", 0.01)
+    made = Pool(database().address, "journal june")
+    await made.connect(lambda connection: connection.execute("CREATE TABLE IF NOT EXISTS locked (n int)"))
+    yield made
+    await made.aclose()
+
+
+@pytest.fixture
+async def other():
+    """Return a connection of somebody else."""
+    connection = await asyncpg.connect(database().address)
+    yield connection
+    await connection.close()
+
+
+async def test_lock_that_another_session_has(pool, other):
+    """It is asked for again until it is granted, and what was done before the refusal is rolled back."""
+    tries = []
+
+    async def act(connection):
+        tries.append(await connection.fetchval("SELECT count(*) FROM locked"))
+        await connection.execute("INSERT INTO locked VALUES (1)")
+        await connection.execute("SET LOCAL lock_timeout = '10ms'; LOCK TABLE locked IN EXCLUSIVE MODE")
+        return "done"
+
+    await other.execute("DELETE FROM locked; BEGIN; LOCK TABLE locked IN ROW EXCLUSIVE MODE")
+    asking = asyncio.create_task(pool.ask_for_lock(act))
+    while len(tries) < 3:  # noqa: ASYNC110 - the database decides
+        await asyncio.sleep(0.01)
+    assert not asking.done()
+    await other.execute("ROLLBACK")
+    assert await asking == "done"
+    assert set(tries) == {0}
+    assert await other.fetchval("SELECT count(*) FROM locked") == 1
+
+
+async def test_only_one_process_at_a_time(pool, caplog):
+    """The second waits until the first has ended, and says so once."""
+    caplog.set_level("INFO")
+    running, most, allowed = 0, 0, asyncio.Event()
+
+    async def act():
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await allowed.wait()
+        running -= 1
+
+    both = [asyncio.create_task(pool.alone("one", act)) for _ in range(2)]
+    while not caplog.messages:  # noqa: ASYNC110 - the log tells
+        await asyncio.sleep(0.01)
+    await asyncio.sleep(0.1)
+    allowed.set()
+    await asyncio.gather(*both)
+    assert most == 1
+    assert caplog.messages == ["journal june: waiting for another process (one)"]
+
+
+async def test_lock_of_a_connection_that_is_cut(pool, other):
+    """Without its lock another process may run the same: what runs is cancelled, and run again."""
+    ends = []
+
+    async def act():
+        if ends:
+            ends.append("finished")
+            return
+        try:
+            await other.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND granted"
+            )
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            ends.append("cancelled")
+            raise
+
+    await pool.alone("one", act)
+    assert ends == ["cancelled", "finished"]
+
+
+@pytest.mark.parametrize("error", [asyncpg.DeadlockDetectedError, asyncpg.LockNotAvailableError])
+async def test_conflict_with_another_process(pool, error):
+    """It is run again."""
+    errors = [error("conflict")]
+
+    async def act():
+        if errors:
+            raise errors.pop()
+
+    await pool.alone("one", act)
+    assert errors == []
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (ConnectionResetError(), "journal june is away"),
+        (asyncpg.UndefinedTableError("no table"), "journal june refused a statement"),
+    ],
+)
+async def test_error_that_lasts(pool, error, words):
+    """A database that stays away, or refuses a statement, ends it in words."""
+    pool.patience, tries = 0.05, 0
+
+    async def act():
+        nonlocal tries
+        tries += 1
+        raise error
+
+    with pytest.raises(JournalError, match=words):
+        await pool.alone("one", act)
+    assert tries <= 0.05 / 0.01 + 1
+
+
+async def test_value_that_the_database_cannot_store(pool):
+    """It is refused at once, although asyncpg's error is of the same class as that of a lost connection."""
+    with pytest.raises(JournalError, match="refused a statement"):
+        await pool.fetch("SELECT $1::int", "no number")
+
+
+async def test_pool_that_is_not_open():
+    """The words say what to do."""
+    with pytest.raises(JournalError, match="Open it first"):
+        await Pool(database().address, "journal june").fetch("SELECT 1")
