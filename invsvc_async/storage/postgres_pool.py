@@ -232,10 +232,15 @@ class Pool:
         while True:
             try:
                 async with self._lock(name) as (guard, locked):
+                    started = loop.time()
                     if locked:
-                        await _watched(guard, act)
+                        try:
+                            await _watched(guard, act)
+                        finally:
+                            if loop.time() >= started + self.patience:
+                                begun = loop.time()  # the database was there for so long
                         return
-                    begun = loop.time()  # the database is there
+                    begun = started
             except (asyncpg.DeadlockDetectedError, asyncpg.LockNotAvailableError):
                 pass  # by statements of other processes, which end
             except AWAY as error:
