@@ -217,13 +217,13 @@ async def test_process(client, tmp_path):
     async with Batch.open(tmp_path / "run.db", client) as batch:
         await all_of(batch, creates(client, 1))
     process = child("batch", "watch", str(tmp_path / "run.db"), "--no-open")
-    out = [await asyncio.to_thread(process.stdout.readline) for _ in range(2)]
+    out = [await asyncio.to_thread(process.stdout.readline) for _ in range(3)]
     status, _ = await asked(out[1].split()[1])
     process.send_signal(signal.SIGINT)
     rest = await asyncio.to_thread(process.communicate, timeout=60)
 
     assert "run.db" in out[0]
-    assert status == 200
+    assert (status, out[2].split()[1]) == (200, f"{out[1].split()[1]}data")
     assert (process.returncode, rest) == (0, ("", ""))
 
 

@@ -355,7 +355,7 @@ async def _write_failed(entries: Entries, path: Path) -> None:
             if write.line is not None:
                 file.write(failed_line_of(write))
                 count, checks = count + 1, checks + (write.check is not None)
-    note(f"{counted(count, 'line')} of writes that are not applied; {checks:,} to be checked before a run")
+    note(f"not applied: {counted(count, 'write')}, {checks:,} of them to check before a run")
     note_missing(missing)
 
 

@@ -96,7 +96,7 @@ async def work(options: BatchOptions, client: Client, *, as_json: bool) -> int:
         note("waiting for work; press Ctrl-C to leave")
         stop_reason = await _all_taken(batch.work(), show=_note_failure)
         summary, progress = await batch.summary(), batch.progress
-    _print_summary(summary, progress, [], options.journal, as_json=as_json)
+    _print_summary(summary, progress, [], "", as_json=as_json)
     if stop_reason is not None:
         fail(str(stop_reason))
         return FAILED

@@ -230,7 +230,7 @@ async def test_failed_writes_round_trip(service, journal, tmp_path, capsys, monk
     monkeypatch.setenv("INVSVC_API_KEY", service.api_key)
     out = tmp_path / "out.jsonl"
     assert await invsvc("report", journal, "--failed", out) == 0
-    assert "4 writes that are not applied; 2 of them have to be checked" in capsys.readouterr().err
+    assert "not applied: 4 writes, 2 of them to check before a run" in capsys.readouterr().err
     lines = lines_of(out)
     assert [line["key"] for line in lines] == ["refused", "forbidden", "overtaken", "unknown"]
     assert [line["key"] for line in lines if "check" in line] == ["overtaken", "unknown"]
