@@ -18,13 +18,14 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
 __all__ = [
-    "COUNTED", "STATES", "Backlog", "DeadLetter", "Delivery", "Entry", "HandlerStore", "Standing", "State",
-    "StateStats", "Store", "StoredEvent", "is_copy", "key_for", "open_store",
+    "COUNTED", "EXACT", "STATES", "Backlog", "DeadLetter", "Delivery", "Entry", "HandlerStore", "Standing",
+    "State", "StateStats", "Store", "StoredEvent", "is_copy", "key_for", "open_store",
 ]  # fmt: skip
 
 State: TypeAlias = Literal["open", "handled", "dead"]
 _COPY: Final = "handler:"
 COUNTED: Final = 10_000  # events that ``Backlog`` counts
+EXACT: Final = 100_000  # events in one state that ``Store.stats`` counts; more are estimated
 STATES: Final[tuple[State, ...]] = ("open", "handled", "dead")
 
 
@@ -90,10 +91,16 @@ DeadLetter: TypeAlias = StoredEvent
 
 @attrs.frozen
 class StateStats:
-    """How many events are in one state, and when the oldest was received, in seconds since the epoch."""
+    """
+    How many events are in one state, and when the oldest was received, in seconds since the epoch.
+
+    SQLite and PostgreSQL count up to 100,000.  Of more, ``count`` is an estimate from samples, and
+    ``is_estimate`` is true; ``oldest`` is then that of the 100,000 that were received or handled first.
+    """
 
     count: int
     oldest: float | None
+    is_estimate: bool = False
 
 
 @attrs.frozen
@@ -195,7 +202,7 @@ class Store(Protocol):
         ...
 
     async def counts(self) -> Mapping[str, int]:
-        """Return the number of deliveries by state: ``open``, ``handled``, ``dead``."""
+        """Return the number of deliveries by state, as ``stats`` does: ``open``, ``handled``, ``dead``."""
         ...
 
     async def stats(self) -> Mapping[State, StateStats]:

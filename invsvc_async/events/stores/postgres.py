@@ -7,6 +7,7 @@ Leases are timed by the server's clock, and a worker skips the rows that another
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 import secrets
 from typing import TYPE_CHECKING, Any, Final
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from invsvc_async.errors import ConfigurationError, JournalError
 from invsvc_async.events.stores import (
     COUNTED,
+    EXACT,
     STATES,
     Backlog,
     Delivery,
@@ -24,18 +26,22 @@ from invsvc_async.events.stores import (
     StoredEvent,
     is_copy,
     key_for,
+    postgres_indexes,
 )
 from invsvc_async.events.stores import postgres_handlers as of_handlers
+from invsvc_async.events.stores.estimates import SAMPLE, WALKED, estimate, estimated, needed, starts
 from invsvc_async.events.stores.short_transactions import in_slices
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Sequence
 
+    from invsvc_async.events.stores.estimates import Sampled
     from invsvc_async.events.stores.postgres_puts import GroupedPuts
     from invsvc_async.storage.postgres_pool import Pool
 
 __all__ = ["PostgresStore"]
 
+_log: Final = logging.getLogger("invsvc_async.events")
 _VERSION: Final = 3
 _MARK: Final = "invsvc_async events, version "
 _LOCK: Final = 0x696E7665  # an arbitrary number: only one process may create the table
@@ -87,18 +93,34 @@ _CLAIMED: Final = """
     SELECT state, body IS NOT NULL, id, handler, extract(epoch FROM received)::float8 AS received_at
     FROM {table} WHERE key = $1
 """
-_TAKE: Final = """
-    WITH next AS (
-        SELECT id FROM {table} WHERE state = 'open' AND body IS NOT NULL AND due <= now()
-            AND ($4::text[] IS NULL OR handler = ANY ($4))
-        ORDER BY due, id LIMIT $1 FOR UPDATE SKIP LOCKED
-    )
+_LEASE: Final = """
     UPDATE {table} AS kept
     SET due = clock_timestamp() + $2 * interval '1 second', token = $3, attempts = kept.attempts + 1
     FROM next WHERE kept.id = next.id
     RETURNING kept.id, kept.token, kept.key, kept.type, kept.body, kept.attempts, kept.handler,
         (SELECT ordering_key FROM {table}_ordered AS ordered WHERE ordered.id = kept.id)
 """
+_DUE: Final = "state = 'open' AND body IS NOT NULL AND due <= now()"
+_TAKE: Final = f"""
+    WITH next AS (
+        SELECT id FROM {{table}} WHERE {_DUE} AND ($4::text[] IS NULL OR handler = ANY ($4))
+        ORDER BY due, id LIMIT $1 FOR UPDATE SKIP LOCKED
+    ) {_LEASE}
+"""  # noqa: S608 - our own text
+# For each handler alone, so that nothing is read that is for others; compared as rows, so that no other index
+# fits.  There are more candidates than needed, because others may have locked some; few are locked here.
+_TAKE_FOR: Final = f"""
+    WITH candidates AS MATERIALIZED (
+        SELECT one.id FROM unnest($4::text[]) AS name, LATERAL (
+            SELECT id, due FROM {{table}} WHERE state = 'open' AND body IS NOT NULL
+                AND (handler, due) >= (name, '-infinity') AND (handler, due) <= (name, now())
+            ORDER BY handler, due, id LIMIT $1 + 100
+        ) AS one ORDER BY one.due, one.id LIMIT $1 + 100
+    ), next AS (
+        SELECT id FROM {{table}} WHERE id = ANY (ARRAY(SELECT id FROM candidates)) AND {_DUE}
+        ORDER BY due, id LIMIT $1 FOR UPDATE SKIP LOCKED
+    ) {_LEASE}
+"""  # noqa: S608 - our own text
 _OURS: Final = "WHERE id = $1 AND token = $2 AND state = 'open'"
 _HANDLED: Final = f"UPDATE {{table}} SET state = 'handled', due = now(), body = NULL {_OURS} RETURNING id"  # noqa: S608 - our own text
 _BURIED: Final = f"UPDATE {{table}} SET state = 'dead', due = now(), reason = $3 {_OURS} RETURNING id"  # noqa: S608 - our own text
@@ -110,7 +132,6 @@ _RELEASE: Final = f"""
     SELECT id FROM forgotten UNION ALL SELECT id FROM freed
 """  # noqa: S608 - our own text
 _SLICE: Final = 0.02  # s that one statement of prune is to take
-_COUNTED: Final = 200_000  # rows that one statement counts
 _PRUNE: Final = """
     DELETE FROM {{table}}{part} WHERE id = ANY (ARRAY(
         SELECT id FROM {{table}}{part} WHERE {which} due < now() - $1 * interval '1 second'
@@ -119,12 +140,36 @@ _PRUNE: Final = """
 """
 _PRUNE_HANDLED: Final = _PRUNE.format(part="", which="state = 'handled' AND")
 _PRUNE_CLAIMS: Final = _PRUNE.format(part="", which="state = 'open' AND body IS NULL AND")
-_PRUNE_DEAD: Final = _PRUNE.format(part="", which="state = 'dead' AND")
+_PRUNE_DEAD: Final = """
+    WITH seen AS (
+        SELECT id, due FROM {table} WHERE state = 'dead' AND id > $2 ORDER BY id LIMIT $3
+    ), gone AS (
+        DELETE FROM {table} WHERE state = 'dead' AND id = ANY (ARRAY(
+            SELECT id FROM seen WHERE due < now() - $1 * interval '1 second'
+        ))
+    )
+    SELECT count(*), max(id) FROM seen
+"""
 _PRUNE_BODIES: Final = _PRUNE.format(part="_kept", which="")
 _STATS: Final = """
-    SELECT state, count(*) AS number, max(id) AS last, extract(epoch FROM min(received))::float8 AS oldest
-    FROM (SELECT id, state, received FROM {table} WHERE id > $1 ORDER BY id LIMIT $2) AS slice GROUP BY state
+    SELECT count(*), extract(epoch FROM min(received))::float8 FROM (
+        SELECT received FROM {{table}} WHERE state = '{state}' ORDER BY {order} LIMIT $1
+    ) AS first
 """
+_STATS_OF: Final = {
+    state: _STATS.format(state=state, order="due" if state == "handled" else "id") for state in STATES
+}
+_RANGE: Final = "SELECT min(id), max(id) FROM {table}"
+_SAMPLES: Final = """
+    SELECT start, ARRAY(
+        SELECT id FROM {{table}} WHERE {which} id >= start ORDER BY id LIMIT $2
+    ) AS ids FROM unnest($1::bigint[]) AS start
+"""
+_SAMPLES_OF: Final[dict[Sampled, str]] = {
+    "open": _SAMPLES.format(which="state = 'open' AND"),
+    "dead": _SAMPLES.format(which="state = 'dead' AND"),
+    "all": _SAMPLES.format(which=""),
+}
 _BACKLOG: Final = """
     SELECT count(*) AS due, coalesce(extract(epoch FROM now() - min(due)), 0)::float8 AS late,
         (SELECT count(*) FROM (SELECT id FROM {table} WHERE state = 'dead' LIMIT $1) AS letters) AS dead
@@ -137,8 +182,10 @@ _EVENTS: Final = """
     SELECT id, key, type, coalesce(stored.body, kept.body) AS body, reason, attempts,
         extract(epoch FROM received)::float8 AS received_at, state, handler
     FROM {table} AS stored LEFT JOIN {table}_kept AS kept USING (id)
-    WHERE {which} id > $1 ORDER BY id LIMIT $2
+    WHERE {which} id > $1 AND id <= $2 ORDER BY id LIMIT $3
 """
+_LAST_ID: Final = (1 << 63) - 1
+_WALK: Final = "SELECT max(id) FROM (SELECT id FROM {table} WHERE id > $1 ORDER BY id LIMIT $2) AS slice"
 _KEEP: Final = """
     WITH ended AS (
         UPDATE {table} SET state = 'handled', due = now(), body = NULL
@@ -190,6 +237,7 @@ class PostgresStore:
         self._opening = asyncio.Lock()
         self._pool: Pool | None = None
         self._puts: GroupedPuts | None = None
+        self._is_indexed = False
 
     def __repr__(self) -> str:
         return f"PostgresStore(table={self._table!r})"  # the address may contain a password
@@ -255,8 +303,12 @@ class PostgresStore:
 
     async def take(self, *, limit: int, lease: float, handlers: Collection[str] | None = None) -> list[Entry]:
         """Lease deliveries that are due and have a body, oldest first: all, or those for *handlers*."""
-        names = None if handlers is None else list(handlers)
-        rows = await self._rows(_TAKE, limit, lease, secrets.token_hex(8), names)
+        if self._pool is None:
+            await self._opened()  # which finds out about indexes
+        names = None if handlers is None else list(set(handlers))
+        statement = _TAKE if names is None or not self._is_indexed else _TAKE_FOR
+        values = (limit, lease, secrets.token_hex(8), names)
+        rows = await self._rows(statement, *values)
         return sorted((Entry(**row) for row in rows), key=lambda entry: entry.id)
 
     async def handled(self, entry: Entry, *, body: bytes | None = None) -> bool:
@@ -286,8 +338,18 @@ class PostgresStore:
     ) -> list[StoredEvent]:
         """Return events in one state, or in any, by ascending id, from beyond the id *after*."""
         which = "" if state is None else f"state = '{STATES[STATES.index(state)]}' AND"
-        rows = await self._rows(_EVENTS.replace("{which}", which), after, limit)
-        return [StoredEvent(**row) for row in rows]
+        statement = _EVENTS.replace("{which}", which)
+        if state != "handled":
+            return [StoredEvent(**row) for row in await self._rows(statement, after, _LAST_ID, limit)]
+        found: list[StoredEvent] = []
+        while len(found) < limit:  # no index has their ids in order: look at some of all at a time
+            ((last,),) = await self._rows(_WALK, after, WALKED)
+            if last is None:
+                break
+            rows = await self._rows(statement, after, last, limit - len(found))
+            found += [StoredEvent(**row) for row in rows]
+            after = last
+        return found
 
     async def dead_letters(self, *, limit: int = 100) -> list[StoredEvent]:
         """Return the first dead letters."""
@@ -304,20 +366,22 @@ class PostgresStore:
         )
 
     async def counts(self) -> dict[str, int]:
-        """Return the number of deliveries by state: ``open``, ``handled``, ``dead``."""
+        """Return the number of deliveries by state, as ``stats`` does: ``open``, ``handled``, ``dead``."""
         return {state: found.count for state, found in (await self.stats()).items()}
 
     async def stats(self) -> dict[State, StateStats]:
-        """Return the number and the oldest of the events in each state."""
-        found: dict[State, StateStats] = dict.fromkeys(STATES, StateStats(0, None))
-        last = 0
-        while rows := await self._rows(_STATS, last, _COUNTED):
-            last = max(row["last"] for row in rows)
-            for state, number, _, oldest in rows:
-                before = found[state]
-                first = oldest if before.oldest is None else min(oldest, before.oldest)
-                found[state] = StateStats(before.count + number, first)
-        return found
+        """Return the number and the oldest of the events in each state; over 100,000, an estimate."""
+        found: dict[State, StateStats] = {}
+        for state in STATES:
+            ((count, oldest),) = await self._rows(_STATS_OF[state], EXACT + 1)
+            found[state] = StateStats(count, oldest)
+        estimates = {which: await self._estimate(which) for which in needed(found)}
+        return estimated(found, estimates)
+
+    async def _estimate(self, which: Sampled) -> int:
+        ((first, last),) = await self._rows(_RANGE)
+        rows = await self._rows(_SAMPLES_OF[which], starts(first, last), SAMPLE)
+        return estimate(dict(rows), last)
 
     async def backlog(self) -> Backlog:
         """Return what waits now."""
@@ -327,11 +391,17 @@ class PostgresStore:
     async def prune(
         self, *, older_than: float, bodies: float | None = None, dead: float | None = None
     ) -> int:
-        """Delete what was handled longer ago; such an event would be handled again if it came again."""
+        """
+        Delete what was handled longer ago; such an event would be handled again if it came again.
+
+        Before that, a large table of an older version of this package gets its missing indexes, while others
+        use it.
+        """
+        await self._index()
         await self._prune_all(_PRUNE_CLAIMS, older_than)
         await self._prune_all(_PRUNE_BODIES, older_than if bodies is None else bodies)
         if dead is not None:
-            await self._prune_all(_PRUNE_DEAD, dead)
+            await self._prune_dead(dead)
         return await self._prune_all(_PRUNE_HANDLED, older_than)
 
     async def _prune_all(self, statement: str, age: float) -> int:
@@ -339,6 +409,27 @@ class PostgresStore:
             return len(await self._rows(statement, age, rows))
 
         return await in_slices(run, seconds=_SLICE)
+
+    async def _prune_dead(self, age: float) -> None:
+        after = 0
+
+        async def run(rows: int) -> int:
+            nonlocal after
+            ((seen, last),) = await self._rows(_PRUNE_DEAD, age, after, rows)
+            after = last or after
+            return int(seen)
+
+        await in_slices(run, seconds=_SLICE)
+
+    async def _index(self) -> None:
+        pool = self._pool or await self._opened()
+        if self._is_indexed or self._connections < postgres_indexes.CONNECTIONS:
+            return
+        try:
+            await postgres_indexes.build(pool, self._table)
+            self._is_indexed = True
+        except JournalError as error:  # without the right to, the store is slower and not wrong
+            _log.warning("Indexes of table %s could not be built: %s", self._table, error)
 
     async def _end(self, statement: str, entry: Entry, *values: object) -> bool:
         if entry.ordering_key is None:
@@ -392,3 +483,4 @@ class PostgresStore:
             raise JournalError(
                 f"table {self._table}: it is marked {found!r}. Update this package, or choose another table."
             )
+        self._is_indexed = await postgres_indexes.build_small(connection, self._table)

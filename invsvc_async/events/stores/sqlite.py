@@ -157,16 +157,11 @@ class SqliteStore:
 
     async def take(self, *, limit: int, lease: float, handlers: Collection[str] | None = None) -> list[Entry]:
         """Lease deliveries that are due and have a body, oldest first: all, or those for *handlers*."""
-        which = "" if handlers is None else f" AND handler IN ({', '.join('?' * len(handlers))})"
 
         def work(db: sqlite3.Connection) -> list[Entry]:
             now = self._steady()
-            due = db.execute(
-                "SELECT id FROM delivery WHERE state = 'open' AND body IS NOT NULL AND due <= ?"  # noqa: S608 - our own text
-                f"{which} ORDER BY due, id LIMIT ?",
-                (now, *(handlers or ()), limit),
-            )
-            return [_lease(db, number, now=now, seconds=lease) for (number,) in due.fetchall()]
+            due = sqlite_handlers.due_for(db, handlers, now=now, limit=limit)
+            return [_lease(db, number, now=now, seconds=lease) for number in due]
 
         return await self._run(work)
 
@@ -222,11 +217,11 @@ class SqliteStore:
         )
 
     async def counts(self) -> dict[str, int]:
-        """Return the number of deliveries by state: ``open``, ``handled``, ``dead``."""
+        """Return the number of deliveries by state, as ``stats`` does: ``open``, ``handled``, ``dead``."""
         return {state: found.count for state, found in (await self.stats()).items()}
 
     async def stats(self) -> dict[State, StateStats]:
-        """Return the number and the oldest of the events in each state."""
+        """Return the number and the oldest of the events in each state; over 100,000, an estimate."""
         return await self._read(upkeep.stats)
 
     async def backlog(self) -> Backlog:
@@ -244,7 +239,7 @@ class SqliteStore:
         await self._prune_all("claims", self._steady, older_than)
         await self._prune_all("bodies", self._clock, older_than if bodies is None else bodies)
         if dead is not None:
-            await self._prune_all("dead", self._clock, dead)
+            await self._prune_dead(dead)
         pruned = await self._prune_all("handled", self._clock, older_than)
         await self._in_slices(upkeep.shrink_some)
         return pruned
@@ -253,6 +248,16 @@ class SqliteStore:
         return await self._in_slices(
             lambda db, rows: db.execute(upkeep.OLD[what], (clock() - age, rows)).rowcount
         )
+
+    async def _prune_dead(self, age: float) -> None:
+        after = 0
+
+        def work(db: sqlite3.Connection, rows: int) -> int:
+            nonlocal after
+            seen, after = upkeep.prune_dead(db, self._clock() - age, after=after, limit=rows)
+            return seen
+
+        await self._in_slices(work)
 
     async def _in_slices(self, work: Callable[[sqlite3.Connection, int], int]) -> int:
         """Repeat *work* on so many rows while there are more; deliveries that wait go first."""

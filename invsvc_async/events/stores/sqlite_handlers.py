@@ -11,15 +11,20 @@ from invsvc_async.events.stores import Delivery, Entry, StoredEvent, is_copy, ke
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
-__all__ = ["assign", "claimable", "give", "insert", "insert_copy", "leave_order"]
+__all__ = ["assign", "claimable", "due_for", "give", "insert", "insert_copy", "leave_order"]
 
 # The join leaves out what a process of version 2, which does not know the table, has ended.
 _FIRST_OPEN: Final = """
     SELECT ordered.id FROM ordered JOIN delivery USING (id)
     WHERE ordering_key = ? AND state = 'open' ORDER BY ordered.id LIMIT 1
 """
+_DUE: Final = """
+    SELECT due, id FROM delivery WHERE state = 'open' AND body IS NOT NULL AND due <= ?
+    ORDER BY due, id LIMIT ?
+"""
+_DUE_FOR: Final = "SELECT due, id FROM waiting WHERE handler = ? AND due <= ? ORDER BY due, id LIMIT ?"
 _ASSIGN: Final = """
     UPDATE delivery SET due = ?, since = ?, token = '', attempts = 0, handler = ?
     WHERE id = ? AND token = ? AND state = 'open'
@@ -61,6 +66,15 @@ def insert(
     if number is not None and key is not None:
         _enter_order(db, number, key)
     return number
+
+
+def due_for(db: sqlite3.Connection, handlers: Collection[str] | None, *, now: float, limit: int) -> list[int]:
+    """Return the numbers of what is due at *now*, oldest first: of all, or for *handlers*."""
+    if handlers is None:
+        found = db.execute(_DUE, (now, limit)).fetchall()
+    else:  # each alone, so that none is read that is for others
+        found = [row for name in set(handlers) for row in db.execute(_DUE_FOR, (name, now, limit))]
+    return [number for _, number in sorted(found)[:limit]]
 
 
 def insert_copy(

@@ -57,6 +57,55 @@ _TO_3: Final = (
     "CREATE INDEX ordered_key ON ordered (ordering_key, id)",
     f"PRAGMA user_version = {_VERSION}",
 )
+# What lists and takes need in files of any version.  An index would be built from all rows, while deliveries
+# wait; these tables are filled from the open ones alone.  Triggers also work in processes of older versions.
+_LISTS: Final = (
+    "CREATE TABLE open_event (id INTEGER PRIMARY KEY)",
+    """
+    CREATE TABLE waiting (
+        handler TEXT NOT NULL, due REAL NOT NULL, id INTEGER NOT NULL, PRIMARY KEY (handler, due, id)
+    ) WITHOUT ROWID
+    """,
+    """
+    CREATE TRIGGER delivery_added AFTER INSERT ON delivery WHEN NEW.state = 'open' BEGIN
+        INSERT OR IGNORE INTO open_event (id) VALUES (NEW.id);
+        INSERT OR IGNORE INTO waiting (handler, due, id)
+            SELECT NEW.handler, NEW.due, NEW.id WHERE NEW.body IS NOT NULL;
+    END
+    """,
+    """
+    CREATE TRIGGER delivery_removed AFTER DELETE ON delivery WHEN OLD.state = 'open' BEGIN
+        DELETE FROM open_event WHERE id = OLD.id;
+        DELETE FROM waiting WHERE handler = OLD.handler AND due = OLD.due AND id = OLD.id;
+    END
+    """,
+    """
+    CREATE TRIGGER delivery_moved AFTER UPDATE OF state, due, handler, body ON delivery
+    WHEN OLD.state = 'open' BEGIN
+        DELETE FROM open_event WHERE id = OLD.id AND NEW.state <> 'open';
+        DELETE FROM waiting WHERE handler = OLD.handler AND due = OLD.due AND id = OLD.id;
+        INSERT OR IGNORE INTO waiting (handler, due, id)
+            SELECT NEW.handler, NEW.due, NEW.id WHERE NEW.state = 'open' AND NEW.body IS NOT NULL;
+    END
+    """,
+    """
+    CREATE TRIGGER delivery_revived AFTER UPDATE OF state ON delivery
+    WHEN OLD.state <> 'open' AND NEW.state = 'open' BEGIN
+        INSERT OR IGNORE INTO open_event (id) VALUES (NEW.id);
+        INSERT OR IGNORE INTO waiting (handler, due, id)
+            SELECT NEW.handler, NEW.due, NEW.id WHERE NEW.body IS NOT NULL;
+    END
+    """,
+    """
+    INSERT INTO waiting (handler, due, id)
+        SELECT handler, due, id FROM delivery WHERE state = 'open' AND body IS NOT NULL
+    """,
+    """
+    INSERT INTO open_event (id) SELECT id FROM waiting
+        UNION ALL SELECT id FROM delivery WHERE state = 'open' AND body IS NULL
+    """,
+)
+_HAS_LISTS: Final = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'waiting'"
 _STEPS: Final = {0: _SCHEMA + _TO_2 + _TO_3, 1: _TO_2 + _TO_3, 2: _TO_3}
 # A lease of before a reboot also ends later than now: that condition spares a scan of the backlog.
 _FREE: Final = """
@@ -103,13 +152,19 @@ def _prepare(db: sqlite3.Connection, name: str, wait: float) -> None:
         db.execute("PRAGMA auto_vacuum = INCREMENTAL")  # only a file without tables can be given it
     db.execute("PRAGMA synchronous = FULL")
     _to_wal(db, wait)
-    if found == _VERSION:
+    if found == _VERSION and _has_lists(db):
         return
     db.execute("BEGIN IMMEDIATE")  # two processes may both have found it new
     found = _version_of(db, name)
     for statement in _STEPS.get(found, ()):
         db.execute(statement)
+    for statement in () if _has_lists(db) else _LISTS:
+        db.execute(statement)
     db.execute("COMMIT")
+
+
+def _has_lists(db: sqlite3.Connection) -> bool:
+    return bool(db.execute(_HAS_LISTS).fetchone()[0])
 
 
 def _free(db: sqlite3.Connection, steady: Callable[[], float]) -> int:

@@ -5,14 +5,18 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
-from invsvc_async.events.stores import COUNTED, STATES, Backlog, State, StateStats, StoredEvent
+from invsvc_async.events.stores import COUNTED, EXACT, STATES, Backlog, State, StateStats, StoredEvent
+from invsvc_async.events.stores.estimates import SAMPLE, WALKED, estimate, estimated, needed, starts
 from invsvc_async.events.stores.sqlite_handlers import leave_order
 
 if TYPE_CHECKING:
     import sqlite3
 
+    from invsvc_async.events.stores.estimates import Sampled
+
 __all__ = [
-    "OLD", "backlog", "checkpoint", "drop", "events", "keep_body", "revive", "shrink_some", "stats",
+    "OLD", "backlog", "checkpoint", "drop", "events", "keep_body", "prune_dead", "revive", "shrink_some",
+    "stats",
 ]  # fmt: skip
 
 # Bodies of handled events are in a table of their own, so that an older file gets it without being rewritten.
@@ -20,8 +24,14 @@ __all__ = [
 _KEPT: Final = "SELECT body FROM kept WHERE kept.id = delivery.id AND kept.received = delivery.received"
 _EVENTS: Final = f"""
     SELECT id, key, type, coalesce(body, ({_KEPT})), reason, attempts, received, state, handler
-    FROM delivery WHERE {{which}} id > ? ORDER BY id LIMIT ?
+    FROM {{source}} id > ? AND id <= ? ORDER BY id LIMIT ?
 """  # noqa: S608 - our own text
+_SOURCES: Final[dict[State | None, str]] = {
+    None: "delivery WHERE",
+    "open": "open_event CROSS JOIN delivery USING (id) WHERE",  # not reordered: by id of open ones
+    "handled": "delivery WHERE state = 'handled' AND",
+    "dead": "delivery WHERE state = 'dead' AND",
+}
 _SAME: Final = "id = ? AND received = ? AND key IS ?"
 _REVIVE: Final = f"""
     UPDATE delivery
@@ -34,21 +44,33 @@ _DROPPABLE: Final = f"""
         OR (state = 'open' AND body IS NOT NULL AND (token = '' OR due <= ?))
     )
 """
-# The events of each state are in an index, which also has their ids, so that no bodies are read.
-_STATS: Final = {
-    "open": "SELECT sum(number), min(first) FROM ("
-    " SELECT count(*) AS number, min(id) AS first FROM delivery WHERE state = 'open' AND body IS NOT NULL"
-    " UNION ALL SELECT count(*), min(id) FROM delivery WHERE state = 'open' AND body IS NULL)",
-    "handled": "SELECT count(*), min(id) FROM delivery WHERE state = 'handled'",
-    "dead": "SELECT count(*), min(id) FROM delivery WHERE state = 'dead'",
+# Ids of one state, in the order of an index, so that no bodies are read.
+_FIRST: Final = {
+    "open": "SELECT id FROM open_event ORDER BY id LIMIT ?",
+    "handled": "SELECT id FROM delivery WHERE state = 'handled' ORDER BY due LIMIT ?",
+    "dead": "SELECT id FROM delivery WHERE state = 'dead' ORDER BY id LIMIT ?",
 }
+_SAMPLED: Final[dict[Sampled, str]] = {
+    "open": "SELECT id FROM open_event WHERE id >= ? ORDER BY id LIMIT ?",
+    "dead": "SELECT id FROM delivery WHERE state = 'dead' AND id >= ? ORDER BY id LIMIT ?",
+    "all": "SELECT id FROM delivery WHERE id >= ? ORDER BY id LIMIT ?",
+}
+# Two subqueries: SQLite reads the whole table for two aggregates, and one row for each alone.
+_RANGE: Final = "SELECT (SELECT min(id) FROM delivery), (SELECT max(id) FROM delivery)"
+_LAST_ID: Final = (1 << 63) - 1
 _PRUNE: Final = "DELETE FROM {0} WHERE id IN (SELECT id FROM {0} WHERE {1} due < ? LIMIT ?)"
 OLD: Final = {
     "claims": _PRUNE.format("delivery", "state = 'open' AND body IS NULL AND"),
     "handled": _PRUNE.format("delivery", "state = 'handled' AND"),
     "bodies": _PRUNE.format("kept", ""),
-    "dead": _PRUNE.format("delivery", "state = 'dead' AND"),
 }
+_SLICE_OF_DEAD: Final = """
+    SELECT count(*), max(id) FROM (
+        SELECT id FROM delivery WHERE state = 'dead' AND id > ? ORDER BY id LIMIT ?
+    )
+"""
+_PRUNE_DEAD: Final = "DELETE FROM delivery WHERE state = 'dead' AND id > ? AND id <= ? AND due < ?"
+_SLICE_OF_ALL: Final = "SELECT max(id) FROM (SELECT id FROM delivery WHERE id > ? ORDER BY id LIMIT ?)"
 
 
 def keep_body(db: sqlite3.Connection, number: int, body: bytes) -> None:
@@ -62,18 +84,38 @@ def keep_body(db: sqlite3.Connection, number: int, body: bytes) -> None:
 
 def events(db: sqlite3.Connection, *, state: State | None, after: int, limit: int) -> list[StoredEvent]:
     """Return a page of events."""
-    which = "" if state is None else f"state = '{STATES[STATES.index(state)]}' AND"
-    return [_event(*row) for row in db.execute(_EVENTS.format(which=which), (after, limit))]
+    statement = _EVENTS.format(source=_SOURCES[state])
+    if state != "handled":
+        return [_event(*row) for row in db.execute(statement, (after, _LAST_ID, limit))]
+    found: list[StoredEvent] = []
+    while len(found) < limit:  # no index has their ids in order: look at some of all at a time
+        (last,) = db.execute(_SLICE_OF_ALL, (after, WALKED)).fetchone()
+        if last is None:
+            break
+        found += [_event(*row) for row in db.execute(statement, (after, last, limit - len(found)))]
+        after = last
+    return found
 
 
 def stats(db: sqlite3.Connection) -> dict[State, StateStats]:
     """Return the number and the oldest of the events in each state."""
     found: dict[State, StateStats] = {}
     for state in STATES:
-        count, first = db.execute(_STATS[state]).fetchone()
+        text = f"SELECT count(*), min(id) FROM ({_FIRST[state]})"  # noqa: S608 - our own text
+        count, first = db.execute(text, (EXACT + 1,)).fetchone()
         row = db.execute("SELECT received FROM delivery WHERE id = ?", (first,)).fetchone()
         found[state] = StateStats(count, row[0] if row else None)
-    return found
+    return estimated(found, {which: _estimate(db, which) for which in needed(found)})
+
+
+def _estimate(db: sqlite3.Connection, which: Sampled) -> int:
+    """Estimate how many events are open, dead, or all of them, from samples."""
+    first, last = db.execute(_RANGE).fetchone()
+    samples = {
+        start: [number for (number,) in db.execute(_SAMPLED[which], (start, SAMPLE))]
+        for start in starts(first, last)
+    }
+    return estimate(samples, last)
 
 
 def backlog(db: sqlite3.Connection, now: float) -> Backlog:
@@ -110,6 +152,18 @@ def drop(db: sqlite3.Connection, event: StoredEvent, *, steady: float, calendar:
         leave_order(db, event.id, steady, was_due=before[0] < inf)
         db.execute("DELETE FROM kept WHERE id = ?", (event.id,))
     return changed == 1
+
+
+def prune_dead(db: sqlite3.Connection, before: float, *, after: int, limit: int) -> tuple[int, int]:
+    """
+    Delete those of the next *limit* dead letters beyond the id *after* that died before *before*.
+
+    Returns how many it has looked at, and the last id.
+    """
+    seen, last = db.execute(_SLICE_OF_DEAD, (after, limit)).fetchone()
+    if seen:
+        db.execute(_PRUNE_DEAD, (after, last, before))
+    return seen, last or after
 
 
 def shrink_some(db: sqlite3.Connection, pages: int) -> int:
