@@ -21,19 +21,23 @@ if TYPE_CHECKING:
 
     from invsvc_async.events import HandlerStore
 
-# A tenth is dead, and a tenth is open, for a handler that is elsewhere.
+# Eight tenths are handled, then one is dead, and the last is open, for a handler that is elsewhere.
 INTO_SQLITE = """
-    WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i + 1 < ?1)
+    WITH RECURSIVE n (i, part) AS (SELECT 0, 0 UNION ALL SELECT i + 1, (i + 1) * 10 / ?1 FROM n WHERE i + 1 < ?1)
     INSERT INTO delivery (key, type, body, state, due, since, reason, received, handler)
-    SELECT 'old' || i, 't', iif(i % 10 > 7, x'7b7d', NULL), CASE i % 10 WHEN 8 THEN 'dead' WHEN 9 THEN 'open'
-        ELSE 'handled' END, iif(i % 10 = 9, 0, 1e6), 0, '', i, 'elsewhere' FROM n
+    SELECT 'old' || i, 't', iif(part > 7, x'7b7d', NULL), CASE part WHEN 8 THEN 'dead' WHEN 9 THEN 'open'
+        ELSE 'handled' END, iif(part = 9, 0, 1e6), 0, '', i, 'elsewhere' FROM n
 """
 INTO_POSTGRES = """
     INSERT INTO {table} (key, type, body, state, due, handler)
-    SELECT 'old' || i, 't', CASE WHEN i % 10 > 7 THEN '{{}}'::bytea END, CASE i % 10 WHEN 8 THEN 'dead'
+    SELECT 'old' || i, 't', CASE WHEN part > 7 THEN '{{}}'::bytea END, CASE part WHEN 8 THEN 'dead'
         WHEN 9 THEN 'open' ELSE 'handled' END, now() - interval '1 h', 'elsewhere'
-    FROM generate_series(0, {rows} - 1) AS i
+    FROM (SELECT i, i * 10 / {rows} AS part FROM generate_series(0, {rows} - 1) AS i) AS numbered
 """
+LISTED = "SELECT handler, due, id FROM waiting ORDER BY id"
+TO_LIST = "SELECT handler, due, id FROM delivery WHERE state = 'open' AND body IS NOT NULL ORDER BY id"
+OPEN = "SELECT id FROM open_event ORDER BY id"
+TO_OPEN = "SELECT id FROM delivery WHERE state = 'open' ORDER BY id"
 SHOWN = re.compile(r"Buffers: shared hit=(\d+)(?: read=(\d+))?")
 
 
@@ -102,6 +106,44 @@ async def test_steps_of_sqlite_do_not_grow_with_the_rows(tmp_path, monkeypatch) 
     }
     assert grown == {}
     assert len(many_rows) > 15
+
+
+async def test_sqlite_lists_what_is_open(tmp_path) -> None:
+    """Whatever is done to events, also by a process of an older version, the lists have the open ones."""
+    path = tmp_path / "events.db"
+    store = events.SqliteStore(path, clock=lambda: 1e6, steady=lambda: 50.0)
+    await store.open()
+    with closing(sqlite3.connect(path, isolation_level=None)) as old:
+        lists = old.execute("SELECT type, name FROM sqlite_master WHERE type = 'trigger'").fetchall()
+        await store.close()
+        for statement in (
+            *(f"DROP TRIGGER {name}" for _, name in lists),
+            "DROP TABLE waiting",
+            "DROP TABLE open_event",
+        ):
+            old.execute(statement)  # as version 3 made it
+        old.execute(INTO_SQLITE, (100,))
+        old.execute("INSERT INTO delivery SELECT 999, 'claim', 't', NULL, 'open', 60, 0, '', 0, '', 0, ''")
+
+        def check(operation: str) -> None:
+            assert (old.execute(LISTED).fetchall(), operation) == (old.execute(TO_LIST).fetchall(), operation)
+            assert (old.execute(OPEN).fetchall(), operation) == (old.execute(TO_OPEN).fetchall(), operation)
+
+        await store.open()
+        check("open")
+        assert len(old.execute(LISTED).fetchall()) == 10
+        await operations(store, check)
+        check("end")
+        for statement in (
+            "UPDATE delivery SET due = due + 5, token = 'old' WHERE state = 'open'",
+            "UPDATE delivery SET state = 'handled', body = NULL WHERE state = 'open' AND id % 2",
+            "UPDATE delivery SET state = 'open', body = x'' WHERE state = 'dead'",
+            "UPDATE delivery SET body = x'' WHERE state = 'open' AND body IS NULL",
+            "DELETE FROM delivery WHERE id % 3 = 0",
+        ):
+            old.execute(statement)
+            check(statement)
+        await store.close()
 
 
 async def _steps_of(path: Path, rows: int, monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
@@ -236,7 +278,7 @@ async def test_stats_of_many_events(tmp_path) -> None:
     await store.open()
     with closing(sqlite3.connect(tmp_path / "events.db", isolation_level=None)) as db:
         db.execute(INTO_SQLITE, (5_000,))
-        db.execute("DELETE FROM delivery WHERE state = 'dead' AND id > 150")
+        db.execute("DELETE FROM delivery WHERE state = 'dead' AND id > 4015")
 
     found = await store.stats()
     await store.close()
@@ -263,7 +305,7 @@ async def test_dead_letters_are_pruned_by_their_age(large) -> None:
     """Old ones go, however many there are; younger ones between them stay."""
     address, store = large
     connection = await asyncpg.connect(address)
-    await connection.execute("UPDATE scale SET due = now() WHERE state = 'dead' AND id % 20 = 9")
+    await connection.execute("UPDATE scale SET due = now() WHERE state = 'dead' AND id % 4 = 0")
     await store.prune(older_than=1e9, dead=60)
-    assert await connection.fetchval("SELECT count(*) FROM scale WHERE state = 'dead'") == 1_000
+    assert await connection.fetchval("SELECT count(*) FROM scale WHERE state = 'dead'") == 500
     await connection.close()
