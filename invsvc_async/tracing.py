@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from invsvc_async.client import Client
     from invsvc_async.concurrency.clock import Clock
-    from invsvc_async.events import Event, Receipt, Receiver
+    from invsvc_async.events import Event, Handling, Receipt, Receiver
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.transport.session import AttemptReport, ClientState, DecisionReport, Request
     from invsvc_async.transport.transport import Download
@@ -113,9 +113,10 @@ def instrument_receiver(
 
     The span of a handler that runs later, in the inbox or in a retry, has a link to that of the delivery, if
     both are in this process.  Metrics: ``invsvc.events.answers`` by status and outcome,
-    ``invsvc.events.answer.duration`` and ``invsvc.events.call.duration`` (s), ``invsvc.events.ended`` (leases
-    lost and dead letters), and what waits in the store: ``invsvc.events.due``, ``invsvc.events.late`` (s),
-    ``invsvc.events.dead_letters``, read every few seconds while the worker runs.
+    ``invsvc.events.answer.duration`` (s); ``invsvc.events.call.duration`` (s), with the name of the handler;
+    ``invsvc.events.ended`` (leases lost and dead letters); and what waits in the store:
+    ``invsvc.events.due``, ``invsvc.events.late`` (s), ``invsvc.events.dead_letters``, read every few seconds
+    while the worker runs.
 
     Raises:
         ConfigurationError: The receiver is already traced.
@@ -188,15 +189,17 @@ class _Receiving:
                 span.set_status(trace.StatusCode.ERROR, receipt.outcome)
             return receipt
 
-    async def on_handling(self, event: Event, running: Awaitable[None]) -> None:
+    async def on_handling(self, handling: Handling, running: Awaitable[None]) -> None:
         """Trace one call of a handler."""
+        event = handling.event
         here = trace.get_current_span().get_span_context()
         context = self._contexts.get(sha256(event.raw).digest())
         links = [] if context is None or context.trace_id == here.trace_id else [trace.Link(context)]
         kind = _type_of(event)
         with self.tracer.start_as_current_span(
             f"handle {kind}", kind=trace.SpanKind.CONSUMER, links=links,
-            attributes={"invsvc.event.type": kind}, record_exception=False, set_status_on_exception=False,
+            attributes={"invsvc.event.type": kind, "invsvc.handler": handling.handler},
+            record_exception=False, set_status_on_exception=False,
         ) as span:  # fmt: skip
             try:
                 await running
@@ -211,9 +214,9 @@ class _Receiving:
         self.answers.add(1, facts)
         self.answer_seconds.record(seconds, facts)
 
-    def called(self, event: Event, seconds: float, error: BaseException | None) -> None:
+    def called(self, handling: Handling, seconds: float, error: BaseException | None) -> None:
         """Record a call of a handler."""
-        facts = {"invsvc.event.type": _type_of(event)}
+        facts = {"invsvc.event.type": _type_of(handling.event), "invsvc.handler": handling.handler}
         if error is not None:
             facts["error.type"] = type(error).__name__
         self.call_seconds.record(seconds, facts)

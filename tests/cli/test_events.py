@@ -147,8 +147,43 @@ def test_replay_to_one_handler(stored):
 def test_stats(stored):
     """Each state is counted."""
     found = json.loads(stored("stats", "--json").out)
+    backlog = found.pop("backlog")
+    assert (backlog["due"], backlog["dead"], backlog["late"] > 0) == (1, 2, True)
+    assert not any(one["is_estimate"] for one in found.values())
     assert {state: one["count"] for state, one in found.items()} == {"open": 1, "handled": 2, "dead": 2}
-    assert stored("stats").out.splitlines()[0] == "state\tevents\toldest"
+    lines = stored("stats").out.splitlines()
+    assert lines[0] == "state\tevents\toldest"
+    assert lines[-1].startswith("1 due now, for up to ")
+
+
+def test_prune(stored):
+    """What is left is counted, with the reason."""
+    ran = stored("prune", "--older-than", "0s", "--json")
+    found = json.loads(ran.out)
+    assert (ran.code, found["pruned"]) == (0, 2)
+    assert {state: one["count"] for state, one in found["kept"].items()} == {
+        "open": 1,
+        "handled": 0,
+        "dead": 2,
+    }
+    lines = stored("prune").out.splitlines()
+    assert lines[0] == "0 events pruned"
+    assert lines[1:] == [
+        "kept\tevents\twhy", "open\t1\tnot handled yet", "handled\t0\tless than 30d ago",
+        "dead\t2\tuntil dropped: --dead was not given",
+    ]  # fmt: skip
+    assert stored("prune", "--dead", "0s").out.splitlines()[-1] == "dead\t0\tyounger than 0s"
+    ran = stored("prune", "--older-than", "yesterday")
+    assert (ran.code, "--older-than" in ran.err) == (2, True)
+
+
+def test_copies_show_the_key_of_their_event(stored):
+    """Those for one more handler, too; an event without a key has none."""
+    stored("replay", "--all", "--handler", "new")
+    copies = [json.loads(line) for line in stored("list", "--state", "open", "--json").out.splitlines()]
+    assert [(one["key"], one["handler"]) for one in copies] == [
+        ("waits", ""), ("dead", "new"), ("kept", "new"), ("waits", "new"),
+    ]  # fmt: skip
 
 
 def test_store_that_does_not_exist(here, offline):

@@ -16,12 +16,13 @@ import typer
 from invsvc_async.cli.options import Json  # noqa: TC001 - typer reads the types
 from invsvc_async.cli.output import DONE, FAILED, console, emit_json, fail, note, print_facts, table, visible
 from invsvc_async.concurrency.event_loop import until_done
+from invsvc_async.events.stores import COUNTED, event_key
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 
     from invsvc_async.events import HandlerStore, Store, StoredEvent
-    from invsvc_async.events.stores import State
+    from invsvc_async.events.stores import State, StateStats
 
 __all__ = ["app"]
 
@@ -270,26 +271,70 @@ def stats(
     table_: Table = _TABLE,
     json_: Json = False,
 ) -> None:
-    """Count the events in each state, with the time at which the oldest was received."""
+    """Count the events in each state, with the age of the oldest, and what is due now."""
     until_done(_stats(store, table_, as_json=json_))
 
 
 async def _stats(address: str, table_: str, *, as_json: bool) -> None:
     async with _opened(address, table_) as store:
-        found = await store.stats()
+        found, backlog = await store.stats(), await store.backlog()
     if as_json:
-        emit_json(
-            {
-                state: {"count": one.count, "oldest": None if one.oldest is None else _time(one.oldest)}
-                for state, one in found.items()
-            }
-        )
+        states: dict[str, Any] = {state: _counted(one) for state, one in found.items()}
+        emit_json(states | {"backlog": attrs.asdict(backlog)})
         return
     rows = [
-        [state, f"{one.count:,}", "" if one.oldest is None else _time(one.oldest)]
-        for state, one in found.items()
+        [state, _number(one), "" if one.oldest is None else _time(one.oldest)] for state, one in found.items()
     ]
     table(("state", "events", "oldest"), rows, right=(1,))
+    many = " or more" if backlog.due >= COUNTED else ""
+    late = f", for up to {backlog.late:,.0f} s" if backlog.due else ""
+    console().print(f"{backlog.due:,}{many} due now{late}")
+
+
+def _counted(stats: StateStats) -> dict[str, Any]:  # Any: JSON values
+    oldest = None if stats.oldest is None else _time(stats.oldest)
+    return {"count": stats.count, "is_estimate": stats.is_estimate, "oldest": oldest}
+
+
+def _number(stats: StateStats) -> str:
+    return f"{'about ' if stats.is_estimate else ''}{stats.count:,}"
+
+
+@app.command()
+def prune(
+    *,
+    store: StoreOption,
+    table_: Table = _TABLE,
+    older_than: Annotated[str, typer.Option(metavar="AGE", help="Handled longer ago than this.")] = "30d",
+    bodies: Annotated[
+        str | None, typer.Option(metavar="AGE", help="Kept bodies: older than this. As --older-than.")
+    ] = None,
+    dead: Annotated[
+        str | None, typer.Option(metavar="AGE", help="Dead letters: older than this. None by default.")
+    ] = None,
+    json_: Json = False,
+) -> None:
+    """
+    Delete handled events that are old, as a running receiver does each hour, and show what is left and why.
+
+    An event that is deleted would be handled again if it came again.
+    """
+    ages = {"older_than": older_than, "bodies": bodies, "dead": dead}
+    until_done(_prune(store, table_, {name: age for name, age in ages.items() if age}, as_json=json_))
+
+
+async def _prune(address: str, table_: str, ages: dict[str, str], *, as_json: bool) -> None:
+    seconds = {name: _age(age, f"--{name.replace('_', '-')}").total_seconds() for name, age in ages.items()}
+    async with _opened(address, table_) as store:
+        pruned = await store.prune(**seconds)
+        left = await store.stats()
+    if as_json:
+        emit_json({"pruned": pruned, "kept": {state: _counted(one) for state, one in left.items()}})
+        return
+    console().print(f"{pruned:,} event{'s' if pruned != 1 else ''} pruned")
+    dead = f"younger than {ages['dead']}" if "dead" in ages else "until dropped: --dead was not given"
+    reasons = {"open": "not handled yet", "handled": f"less than {ages['older_than']} ago", "dead": dead}
+    table(("kept", "events", "why"), [[s, _number(one), reasons[s]] for s, one in left.items()], right=(1,))
 
 
 @asynccontextmanager
@@ -309,7 +354,7 @@ def _store_at(address: str, table_: str) -> HandlerStore:
     if is_postgres(address):
         from invsvc_async.events import PostgresStore
 
-        return PostgresStore(address, table=table_, connections=1)
+        return PostgresStore(address, table=table_, connections=2)
     store = open_store(address)  # refuses addresses of other forms, whose password an error would show
     if not Path(address).exists():
         raise typer.BadParameter(f"{address}: there is no such file", param_hint="--store")
@@ -334,8 +379,8 @@ def _selection(
 
 def _moment(text: str, option: str) -> float:
     """Return a time as seconds since the epoch: an ISO 8601 one, in UTC by default, or an age."""
-    if age := _AGE.fullmatch(text):
-        return (datetime.now(UTC) - timedelta(**{_UNITS[age[2]]: int(age[1])})).timestamp()
+    if _AGE.fullmatch(text):
+        return (datetime.now(UTC) - _age(text, option)).timestamp()
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
@@ -345,9 +390,16 @@ def _moment(text: str, option: str) -> float:
     return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
 
 
+def _age(text: str, option: str) -> timedelta:
+    age = _AGE.fullmatch(text)
+    if age is None:
+        raise typer.BadParameter("use 30d, 2h, 30m or 10s", param_hint=option)
+    return timedelta(**{_UNITS[age[2]]: int(age[1])})
+
+
 def _facts(event: StoredEvent) -> dict[str, Any]:  # Any: JSON values
     return {
-        "id": event.id, "state": event.state, "type": event.type, "key": event.key,
+        "id": event.id, "state": event.state, "type": event.type, "key": event_key(event.key, event.handler),
         "attempts": event.attempts, "handler": event.handler, "received": _time(event.received_at),
         "reason": event.reason,
     }  # fmt: skip

@@ -11,6 +11,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
+from invsvc_async.concurrency.deadline import Deadline
 from invsvc_async.errors import MalformedEventError
 from invsvc_async.events.receiving.admission import key_of
 from invsvc_async.events.receiving.receipt import Receipt, unavailable
@@ -73,7 +74,7 @@ class Inline:
         body = event.raw if once else None
         delivery = Delivery(key=key_of(event), type=event.type, body=body, handler=handler.name)
         try:
-            async with asyncio.timeout_at(until):
+            with Deadline(asyncio.get_running_loop(), until):
                 claim = await self._store.claim(delivery, lease=self._lease)
         except Exception as failure:  # noqa: BLE001 - a user-supplied store may raise anything
             return unavailable(failure, event)
@@ -92,7 +93,7 @@ class Inline:
         if timeout is not None:
             until = min(until, asyncio.get_running_loop().time() + timeout)
         try:
-            async with asyncio.timeout_at(until):
+            with Deadline(asyncio.get_running_loop(), until):
                 await self._handle(handler, event, 1 if entry is None else entry.attempts)
         except asyncio.CancelledError:  # the sender disconnected: accept its next attempt
             if entry is not None:

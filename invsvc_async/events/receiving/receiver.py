@@ -132,7 +132,7 @@ class Receiver:
         self._inline = Inline(self._store, self._worker, self._handle, lease=deadline + _MARGIN)
         self.on_delivery: Callable[[bytes, Awaitable[Receipt]], Awaitable[Receipt]] | None = None
         """Called around each delivery, with its body; for tracing."""
-        self.on_handling: Callable[[Event, Awaitable[None]], Awaitable[None]] | None = None
+        self.on_handling: Callable[[Handling, Awaitable[None]], Awaitable[None]] | None = None
         """Called around each call of a handler; for tracing."""
         self._test_handler: EventHandler | None = None
 
@@ -419,7 +419,7 @@ class Receiver:
     async def _bury(self, until: float, body: bytes, error: MalformedEventError) -> Receipt:
         delivery = Delivery(key=None, type="", body=body)
         try:
-            async with asyncio.timeout_at(until):
+            with Deadline(asyncio.get_running_loop(), until):
                 await self._store.bury(delivery, reason=reason_of(error))
         except Exception as failure:  # noqa: BLE001 - a user-supplied store may raise anything
             return unavailable(failure)
@@ -443,7 +443,7 @@ class Receiver:
     async def _test(self, until: float, event: Event) -> Receipt:
         if self._test_handler is not None:
             try:
-                async with asyncio.timeout_at(until):
+                with Deadline(asyncio.get_running_loop(), until):
                     await called(self._test_handler(event))
             except Exception as error:  # noqa: BLE001 - a handler may raise anything; tests are not sent again
                 _log.warning("The handler of test events failed on %s", event.type, exc_info=error)
@@ -451,15 +451,15 @@ class Receiver:
 
     async def _handle(self, handler: Handler, event: Event, attempt: int) -> None:
         loop, failure = asyncio.get_running_loop(), None
-        started = loop.time()
-        running = called(self._handlers.call(handler, Handling(event, handler.name, attempt)))
+        started, handling = loop.time(), Handling(event, handler.name, attempt)
+        running = called(self._handlers.call(handler, handling))
         try:
-            await (running if self.on_handling is None else self.on_handling(event, running))
+            await (running if self.on_handling is None else self.on_handling(handling, running))
         except BaseException as error:
             failure = error
             raise
         finally:
-            self._tally.called(event, loop.time() - started, failure)
+            self._tally.called(handling, loop.time() - started, failure)
 
 
 def _is_refusal(verdict: object) -> bool:

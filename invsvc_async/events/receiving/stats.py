@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 import attrs
@@ -12,11 +13,10 @@ from invsvc_async.events.credentials import Secret
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from datetime import datetime
 
     from invsvc_async.events.credentials import Credential
-    from invsvc_async.events.event import Event
     from invsvc_async.events.receiving.admission import Trust
+    from invsvc_async.events.receiving.handler import Handling
     from invsvc_async.events.receiving.receipt import Receipt
     from invsvc_async.events.stores import Backlog
 
@@ -26,7 +26,7 @@ __all__ = ["CredentialStats", "Health", "Observer", "ReceiverStats", "Tally"]
 @attrs.frozen(kw_only=True)
 class CredentialStats:
     """
-    How often a secret or shared header authenticated a delivery, and when last (seconds since the epoch).
+    How often a secret or shared header authenticated a delivery, and when last (in UTC).
 
     ``label`` is the one given, or its position, from 1.  ``refused`` counts deliveries that came with it
     after ``retires_at``.
@@ -35,7 +35,7 @@ class CredentialStats:
     kind: Literal["secret", "shared header"]
     label: str
     matched: int
-    last_matched_at: float | None
+    last_matched_at: datetime | None
     refused: int
     retires_at: datetime | None
 
@@ -84,7 +84,7 @@ class Observer(Protocol):
     def answered(self, receipt: Receipt, seconds: float) -> None:
         """Count an answer."""
 
-    def called(self, event: Event, seconds: float, error: BaseException | None) -> None:
+    def called(self, handling: Handling, seconds: float, error: BaseException | None) -> None:
         """Count a call of a handler."""
 
     def ended(self, how: Literal["lease lost", "dead letter"]) -> None:
@@ -119,12 +119,12 @@ class Tally:
         for observer in self.observers:
             observer.answered(receipt, seconds)
 
-    def called(self, event: Event, seconds: float, error: BaseException | None) -> None:
+    def called(self, handling: Handling, seconds: float, error: BaseException | None) -> None:
         """Count a call of a handler."""
         self._calls += 1
         self._failed_calls += error is not None
         for observer in self.observers:
-            observer.called(event, seconds, error)
+            observer.called(handling, seconds, error)
 
     def ended(self, how: Literal["lease lost", "dead letter"]) -> None:
         """Count an event that was not simply handled."""
@@ -156,7 +156,7 @@ class Tally:
                         kind="secret" if isinstance(credential, Secret) else "shared header",
                         label=credential.label or str(number),
                         matched=use.matched,
-                        last_matched_at=use.last,
+                        last_matched_at=None if use.last is None else datetime.fromtimestamp(use.last, UTC),
                         refused=use.refused,
                         retires_at=credential.retires_at,
                     )

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from invsvc_async.errors import MalformedEventError
 from invsvc_async.events.parse import parse
+from invsvc_async.events.stores import event_key
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Sequence
@@ -167,7 +168,7 @@ class Worker:
     def _start(self, entries: Sequence[Entry]) -> bool:
         now = asyncio.get_running_loop().time()
         for entry in entries:
-            name = f"{entry.type} {entry.key or ''}".rstrip()
+            name = f"{entry.type} {_key_of(entry)}".rstrip()
             task = asyncio.create_task(self._run(entry), name=name)
             self._running[task] = now + self._handlers.policy_of(entry.handler).timeout + _MARGIN
             task.add_done_callback(self._ended)
@@ -247,7 +248,7 @@ class Worker:
             _log.warning(
                 "%s %s was handled after its lease had ended: it may be handled twice",
                 entry.type,
-                entry.key or "",
+                _key_of(entry),
             )
 
     async def failed(self, entry: Entry, error: Exception) -> None:
@@ -260,7 +261,7 @@ class Worker:
         delay = policy.delay(entry.attempts, self._random())
         _log.warning(
             "Handling %s %s failed (%s), attempt %s; trying again in %.1f s",
-            entry.type, entry.key or "", entry.handler or "handler", entry.attempts, delay, exc_info=error,
+            entry.type, _key_of(entry), entry.handler or "handler", entry.attempts, delay, exc_info=error,
         )  # fmt: skip
         await self._store.release(entry, delay=delay)
 
@@ -270,9 +271,13 @@ class Worker:
 
     async def _bury(self, entry: Entry, reason: str) -> None:
         whose = f" of {entry.handler}" if entry.handler else ""
-        _log.error("Event %s %s is a dead letter%s: %s", entry.type, entry.key or "", whose, reason)
+        _log.error("Event %s %s is a dead letter%s: %s", entry.type, _key_of(entry), whose, reason)
         if await self._store.bury(entry, reason=reason):
             self._tally.ended("dead letter")
+
+
+def _key_of(entry: Entry) -> str:
+    return event_key(entry.key, entry.handler) or ""
 
 
 async def ended(tasks: Collection[asyncio.Task[Any]], grace: float) -> None:  # Any: their results

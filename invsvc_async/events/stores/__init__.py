@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "COUNTED", "EXACT", "STATES", "Backlog", "DeadLetter", "Delivery", "Entry", "HandlerStore", "Standing",
-    "State", "StateStats", "Store", "StoredEvent", "is_copy", "key_for", "open_store",
+    "State", "StateStats", "Store", "StoredEvent", "event_key", "is_copy", "key_for", "open_store",
 ]  # fmt: skip
 
 State: TypeAlias = Literal["open", "handled", "dead"]
@@ -272,6 +272,15 @@ class HandlerStore(Store, Protocol):
 def key_for(handler: str, key: str | None, number: int, received_at: float) -> str:
     """Return the key of the copy of an event for *handler*; no other family of keys starts like this."""
     return f"{_COPY}{handler}:{key if key is not None else f'#{number}@{received_at!r}'}"
+
+
+def event_key(key: str | None, handler: str) -> str | None:
+    """Return the event's own key of a stored one, which may be the key of a copy for *handler*."""
+    own = f"{_COPY}{handler}:"
+    if key is None or not key.startswith(own):
+        return key
+    rest = key.removeprefix(own)
+    return None if rest.startswith("#") else rest
 
 
 def is_copy(key: str | None) -> bool:

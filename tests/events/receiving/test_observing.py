@@ -147,6 +147,7 @@ async def test_spans_and_metrics_of_the_inbox() -> None:
     failed, done = traced.spans("handle invoice.created")
     for span in (failed, done):
         assert [link.context.span_id for link in span.links] == [stored.context.span_id]
+        assert span.attributes["invsvc.handler"] == "handle"
     assert (failed.attributes["error.type"], done.status.is_ok) == ("RuntimeError", True)
     assert not failed.events, "no message of an exception"
     assert traced.metric("invsvc.events.answers") == [
@@ -158,6 +159,9 @@ async def test_spans_and_metrics_of_the_inbox() -> None:
         "RuntimeError",
         None,
     ]
+    assert {facts["invsvc.handler"] for facts, _ in traced.metric("invsvc.events.call.duration")} == {
+        "handle"
+    }
     assert due == [({}, 0)]
 
 

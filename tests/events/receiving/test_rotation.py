@@ -16,6 +16,7 @@ from tests.events.bodies import encoded, signature, signed_body, v2
 pytestmark = pytest.mark.one_python
 
 NOW = 1_800_000_000.0
+AT = datetime.fromtimestamp(NOW, UTC)
 THEN = datetime.fromtimestamp(NOW, UTC)
 RESOURCE = encoded(v2("invoice.created"))
 SIGNED = encoded(signed_body("sat.invoice.synced"))
@@ -57,7 +58,7 @@ async def test_use_of_each_secret_and_header() -> None:
         ("shared header", "old", 2, 0),
         ("shared header", "2", 1, 0),
     ]
-    assert [one.last_matched_at for one in receiver.stats().credentials] == [None, NOW, NOW, NOW]
+    assert [one.last_matched_at for one in receiver.stats().credentials] == [None, AT, AT, AT]
     assert receiver.stats().answers[401, "refused"] == 2
 
 
