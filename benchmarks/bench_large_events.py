@@ -5,6 +5,8 @@ Time the work on an event store of many rows, which are made in SQL: open, count
 
 One row of 200 is old and is pruned, while 100 deliveries a second come, by the process that receives
 them and then, for as many rows, by another process.  Each delivery waits for its row to be on the disk.
+Periods without a prune come before, between and after; "prune adds" is the wait with it minus that of all
+periods without.
 """
 
 from __future__ import annotations
@@ -32,7 +34,9 @@ _PART = 200  # of the rows are old enough for a prune
 _AGE = 100_000.0  # s of the youngest row; a further one for each part
 _EVERY = 0.01  # s between deliveries
 _BODY = b"x" * 600
-_ALONE = 5.0  # s for which deliveries are timed without a prune
+_ALONE = 10.0  # s of each period in which deliveries are timed without a prune
+_PRUNES = 120.0  # s after which a prune is stopped: a slow disk is not to make the figures take an hour
+_SHOWN = {"median": 0.5, "p99": 0.99, "p99.9": 0.999, "longest": 1.0}
 _INTO_SQLITE = """
     WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i + 1 < ?1)
     INSERT INTO delivery (key, type, body, state, due, since, reason, received)
@@ -85,9 +89,9 @@ def store_at(address: str) -> Store:
     return PostgresStore(address, table="large") if "://" in address else open_store(address)
 
 
-async def deliver(store: Store, until: asyncio.Future[object] | asyncio.Task[object]) -> str:
-    """Put deliveries until *until* is done, and return how long they took."""
-    loop, took, running = asyncio.get_running_loop(), [0.0], set[asyncio.Task[None]]()
+async def deliver(store: Store, until: asyncio.Future[object] | asyncio.Task[object]) -> list[float]:
+    """Put deliveries until *until* is done, and return how many seconds each waited."""
+    loop, took, running = asyncio.get_running_loop(), list[float](), set[asyncio.Task[None]]()
 
     async def one(number: int) -> None:
         started = loop.time()
@@ -100,9 +104,18 @@ async def deliver(store: Store, until: asyncio.Future[object] | asyncio.Task[obj
         task.add_done_callback(running.discard)
         await asyncio.sleep(_EVERY)
     await asyncio.gather(*running)
-    took.sort()
-    shown = {"median": took[len(took) // 2], "p99": took[len(took) * 99 // 100], "most": took[-1]}
-    return ", ".join(f"{name} {seconds * 1000:.1f} ms" for name, seconds in shown.items())
+    return took
+
+
+def waits(took: list[float]) -> dict[str, float]:
+    """Return percentiles in milliseconds."""
+    took = sorted(took)
+    return {name: took[min(int(len(took) * part), len(took) - 1)] * 1000 for name, part in _SHOWN.items()}
+
+
+def shown(found: dict[str, float], sign: str = "") -> str:
+    """Return percentiles as text."""
+    return ", ".join(f"{name} {each:{sign}.1f} ms" for name, each in found.items())
 
 
 async def timed(name: str, act: Awaitable[object]) -> None:
@@ -118,16 +131,27 @@ async def measure(kind: str, address: str, rows: int) -> None:
     await timed(f"{kind}: open", store.open())
     await timed(f"{kind}: backlog", store.backlog())
     await timed(f"{kind}: count all", store.stats())
-    alone = await deliver(store, asyncio.create_task(asyncio.sleep(_ALONE)))
-    print(f"{kind}: deliveries alone  {alone}", flush=True)
-    before = _size(address)
+    before, alone, beside = _size(address), list[float](), dict[str, list[float]]()
     for who, prune in (("this process", _prune), ("another process", _prune_elsewhere)):
+        alone += await deliver(store, asyncio.create_task(asyncio.sleep(_ALONE)))
         started = time.perf_counter()
         age = (_PART - (1 if prune is _prune else 2)) * _AGE
-        pruning = asyncio.create_task(prune(address, store, age))
-        waited = await deliver(store, pruning)
-        each = await pruning / (time.perf_counter() - started)
-        print(f"{kind}: deliveries while {who} prunes  {waited}; {each:,.0f} rows a second", flush=True)
+        pruning = asyncio.create_task(asyncio.wait_for(prune(address, store, age), _PRUNES))
+        beside[who] = await deliver(store, pruning)
+        took = time.perf_counter() - started
+        try:
+            done = f"{await pruning / took:,.0f} rows a second"
+        except TimeoutError:
+            done = f"stopped after {took:.0f} s"
+        print(f"{kind}: prune by {who}  {done}", flush=True)
+    alone += await deliver(store, asyncio.create_task(asyncio.sleep(_ALONE)))
+    without = waits(alone)
+    print(f"{kind}: {len(alone):,} deliveries, no prune  {shown(without)}")
+    for who, took_beside in beside.items():
+        found = waits(took_beside)
+        print(f"{kind}: {len(took_beside):,} deliveries, {who} prunes  {shown(found)}")
+        added = {name: found[name] - without[name] for name in found}
+        print(f"{kind}: prune by {who} adds  {shown(added, '+')}")
     await store.close()
     if before:
         print(f"{kind}: file of {rows:,} rows, then pruned  {before:,} MiB, {_size(address):,} MiB")
@@ -140,7 +164,12 @@ async def _prune(_: str, store: Store, age: float) -> int:
 async def _prune_elsewhere(address: str, _: Store, age: float) -> int:
     command = [sys.executable, "-m", "benchmarks.bench_large_events", "prune", address, str(age)]
     child = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
-    printed, _ = await child.communicate()
+    try:
+        printed, _ = await child.communicate()
+    except asyncio.CancelledError:
+        child.kill()
+        await child.wait()
+        raise
     return int(printed)
 
 

@@ -17,7 +17,7 @@ import sqlite3
 import time
 from contextlib import closing
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 import attrs
 
@@ -259,7 +259,7 @@ class SqliteStore:
 
         await self._in_slices(work)
 
-    async def _in_slices(self, work: Callable[[sqlite3.Connection, int], int]) -> int:
+    async def _in_slices(self, work: _Slice) -> int:
         """Repeat *work* on so many rows while there are more; deliveries that wait go first."""
 
         async def run(rows: int) -> int:
@@ -268,15 +268,12 @@ class SqliteStore:
                 if file is None or file.writer.is_idle:
                     break
                 await asyncio.sleep(0.001)
-            changed = await self._run(lambda db: work(db, rows))
-            # Its disk writes would else pile up until they hold the deliveries' commits up.
-            await self._read(upkeep.checkpoint)
-            return changed
+            return await self._read(lambda db: upkeep.write_aside(db, partial(work, rows=rows), self._wait))
 
         return await in_slices(run, seconds=_SLICE)
 
     async def _read(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Read on a connection of its own, because a reader holds no delivery up."""
+        """Run *work* on a connection of its own, because a reader holds no delivery up."""
         await self._run(lambda _: None)  # so that the file exists
 
         def read() -> T:
@@ -326,6 +323,12 @@ class SqliteStore:
         for loop in list(self._files):  # a copy: another loop may add its own
             if loop.is_closed() and (file := self._files.pop(loop, None)) is not None:
                 await file.close()
+
+
+class _Slice(Protocol):
+    """A part of a long piece of work, in one transaction; returns how many of at most *rows* it changed."""
+
+    def __call__(self, db: sqlite3.Connection, rows: int) -> int: ...
 
 
 @attrs.frozen

@@ -8,15 +8,17 @@ from typing import TYPE_CHECKING, Any, Final
 from invsvc_async.events.stores import COUNTED, EXACT, STATES, Backlog, State, StateStats, StoredEvent
 from invsvc_async.events.stores.estimates import SAMPLE, WALKED, estimate, estimated, needed, starts
 from invsvc_async.events.stores.sqlite_handlers import leave_order
+from invsvc_async.events.stores.sqlite_schema import begin
 
 if TYPE_CHECKING:
     import sqlite3
+    from collections.abc import Callable
 
     from invsvc_async.events.stores.estimates import Sampled
 
 __all__ = [
     "OLD", "backlog", "checkpoint", "drop", "events", "keep_body", "prune_dead", "revive", "shrink_some",
-    "stats",
+    "stats", "write_aside",
 ]  # fmt: skip
 
 # Bodies of handled events are in a table of their own, so that an older file gets it without being rewritten.
@@ -166,15 +168,31 @@ def prune_dead(db: sqlite3.Connection, before: float, *, after: int, limit: int)
     return seen, last or after
 
 
-def shrink_some(db: sqlite3.Connection, pages: int) -> int:
-    """Return free pages to the file system, at most *pages*; return how many."""
+def shrink_some(db: sqlite3.Connection, rows: int) -> int:
+    """Return free pages to the file system, at most *rows*; return how many."""
     if db.execute("PRAGMA auto_vacuum").fetchone()[0] == 0:
         return 0  # an older file: only VACUUM, which rewrites it, could change that
     free: int = db.execute("PRAGMA freelist_count").fetchone()[0]
-    freed = min(free, pages)
+    freed = min(free, rows)
     for _ in range(freed):
         db.execute("PRAGMA incremental_vacuum(1)")  # Python's driver frees only one at a time
     return freed
+
+
+def write_aside(db: sqlite3.Connection, work: Callable[[sqlite3.Connection], int], wait: float) -> int:
+    """
+    Run *work* in a transaction that does not wait for the disk, so that deliveries wait only while it runs.
+
+    A power cut may undo it.  The commits of deliveries flush it with their own.
+    """
+    db.isolation_level = None
+    db.execute("PRAGMA synchronous = NORMAL")
+    db.execute("PRAGMA wal_autocheckpoint = 0").fetchall()
+    begin(db, wait)
+    changed = work(db)
+    db.execute("COMMIT")
+    checkpoint(db)  # disk writes would else pile up until they hold the deliveries' commits up
+    return changed
 
 
 def checkpoint(db: sqlite3.Connection) -> None:
