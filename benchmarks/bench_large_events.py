@@ -35,7 +35,7 @@ _AGE = 100_000.0  # s of the youngest row; a further one for each part
 _EVERY = 0.01  # s between deliveries
 _BODY = b"x" * 600
 _ALONE = 10.0  # s of each period in which deliveries are timed without a prune
-_PRUNES = 120.0  # s after which a prune is stopped: a slow disk is not to make the figures take an hour
+_PRUNES = 75.0  # s after which a prune is stopped: a slow disk is not to make the figures take an hour
 _SHOWN = {"median": 0.5, "p99": 0.99, "p99.9": 0.999, "longest": 1.0}
 _INTO_SQLITE = """
     WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i + 1 < ?1)

@@ -301,6 +301,21 @@ def test_estimate(ids) -> None:
     assert estimate(at, ids[-1]) == pytest.approx(len(ids), rel=0.05)
 
 
+async def test_prune_of_sqlite_does_not_wait_for_the_disk(tmp_path, monkeypatch) -> None:
+    """Its transactions are not flushed while they have the lock; those of deliveries are."""
+    store = events.SqliteStore(tmp_path / "events.db")
+    found: list[int] = []
+
+    def look(db: sqlite3.Connection, rows: int) -> int:
+        found.append(db.execute("PRAGMA synchronous").fetchone()[0])
+        return 0
+
+    monkeypatch.setattr(sqlite_upkeep, "shrink_some", look)
+    await store.prune(older_than=60)
+    assert (found, await store._run(lambda db: look(db, 0)), found) == ([1, 2], 0, [1, 2])
+    await store.close()
+
+
 async def test_dead_letters_are_pruned_by_their_age(large) -> None:
     """Old ones go, however many there are; younger ones between them stay."""
     address, store = large
