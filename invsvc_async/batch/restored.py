@@ -17,20 +17,34 @@ from msgspec.structs import replace
 
 from invsvc_async.client import options_of
 from invsvc_async.errors import ServiceError
-from invsvc_async.reconcile.intent import Sent
+from invsvc_async.journal.doubt import in_doubt
+from invsvc_async.journal.sqlite_entries import fact
 
 if TYPE_CHECKING:
+    import sqlite3
     from collections.abc import Awaitable, Callable
 
     from invsvc_async.client import Client
     from invsvc_async.reconcile.intent import Intent
 
-__all__ = ["FACT", "LATEST", "THROUGH", "Restored", "closed", "mark", "restored_of"]
+__all__ = [
+    "FACT",
+    "LATEST",
+    "THROUGH",
+    "Restored",
+    "close_mark",
+    "closed",
+    "last_of",
+    "mark",
+    "mark_all",
+    "restored_of",
+]
 
 FACT = "restored"  # its name in the journal
 THROUGH = "SELECT coalesce(max(seq), 0) FROM entries"
 # A time at which the copy was up to date: any will do, so the latest of all is not looked for.
 LATEST = "SELECT max(done_at) FROM (SELECT done_at FROM entries ORDER BY seq DESC LIMIT 10000) AS latest"
+_SET = "INSERT OR REPLACE INTO facts VALUES (?, ?)"
 _SLACK = 60.0  # s by which the clocks of the processes that wrote the journal may disagree
 
 
@@ -64,21 +78,12 @@ class Restored:
 
     def of_entry(self, number: int, intent: Intent) -> Intent:
         """Return the intent of an entry that is not done."""
-        return self._in_doubt(intent) if number <= self.through else intent
+        return in_doubt(intent, self.earliest) if number <= self.through else intent
 
     def of_new(self, intent: Intent) -> Intent:
         """Return the intent of a write that the journal does not have."""
         self.met += 1
-        return self._in_doubt(intent)
-
-    def _in_doubt(self, intent: Intent) -> Intent:
-        sent = Sent(earliest=self.earliest, attempt_timeout=intent.timeouts.attempt)
-        # Later writes to the same thing may have been sent as well.
-        newest = None if intent.newest else intent.newest
-        if any(each.end is None or each.end.kind != "not applied" for each in intent.sent):
-            return attrs.evolve(intent, sent=(*intent.sent, sent), newest=newest)
-        # A state that was read before is no baseline: lost sends may have been before it.
-        return attrs.evolve(intent, sent=(sent,), baseline=None, bounds=None, newest=newest)
+        return in_doubt(intent, self.earliest)
 
 
 async def restored_of(fact: Callable[[str], Awaitable[str | None]], client: Client) -> Restored | None:
@@ -111,3 +116,22 @@ def closed(text: str) -> str:
     """Return the text of the fact once the input was read again."""
     found = msgspec.json.decode(text, type=_Mark)
     return msgspec.json.encode(replace(found, is_open=False)).decode()
+
+
+def last_of(text: str) -> int:
+    """Return the number of the last entry of the copy, by the text of the fact."""
+    return msgspec.json.decode(text, type=_Mark).through
+
+
+def mark_all(connection: sqlite3.Connection) -> None:
+    """Note that sends of writes that the journal does not have may have been made."""
+    through, latest = (connection.execute(text).fetchone()[0] for text in (THROUGH, LATEST))
+    text = mark(fact(connection, FACT), through, latest)
+    connection.execute(_SET, (FACT, text))
+
+
+def close_mark(connection: sqlite3.Connection) -> None:
+    """Note that the input was read again since the journal was restored."""
+    text = fact(connection, FACT)
+    if text is not None:
+        connection.execute(_SET, (FACT, closed(text)))

@@ -8,11 +8,14 @@ it, and removed once the application has it.
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from invsvc_async.errors import JournalError
+from invsvc_async.journal.doubt import in_doubt
 from invsvc_async.journal.entry import Entry, State
+from invsvc_async.journal.epoch import CountedEntries
 from invsvc_async.journal.full_outcome_record import (
     intent_of,
     is_answered,
@@ -21,7 +24,7 @@ from invsvc_async.journal.full_outcome_record import (
     verdict_record,
 )
 from invsvc_async.journal.packed_intent import Packed, pack
-from invsvc_async.journal.sqlite_entries import SqliteEntries, entries
+from invsvc_async.journal.sqlite_entries import entries
 from invsvc_async.reconcile.history import Verdict
 
 if TYPE_CHECKING:
@@ -41,16 +44,32 @@ _HEARD_AFTER = 0.05  # s
 _OPEN, _DONE = f"state < {State.DONE:d}", f"state = {State.DONE:d}"
 
 
+class _Entries(CountedEntries):
+    """The entries of the journal. What an older copy has as open may have been sent since."""
+
+    it: ClassVar[str | None] = None
+
+    def _mark_restored(self, connection: sqlite3.Connection) -> None:
+        for entry in entries(connection, _OPEN):
+            with suppress(JournalError):  # it cannot be read, and recovering says so
+                intent = in_doubt(intent_of(entry, self.commons))
+                values = pack(intent, self.commons).text, entry.seq
+                connection.execute("UPDATE entries SET intent = ? WHERE seq = ?", values)
+
+
 class SqliteJournal:
     """
     The journal of ``Client(journal="outbox.db")``: one SQLite file, one process at a time.
 
     The file contains the open writes, and the verdicts that no application has had yet.  Bodies are stored in
     plain text, because they may be sent again; the file's mode is 0600.
+
+    A file that was put back from an older copy is recognised by the file ``.epoch`` beside it. That is logged
+    as an error, and its open writes are settled as if they had been sent since.
     """
 
     def __init__(self, path: str | Path) -> None:
-        self._entries = SqliteEntries(path, "an outbox")
+        self._entries = _Entries(path, "an outbox")
         self._opened = False
         self._closed = False
         self._opening = asyncio.Lock()

@@ -12,9 +12,13 @@ import logging
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from invsvc_async.batch.journals.postgres_epoch import PlaceError
+from invsvc_async.batch.restored import FACT, last_of
 from invsvc_async.concurrency.cancellation import raise_if_cancelled
 from invsvc_async.errors import ConfigurationError, JournalError
+from invsvc_async.journal.doubt import in_doubt
 from invsvc_async.journal.entry import Entry, LostChunkError, State
+from invsvc_async.journal.epoch import SETTLED
 from invsvc_async.journal.full_outcome_record import intent_of, outcome_of, store_or_log, verdict_record
 from invsvc_async.journal.packed_intent import pack
 from invsvc_async.outbox.leases import Lane, Leases
@@ -77,6 +81,32 @@ class JournalEntries(SharedEntries):
 
     async def _fill(self, connection: Any) -> None:  # Any: asyncpg's
         await connection.execute(_MORE)
+
+    async def connected(self, connection: Any) -> None:  # Any: as above
+        """Check a new connection: the server may have been restored, or be another one meanwhile."""
+        try:
+            await super().connected(connection)
+        except PlaceError:
+            self._stored_commons.clear()
+            async with connection.transaction():
+                self._place = await self._checked_place(connection)
+
+    async def _checked_place(self, connection: Any) -> dict[str, str]:  # Any: as above
+        """Return the place; in another one than before, note that what is open may have been sent since."""
+        try:
+            return await super()._checked_place(connection)
+        except PlaceError as error:
+            log.error(SETTLED, str(error).partition(". ")[0])  # noqa: TRY400 - the message is enough
+        self._restored = True
+        try:
+            return await super()._checked_place(connection)
+        finally:
+            self._restored = False
+
+    async def through(self) -> int:
+        """Return the number of the last entry that may have been sent since a copy was made, or 0."""
+        text = await self.fact(FACT)
+        return 0 if text is None else last_of(text)
 
     async def _store(self, given: list[_Given]) -> set[str]:
         await self._store_commons()
@@ -191,6 +221,7 @@ class SharedJournal:
                 await self._entries.open_for(self._session, same_mode=False)
                 leases = Leases(self._entries, self._session.clock)
                 try:
+                    await self._entries.check_place()
                     await leases.forget_the_dead()
                     await leases.beat()
                     self._lane = await self._new_lane(leases)
@@ -374,9 +405,12 @@ class SharedJournal:
 
     async def open_intents(self) -> AsyncIterator[Intent]:
         """Iterate over the open intents that were taken over, oldest first; unreadable ones are logged."""
+        await self.open()
+        through = await self._entries.through()
         async for entry in self._walk(_OPEN):
             try:
-                yield intent_of(entry, self._entries.commons)
+                intent = intent_of(entry, self._entries.commons)
+                yield in_doubt(intent) if entry.seq <= through else intent
             except JournalError as error:
                 log.error("left in the journal: %s", error)  # noqa: TRY400 - the message is enough
 

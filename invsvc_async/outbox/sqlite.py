@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from invsvc_async.batch.batch import reopened
-from invsvc_async.batch.journals.epoch import mark_all
 from invsvc_async.batch.journals.sqlite import SqliteBatch
+from invsvc_async.batch.restored import mark_all
 from invsvc_async.concurrency.deadline import set_within
 from invsvc_async.errors import InvalidRequestError, JournalError
 from invsvc_async.journal.entry import Entry, State
@@ -75,7 +75,7 @@ _UNHEARD = "CREATE INDEX IF NOT EXISTS unheard ON entries (seq) WHERE state = 2 
 class _Journal(SqliteBatch):
     """The journal beside the application's file."""
 
-    it: ClassVar[str] = "the outbox"
+    it: ClassVar[str | None] = "the outbox"
 
     def __init__(self, path: Path, *, restored: bool, moved: bool) -> None:
         super().__init__(path, restored=restored, moved=moved)

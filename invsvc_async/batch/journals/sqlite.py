@@ -13,13 +13,14 @@ from msgspec.structs import replace
 
 from invsvc_async.batch.checkpoint import RUNS, Checkpoint, decoded
 from invsvc_async.batch.deliveries import Deliveries
-from invsvc_async.batch.journals.epoch import Epoch, close_mark
 from invsvc_async.batch.last_writes import NO_EFFECT, LastWrite, Left
+from invsvc_async.batch.restored import close_mark, mark_all
 from invsvc_async.batch.result import Summary
 from invsvc_async.errors import JournalError
 from invsvc_async.journal.entry import Entry, Mark, State
+from invsvc_async.journal.epoch import CountedEntries
 from invsvc_async.journal.packed_intent import not_overtaken
-from invsvc_async.journal.sqlite_entries import SqliteEntries, entries, fact, row_of
+from invsvc_async.journal.sqlite_entries import entries, fact, row_of
 from invsvc_async.reconcile.history import Verdict
 from invsvc_async.storage.sqlite_writer import transaction
 
@@ -76,20 +77,18 @@ _LOOKED_AT = 2000  # rows that one transaction of a prune looks at
 _encode = msgspec.json.Encoder().encode
 
 
-class SqliteBatch(SqliteEntries):
+class SqliteBatch(CountedEntries):
     """The journal of a batch on one machine."""
 
-    it: ClassVar[str] = "the batch"  # what errors advise to run
+    it: ClassVar[str | None] = "the batch"  # what errors advise to run
 
     def __init__(
         self, path: str | Path, *, reading: bool = False, restored: bool = False, moved: bool = False
     ) -> None:
-        super().__init__(path, "a batch", reading=reading)
+        super().__init__(path, "a batch", reading=reading, restored=restored, moved=moved)
         self.deliveries: Deliveries = Deliveries()
         self._last_position = 0
         self._met: tuple[tuple[int, int | float], ...] = ()  # the numbers of this input's parts, from and to
-        self._epoch = Epoch(self.path, self._name, restored=restored, moved=moved, it=self.it)
-        self._on_sends = None if reading else self._epoch.ended
 
     async def open(self) -> None:
         """
@@ -102,11 +101,6 @@ class SqliteBatch(SqliteEntries):
         await super().open()
         cursor, self._last_position = await self.ask(_positions)
         self.deliveries = Deliveries(cursor)
-
-    async def aclose(self) -> None:
-        """Store everything and release the file."""
-        await super().aclose()
-        self._epoch.close()
 
     def put(self, entry: Entry, left: Left | None = None) -> asyncio.Future[None]:
         """
@@ -284,8 +278,6 @@ class SqliteBatch(SqliteEntries):
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
         super()._prepare(connection)
-        if not self._reading:
-            self._epoch.begin(connection)
         text = "SELECT 1 FROM sqlite_master WHERE name = 'states'"
         if connection.execute(text).fetchone():
             return
@@ -294,6 +286,9 @@ class SqliteBatch(SqliteEntries):
             connection.execute(_STATES.replace("TABLE", "TEMP TABLE") if self._reading else _STATES)
             connection.execute(_OF_BEFORE)
         connection.execute(f"PRAGMA query_only = {self._reading:d}")
+
+    def _mark_restored(self, connection: sqlite3.Connection) -> None:
+        mark_all(connection)
 
     def _store(self, connection: sqlite3.Connection, rows: dict[str, tuple[Any, ...] | None]) -> None:
         """Write *rows*, and the states in which some of them left their things, in one transaction."""

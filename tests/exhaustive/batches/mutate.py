@@ -39,7 +39,7 @@ def broken(mutant: Mutant) -> Iterator[None]:
 
     Others have imported the functions by name, so these stay, and get the other code.
     """
-    module = importlib.import_module(f"{PACKAGE}.{mutant.module}")
+    module = importlib.import_module(f".{mutant.module}", PACKAGE)
     source = Path(str(module.__file__)).read_text(encoding="utf-8")
     if source.count(mutant.old) != 1:
         raise LookupError(

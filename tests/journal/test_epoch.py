@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from invsvc_async import JournalError
-from invsvc_async.batch.journals.epoch import Standing, wrong_with
+from invsvc_async.journal.epoch import Standing, wrong_with
 from invsvc_async.batch.journals.sqlite import SqliteBatch
 from invsvc_async.journal.entry import Entry, State
 from invsvc_async.journal.sqlite_entries import fact

@@ -7,23 +7,26 @@ each group of them. A journal that has counted less than the file is an older co
 
 from __future__ import annotations
 
+import logging
 import os
 from secrets import token_hex
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import msgspec
 
-from invsvc_async.batch.restored import FACT, LATEST, THROUGH, closed, mark
 from invsvc_async.errors import JournalError
-from invsvc_async.journal.sqlite_entries import fact
+from invsvc_async.journal.sqlite_entries import SqliteEntries, fact
 from invsvc_async.storage.private_file import own_private
 from invsvc_async.storage.sqlite_writer import transaction
 
 if TYPE_CHECKING:
     import sqlite3
+    from collections.abc import Callable
     from pathlib import Path
 
-__all__ = ["Epoch", "Standing", "close_mark", "mark_all", "wrong_with"]
+__all__ = ["SETTLED", "CountedEntries", "Epoch", "Standing", "wrong_with"]
+
+log: logging.Logger = logging.getLogger("invsvc_async.writes")
 
 # Added to the schema without a new version. Older packages count too, but do not write the file.
 _COUNT = "WHEN NEW.state = 1 BEGIN UPDATE facts SET value = value + 1 WHERE name = 'sends'; END"
@@ -63,7 +66,7 @@ def wrong_with(journal: Standing | None, beside: Standing | None, *, is_empty: b
             return None
         return (
             f"it is new, but {{beside}} counts {beside.sends:,} sends of a journal that was here. Put that "
-            "journal back. For another batch, choose another path, or delete that file"
+            "journal back. For another journal, choose another path, or delete that file"
         )
     if journal is not None and journal.epoch != beside.epoch:
         return f"{_ANOTHER}. Put that journal back, or the right file"
@@ -73,6 +76,10 @@ def wrong_with(journal: Standing | None, beside: Standing | None, *, is_empty: b
     return f"it is an older copy, which lacks the last {missing:,} sends. Put the newest file back"
 
 
+SETTLED = (
+    "%s. Its open writes are settled as if they had been sent again since. What was written after the copy "
+    "was made is not in it: look for those writes in your own records."
+)
 _OTHERWISE = (
     "Nothing was sent. If nothing newer exists, run {it} with --restored (restored=True), which settles "
     "what may have been sent before it sends"
@@ -83,15 +90,24 @@ class Epoch:
     """
     The count of sends of the journal at *path*, which errors call *name*, in the journal and beside it.
 
-    With *restored*, a journal that may lack sends is accepted, and marked. With *moved*, one whose file is
-    missing is accepted as complete. *it* is what errors advise to run.
+    With *restored*, a journal that may lack sends is accepted, and *mark* notes so in the same transaction.
+    With *moved*, one whose file is missing is accepted as complete. *it* is what errors advise to run;
+    without it, each journal is accepted, and one that may lack sends is logged as an error and marked.
     """
 
     def __init__(
-        self, path: Path, name: str, *, restored: bool = False, moved: bool = False, it: str = "the batch"
+        self,
+        path: Path,
+        name: str,
+        *,
+        mark: Callable[[sqlite3.Connection], None],
+        it: str | None,
+        restored: bool = False,
+        moved: bool = False,
     ) -> None:
         self._path = path.with_name(f"{path.name}.epoch")
         self._name = name
+        self._mark = mark
         self._it = it
         self._restored, self._moved = restored, moved
         self._number = -1
@@ -102,7 +118,7 @@ class Epoch:
         Check the journal, and continue its count. The caller has the lock of the file.
 
         Raises:
-            JournalError: It may lack sends that were made.
+            JournalError: It may lack sends that were made, and people must be asked.
 
         """
         beside, is_damaged = self._read()
@@ -112,12 +128,11 @@ class Epoch:
         wrong = wrong_with(journal, beside, is_empty=is_empty)
         if is_damaged:
             wrong = "the file {beside} is damaged, so whether this is an older copy is not known"
-        if wrong is not None and not (self._restored or (self._moved and beside is None)):
-            advice = "Nothing was sent" if wrong.startswith(_ANOTHER) else _OTHERWISE
-            words = f"{wrong}. {advice}.".format(beside=self._path.name, it=self._it)
-            raise JournalError(f"{self._name}: {words}")
+        restored = self._restored
+        if wrong is not None and not (restored or (self._moved and beside is None)):
+            restored = self._settles_copy(wrong)
         sends = max(each.sends for each in (journal, beside, Standing("", 0)) if each is not None)
-        sends += self._restored or wrong is not None  # so that other copies are older from now on
+        sends += restored or wrong is not None  # so that other copies are older from now on
         known = journal or beside
         epoch = token_hex(16) if known is None else known.epoch
         with transaction(connection, "BEGIN IMMEDIATE"):
@@ -125,10 +140,20 @@ class Epoch:
                 connection.execute(trigger)
             connection.execute(_SET, ("epoch", epoch))
             connection.execute(_SET, ("sends", str(sends)))
-            if self._restored:
-                mark_all(connection)
+            if restored:
+                self._mark(connection)
         self._standing = Standing(epoch, sends)
         self._open()
+
+    def _settles_copy(self, wrong: str) -> bool:
+        """Log what is wrong, and return True; or raise, if people must be asked."""
+        if self._it is None:
+            what = wrong.partition(". ")[0].format(beside=self._path.name)
+            log.error(SETTLED, f"{self._name}: {what}")
+            return True
+        advice = "Nothing was sent" if wrong.startswith(_ANOTHER) else _OTHERWISE
+        words = f"{wrong}. {advice}.".format(beside=self._path.name, it=self._it)
+        raise JournalError(f"{self._name}: {words}")
 
     def ended(self, connection: sqlite3.Connection, sends: int | None) -> None:
         """Repeat in the file that *sends* more were stored; ``None`` if how many is not known."""
@@ -184,15 +209,42 @@ class Epoch:
         )
 
 
-def mark_all(connection: sqlite3.Connection) -> None:
-    """Note that sends of writes that the journal does not have may have been made."""
-    through, latest = (connection.execute(text).fetchone()[0] for text in (THROUGH, LATEST))
-    text = mark(fact(connection, FACT), through, latest)
-    connection.execute(_SET, (FACT, text))
+class CountedEntries(SqliteEntries):
+    """
+    Entries whose sends are counted, so that an older copy of the file is recognised.
 
+    *restored* and *moved* are as in :class:`Epoch`.
+    """
 
-def close_mark(connection: sqlite3.Connection) -> None:
-    """Note that the input was read again since the journal was restored."""
-    text = fact(connection, FACT)
-    if text is not None:
-        connection.execute(_SET, (FACT, closed(text)))
+    it: ClassVar[str | None]  # as in Epoch
+
+    def __init__(
+        self,
+        path: str | Path,
+        kind: str,
+        *,
+        reading: bool = False,
+        restored: bool = False,
+        moved: bool = False,
+    ) -> None:
+        super().__init__(path, kind, reading=reading)
+        self._epoch = Epoch(
+            self.path, self._name, mark=self._mark_restored, it=self.it, restored=restored, moved=moved
+        )
+        self._on_sends = None if reading else self._epoch.ended
+
+    async def aclose(self) -> None:
+        """Store everything and release the file."""
+        try:
+            await super().aclose()
+        finally:
+            self._epoch.close()
+
+    def _prepare(self, connection: sqlite3.Connection) -> None:
+        super()._prepare(connection)
+        if not self._reading:
+            self._epoch.begin(connection)
+
+    def _mark_restored(self, connection: sqlite3.Connection) -> None:
+        """Note that sends may have been made of which the file does not know."""
+        raise NotImplementedError
