@@ -6,7 +6,7 @@ import sqlite3
 from functools import cache
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from invsvc_async.errors import JournalError
 from invsvc_async.journal.entry import State, entry_of
@@ -73,6 +73,8 @@ class SqliteEntries:
     journal from a client's outbox.
     """
 
+    in_use: ClassVar[str] = "Wait for that process, stop it, or use another path."
+
     def __init__(self, path: str | Path, kind: str, *, reading: bool = False) -> None:
         self.path: Path = Path(path).resolve()  # the file has one owner, also through links
         check_path(str(path), "journal")
@@ -80,7 +82,7 @@ class SqliteEntries:
         self.kind: str = kind
         self._reading = reading
         self.commons: Commons = Commons()
-        self._lock = FileLock(self.path, self._name)
+        self._lock = FileLock(self.path, self._name, self.in_use)
         self._writer: Writer | None = None
         self._at_once = 0  # rows in one statement, at most
         self._commons_stored = 0  # how many are committed

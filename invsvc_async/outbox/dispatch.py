@@ -92,9 +92,7 @@ class Dispatcher(OutboxRun):
     async def _fetch(self, engine: Engine) -> bool:
         """Add entries that are open, and not under way here; return whether there were any."""
         lanes = {
-            lane.chunk: lane
-            for lane in self._leases.lanes.values()
-            if not (lane.leaving or lane.lost or lane.doubtful)
+            lane.chunk: lane for lane in self._leases.lanes.values() if not (lane.leaving or lane.doubtful)
         }
         if not lanes:
             return False

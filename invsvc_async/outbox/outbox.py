@@ -72,8 +72,9 @@ class Outbox:
     :meth:`open`, and use it with ``async with``.
     """
 
-    def __init__(self, store: Store, client: Client, batch: Batch) -> None:
+    def __init__(self, store: Store, client: Client, batch: Batch, *, reading: bool = False) -> None:
         self._store = store
+        self._reading = reading
         self._client = client
         self._batch = batch
         self._changed = asyncio.Event()  # verdicts were stored, or given back
@@ -95,6 +96,7 @@ class Outbox:
         create: bool = True,
         restored: bool = False,
         moved: bool = False,
+        reading: bool = False,
     ) -> Self:
         """
         Return the outbox at *path*. ``async with`` opens it, or creates it.
@@ -106,7 +108,8 @@ class Outbox:
 
         *concurrency*, *rate*, *tag* and *on_secret* are those of :meth:`Batch.open`. *same_mode* asserts that
         a new credential has the team and data mode of the earlier one, whose writes it continues. With
-        ``create=False`` an outbox that does not exist is an error.
+        ``create=False`` an outbox that does not exist is an error. With ``reading=True`` it only reads, by
+        :meth:`get`, :meth:`entry` and :meth:`entries`, also while another process has a file of SQLite.
 
         Nothing is sent from an outbox that may lack sends, because its database was restored or copied,
         unless told how, at one start. *restored* says that it is an older copy: each write that it has as
@@ -117,7 +120,7 @@ class Outbox:
             ConfigurationError: A setting cannot work.
 
         """
-        store = store_of(path, create=create, restored=restored, moved=moved)
+        store = store_of(path, create=create, restored=restored, moved=moved, reading=reading)
         batch = Batch.open(
             path,
             client,
@@ -127,7 +130,7 @@ class Outbox:
             on_secret=on_secret,
             same_mode=same_mode,
         )
-        return cls(store, client, batch)
+        return cls(store, client, batch, reading=reading)
 
     async def __aenter__(self) -> Self:
         """
@@ -187,6 +190,8 @@ class Outbox:
     def _check_open(self) -> None:
         if not self._open:
             raise JournalError("outbox: it is not open. Use it with `async with`.")
+        if self._reading:
+            raise JournalError("outbox: it was opened with reading=True. Open it without for anything else.")
 
     def _accepted(self, write: object) -> WriteSpec:
         if not isinstance(write, Write):
@@ -296,6 +301,7 @@ class Outbox:
 
     async def _verdicts(self, failed: set[str]) -> AsyncGenerator[Result]:
         """Yield verdicts. Those whose keys are in *failed* once the next one is asked for stay open."""
+        self._check_open()
         store, taker = self._store, f"{TAKER}{token_hex(12)}"
         await store.show_life(taker)
         living = asyncio.create_task(self._live(taker))
@@ -376,6 +382,7 @@ class Outbox:
             JournalError: The database stayed away.
 
         """
+        self._check_open()
         return await self._store.do_again(keys)
 
     async def drop(self, key: str) -> bool:
@@ -388,6 +395,7 @@ class Outbox:
             JournalError: The database stayed away.
 
         """
+        self._check_open()
         return await self._store.drop(key)
 
     async def prune(self, *, older_than: float, unacknowledged: bool = False) -> int:
@@ -403,6 +411,7 @@ class Outbox:
             JournalError: The database stayed away.
 
         """
+        self._check_open()
         if not older_than >= 0:
             raise InvalidRequestError(f"older_than: must be 0 or more seconds, not {older_than!r}")
         before = time.time_ns() // 1_000_000 - round(1000 * older_than)

@@ -102,9 +102,16 @@ class Store(Protocol):
         ...
 
 
-def store_of(path: str | Path, *, create: bool = True, restored: bool = False, moved: bool = False) -> Store:
+def store_of(
+    path: str | Path,
+    *,
+    create: bool = True,
+    restored: bool = False,
+    moved: bool = False,
+    reading: bool = False,
+) -> Store:
     """
-    Return the outbox at *path*, not open yet. *restored* and *moved* are as in ``Outbox.open``.
+    Return the outbox at *path*, not open yet. The settings are those of ``Outbox.open``.
 
     Raises:
         ConfigurationError: It is a PostgreSQL database, and the extra ``postgres`` is not installed; or an
@@ -117,11 +124,13 @@ def store_of(path: str | Path, *, create: bool = True, restored: bool = False, m
             raise ConfigurationError(
                 f"outbox: {str(path)!r} is not a file. Use postgresql://… or the path of a file."
             )
-        return SqliteOutbox(path, create=create, restored=restored, moved=moved)
+        return SqliteOutbox(
+            path, create=create and not reading, restored=restored, moved=moved, reading=reading
+        )
     try:
         from invsvc_async.outbox.dispatch import PostgresOutbox
     except ModuleNotFoundError as error:
         raise ConfigurationError(
             f"outbox: {error.name} is not installed. Run: pip install 'invsvc-async[postgres]'"
         ) from error
-    return PostgresOutbox(str(path), create=create, restored=restored, moved=moved)
+    return PostgresOutbox(str(path), create=create and not reading, restored=restored, moved=moved)

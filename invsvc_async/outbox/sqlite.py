@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import sqlite3
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
@@ -24,47 +23,25 @@ from invsvc_async.journal.entry import Entry, State
 from invsvc_async.journal.packed_intent import pack
 from invsvc_async.journal.sqlite_entries import entries
 from invsvc_async.outbox import caller_connections
-from invsvc_async.outbox.run import OutboxRun
+from invsvc_async.outbox import sqlite_rows as rows
+from invsvc_async.outbox.sqlite_dispatch import SqliteDispatcher
 from invsvc_async.outbox.sqlite_prune import delete, empty_states, follow_deleted, old_in
 from invsvc_async.outbox.unsendable import verdict_of_lost, verdict_of_unfit
 from invsvc_async.reconcile.intent import Intent
-from invsvc_async.storage.sqlite_errors import in_words
 from invsvc_async.storage.sqlite_writer import Writer
 
 if TYPE_CHECKING:
+    import sqlite3
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from invsvc_async.batch.batch import Batch
-    from invsvc_async.batch.engine import Engine
     from invsvc_async.transport.session import ClientState
 
 __all__ = ["SqliteOutbox"]
 
 log: logging.Logger = logging.getLogger("invsvc_async.outbox")
 
-_VERSION = 1
-_TABLE = f"""
-CREATE TABLE IF NOT EXISTS invsvc_outbox (
-    seq INTEGER PRIMARY KEY AUTOINCREMENT, base_url TEXT NOT NULL, key TEXT NOT NULL, content BLOB NOT NULL,
-    operation TEXT NOT NULL, intent TEXT NOT NULL, moved INTEGER NOT NULL DEFAULT 0,
-    version INTEGER NOT NULL DEFAULT {_VERSION}, UNIQUE (base_url, key)
-);
-CREATE INDEX IF NOT EXISTS invsvc_outbox_new ON invsvc_outbox (base_url, seq) WHERE moved = 0;
-CREATE TABLE IF NOT EXISTS invsvc_outbox_journal (base_url TEXT PRIMARY KEY, epoch TEXT NOT NULL);
-"""
-_INSERT = """
-INSERT INTO invsvc_outbox (base_url, key, content, operation, intent)
-VALUES ($1, $2, $3, $4, $5) ON CONFLICT DO NOTHING RETURNING seq
-"""
-_NEW = """
-SELECT seq, key, content, operation, intent FROM invsvc_outbox WHERE base_url = ? AND moved = 0
-    ORDER BY seq LIMIT ?
-"""
-_NEW_OF_KEY = """
-SELECT seq, key, content, operation, intent FROM invsvc_outbox WHERE base_url = ? AND key = ? AND moved = 0
-"""
 _AT_ONCE = 128
-_PATIENCE = 5.0  # s to wait for a lock of the application
 _SLOW, _FAST = 0.5, 0.01  # s between looks for new rows; fast for a while after an enqueue in this process
 _FAST_FOR = 5.0  # s
 _WHICH = {None: "true", "open": "state < 2", "applied": "verdict = 'applied'"}
@@ -77,13 +54,19 @@ class _Journal(SqliteBatch):
 
     it: ClassVar[str | None] = "the outbox"
 
-    def __init__(self, path: Path, *, restored: bool, moved: bool) -> None:
-        super().__init__(path, restored=restored, moved=moved)
+    in_use: ClassVar[str] = (
+        "Call retry, drop or prune of the outbox in that process, or stop it first. The commands list and "
+        "show, and Outbox.open(…, reading=True), work beside it."
+    )
+
+    def __init__(self, path: Path, *, reading: bool, restored: bool, moved: bool) -> None:
+        super().__init__(path, reading=reading, restored=restored, moved=moved)
         self.kind: str = "the journal of an outbox"
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
         super()._prepare(connection)
-        connection.execute(_UNHEARD)
+        if not self._reading:
+            connection.execute(_UNHEARD)
 
 
 class SqliteOutbox:
@@ -93,9 +76,16 @@ class SqliteOutbox:
     silence: float = 10.0  # s; of one process, nothing depends on it
 
     def __init__(
-        self, path: str | Path, *, create: bool = True, restored: bool = False, moved: bool = False
+        self,
+        path: str | Path,
+        *,
+        create: bool = True,
+        restored: bool = False,
+        moved: bool = False,
+        reading: bool = False,
     ) -> None:
         self._path = Path(path)
+        self._reading = reading
         self._create = create
         self._restored, self._moved = restored, moved
         self._base_url = ""
@@ -116,7 +106,7 @@ class SqliteOutbox:
 
     async def open_for(self, session: ClientState, *, same_mode: bool) -> None:
         """
-        Open both files, and create what is missing.
+        Open both files, and create what is missing; with *reading*, change nothing.
 
         Raises:
             JournalError: Another process has it, one of the files cannot be used, or the table is of another
@@ -129,14 +119,22 @@ class SqliteOutbox:
             raise JournalError(f"outbox {self._path}: the file does not exist. Check the path.")
         part = blake2b(session.base_url.encode(), digest_size=4).hexdigest()
         place = self._path.with_name(f"{self._path.name}-outbox-{part}")
-        journal = self._journal = _Journal(place, restored=self._restored, moved=self._moved)
+        if self._reading and not place.exists():
+            raise JournalError(
+                f"outbox {self._path}: it has no writes for {session.base_url}. "
+                "Check the path and the profile."
+            )
+        journal = self._journal = _Journal(
+            place, reading=self._reading, restored=self._restored, moved=self._moved
+        )
         try:
             await journal.open()
             mine = session.credential.fingerprint(session.base_url)
-            theirs = await journal.fact("credential", mine)
+            theirs = await journal.fact("credential", None if self._reading else mine)
             _check_credential(mine, theirs, same_mode=same_mode)
             self._writer = await self._started()
-            await self._belongs_together(journal)
+            if not self._reading:
+                await self._belongs_together(journal)
         except BaseException:
             await self.aclose()
             self._journal = None
@@ -151,7 +149,7 @@ class SqliteOutbox:
 
         """
         epoch = await journal.fact("epoch")
-        known = await self._app.act(partial(_journal_of, self._base_url, epoch))
+        known = await self._app.act(partial(rows.journal_of, self._base_url, epoch))
         if known != epoch and not (self._restored or self._moved):
             raise JournalError(
                 f"outbox {self._path}: the file {journal.path.name} is not the one that was beside it, so "
@@ -159,7 +157,7 @@ class SqliteOutbox:
                 "with its .epoch. If it is lost, run the outbox with --restored (restored=True), which "
                 "settles what may have been sent before it sends."
             )
-        await self._app.act(partial(_use_journal, self._base_url, epoch))
+        await self._app.act(partial(rows.use_journal, self._base_url, epoch))
         if self._restored:  # rows that were not moved yet are of the copy too
             while (await self.move(lambda _: None))[1]:
                 pass
@@ -171,38 +169,18 @@ class SqliteOutbox:
         after: int | None = 0
         while after is not None:
             values = self._base_url, after, _AT_ONCE
-            rows = await self._app.act(partial(_moved_rows, values))
-            stored = await journal.marks([key for _, key, _, _ in rows], 0)
-            for _, key, content, operation in rows:
+            found = await self._app.act(partial(rows.moved_rows, values))
+            stored = await journal.marks([key for _, key, _, _ in found], 0)
+            for _, key, content, operation in found:
                 if key not in stored:
                     entry = Entry(key=key, content=content, state=State.SENDING, operation=operation)
                     await journal.put(verdict_of_lost(entry))
-            after = rows[-1][0] if rows else None
+            after = found[-1][0] if found else None
 
     async def _started(self) -> Writer:
-        writer = Writer(f"outbox {self._path}", self._connect)
+        writer = Writer(f"outbox {self._path}", partial(rows.connected, self._path, reading=self._reading))
         await writer.start()
         return writer
-
-    def _connect(self) -> sqlite3.Connection:
-        name = f"outbox {self._path}"
-        try:
-            connection = sqlite3.connect(self._path, timeout=_PATIENCE, isolation_level=None)
-            try:
-                connection.executescript(_TABLE)
-                names = [row[1] for row in connection.execute("PRAGMA table_info(invsvc_outbox)")]
-            except BaseException:
-                connection.close()
-                raise
-        except sqlite3.Error as error:
-            raise in_words(name, error) from error
-        if "version" not in names:
-            connection.close()
-            raise JournalError(
-                f"{name}: its table invsvc_outbox is of another version. Use the version of the package that "
-                "created it, or a newer one."
-            )
-        return connection
 
     async def aclose(self) -> None:
         """Store everything and close both files."""
@@ -233,7 +211,7 @@ class SqliteOutbox:
         SQLite has one writer at a time, so the numbers are in the order of the commits.
         """
         values = self._base_url, intent.key, content, intent.operation, intent.to_json()
-        row = await caller_connections.first_row(connection, _INSERT, values)
+        row = await caller_connections.first_row(connection, rows.INSERT, values)
         self._fast_until = asyncio.get_running_loop().time() + _FAST_FOR
         self._enqueued.set()
         return row is not None
@@ -248,7 +226,7 @@ class SqliteOutbox:
 
     async def dispatch(self, batch: Batch, grace: float, on_verdict: Callable[[], None]) -> None:
         """Send what is committed, until cancelled. *on_verdict* is called when verdicts were stored."""
-        await _SqliteDispatcher(batch, self, grace, on_verdict).dispatch()
+        await SqliteDispatcher(batch, self, grace, on_verdict).dispatch()
 
     async def changed(self) -> None:
         """Wait until it is time to look for new rows."""
@@ -265,16 +243,15 @@ class SqliteOutbox:
         *unfit* raises an error for an intent that cannot be sent. Such a row gets a verdict, and is kept.
         """
         async with self._moving:
-            text, values = _NEW, (self._base_url, _AT_ONCE)
-            rows = await self._app.act(lambda connection: connection.execute(text, values).fetchall())
-            if not rows:
+            new = await self._app.act(partial(rows.new_rows, self._base_url, _AT_ONCE))
+            if not new:
                 return [], False
             journal = self.entries
-            stored = await journal.marks([row[1] for row in rows], 0)
+            stored = await journal.marks([row[1] for row in new], 0)
             kept: list[int] = []
             fresh: list[str] = []
             puts = []
-            for seq, key, content, operation, written in rows:
+            for seq, key, content, operation, written in new:
                 if key in stored:  # it was moved, and then the process was killed
                     continue
                 entry = Entry(key=key, content=bytes(content), state=State.TO_DO, operation=operation)
@@ -289,8 +266,8 @@ class SqliteOutbox:
                     kept.append(seq)
                 puts.append(journal.put(entry))
             await asyncio.gather(*puts)
-            done = [(row[0],) for row in rows]
-            await self._app.act(partial(_mark, done, kept))
+            done = [(row[0],) for row in new]
+            await self._app.act(partial(rows.mark, done, kept))
             return await self._of_keys(fresh), True
 
     async def _of_keys(self, keys: Sequence[str]) -> list[Entry]:
@@ -336,14 +313,15 @@ class SqliteOutbox:
 
     async def entry(self, key: str) -> Entry | None:
         """Return the entry of *key*, which may not have been moved yet."""
-        found = await self._of_keys([key]) or await self._new(_NEW_OF_KEY, key)
+        found = await self._of_keys([key]) or await self._new(rows.new_of_key, key)
         return found[0] if found else None
 
-    async def _new(self, text: str, value: object) -> list[Entry]:
+    async def _new(self, look: Callable[..., list[Any]], value: object) -> list[Entry]:  # Any: the columns
         """Return what was not moved yet."""
-        values = self._base_url, value
-        rows = await self._app.act(lambda connection: connection.execute(text, values).fetchall())
-        return [Entry(key=row[1], content=bytes(row[2]), state=State.TO_DO, operation=row[3]) for row in rows]
+        found = await self._app.act(partial(look, self._base_url, value))
+        return [
+            Entry(key=row[1], content=bytes(row[2]), state=State.TO_DO, operation=row[3]) for row in found
+        ]
 
     # --- for people
 
@@ -354,7 +332,7 @@ class SqliteOutbox:
         where = f"{which} ORDER BY seq LIMIT ?"
         found = await self.entries.ask(lambda connection: entries(connection, where, values))
         if state in (None, "open"):
-            found += await self._new(_NEW, limit - len(found))
+            found += await self._new(rows.new_rows, limit - len(found))
         return found
 
     async def do_again(self, keys: Iterable[str]) -> list[str]:
@@ -365,7 +343,7 @@ class SqliteOutbox:
     async def _do_again(self, wanted: Sequence[str]) -> list[str]:
         before = [entry for entry in await self._of_keys(wanted) if entry.state is State.DONE]
         unfit = [entry for entry in before if entry.intent is None and entry.verdict != "applied"]
-        unmark = partial(_unmark, self._base_url)
+        unmark = partial(rows.unmark, self._base_url)
         unfit = [entry for entry in unfit if await self._app.act(partial(unmark, entry.key))]
         for entry in unfit:  # its row is kept, and moved once more
             await self.entries.take_out(entry.key)
@@ -383,12 +361,12 @@ class SqliteOutbox:
     async def drop(self, key: str) -> bool:
         """Delete a row that was not moved yet, or an entry that is done; return whether there was one."""
         async with self._moving:
-            if await self._app.act(partial(_drop, self._base_url, key)):
+            if await self._app.act(partial(rows.drop, self._base_url, key)):
                 return True
             entry = await self.entry(key)
             if entry is None or entry.state is not State.DONE:
                 return False
-            await self._app.act(partial(_delete_rows, self._base_url, [key]))
+            await self._app.act(partial(rows.delete_rows, self._base_url, [key]))
             await self.entries.take_out(key)
             await self.entries.ask(follow_deleted)
             return True
@@ -407,7 +385,7 @@ class SqliteOutbox:
                 look = partial(old_in, before, after, unacknowledged=unacknowledged)
                 old, last = await self.entries.ask(look)
                 if old:  # the row first: a row without an entry would keep its key from being sent again
-                    await self._app.act(partial(_delete_rows, self._base_url, old))
+                    await self._app.act(partial(rows.delete_rows, self._base_url, old))
                     await self.entries.ask(partial(delete, old))
             count, after, more = count + len(old), last or 0, last is not None
         thing: str | None = ""
@@ -416,97 +394,9 @@ class SqliteOutbox:
         return count
 
 
-def _journal_of(base_url: str, epoch: str | None, connection: sqlite3.Connection) -> str | None:
-    """Return the epoch of the journal that has moved rows of this file: *epoch* if there was none yet."""
-    text = "SELECT epoch FROM invsvc_outbox_journal WHERE base_url = ?"
-    row = connection.execute(text, (base_url,)).fetchone()
-    return epoch if row is None else row[0]
-
-
-def _use_journal(base_url: str, epoch: str | None, connection: sqlite3.Connection) -> None:
-    connection.execute("INSERT OR REPLACE INTO invsvc_outbox_journal VALUES (?, ?)", (base_url, epoch))
-
-
 def _check_credential(mine: str | None, theirs: str | None, *, same_mode: bool) -> None:
     if None not in (mine, theirs) and mine != theirs and not same_mode:
         raise InvalidRequestError(
             "client: this outbox was begun with another credential",
             hint="If this one has the same team and data mode, pass same_mode=True.",
         )
-
-
-def _mark(done: list[tuple[int]], kept: list[int], connection: sqlite3.Connection) -> None:
-    """Mark rows as moved, and delete the intents of those that are not to be *kept*."""
-    connection.executemany("UPDATE invsvc_outbox SET moved = 1 WHERE seq = ?", done)
-    rows = [(seq,) for (seq,) in done if seq not in kept]
-    connection.executemany("UPDATE invsvc_outbox SET intent = '' WHERE seq = ?", rows)
-
-
-def _unmark(base_url: str, key: str, connection: sqlite3.Connection) -> int:
-    """Mark a row as to be moved again, if its intent was kept; return how many."""
-    text = "UPDATE invsvc_outbox SET moved = 0 WHERE base_url = ? AND key = ? AND intent <> ''"
-    return connection.execute(text, (base_url, key)).rowcount
-
-
-def _moved_rows(values: tuple[object, ...], connection: sqlite3.Connection) -> list[Any]:  # Any: the columns
-    text = """
-        SELECT seq, key, content, operation FROM invsvc_outbox
-        WHERE base_url = ? AND moved = 1 AND seq > ? ORDER BY seq LIMIT ?
-    """
-    return connection.execute(text, values).fetchall()
-
-
-def _drop(base_url: str, key: str, connection: sqlite3.Connection) -> int:
-    text = "DELETE FROM invsvc_outbox WHERE base_url = ? AND key = ? AND moved = 0"
-    return connection.execute(text, (base_url, key)).rowcount
-
-
-def _delete_rows(base_url: str, keys: Sequence[str], connection: sqlite3.Connection) -> None:
-    text = "DELETE FROM invsvc_outbox WHERE base_url = ? AND key = ?"
-    connection.executemany(text, [(base_url, key) for key in keys])
-
-
-class _SqliteDispatcher(OutboxRun):
-    """The run of the one process that sends."""
-
-    def __init__(
-        self, batch: Batch, store: SqliteOutbox, grace: float, on_verdict: Callable[[], None]
-    ) -> None:
-        super().__init__(batch, grace, on_verdict)
-        self._store = store
-
-    async def _feed_all(self, engine: Engine) -> None:
-        store, journal = self._store, self._store.entries
-        await self._end_unfit(journal)
-        await self._feed_left(engine, journal, None)
-        while True:
-            await engine.room()
-            again = await store.take_again(engine.held)
-            new, more = await store.move(partial(self._check, in_doubt=False))
-            if more:
-                self._on_verdict()  # of rows that are unfit
-            found = [*again, *new]
-            items = [self._item(entry, journal) for entry in found]
-            busy = {item.thing for item in engine.held.values() if item.thing is not None}
-            await self._taken_up(found, items, {})
-            for entry, item in zip(found, items, strict=True):
-                if entry in again and item.thing in busy:  # what is under way is newer
-                    store.put_off(entry.key)
-                    continue
-                await engine.room()
-                engine.add(item)
-            if not more:
-                await store.changed()
-
-    async def _end_unfit(self, journal: SqliteBatch) -> None:
-        """Store a verdict for what an earlier process left, and this version cannot read."""
-        after = 0
-        while page := await journal.not_done(after, _AT_ONCE):
-            for entry in page:
-                try:
-                    intent = self._intent(entry)
-                    self._check(intent, in_doubt=bool(intent.sent))
-                except (JournalError, InvalidRequestError) as error:
-                    log.error("outbox: %s: %s", entry.key, error)  # noqa: TRY400 - the message is enough
-                    await journal.put(verdict_of_unfit(entry, error))
-            after = page[-1].seq

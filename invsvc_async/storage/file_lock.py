@@ -65,11 +65,12 @@ class FileLock:
     The lock of the file at *path*, which errors call *name*.  It ends with the process.
 
     It consists of a lock file, whose text names the owner, and a lock of the file itself, which another name
-    of the file does not escape.
+    of the file does not escape.  *advice* is the last sentence of the error if another process has it.
     """
 
-    def __init__(self, path: Path, name: str) -> None:
+    def __init__(self, path: Path, name: str, advice: str) -> None:
         self._name = name
+        self._advice = advice
         self._path = path
         self._beside = path.with_name(f"{path.name}.owner")
         self._open: list[int] = []
@@ -125,8 +126,7 @@ class FileLock:
 
     def _in_use(self, holder: str) -> JournalError:
         return JournalError(
-            f"{self._name}: it is in use by {holder}, and one process at a time may use it. "
-            "Wait for that process, stop it, or use another path."
+            f"{self._name}: it is in use by {holder}, and one process at a time may use it. {self._advice}"
         )
 
     def release(self) -> None:

@@ -70,9 +70,11 @@ async def test_writes_are_listed_shown_retried_and_dropped(service, place, invsv
         await enqueued(place, outbox, client, service, "waiting", "gone")
     code, out, _ = await invsvc("list", place, "--json")
     listed = {row["key"]: row["state"] for row in json.loads(out)}
-    assert (code, listed) == (0, {"refused": "refused", "waiting": "to do", "gone": "to do"})
+    assert (code, listed) == (0, {"refused": "refused", "waiting": "open", "gone": "open"})
     assert "waiting" in (await invsvc("list", place, "--state", "open"))[1]
     assert (await invsvc("list", place, "--state", "none"))[0] == 2
+    for word in ("not-applied", "not_applied"):
+        assert (await invsvc("list", place, "--state", word, "--json"))[:2] == (0, "[]\n")
     code, out, _ = await invsvc("show", place, "refused", "--json")
     assert (code, json.loads(out)["state"]) == (1, "refused")
     assert "403" in json.loads(out)["message"]
@@ -111,3 +113,17 @@ async def test_outbox_that_is_not_there(service, place, invsvc, tmp_path):
     assert code == 1
     assert "does not exist" in errors or "it has no outbox" in errors
     assert not (tmp_path / "app.db").exists()
+
+
+async def test_beside_an_application_that_has_the_file(service, tmp_path, invsvc):
+    """Reading commands work; the others say what to do."""
+    place = str(tmp_path / "app.db")
+    async with client_of(service) as client, Outbox.open(place, client) as outbox:
+        await enqueued(place, outbox, client, service, "one")
+        code, out, _ = await invsvc("list", place, "--json")
+        assert (code, [row["state"] for row in json.loads(out)]) == (0, ["open"])
+        assert "open" in (await invsvc("show", place, "one"))[1]
+        for command in (["retry", place, "one"], ["drop", place, "one"], ["prune", place, "--days", "1"]):
+            code, _, told = await invsvc(*command)
+            assert code not in (0, 2)
+            assert "in that process, or stop it first" in " ".join(told.split())

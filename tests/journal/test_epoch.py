@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from invsvc_async import JournalError
-from invsvc_async.journal.epoch import Standing, wrong_with
 from invsvc_async.batch.journals.sqlite import SqliteBatch
 from invsvc_async.journal.entry import Entry, State
+from invsvc_async.journal.epoch import Standing, wrong_with
 from invsvc_async.journal.sqlite_entries import fact
 
 STEPS = ("send", "send, then kill", "copy", "copy both", "put back", "put back both", "lose", "lose file")

@@ -55,7 +55,11 @@ async def test_older_copy_tells_nothing_false(service, restored, caplog, beside)
         assert outcome.verdict is Verdict.UNKNOWN
         assert len(outcome.intent.sent) == 2
     [told] = caplog.messages
-    words = "it is an older copy, which lacks the last 1 sends" if beside == "is there" else "outbox.db.epoch is missing"
+    words = (
+        "it is an older copy, which lacks the last 1 sends"
+        if beside == "is there"
+        else "outbox.db.epoch is missing"
+    )
     assert words in told
     assert "settled as if they had been sent again" in told
     assert service.arrivals("webhooks.update") == 2

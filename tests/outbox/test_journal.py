@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import sys
@@ -294,3 +295,56 @@ async def test_journal_of_no_client_and_of_a_closed_one(service, address):
         journal = client._view.session.writes.journal
     with pytest.raises(JournalError, match="client is closed"):
         await journal.open()
+
+
+class Copied(SharedJournal):
+    """Copies its tables right before the first send, as a backup might."""
+
+    async def sending(self, intent):
+        until = await super().sending(intent)
+        for name in ("entries", "chunks"):
+            text = f"CREATE TABLE IF NOT EXISTS {name}_before AS TABLE {name}"
+            await self._entries.fetch(text)
+        return until
+
+
+async def put_back(journal):
+    """Put the copy back as a restore does, on another timeline."""
+    for name in ("entries", "chunks"):
+        await journal._entries.fetch(f"TRUNCATE {name}")
+        await journal._entries.fetch(f"INSERT INTO {name} TABLE {name}_before")
+    await journal._entries.fetch("UPDATE facts SET value = '00000077' WHERE name = 'place timeline'")
+
+
+async def test_database_restored_from_a_backup(service, address, caplog):
+    """A write that was applied, and undone since, is UNKNOWN: nothing false is told. The log says why, once."""
+    async with client_of(service, journal=Copied(address)) as client:
+        hook = await client.webhooks.get(service.seed_webhook(description="old").id)
+        await client.webhooks.update(hook, description="new")
+        await client.webhooks.update(hook, description="old")
+    async with client_of(service, journal=address) as admin:
+        await put_back(admin._view.session.writes.journal)
+    with caplog.at_level(logging.ERROR, "invsvc_async.writes"):
+        async with client_of(service, journal=address) as client, client_of(service, journal=address):
+            [outcome] = await recovered(client)
+    [told] = caplog.messages
+    assert "the server was restored from a backup" in told
+    assert "settled as if they had been sent again" in told
+    assert outcome.verdict is Verdict.UNKNOWN
+    assert service.arrivals("webhooks.update") == 2
+
+
+async def test_server_that_is_another_one_meanwhile(service, address, caplog):
+    """A process that is connected finds it by its next connection; it writes on, and the log says why, once."""
+    async with client_of(service, journal=address) as client:
+        entries = client._view.session.writes.journal._entries
+        entries._place["timeline"] = "00000077"  # of the server before
+        await entries.fetch("UPDATE facts SET value = '00000077' WHERE name = 'place timeline'")
+        with caplog.at_level(logging.ERROR, "invsvc_async.writes"):
+            await entries._pool.expire_connections()
+            assert await client.webhooks.update(service.seed_webhook().id, description="x")
+            await entries._pool.expire_connections()
+            assert await client.recover() == []
+        [told] = caplog.messages
+        assert "a replica was promoted" in told
+        assert await entries.through() == 0  # nothing was open

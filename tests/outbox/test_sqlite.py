@@ -229,3 +229,69 @@ async def test_secrets_are_passed_on(service, client, path, connection):
         async with outbox.dispatching():
             assert (await verdict_of(outbox, key)).value.secret is None
     assert all(secrets[key].encode() not in file.read_bytes() for file in path.parent.iterdir())
+
+
+async def test_row_that_was_moved_before_a_kill(service, client, outbox, connection, path):
+    """Moved, and not marked so before the process was killed, it is not sent once more."""
+    hook = service.seed_webhook().id
+    [key] = await enqueue(outbox, connection, client.webhooks.update(hook, description="x"))
+    [(intent,)] = await connection.execute_fetchall("SELECT intent FROM invsvc_outbox")
+    async with outbox.dispatching():
+        await verdict_of(outbox, key)
+        await connection.execute("UPDATE invsvc_outbox SET moved = 0, intent = ?", (intent,))
+        await connection.commit()
+        [later] = await enqueue(outbox, connection, update(client, service))
+        await verdict_of(outbox, later)
+        assert (await outbox.get(key)).verdict is Verdict.APPLIED
+    assert [entry.path_id for entry in service.ledger.entries].count(hook) == 1
+    assert await connection.execute_fetchall("SELECT moved, intent FROM invsvc_outbox") == [(1, "")] * 2
+
+
+async def test_retry_while_a_newer_write_to_the_same_thing_is_sent(service, client, outbox, connection):
+    """The retried one waits for it, and is then overtaken: the newer one keeps its effect."""
+    hook = service.seed_webhook().id
+    service.script("webhooks.update", "403")
+    service.script("webhooks.update", "slow 0.5")
+    async with outbox.dispatching():
+        [older] = await enqueue(outbox, connection, client.webhooks.update(hook, description="older"))
+        assert (await verdict_of(outbox, older)).verdict is Verdict.REFUSED
+        [newer] = await enqueue(outbox, connection, client.webhooks.update(hook, description="newer"))
+        await service.arrived("webhooks.update", 2)
+        assert await outbox.retry(older) == [older]
+        await enqueue(outbox, connection, update(client, service))  # so that the dispatcher looks meanwhile
+        assert (await verdict_of(outbox, newer)).verdict is Verdict.APPLIED
+        assert (await verdict_of(outbox, older)).verdict is Verdict.NOT_APPLIED
+    assert [entry.body["description"] for entry in service.ledger.effects() if entry.path_id == hook] == [
+        "newer"
+    ]
+
+
+async def test_reading_beside_the_process_that_sends(service, client, outbox, connection, path):
+    """What another process has is read, and nothing else is possible; without the outbox there is nothing to read."""
+    [done] = await enqueue(outbox, connection, update(client, service))
+    async with client_of(service) as other, Outbox.open(path, other, reading=True) as reader:
+        assert [entry.key for entry in await reader.entries(state="open")] == [done]
+        async with outbox.dispatching():
+            await verdict_of(outbox, done)
+        assert (await reader.get(done)).verdict is Verdict.APPLIED
+        assert [entry.verdict for entry in await reader.entries()] == ["applied"]
+        for act in (
+            reader.retry(done),
+            reader.drop(done),
+            reader.prune(older_than=0),
+            anext(reader.results()),
+        ):
+            with pytest.raises(JournalError, match="opened with reading=True"):
+                await act
+        await connection.execute("BEGIN")
+        with pytest.raises(JournalError, match="opened with reading=True"):
+            await reader.enqueue(connection, update(other, service))
+        await connection.rollback()
+        with pytest.raises(JournalError, match="the outbox in that process"):
+            async with Outbox.open(path, other):
+                pass
+    with closing(sqlite3.connect(path.with_name("empty.db"))) as empty:
+        empty.execute("CREATE TABLE orders (key TEXT)")
+    with pytest.raises(JournalError, match="it has no writes for"):
+        async with Outbox.open(path.with_name("empty.db"), client, reading=True):
+            pass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import signal
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path  # noqa: TC003 - typer reads the types
@@ -89,13 +90,14 @@ async def _work(
 
 @asynccontextmanager
 async def _opened(
-    place: str, profile: str | None, team: str | None, *, same_mode: bool
+    place: str, profile: str | None, team: str | None, *, same_mode: bool, reading: bool = False
 ) -> AsyncGenerator[Outbox]:
+    """Open the outbox, which must exist; with *reading*, also while another process has it."""
     from invsvc_async.outbox import Outbox
 
     async with (
         client_of(profile, team) as client,
-        Outbox.open(place, client, same_mode=same_mode, create=False) as outbox,
+        Outbox.open(place, client, same_mode=same_mode, create=False, reading=reading) as outbox,
     ):
         yield outbox
 
@@ -105,7 +107,7 @@ def list_(
     place: Place,
     *,
     state: Annotated[
-        str | None, typer.Option(help="open, applied, 'not applied', refused, superseded or unknown.")
+        str | None, typer.Option(help="open, applied, not-applied, refused, superseded or unknown.")
     ] = None,
     limit: Annotated[int, typer.Option(min=1, help="How many at most.")] = 100,
     same_mode: SameMode = False,
@@ -113,12 +115,18 @@ def list_(
     profile: Profile = None,
     team: Team = None,
 ) -> None:
-    """List writes, the oldest first."""
-    if state is not None and state not in ("open", *Verdict):
+    """
+    List writes, the oldest first.
+
+    Works beside an application that has the file.  A write without a verdict is open.
+    """
+    if state is not None:
+        state = re.sub("[-_]", " ", state)
+    if state not in (None, "open", *Verdict):
         raise typer.BadParameter(f"--state: must be open, or one of {', '.join(Verdict)}")
 
     async def listed() -> list[Entry]:
-        async with _opened(place, profile, team, same_mode=same_mode) as outbox:
+        async with _opened(place, profile, team, same_mode=same_mode, reading=True) as outbox:
             return await outbox.entries(state=state, limit=limit)
 
     found = until_done(listed())
@@ -140,7 +148,7 @@ def show(
     team: Team = None,
 ) -> None:
     """
-    Show the verdict of one write.
+    Show the verdict of one write.  Works beside an application that has the file.
 
     Exits with 0 if it is applied, 3 if the result is unknown, and 1 otherwise, also while it is open.
     """
@@ -152,7 +160,7 @@ async def _show(
 ) -> None:
     from invsvc_async.cli.outcome_output import exit_code_of
 
-    async with _opened(place, profile, team, same_mode=same_mode) as outbox:
+    async with _opened(place, profile, team, same_mode=same_mode, reading=True) as outbox:
         entry, outcome = await outbox.entry(key), await outbox.get(key)
     if entry is None:
         fail(f"{key}: the outbox has no write under this key")
@@ -252,7 +260,7 @@ def prune(
 
 
 def _state_of(entry: Entry) -> str:
-    return entry.verdict or entry.state.name.lower().replace("_", " ")
+    return entry.verdict or "open"
 
 
 def _plain(entry: Entry) -> dict[str, Any]:  # Any: JSON values
