@@ -1,0 +1,132 @@
+"""
+Measure the time from the commit of an enqueued write to the first byte of its request.
+
+    python -m benchmarks.bench_first_byte [WRITES]
+
+For each database and driver of the application, one write after the other is enqueued and committed, while a
+dispatcher in the same process sends.  The time begins when the driver's commit has returned, and ends when
+the first byte reaches the server.  The exit status is 1 if a median is 20 ms or more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+import sys
+import tempfile
+import time
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import aiosqlite
+from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
+
+from invsvc_async import ApiKey, Client, Outbox
+from invsvc_async.simulator import Simulator
+from tests.outbox.conftest import CONNECTIONS, outbox_at
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable
+
+_TARGET = 20.0  # ms
+
+
+class Relay:
+    """Passes the bytes of one client on to the service, and notes when each request of a write began."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._place = host, port
+        self.begun: asyncio.Queue[float] = asyncio.Queue()
+
+    async def serve(self, stack: AsyncExitStack) -> int:
+        """Listen, and return the port."""
+        server = await asyncio.start_server(self._pass, "127.0.0.1", 0)
+        stack.callback(server.close)
+        port: int = server.sockets[0].getsockname()[1]
+        return port
+
+    async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there, back = await asyncio.open_connection(*self._place)
+        await asyncio.gather(self._copy(reader, back, notes=True), self._copy(there, writer))
+
+    async def _copy(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, notes: bool = False
+    ) -> None:
+        while data := await reader.read(65536):
+            if notes and data.startswith(b"PUT "):
+                self.begun.put_nowait(time.perf_counter())
+            writer.write(data)
+        writer.close()
+
+
+@asynccontextmanager
+async def aiosqlite_at(path: str) -> AsyncGenerator[tuple[Any, Callable[[], Any]]]:
+    """Connect with aiosqlite; yield the connection, and what begins a transaction."""
+    async with aiosqlite.connect(path) as made:
+
+        @asynccontextmanager
+        async def transaction() -> AsyncGenerator[None]:
+            await made.execute("BEGIN")
+            yield
+            await made.commit()
+
+        yield made, transaction
+
+
+@asynccontextmanager
+async def session_at(path: str) -> AsyncGenerator[tuple[Any, Callable[[], Any]]]:
+    """Make an AsyncSession on aiosqlite; yield it, and what begins a transaction."""
+    engine = create_async_engine(f"sqlite+aiosqlite:///{path}")
+    async with AsyncSession(engine) as made:
+        yield made, made.begin
+    await engine.dispose()
+
+
+async def measured(place: str, connect: Callable[[], Any], writes: int) -> list[float]:
+    """Return the times of *writes* writes, in ms."""
+    async with AsyncExitStack() as stack:
+        service = await stack.enter_async_context(Simulator(seed=1))
+        host, _, port = service.base_url.removeprefix("http://").partition("/")[0].partition(":")
+        relay = Relay(host, int(port))
+        own = await relay.serve(stack)
+        address = service.base_url.replace(f":{port}", f":{own}", 1)
+        client = await stack.enter_async_context(Client(address, ApiKey(service.api_key)))
+        outbox = await stack.enter_async_context(Outbox.open(place, client))
+        connection, transaction = await stack.enter_async_context(connect())
+        await stack.enter_async_context(outbox.dispatching())
+        times = []
+        for number in range(writes + 10):
+            hook = service.seed_webhook().id
+            async with transaction():
+                await outbox.enqueue(connection, client.webhooks.update(hook, description=str(number)))
+            committed = time.perf_counter()
+            times.append(1000 * (await relay.begun.get() - committed))
+            await asyncio.sleep(0.01)  # each write alone
+        return times[10:]  # without those that connect
+
+
+async def main(writes: int) -> int:
+    """Measure all and print a table."""
+    kept = []
+    with tempfile.TemporaryDirectory() as folder:
+        ways: list[tuple[str, str, str, Callable[[], Any]]] = [
+            ("PostgreSQL", name, outbox_at(f"first{number}"), connect)
+            for number, (name, connect) in enumerate(CONNECTIONS.items())
+        ]
+        for number, (name, at) in enumerate(
+            (("aiosqlite", aiosqlite_at), ("AsyncSession on aiosqlite", session_at))
+        ):
+            path = str(Path(folder) / f"app{number}.db")
+            ways.append(("SQLite", name, path, lambda at=at, path=path: at(path)))  # type: ignore[misc]
+        for database, name, place, connect in ways:
+            times = await measured(place, connect, writes)
+            median, p90 = statistics.median(times), statistics.quantiles(times, n=10)[-1]
+            kept.append(median < _TARGET)
+            print(f"{database:10}  {name:26}  median {median:6.1f} ms  p90 {p90:6.1f} ms", flush=True)
+    print(f"{sum(kept)} of {len(kept)} medians are below {_TARGET:g} ms")
+    return 0 if all(kept) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(asyncio.run(main(int(sys.argv[1]) if len(sys.argv) > 1 else 200)))
