@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from invsvc_async.errors import ConfigurationError
-from invsvc_async.outbox.sqlite import SqliteOutbox
+from invsvc_async.outbox.sqlite_dispatch import SqliteOutbox
 from invsvc_async.storage.address import check_path, is_postgres
 
 if TYPE_CHECKING:

@@ -24,7 +24,6 @@ from invsvc_async.journal.packed_intent import pack
 from invsvc_async.journal.sqlite_entries import entries
 from invsvc_async.outbox import caller_connections
 from invsvc_async.outbox import sqlite_rows as rows
-from invsvc_async.outbox.sqlite_dispatch import SqliteDispatcher
 from invsvc_async.outbox.sqlite_prune import delete, empty_states, follow_deleted, old_in
 from invsvc_async.outbox.unsendable import verdict_of_lost, verdict_of_unfit
 from invsvc_async.reconcile.intent import Intent
@@ -34,10 +33,9 @@ if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from invsvc_async.batch.batch import Batch
     from invsvc_async.transport.session import ClientState
 
-__all__ = ["SqliteOutbox"]
+__all__ = ["SqliteStore"]
 
 log: logging.Logger = logging.getLogger("invsvc_async.outbox")
 
@@ -69,7 +67,7 @@ class _Journal(SqliteBatch):
             connection.execute(_UNHEARD)
 
 
-class SqliteOutbox:
+class SqliteStore:
     """The outbox in the application's file at *path*."""
 
     database: caller_connections.Database = "SQLite"
@@ -223,10 +221,6 @@ class SqliteOutbox:
         return None if row is None else bytes(row[0])
 
     # --- sending
-
-    async def dispatch(self, batch: Batch, grace: float, on_verdict: Callable[[], None]) -> None:
-        """Send what is committed, until cancelled. *on_verdict* is called when verdicts were stored."""
-        await SqliteDispatcher(batch, self, grace, on_verdict).dispatch()
 
     async def changed(self) -> None:
         """Wait until it is time to look for new rows."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from invsvc_async.errors import InvalidRequestError, JournalError
 from invsvc_async.outbox.run import OutboxRun
+from invsvc_async.outbox.sqlite import SqliteStore
 from invsvc_async.outbox.unsendable import verdict_of_unfit
 
 if TYPE_CHECKING:
@@ -16,9 +17,8 @@ if TYPE_CHECKING:
     from invsvc_async.batch.batch import Batch
     from invsvc_async.batch.engine import Engine
     from invsvc_async.batch.journals.sqlite import SqliteBatch
-    from invsvc_async.outbox.sqlite import SqliteOutbox
 
-__all__ = ["SqliteDispatcher"]
+__all__ = ["SqliteOutbox"]
 
 log: logging.Logger = logging.getLogger("invsvc_async.outbox")
 
@@ -29,7 +29,7 @@ class SqliteDispatcher(OutboxRun):
     """The run of the one process that sends."""
 
     def __init__(
-        self, batch: Batch, store: SqliteOutbox, grace: float, on_verdict: Callable[[], None]
+        self, batch: Batch, store: SqliteStore, grace: float, on_verdict: Callable[[], None]
     ) -> None:
         super().__init__(batch, grace, on_verdict)
         self._store = store
@@ -69,3 +69,11 @@ class SqliteDispatcher(OutboxRun):
                     log.error("outbox: %s: %s", entry.key, error)  # noqa: TRY400 - the message is enough
                     await journal.put(verdict_of_unfit(entry, error))
             after = page[-1].seq
+
+
+class SqliteOutbox(SqliteStore):
+    """The outbox in the application's file at *path*."""
+
+    async def dispatch(self, batch: Batch, grace: float, on_verdict: Callable[[], None]) -> None:
+        """Send what is committed, until cancelled. *on_verdict* is called when verdicts were stored."""
+        await SqliteDispatcher(batch, self, grace, on_verdict).dispatch()
