@@ -109,7 +109,7 @@ class Outbox:
         *concurrency*, *rate*, *tag* and *on_secret* are those of :meth:`Batch.open`. *same_mode* asserts that
         a new credential has the team and data mode of the earlier one, whose writes it continues. With
         ``create=False`` an outbox that does not exist is an error. With ``reading=True`` it only reads, by
-        :meth:`get`, :meth:`entry` and :meth:`entries`, also while another process has a file of SQLite.
+        :meth:`get`, ``entry`` and ``entries``, also while another process has a file of SQLite.
 
         Nothing is sent from an outbox that may lack sends, because its database was restored or copied,
         unless told how, at one start. *restored* says that it is an older copy: each write that it has as
