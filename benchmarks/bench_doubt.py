@@ -121,15 +121,17 @@ def _counted(what: str, against: str, limit: float, ratio: float) -> Row:
 
 def main() -> None:
     """Print each operation and each kind of loss."""
-    print(f"{'operation':<18}{'loss':<9}{'requests':>20}{'against':>9}{'time, s':>20}")
-    print(f"{'':<27}{'median':>10}{'p99':>10}{'oracle':>9}{'median':>10}{'p99':>10}")
+    started = time.monotonic()
+    heads = ("requests, median", 18), ("p99", 6), ("of the oracle", 16), ("s, median", 12), ("p99", 9)
+    print(f"{'write':<18}{'loss':<9}" + "".join(f"{head:>{width}}" for head, width in heads))
     for (operation, loss), doubts in measured().items():
         requests, seconds = [each.requests for each in doubts], [each.seconds for each in doubts]
         against = statistics.fmean(requests) / _ORACLE
         print(
-            f"{operation:<18}{loss:<9}{statistics.median(requests):>10.0f}{_p99(requests):>10.0f}{against:>9.2f}"
-            f"{statistics.median(seconds):>10.3f}{_p99(seconds):>10.3f}"
+            f"{operation:<18}{loss:<9}{statistics.median(requests):>18.0f}{_p99(requests):>6.0f}{against:>16.2f}"
+            f"{statistics.median(seconds):>12.3f}{_p99(seconds):>9.3f}"
         )
+    print(f"took {time.monotonic() - started:,.0f} s")
 
 
 def _p99(values: list[Any]) -> float:
@@ -138,15 +140,15 @@ def _p99(values: list[Any]) -> float:
 
 async def batch(writes: int = _BATCH) -> None:
     """Print the wall time, CPU time and requests of a batch without faults and with them."""
-    print(f"{writes:,} journeys changed, 200 at once:")
     spent = {faults: await _batch(writes, faults) for faults in ("", _FAULTS)}
+    print(f"{'faults':<32}{'wall, s':>9}{'CPU, s':>9}{'requests a write':>19}{'applied':>10}")
     for faults, (wall, cpu, requests, applied) in spent.items():
-        figures = f"{wall:7.1f} s  {cpu:7.1f} s CPU  {requests / writes:6.3f} requests a write"
-        print(f"{faults or 'no faults':<34}{figures}  {applied:,} applied")
+        figures = f"{wall:>9.1f}{cpu:>9.1f}{requests / writes:>19.3f}{applied:>10,}"
+        print(f"{faults or 'none':<32}{figures}")
     clean, faulty = spent.values()
-    names = ("wall", "CPU", "requests")
-    ratios = (f"{name} {two / one:.2f}" for name, one, two in zip(names, clean[:3], faulty[:3], strict=True))
-    print("with faults against without:", ", ".join(ratios))
+    ratios = [two / one for one, two in zip(clean[:3], faulty[:3], strict=True)]
+    print(f"{'with, of without':<32}{ratios[0]:>9.2f}{ratios[1]:>9.2f}{ratios[2]:>19.2f}")
+    print(f"{writes:,} journeys changed, 200 at once")
 
 
 async def _batch(writes: int, faults: str) -> tuple[float, float, int, int]:

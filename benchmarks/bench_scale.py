@@ -1,13 +1,13 @@
 """
-Measure whether costs stay the same as the load grows.  Not part of the table: each takes minutes.
+Measure whether costs stay the same as the load grows.  Each prints one table, and how long it took.
 
-    python -m benchmarks.bench_scale flight [CALLS …]    calls in flight: CPU and memory of each (to 50,000)
-    python -m benchmarks.bench_scale day [CALLS]         24 hours of a client in virtual time (200,000 calls)
-    python -m benchmarks.bench_scale processes [WRITES]  a batch in PostgreSQL on 1, 2 and 4 processes (3,000)
-    python -m benchmarks.bench_scale journal [ITEMS …]   a write after so many finished ones (to 10,000,000)
+    python -m benchmarks.bench_scale flight [CALLS …]            calls in flight: CPU, memory (to 50,000)
+    python -m benchmarks.bench_scale day [CALLS]                 24 hours in virtual time (200,000 calls)
+    python -m benchmarks.bench_scale processes [WRITES]          a batch on 1, 2 and 4 processes (3,000)
+    python -m benchmarks.bench_scale journal [ITEMS …]           a write after so many (to 10,000,000), SQLite
+    python -m benchmarks.bench_scale journal postgres [ITEMS …]  the same in PostgreSQL
 
-A journal in SQLite belongs to one process at a time, so ``processes`` needs PostgreSQL.  ``day`` with
-10,000,000 calls, and ``journal`` as it is, take about an hour on an idle machine.
+A journal in SQLite belongs to one process at a time, so ``processes`` needs PostgreSQL.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from invsvc_async import ApiKey, Client, Timeouts
 from invsvc_async.batch import Batch
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
+    from collections.abc import Awaitable, Callable
 
     from invsvc_async import Webhook
 
@@ -49,6 +49,13 @@ WITH RECURSIVE numbers(n) AS (SELECT ? UNION ALL SELECT n + 1 FROM numbers WHERE
 INSERT INTO entries SELECT n, lower(hex(randomblob(16))), randomblob(16), state, run, operation, verdict,
     common, intent, outcome, claim, done_at, NULL
 FROM numbers, (SELECT * FROM entries WHERE state = 2 LIMIT 1)
+"""
+_GENERATED_IN_POSTGRES = """
+INSERT INTO entries
+    (seq, key, chunk, content, state, run, operation, verdict, common, intent, outcome, done_at)
+SELECT n, 'row-' || n, -n / 200, decode(md5(n::text), 'hex'), state, run, operation, verdict, common, intent,
+    outcome, done_at
+FROM generate_series($1::bigint, $2::bigint) AS n, (SELECT * FROM entries WHERE state = 2 LIMIT 1) AS one
 """
 
 
@@ -115,10 +122,12 @@ class _LoopClock:
 
 async def day(loop: _JumpingLoop, calls: int) -> None:
     """Make *calls*, half of them writes, spread over 24 hours; print the memory after each tenth."""
+    print(f"{'hours':>6}{'calls':>16}{'MB':>12}{'µs CPU a call':>17}", flush=True)
     rounds = calls // _TOGETHER
     with service() as base:
         async with Client(base, ApiKey("key"), clock=_LoopClock()) as client:
             hooks = [await client.webhooks.get(f"wh_{at}") for at in range(_TOGETHER // 2)]
+            cpu = time.process_time()
             for done in range(1, rounds + 1):
                 reads = [client.webhooks.get("wh_1") for _ in hooks]
                 writes = [client.webhooks.update(hook, description="changed") for hook in hooks]
@@ -126,11 +135,10 @@ async def day(loop: _JumpingLoop, calls: int) -> None:
                 loop.ahead += _DAY / rounds
                 if done % max(rounds // 10, 1) == 0:
                     gc.collect()
-                    hours = 24 * done / rounds
-                    print(
-                        f"{hours:5.1f} h {done * _TOGETHER:>12,} calls {_resident() / 1024:8.1f} MB",
-                        flush=True,
-                    )
+                    spent, cpu = time.process_time() - cpu, time.process_time()
+                    each = spent / max(rounds // 10, 1) / _TOGETHER * 1e6
+                    hours, megabytes = 24 * done / rounds, _resident() / 1024
+                    print(f"{hours:>6.1f}{done * _TOGETHER:>16,}{megabytes:>12.1f}{each:>17.0f}", flush=True)
 
 
 # --- processes
@@ -140,6 +148,7 @@ async def processes(writes: int) -> None:
     """Print the rate of a batch on 1, 2 and 4 processes, each with at most 10 requests of 20 ms in flight."""
     from tests.support.database import database
 
+    print(f"{'processes':>9}{'writes a second':>18}", flush=True)
     async with bench_journal.service(0.02) as url:
         for many in (1, 2, 4):
             address = database().journal(f"scale{many}")
@@ -153,25 +162,56 @@ async def processes(writes: int) -> None:
                 if child.returncode is None:
                     child.kill()
                 await child.wait()
-            print(f"{many} processes: {rate:,.0f} writes a second", flush=True)
+            print(f"{many:>9}{rate:>18,.0f}", flush=True)
 
 
 # --- journals of any length
 
 
 async def journal(sizes: tuple[int, ...]) -> None:
-    """Print the CPU of a write in a batch whose journal has so many finished ones."""
-    print(f"{'finished before':>16}{'open, s':>10}{'µs CPU a write':>16}{'MB':>8}")
+    """Print what a write costs in a batch whose journal, in SQLite, has so many finished ones."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "run.db"
-        async with bench_journal.service(0.0) as url:
-            await _written(url, path, "first", 200)
-            for size in sizes:
-                _generate(path, size)
-                gc.collect()
-                opened, spent = await _written(url, path, f"after-{size}", _NEW)
-                figures = f"{opened:>10.3f}{spent / _NEW * 1e6:>16.0f}{_resident() / 1024:>8.0f}"
-                print(f"{size:>16,}{figures}", flush=True)
+
+        async def generate(size: int) -> None:
+            _generate(path, size)
+
+        await _after(path, sizes, generate)
+
+
+async def journal_in_postgres(sizes: tuple[int, ...]) -> None:
+    """Print the same for a journal in PostgreSQL.  The CPU time is without the server's."""
+    import asyncpg
+
+    from tests.support.database import database
+
+    address = database().journal("grown")
+
+    async def generate(size: int) -> None:
+        connection = await asyncpg.connect(address.partition("batch=")[0].rstrip("?&"))
+        await connection.execute("SET search_path TO invsvc_grown")
+        last = await connection.fetchval("SELECT max(seq) FROM entries")
+        if last < size:
+            await connection.execute(_GENERATED_IN_POSTGRES, last + 1, size, timeout=None)
+            await connection.execute("SELECT setval('entries_seq_seq', (SELECT max(seq) FROM entries))")
+            await connection.execute("ANALYZE entries")
+        await connection.close()
+
+    await _after(address, sizes, generate)
+
+
+async def _after(place: Path | str, sizes: tuple[int, ...], grow: Callable[[int], Awaitable[None]]) -> None:
+    print(f"{'finished before':>16}{'open, s':>10}{'µs CPU a write':>16}{'writes a second':>18}{'MB':>8}")
+    async with bench_journal.service(0.0) as url:
+        await _written(url, place, "first", 200)
+        for size in sizes:
+            await grow(size)
+            gc.collect()
+            started = time.perf_counter()
+            opened, spent = await _written(url, place, f"after-{size}", _NEW)
+            rate = _NEW / (time.perf_counter() - started - opened)
+            figures = f"{opened:>10.3f}{spent / _NEW * 1e6:>16.0f}{rate:>18,.0f}{_resident() / 1024:>8.0f}"
+            print(f"{size:>16,}{figures}", flush=True)
 
 
 def _generate(path: Path, size: int) -> None:
@@ -181,12 +221,12 @@ def _generate(path: Path, size: int) -> None:
             connection.execute(_GENERATED, (last + 1, size))
 
 
-async def _written(url: str, path: Path, name: str, number: int) -> tuple[float, float]:
+async def _written(url: str, place: Path | str, name: str, number: int) -> tuple[float, float]:
     """Run *number* new writes; return the seconds until the batch was open, and the run's CPU seconds."""
     started = time.perf_counter()
     async with (
         bench_journal.client_for(url, 200) as client,
-        Batch.open(path, client, concurrency=200, on_secret=lambda _key, _hook: None) as batch,
+        Batch.open(place, client, concurrency=200, on_secret=lambda _key, _hook: None) as batch,
     ):
         opened, cpu, applied = time.perf_counter() - started, time.process_time(), 0
         make = client.webhooks.create
@@ -202,6 +242,13 @@ async def _written(url: str, path: Path, name: str, number: int) -> tuple[float,
 
 def main(arguments: list[str]) -> None:
     """Run what *arguments* name."""
+    started = time.monotonic()
+    _run(arguments)
+    if arguments[:1] != ["wave"]:
+        print(f"took {time.monotonic() - started:,.0f} s")
+
+
+def _run(arguments: list[str]) -> None:
     match arguments:
         case ["flight", *numbers]:
             flight(tuple(map(int, numbers)) or _FLIGHTS)
@@ -214,6 +261,8 @@ def main(arguments: list[str]) -> None:
                 runner.run(day(loop, *map(int, number or ["200000"])))
         case ["processes", *number]:
             asyncio.run(processes(*map(int, number or ["3000"])))
+        case ["journal", "postgres", *numbers]:
+            asyncio.run(journal_in_postgres(tuple(map(int, numbers)) or _SIZES))
         case ["journal", *numbers]:
             asyncio.run(journal(tuple(map(int, numbers)) or _SIZES))
         case _:
