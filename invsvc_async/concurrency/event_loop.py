@@ -16,12 +16,16 @@ T = TypeVar("T")
 GARBAGE = (10_000, 20, 20)  # a batch keeps tens of thousands of objects alive, and hardly any cycles
 
 
-def until_done(command: Coroutine[Any, Any, T]) -> T:
-    """Run *command* to its end on a new event loop.  Ctrl-C cancels it, as with ``asyncio.run``."""
+def until_done(command: Coroutine[Any, Any, T], *, short: bool = False) -> T:
+    """
+    Run *command* to its end on a new event loop.  Ctrl-C cancels it, as with ``asyncio.run``.
+
+    A *short* command makes a few requests only, so importing uvloop would take longer than it saves.
+    """
     before = gc.get_threshold()
     gc.set_threshold(*GARBAGE)
     try:
-        with asyncio.Runner(loop_factory=_quickest()) as runner:
+        with asyncio.Runner(loop_factory=None if short else _quickest()) as runner:
             return runner.run(command)
     finally:
         gc.set_threshold(*before)

@@ -40,6 +40,11 @@ def test_loop_where_uvloop_is_installed():
     assert until_done(kind()) == "uvloop"
 
 
+def test_loop_of_a_short_command():
+    """It is Python's own, because importing uvloop would take longer than it saves."""
+    assert until_done(kind(), short=True) == "asyncio"
+
+
 def test_loop_without_uvloop(monkeypatch):
     """Python's own loop is used if uvloop is not installed."""
     monkeypatch.setitem(sys.modules, "uvloop", None)

@@ -40,7 +40,7 @@ def command(
     Read one item: `invsvc get webhooks wh_1`, `invsvc get payments.link plink_1`, `invsvc get
     /users/usr_1`.
     """
-    found = until_done(_read(what, words or [], profile, team))
+    found = until_done(_read(what, words or [], profile, team), short=True)
     if json_:
         from invsvc_async.cli.output import emit_json
         from invsvc_async.codec import unstructure

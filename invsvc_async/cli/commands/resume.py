@@ -50,7 +50,7 @@ def command(
     def make(client: Client) -> Write[Any]:  # Any: the intent's operation says what the value is
         return client.resume(intent, same_mode=same_mode)
 
-    outcome, lost = until_done(send(make, profile, team, secrets_to))
+    outcome, lost = until_done(send(make, profile, team, secrets_to), short=True)
     print_outcome(outcome, as_json=json_, story=story)
     if lost is not None:
         raise lost

@@ -41,7 +41,7 @@ def command(
     """
     from invsvc_async.cli.outcome_output import exit_code_of, print_outcome
 
-    outcome = until_done(_settle(intent_in(file), profile, team, same_mode=same_mode))
+    outcome = until_done(_settle(intent_in(file), profile, team, same_mode=same_mode), short=True)
     print_outcome(outcome, as_json=json_, story=story)
     raise typer.Exit(exit_code_of(outcome))
 

@@ -77,7 +77,7 @@ def command(
             confirm_delete(write)
         return write
 
-    outcome, lost = until_done(send(make, profile, team, secrets_to))
+    outcome, lost = until_done(send(make, profile, team, secrets_to), short=True)
     print_outcome(outcome, as_json=json_, story=story)
     if lost is not None:
         raise lost
