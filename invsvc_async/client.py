@@ -12,7 +12,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 from urllib.parse import urlsplit
 
-import attrs
+import msgspec
 
 from invsvc_async._version import __version__
 from invsvc_async.concurrency.clock import Clock, SystemClock
@@ -59,8 +59,9 @@ __all__ = ["Client", "Reader", "options_of"]
 # Settles a write that the service has no read for.  Any: a finding; for journeys, a Journey too
 Reader: TypeAlias = "Callable[[Client, Intent], Awaitable[Any]]"
 
-LOOPBACK = re.compile(r"localhost|127(\.\d{1,3}){3}|::1")
-_VERSION = re.compile(r"/v\d+$")
+# Compiled at first use, because compilation would be a part of the import's time.
+LOOPBACK = r"localhost|127(\.\d{1,3}){3}|::1"
+_VERSION = r"/v\d+$"
 _SETTINGS: dict[str, type] = {  # by the names in ClientOptions
     "timeouts": Timeouts,
     "reads": ReadRetries,
@@ -228,7 +229,7 @@ class Client:
         changed: dict[str, Any] = {  # Any: each has the type of its argument
             name: value for name, value in asked.items() if value is not UNSET
         }
-        return self.of(_checked(attrs.evolve(self._view, **changed)))
+        return self.of(_checked(msgspec.structs.replace(self._view, **changed)))
 
     def for_team(self, team: str) -> Self:
         """
@@ -537,9 +538,9 @@ def _checked_url(text: object, *, allow_insecure_http: bool) -> str:
             bool(parts.query or parts.fragment) or "?" in text or "#" in text,
             "must not have a query or fragment",
         ),
-        (not _VERSION.search(path), "must end in the version segment, such as https://host.example/v2"),
+        (not re.search(_VERSION, path), "must end in the version segment, such as https://host.example/v2"),
         (
-            parts.scheme == "http" and not LOOPBACK.fullmatch(host or "") and not allow_insecure_http,
+            parts.scheme == "http" and not re.fullmatch(LOOPBACK, host or "") and not allow_insecure_http,
             "is plain http to another machine (use https, or allow_insecure_http=True)",
         ),
         (any(ord(char) <= 32 or ord(char) == 127 for char in text), "contains a space or control character"),

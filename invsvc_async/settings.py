@@ -113,8 +113,8 @@ _SET_FOR_CALLS = _SET_BY_CLIENT | {
     "accept", "accept-encoding", "connection", "keep-alive", "proxy-connection", "range", "te", "trailer",
     "upgrade", "x-http-method", "x-http-method-override", "x-method-override",
 }  # fmt: skip
-_HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
-_SECRET_NAME = re.compile(r"cookie|auth|token|secret|password|api-?key|credential", re.IGNORECASE)
+_HEADER_NAME = r"[A-Za-z0-9!#$%&'*+.^_`|~-]+"
+_SECRET_NAME = r"(?i)cookie|auth|token|secret|password|api-?key|credential"  # noqa: S105 - a pattern
 
 
 def checked_headers(given: object, *, of_call: bool = False) -> dict[str, str]:
@@ -131,11 +131,11 @@ def checked_headers(given: object, *, of_call: bool = False) -> dict[str, str]:
     for name, value in cast("Mapping[object, object]", given).items():
         if not isinstance(name, str) or not isinstance(value, str):
             raise ConfigurationError("headers and user_agent: names and values must be strings")
-        if not _HEADER_NAME.fullmatch(name):
+        if not re.fullmatch(_HEADER_NAME, name):
             raise ConfigurationError(f"headers: {name!a} is not a valid name of a header")
         if name.lower() in (_SET_FOR_CALLS if of_call else _SET_BY_CLIENT):
             raise ConfigurationError(f"headers: {name} is set by the client itself")
-        if of_call and _SECRET_NAME.search(name):
+        if of_call and re.search(_SECRET_NAME, name):
             raise ConfigurationError(
                 f"headers: {name} may be a secret, which an intent would store. Pass it as Client(headers=…)."
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Literal
 
-import attrs
+from msgspec import Struct
 
 from invsvc_async.codec.answer_shape import Shape
 
@@ -37,8 +37,7 @@ class Form(StrEnum):
     METADATA = "object of texts"
 
 
-@attrs.frozen(kw_only=True)
-class Parameter:
+class Parameter(Struct, frozen=True, kw_only=True):
     """A path, query or body parameter with its constraint, as the specification states it."""
 
     name: str  # in Python
@@ -56,8 +55,7 @@ class Parameter:
     required: bool = False
 
 
-@attrs.frozen(kw_only=True)
-class Operation:
+class Operation(Struct, frozen=True, kw_only=True):
     """One operation: a row of the table."""
 
     name: str  # "webhooks.create": the resource and its method

@@ -11,7 +11,7 @@ import logging
 from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import attrs
+import msgspec
 
 from invsvc_async.api.operations import TEAMS_CREATE, WEBHOOKS_GET
 from invsvc_async.errors import BatchStoppedError, ConfigurationError, InvsvcError, ServiceError
@@ -154,7 +154,7 @@ class CircuitBreaker:
     def __init__(
         self, view: ClientOptions, *, on_change: Callable[[], None], on_stop: Callable[[Exception], None]
     ) -> None:
-        self._view = attrs.evolve(view, team=None)
+        self._view = msgspec.structs.replace(view, team=None)
         self._session = view.session
         self._on_change, self._on_stop = on_change, on_stop
         self._pause = FIRST_PAUSE

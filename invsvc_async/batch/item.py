@@ -274,8 +274,7 @@ class Item(msgspec.Struct, eq=False, kw_only=True):
         )
 
 
-@attrs.define(kw_only=True, eq=False, repr=False)
-class ItemOptions(ClientOptions):
+class ItemOptions(ClientOptions, kw_only=True, eq=False):
     """The options of one item: its write takes a slot while it is sent."""
 
     item: Item

@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import attrs
+import msgspec
 
 from invsvc_async.api.operations import BY_NAME
 from invsvc_async.batch.checkpoint import Intaken
@@ -339,7 +340,8 @@ class Run:
             if line is None:
                 continue
             if reading is None and operation.reader is not None:
-                looks = StateReader(attrs.evolve(view, team=None), intent, partial(_same, intent), own=None)
+                any_team = msgspec.structs.replace(view, team=None)
+                looks = StateReader(any_team, intent, partial(_same, intent), own=None)
                 reading = self._clock_reading = await looks.look(operation.reader, lane="settle")
             resumed = Resumed(at=session.clock.now(), journaled=True, sender_gone=True)
             known = Known(operation, intent, (resumed,) if reading is None else (resumed, reading))

@@ -34,7 +34,7 @@ T = TypeVar("T", bound=Model)
 Build: TypeAlias = "Callable[..., Any]"  # takes a mirror and its Place, if the item is kept
 One: TypeAlias = "Callable[[Raw | bytes], Any]"
 
-_AT = re.compile(r"Expected .* - at `\$\.(\w+)", re.DOTALL)  # where a value has the wrong type
+_AT: Final = r"(?s)Expected .* - at `\$\.(\w+)"  # where a value has the wrong type
 _UNKNOWN = "contains unknown field"
 _LEARNED: Final = 16  # times: each makes new classes, which takes some milliseconds and stays in memory
 _AROUND: Final = 2  # levels around an item of a list: the array and the envelope
@@ -156,7 +156,7 @@ def _field_of(cls: type[Model], refusal: Exception) -> str:
     """Return the field of *cls* whose value was of the wrong type, or "" if *refusal* does not name one."""
     if isinstance(refusal, _UnusualError):
         return refusal.field if refusal.cls is cls else ""
-    found = _AT.match(str(refusal))
+    found = re.match(_AT, str(refusal))
     return next((field.name for field in fields_of(cls) if found and field.wire == found[1]), "")
 
 

@@ -106,7 +106,7 @@ _DECODE: Mapping[Shape, Callable[[bytes], Any]] = {
 }
 _NOTHING = Raw()
 _REQUEST_ID = istr("X-Request-Id")
-_SECONDS = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")  # the standard has no fractions, but some services do
+_SECONDS = r"[0-9]{1,9}(\.[0-9]{1,9})?"  # the standard has no fractions, but some services do
 _FIRST, _LAST = -62_135_596_800_000, 253_402_300_799_999  # ms: the range of datetime
 _NOT_SHOWN = {"raw", "content", "headers"}  # they may contain a secret
 _ENVELOPE_NAMES = frozenset(_List.__struct_fields__)
@@ -373,7 +373,7 @@ def _is_shallow(value: object, levels: int = 32) -> bool:
 def retry_after(headers: Mapping[str, str]) -> float | None:
     """Return the seconds to wait.  An HTTP date is compared with the answer's ``Date``, not a local clock."""
     said = headers.get("Retry-After", "").strip()
-    if _SECONDS.fullmatch(said):
+    if re.fullmatch(_SECONDS, said):
         return float(said)
     until, now = _http_date(said), _http_date(headers.get("Date", ""))
     return max((until - now).total_seconds(), 0.0) if until and now else None

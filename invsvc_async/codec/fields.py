@@ -6,7 +6,7 @@ import types
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
-import attrs
+from msgspec import Struct
 
 from invsvc_async.models.common import Model, once, wire_names
 
@@ -16,8 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["Field", "blank_of", "enum_in", "fields_of"]
 
 
-@attrs.frozen
-class Field:
+class Field(Struct, frozen=True):
     """A field: its Python name, its name on the wire, and its type without ``None``."""
 
     name: str

@@ -122,8 +122,7 @@ def _write(client: Client, step: Step, made: object) -> Write[Any]:
     return as_write(client, step.operation, arguments, key=step.key)
 
 
-@attrs.define(kw_only=True, eq=False, repr=False)
-class _AttributedOptions(ClientOptions):
+class _AttributedOptions(ClientOptions, kw_only=True, eq=False):
     """Options that add the write's key to the headers of each write request, for the ledger."""
 
     def send(self, request: Request, exchange: Exchange) -> Awaitable[Exchange]:

@@ -109,7 +109,6 @@ class Source(Protocol):
 Place: TypeAlias = "Source | tuple[Place, str | int]"
 
 
-@attrs.define
 class Flaws:
     """
     The parts of an item that do not fit its fields.
@@ -118,8 +117,9 @@ class Flaws:
     the different form in which it was received (``3.0`` for 3).
     """
 
-    problems: dict[str, FieldError]
-    spelt: dict[str, tuple[object, object]]
+    def __init__(self, problems: dict[str, FieldError], spelt: dict[str, tuple[object, object]]) -> None:
+        self.problems = problems
+        self.spelt = spelt
 
 
 @once

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, ClassVar
 
-import attrs
+import msgspec
 
 from invsvc_async.batch.restored import restored_of
 from invsvc_async.batch.run import Run
@@ -84,5 +84,6 @@ class OutboxRun(Run):
             InvalidRequestError: It belongs to another base URL, data mode or credential.
 
         """
-        view = attrs.evolve(options_of(self._batch.client), team=None)  # an intent contains its own, or none
+        # An intent contains its own team, or none.
+        view = msgspec.structs.replace(options_of(self._batch.client), team=None)
         check_scope(view, intent, same_mode=self._batch.same_mode, in_doubt=in_doubt)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _NO_TIME = 10**15  # ms: 30,000 years
 _PORTS = {"http": 80, "https": 443}
-_ESCAPE = re.compile("%([0-9A-Fa-f]{2})")
+_ESCAPE = "%([0-9A-Fa-f]{2})"
 _UNRESERVED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
 _KEPT = "!\"#$%&'()*+,/:;<=>?@[\\]^`{|}"  # ASCII that is not escaped
 
@@ -110,7 +110,7 @@ def _ascii_host(host: str) -> str:
 
 
 def _escaped(text: str) -> str:
-    plain = _ESCAPE.sub(_unescaped, text)
+    plain = re.sub(_ESCAPE, _unescaped, text)
     return plain if plain.isascii() and " " not in plain else quote(plain, safe=_KEPT)
 
 

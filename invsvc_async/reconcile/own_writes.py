@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from datetime import datetime
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-import attrs
+from msgspec import Struct, field
 
 from invsvc_async.reconcile.compare import ids_of_url, is_time
 
@@ -40,7 +40,7 @@ def milliseconds(at: datetime) -> int:
     return round(at.timestamp() * 1000)
 
 
-class LastState(NamedTuple):
+class LastState(Struct, frozen=True):
     """
     The state of a resource in the last answer that showed it, which arrived at *ended* (local s).
 
@@ -54,8 +54,7 @@ class LastState(NamedTuple):
     weight: int
 
 
-@attrs.frozen
-class UrlIds:
+class UrlIds(Struct, frozen=True):
     """The ids of webhooks of one URL, from answers.  Some created up to ``forgotten_until`` are missing."""
 
     ids: tuple[tuple[str, int | None], ...] = ()  # with the times of creation, server ms
@@ -74,12 +73,11 @@ class UrlIds:
         return {known for known, at in self.ids if at is None or at / 1000 >= earliest}
 
 
-@attrs.define
-class Listed:
+class Listed(Struct):
     """A list of webhooks as the service returned it."""
 
     hooks: list[Wire]
-    _ids: dict[str, set[str]] = attrs.field(factory=dict)
+    _ids: dict[str, set[str]] = field(default_factory=dict)
 
     def ids(self, url_key: str) -> set[str]:
         """Return the ids of the webhooks with that URL.  The result is cached."""
@@ -89,15 +87,14 @@ class Listed:
         return found
 
 
-@attrs.define(eq=False)
-class OwnWrites:
+class OwnWrites(Struct, eq=False):
     """The states that the answers and reads of one client showed last."""
 
-    _states: OrderedDict[Hashable, LastState] = attrs.field(factory=OrderedDict)
+    _states: OrderedDict[Hashable, LastState] = field(default_factory=OrderedDict)
     _bytes: int = 0
-    _urls: OrderedDict[str, UrlIds] = attrs.field(factory=OrderedDict)
-    _other_urls: UrlIds = attrs.field(factory=UrlIds)
-    _lists: dict[str | None, Listed] = attrs.field(factory=dict)
+    _urls: OrderedDict[str, UrlIds] = field(default_factory=OrderedDict)
+    _other_urls: UrlIds = field(default_factory=UrlIds)
+    _lists: dict[str | None, Listed] = field(default_factory=dict)
 
     # --- the last state of a resource
 

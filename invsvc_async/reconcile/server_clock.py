@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-import attrs
+from msgspec import Struct, field
 
 from invsvc_async.reconcile.enums import Bounds
 
@@ -46,8 +46,7 @@ def _agreed(lows_highs: list[tuple[float, float]], slack: float) -> Bounds | Non
     return Bounds(low=low, high=high) if low <= high else Bounds(low=high, high=low)
 
 
-@attrs.define
-class ServerClock:
+class ServerClock(Struct):
     """
     The tightest bounds of the last ten minutes, in constant memory and time.
 
@@ -56,7 +55,7 @@ class ServerClock:
     """
 
     # Each: start, highest low, lowest high.
-    _buckets: deque[tuple[float, float, float]] = attrs.field(factory=deque)
+    _buckets: deque[tuple[float, float, float]] = field(default_factory=deque)
     # The last result of ``bounds``, its slack, and until when it is valid if nothing is learnt.
     _last: tuple[Bounds | None, float, float] = (None, -1.0, 0.0)
 

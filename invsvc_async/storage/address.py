@@ -10,7 +10,7 @@ from invsvc_async.errors import ConfigurationError
 
 __all__ = ["check_path", "is_postgres", "without_login"]
 
-_ADDRESS: Final = re.compile(r"\s*(postgres\w*:|[a-z][a-z0-9+.-]*://)", re.IGNORECASE)
+_ADDRESS: Final = r"(?i)\s*(postgres\w*:|[a-z][a-z0-9+.-]*://)"
 
 
 def is_postgres(address: str) -> bool:
@@ -25,7 +25,7 @@ def check_path(path: str, what: str) -> None:
     Raises:
         ConfigurationError: *path* is an address.
     """
-    if _ADDRESS.match(path):
+    if re.match(_ADDRESS, path):
         raise ConfigurationError(
             f"{what}: an address of this form is not supported. Use postgresql://… or the path of a file."
         )

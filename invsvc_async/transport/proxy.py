@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Final
 from urllib.request import getproxies, proxy_bypass
 
-import attrs
+from msgspec import Struct
 from yarl import URL
 
 from invsvc_async.errors import ConfigurationError
@@ -17,12 +17,14 @@ __all__ = ["AUTHORIZATION", "Proxy", "proxy_from", "proxy_of_environment"]
 AUTHORIZATION: Final = "Proxy-Authorization"
 
 
-@attrs.frozen
-class Proxy:
+class Proxy(Struct, frozen=True):
     """The address of a proxy, without its credentials, and the header that has them."""
 
     url: URL
-    headers: dict[str, str] | None = attrs.field(default=None, repr=False)
+    headers: dict[str, str] | None = None
+
+    def __repr__(self) -> str:
+        return f"Proxy({self.url!r})"
 
 
 def proxy_from(text: object) -> Proxy:

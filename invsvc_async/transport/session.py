@@ -13,7 +13,6 @@ import re
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from urllib.parse import quote, urlencode
 
-import attrs
 import msgspec
 from aiohttp import hdrs
 from multidict import CIMultiDict, CIMultiDictProxy, istr
@@ -63,7 +62,7 @@ _ANY = "surrogateescape"  # as aiohttp reads headers
 # On 3.11, access to an enum's member through its class takes as long as a call.
 _WRITE, _ANSWERED = Kind.WRITE, End.ANSWERED
 # Characters that quoting does not change: nearly all ids consist of them.
-_UNRESERVED = re.compile(r"[A-Za-z0-9_-]+").fullmatch
+_UNRESERVED = r"[A-Za-z0-9_-]+"
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True, eq=False, weakref=True):  # made for every call
@@ -82,8 +81,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, eq=False, weakref=True)
         return f"<Request {self.operation.name}>"
 
 
-@attrs.frozen(kw_only=True)
-class AttemptReport:
+class AttemptReport(msgspec.Struct, frozen=True, kw_only=True):
     """One request that was sent, as reported to ``on_attempt``. Contains no body and no credential."""
 
     operation: str
@@ -94,8 +92,7 @@ class AttemptReport:
     lane: Literal["call", "settle"]
 
 
-@attrs.frozen(kw_only=True)
-class DecisionReport:
+class DecisionReport(msgspec.Struct, frozen=True, kw_only=True):
     """
     One decision about a write, as reported to ``on_decision``: what is done next, and why.
 
@@ -128,8 +125,7 @@ if TYPE_CHECKING:
             ...
 
 
-@attrs.define(kw_only=True, eq=False, repr=False)
-class ClientState:
+class ClientState(msgspec.Struct, kw_only=True, eq=False, weakref=True):
     """What all views of one client share: connections, credential, clocks, hooks, writes."""
 
     transport: Transport
@@ -146,12 +142,15 @@ class ClientState:
     on_call: Around | None = None
     on_stream: AroundStream | None = None
     random: Callable[[], float] = random.random
-    server_clock: ServerClock = attrs.field(factory=ServerClock)
+    server_clock: ServerClock = msgspec.field(default_factory=ServerClock)
     livemode: bool | None = None  # as answers showed it
-    warned: set[str] = attrs.field(factory=set)
-    prepared: dict[tuple[str | None, bool, bool], CIMultiDictProxy[str]] = attrs.field(factory=dict)
+    warned: set[str] = msgspec.field(default_factory=set)
+    prepared: dict[tuple[str | None, bool, bool], CIMultiDictProxy[str]] = msgspec.field(default_factory=dict)
     closed: bool = False
-    pauses: set[asyncio.Future[None]] = attrs.field(factory=set)
+    pauses: set[asyncio.Future[None]] = msgspec.field(default_factory=set)
+
+    def __repr__(self) -> str:
+        return object.__repr__(self)  # without the credential
 
     def headers_for(self, authorization: str | None, *, write: bool, has_body: bool) -> CIMultiDictProxy[str]:
         """Return the headers of a request. They are built once for each token."""
@@ -227,8 +226,7 @@ _AUTHORITY_WORDS = {
 }
 
 
-@attrs.define(kw_only=True, eq=False, repr=False)
-class ClientOptions:
+class ClientOptions(msgspec.Struct, kw_only=True, eq=False):
     """The options of one view of a client, and what it shares with the other views."""
 
     session: ClientState
@@ -240,6 +238,9 @@ class ClientOptions:
     journal: Journal | None = None  # overrides that of the session
     headers: dict[str, str] | None = None  # of one call
 
+    def __repr__(self) -> str:
+        return object.__repr__(self)  # without headers, which may have secrets
+
     def for_call(self, options: CallOptions) -> ClientOptions:
         """Return these options with those of one call."""
         timeouts, timeout = self.timeouts, options.timeout
@@ -249,7 +250,7 @@ class ClientOptions:
             attempt, connect = min(timeouts.attempt, timeout), min(timeouts.connect, timeout)
             timeouts = Timeouts(attempt=attempt, connect=connect, call=timeout)
         headers = {**(self.headers or {}), **options.headers}
-        return attrs.evolve(self, timeouts=timeouts, headers=headers or None)
+        return msgspec.structs.replace(self, timeouts=timeouts, headers=headers or None)
 
     def check_authority(self, operation: Operation) -> None:
         """
@@ -344,7 +345,7 @@ class ClientOptions:
         if path is None:
             path = request.operation.path
             for name, value in request.path.items():
-                text = value if _UNRESERVED(value) else quote(value, safe="")
+                text = value if re.fullmatch(_UNRESERVED, value) else quote(value, safe="")
                 path = path.replace(f"{{{name}}}", text)
         team = self.team_of(request)
         query = {**request.query, "team": team} if team else request.query

@@ -17,14 +17,12 @@ from typing import TYPE_CHECKING, Literal
 import aiohttp
 from aiohttp import hdrs
 
-from invsvc_async.concurrency.adaptive_limit import AdaptiveLimit
 from invsvc_async.concurrency.clock import SystemClock
 from invsvc_async.concurrency.limiter import Limiter
 from invsvc_async.errors import ConfigurationError
 from invsvc_async.reconcile.enums import End
 from invsvc_async.settings import check_count
 from invsvc_async.transport.exchange import Exchange
-from invsvc_async.transport.proxy import proxy_from, proxy_of_environment
 from invsvc_async.transport.response_body import Download, body_at_hand, failure, plain_error, whole_body
 from invsvc_async.transport.send_gate import Gate, RefusedError
 
@@ -32,7 +30,9 @@ if TYPE_CHECKING:
     import ssl as tls
     from collections.abc import AsyncGenerator, Awaitable
 
+    from invsvc_async.concurrency.adaptive_limit import AdaptiveLimit
     from invsvc_async.concurrency.clock import Clock
+    from invsvc_async.transport.proxy import Proxy
 
 __all__ = ["Download", "Exchange", "Transport"]
 
@@ -88,13 +88,21 @@ class Transport:
             )
         if proxy is not None and trust_env:
             raise ConfigurationError("proxy: cannot be combined with trust_env. Choose one.")
-        self._knee = AdaptiveLimit() if max_concurrency == "adaptive" else None
+        self._knee: AdaptiveLimit | None = None
+        if max_concurrency == "adaptive":
+            from invsvc_async.concurrency.adaptive_limit import AdaptiveLimit
+
+            self._knee = AdaptiveLimit()
         self._limiter = Limiter(2 if max_concurrency == "adaptive" else max_concurrency)
         self._session = session
         self._user_supplied = session is not None
         self._tls = True if ssl is None else ssl
         self._trust_env = trust_env
-        self._proxy = None if proxy is None else proxy_from(proxy)
+        self._proxy: Proxy | None = None
+        if proxy is not None:
+            from invsvc_async.transport.proxy import proxy_from
+
+            self._proxy = proxy_from(proxy)
         self._cap = max_response_bytes
         self._clock = clock or SystemClock()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -285,6 +293,8 @@ class Transport:
         gate.refuse_late()
         proxy = self._proxy
         if proxy is None and self._trust_env:
+            from invsvc_async.transport.proxy import proxy_of_environment
+
             proxy = proxy_of_environment(exchange.url)
         if hdrs.ACCEPT_ENCODING not in headers:
             headers = {**headers, hdrs.ACCEPT_ENCODING: CODINGS[exchange.write]}

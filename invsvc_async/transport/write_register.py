@@ -8,6 +8,7 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
 import attrs
+from msgspec import Struct, field
 
 from invsvc_async.api.operations import BY_NAME
 from invsvc_async.concurrency.keyed_lock import KeyedLock
@@ -35,16 +36,15 @@ def can_overtake(operation: str) -> bool:
     return BY_NAME[operation].finder != "created_webhook"
 
 
-@attrs.define(eq=False)
-class LeftOpen:
+class LeftOpen(Struct, eq=False):
     """The intents with an unknown outcome: those of this client, and those that its journal had before."""
 
-    unsettled: OrderedDict[str, Intent] = attrs.field(factory=OrderedDict)  # of this client, by identity
+    unsettled: OrderedDict[str, Intent] = field(default_factory=OrderedDict)  # of this client, by identity
     leftovers: dict[str, Intent] | None = None  # of the process before; None: the journal was not read yet
-    looking: asyncio.Lock = attrs.field(factory=asyncio.Lock)
-    _by_line: dict[str, set[str]] = attrs.field(factory=dict)
-    _lines: dict[str, str] = attrs.field(factory=dict)
-    _in_journal: set[str] = attrs.field(factory=set)
+    looking: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _by_line: dict[str, set[str]] = field(default_factory=dict)
+    _lines: dict[str, str] = field(default_factory=dict)
+    _in_journal: set[str] = field(default_factory=set)
 
     def __bool__(self) -> bool:
         return bool(self.unsettled or self.leftovers)
@@ -117,8 +117,7 @@ class LeftOpen:
         return revised
 
 
-@attrs.define(kw_only=True, eq=False, repr=False)
-class WriteRegister:
+class WriteRegister(Struct, kw_only=True, eq=False):
     """
     What one client knows of its writes, shared by all its views.
 
@@ -128,13 +127,16 @@ class WriteRegister:
 
     is_of_one_mode: bool
     journal: Journal | None = None
-    own: OwnWrites = attrs.field(factory=OwnWrites)
-    lines: KeyedLock = attrs.field(factory=KeyedLock)
-    left_open: LeftOpen = attrs.field(factory=LeftOpen)
+    own: OwnWrites = field(default_factory=OwnWrites)
+    lines: KeyedLock = field(default_factory=KeyedLock)
+    left_open: LeftOpen = field(default_factory=LeftOpen)
     # By webhook id: the identity of the write that made it, and whether an answer said so or only a match.
-    claims: OrderedDict[str, tuple[str, bool]] = attrs.field(factory=OrderedDict)
-    ended: OrderedDict[str, Outcome[Any]] = attrs.field(factory=OrderedDict)  # once in doubt, by identity
-    listings: SingleFlight = attrs.field(factory=SingleFlight)
+    claims: OrderedDict[str, tuple[str, bool]] = field(default_factory=OrderedDict)
+    ended: OrderedDict[str, Outcome[Any]] = field(default_factory=OrderedDict)  # once in doubt, by identity
+    listings: SingleFlight = field(default_factory=SingleFlight)
+
+    def __repr__(self) -> str:
+        return object.__repr__(self)
 
     def learn_state(
         self,

@@ -6,7 +6,7 @@ import pytest
 
 from invsvc_async.models import Journey
 from invsvc_async.reconcile import own_writes
-from invsvc_async.reconcile.own_writes import OwnWrites, UrlIds, version_of
+from invsvc_async.reconcile.own_writes import LastState, OwnWrites, UrlIds, version_of
 
 THING = ("team", "/journeys/j1")
 URL = "https://a.example/in"
@@ -36,7 +36,7 @@ def test_read_after_a_read(own):
     own.learn(THING, state("one"), 1.0, 2.0, stamp=1000, weight=10)
     own.learn(THING, state("two"), 2.0, 3.0, stamp=2000, weight=20)
 
-    assert own.last(THING) == (state("two"), 3.0, 2000, 20)
+    assert own.last(THING) == LastState(state("two"), 3.0, 2000, 20)
 
 
 @pytest.mark.parametrize(("started", "ended"), [(1.5, 2.5), (0.5, 3.0), (1.2, 1.8), (0.0, 0.5)])

@@ -137,8 +137,7 @@ class Flights:
         self._pending.clear()
 
 
-@attrs.define(kw_only=True, eq=False, repr=False)
-class AttributedView(ClientOptions):
+class AttributedView(ClientOptions, kw_only=True, eq=False):
     """A view that puts the key of the calling task's write on each request to write."""
 
     flights: Flights

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlsplit
 
@@ -129,7 +130,7 @@ def _is_insecure(base_url: str) -> bool:
     from invsvc_async.client import LOOPBACK
 
     parts = urlsplit(base_url)
-    return parts.scheme == "http" and not LOOPBACK.fullmatch(parts.hostname or "")
+    return parts.scheme == "http" and not re.fullmatch(LOOPBACK, parts.hostname or "")
 
 
 def _transport(*, json_: bool) -> int:
