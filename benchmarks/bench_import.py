@@ -42,7 +42,7 @@ _COMMANDS: Mapping[str, list[str]] = {
     "script": ["-c", _SCRIPT],
 }
 _ROWS = (  # what, against, limit, reach
-    ("import of client and key", "client", "import aiohttp", "aiohttp", 1.15, 1.10),
+    ("import of client and key", "client", "import aiohttp", "aiohttp", 1.10, None),
     ("invsvc --help", "help", "import of typer and attrs", "libraries", 2.0, None),
     ("invsvc get --json", "get", "a script that does the same", "script", 1.3, None),
 )

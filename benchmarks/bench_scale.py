@@ -43,7 +43,8 @@ _PATIENCE = Timeouts(attempt=300.0, connect=300.0, call=600.0)
 _DAY = 24 * 3600.0  # s
 _TOGETHER = 50
 _SIZES = (10_000, 100_000, 1_000_000, 10_000_000)
-_NEW = 5_000  # writes after those that were generated
+_FIRST = 200  # writes before those that are generated
+_NEW = 5_000  # writes after them
 _GENERATED = """
 WITH RECURSIVE numbers(n) AS (SELECT ? UNION ALL SELECT n + 1 FROM numbers WHERE n < ?)
 INSERT INTO entries SELECT n, lower(hex(randomblob(16))), randomblob(16), state, run, operation, verdict,
@@ -203,7 +204,7 @@ async def journal_in_postgres(sizes: tuple[int, ...]) -> None:
 async def _after(place: Path | str, sizes: tuple[int, ...], grow: Callable[[int], Awaitable[None]]) -> None:
     print(f"{'finished before':>16}{'open, s':>10}{'µs CPU a write':>16}{'writes a second':>18}{'MB':>8}")
     async with bench_journal.service(0.0) as url:
-        await _written(url, place, "first", 200)
+        await _written(url, place, "first", _FIRST)
         for size in sizes:
             await grow(size)
             gc.collect()

@@ -62,7 +62,7 @@ _ANY = "surrogateescape"  # as aiohttp reads headers
 # On 3.11, access to an enum's member through its class takes as long as a call.
 _WRITE, _ANSWERED = Kind.WRITE, End.ANSWERED
 # Characters that quoting does not change: nearly all ids consist of them.
-_UNRESERVED = r"[A-Za-z0-9_-]+"
+_UNRESERVED = re.compile(r"[A-Za-z0-9_-]+").fullmatch
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True, eq=False, weakref=True):  # made for every call
@@ -345,7 +345,7 @@ class ClientOptions(msgspec.Struct, kw_only=True, eq=False):
         if path is None:
             path = request.operation.path
             for name, value in request.path.items():
-                text = value if re.fullmatch(_UNRESERVED, value) else quote(value, safe="")
+                text = value if _UNRESERVED(value) else quote(value, safe="")
                 path = path.replace(f"{{{name}}}", text)
         team = self.team_of(request)
         query = {**request.query, "team": team} if team else request.query
