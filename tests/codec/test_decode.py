@@ -170,13 +170,13 @@ def test_unknown_state_stays_its_text():
 @pytest.mark.parametrize("name", ["total", "uuid", "folio_number", "metadata", "payments", "cancellation"])
 def test_part_that_no_parser_takes_costs_its_field(name, broken):
     """A value that cannot be decoded is a problem of its field only, found quickly, and encoded as received."""
-    start = time.process_time()
+    start = time.thread_time()
     model = codec.decode(Invoice, b'{"series": "A", "%s": %s}' % (name.encode(), broken))
 
     assert model.problems[0].address.startswith(f"$.{name}")
     assert model.series == "A"
     assert envelope.dumps(codec.unstructure(model)).replace(b" ", b"").count(broken.replace(b" ", b"")) == 1
-    assert time.process_time() - start < 2
+    assert time.thread_time() - start < 2
 
 
 def test_unknown_part_that_no_parser_takes_is_kept_as_bytes():

@@ -83,8 +83,8 @@ def test_answer_that_is_cut_besides():
 def test_halves_of_a_hostile_body(escape, size):
     """The search is fast even for a body of escapes; longer bodies are returned unchanged."""
     content = b'"' + escape * (size // len(escape)) + rb"\ud83d"
-    began = time.process_time()
+    began = time.thread_time()
     whole = without_halves(content)
 
-    assert time.process_time() - began < 5
+    assert time.thread_time() - began < 5
     assert whole is content if size > 4_000_000 else whole.endswith(rb"\ufffd")

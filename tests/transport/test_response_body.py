@@ -59,10 +59,10 @@ def test_inflate_of_many_members(size):
 )
 def test_inflate_of_members_without_end(coding, member):
     """Members that hold nothing are refused before they take the time of others."""
-    began = time.process_time()
+    began = time.thread_time()
     with pytest.raises(CutError, match="coding is broken"):
         inflate(member * (2**22 // len(member)), coding, cap=2**26)
-    assert time.process_time() - began < 1
+    assert time.thread_time() - began < 1
 
 
 @pytest.mark.parametrize(
