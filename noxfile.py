@@ -66,16 +66,34 @@ def tests(session: nox.Session) -> None:
         totals = session.cache_dir / "coverage.json"  # create_tmp would change TMPDIR
         reports = ("--cov-report=term", f"--cov-report=json:{totals}")
         cover = ("--cov", "--cov-branch", *reports, f"--cov-fail-under={FLOOR}")
-        session.run(*pytest, *cover, "-m", "not (untraced or types)")
+        traced = _files_without("untraced", "types")
+        session.run(*pytest, *cover, "-m", "not (untraced or types)", *traced)
         _check_branches(session, totals)
-        session.run(*pytest, "-m", "untraced")
+        session.run(*pytest, "-m", "untraced", *_files_with("untraced"))
         session.run(*pytest, "tests/faults/test_write_matrix.py", env={"INVSVC_TEST_LOOP": "uvloop"})
     elif session.python in {PYTHONS[0], PYTHONS[-1]}:
         session.log(f"only run on Python {OWN}: untraced, one_python, types")
-        session.run(*pytest, "-m", "not (untraced or one_python or types)")
+        affected = _files_without("untraced", "one_python", "types")
+        session.run(*pytest, "-m", "not (untraced or one_python or types)", *affected)
     else:
         session.log("neither the oldest nor the newest: run only what depends on aiohttp and asyncio")
-        session.run(*pytest, "-m", "every_python")
+        session.run(*pytest, "-m", "every_python", *_files_with("every_python"))
+
+
+def _files_with(marker: str) -> list[str]:
+    """List the test files that name *marker*: each worker imports all files it is given, which takes long."""
+    return [path for path, text in _test_files() if f"mark.{marker}" in text]
+
+
+def _files_without(*markers: str) -> list[str]:
+    """List the test files, without those that have one of *markers* on their ``pytestmark`` line."""
+    whole = re.compile(rf"^pytestmark = .*\bmark\.({'|'.join(markers)})\b", re.MULTILINE)
+    return [path for path, text in _test_files() if not whole.search(text)]
+
+
+def _test_files() -> list[tuple[str, str]]:
+    files = sorted((HERE / "tests").rglob("test_*.py"))
+    return [(str(file.relative_to(HERE)), file.read_text(encoding="utf-8")) for file in files]
 
 
 def _check_branches(session: nox.Session, report: Path) -> None:

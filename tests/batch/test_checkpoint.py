@@ -97,6 +97,7 @@ async def test_last_line_without_an_end(service, client, path, file):
         await run(client, path, file)
 
 
+@pytest.mark.one_python
 async def test_equal_writes_on_both_sides_of_checkpoints(service, client, path, file):
     """However often a run is left, each line is applied as often as the file has it."""
     chance = random.Random(5)  # noqa: S311 - moments, not secrets
@@ -159,6 +160,7 @@ async def patient(service):
         yield made
 
 
+@pytest.mark.one_python
 async def test_write_that_waited_is_not_skipped(service, patient, path, file):
     """A checkpoint is before each write that was not stored, because an earlier one to its thing was open."""
     journey = service.seed_journey(name="before")

@@ -134,6 +134,7 @@ async def test_results_since_a_position(client, journal):
     assert (len(whole), whole) == (60, sorted(whole))
 
 
+@pytest.mark.one_python
 async def test_results_after_a_kill(service, client, journal, tmp_path):
     """What a killed process did not take is given by the next one: no key is missing."""
     file = tmp_path / "writes.jsonl"

@@ -87,6 +87,7 @@ async def test_incomplete_input_that_is_closed(client, journal):
         assert (await batch.summary()).open_inputs == 0
 
 
+@pytest.mark.one_python
 async def test_process_that_is_killed_while_it_reads(service, client, journal):
     """Its input is incomplete, until it is run to its end right afterwards."""
     child = await asyncio.create_subprocess_exec(

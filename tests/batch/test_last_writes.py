@@ -589,6 +589,7 @@ async def test_in_flight_and_fresh(service, client, journal):
     assert done_by(service, "webhooks.update") == ["k1", "k2"]
 
 
+@pytest.mark.one_python
 async def test_prune_of_a_write_that_may_still_land(service, journal):
     """A write whose settle window is open holds up the next one to its thing, though it was pruned at once."""
     journey = service.seed_journey()

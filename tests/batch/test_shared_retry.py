@@ -58,6 +58,7 @@ async def all_end(batch, n):
             await asyncio.sleep(0.02)
 
 
+@pytest.mark.one_python
 async def test_retry_of_many(client, journal):
     """What is to do again comes in chunks as new writes do, for many workers, and is told in number."""
     async with Batch.open(journal, client) as batch:

@@ -93,6 +93,7 @@ async def test_write_of_a_killed_process_is_settled_by_another(service, address)
     assert service.arrivals("webhooks.update") == 1
 
 
+@pytest.mark.one_python
 async def test_process_that_was_stopped_before_its_send_does_not_send(service, address):
     """Stopped between the journal and the socket, and taken over meanwhile, it wakes up and sends nothing."""
     hook = service.seed_webhook().id
