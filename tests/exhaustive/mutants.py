@@ -166,7 +166,7 @@ MUTANTS = (
         "a tight upper bound on created_at",
         "<= latest + known.policy.clock_slack",
         "<= latest - 1.0",
-        "again",
+        "webhooks.create: again",
     ),
     _find(
         "an unsure match taken as ours",
@@ -226,9 +226,14 @@ MUTANTS = (
         "any difference taken as absence",
         "if not _agrees(reading.seen, baseline, sent):",
         "if False:",
-        "update: others act",
+        "webhooks.update: others act",
     ),
-    _find("an old absence believed", "    if known.decayed(reading):\n", "    if False:\n", "update: killed"),
+    _find(
+        "an old absence believed",
+        "    if known.decayed(reading):\n",
+        "    if False:\n",
+        "webhooks.update: killed",
+    ),
     _known(
         "an old absence believed, while awaited",
         "reading.ended - self.attempts[0].started > self.policy.absence_within",

@@ -30,7 +30,7 @@ OLD_RULES = (
         "findings",
         "if any(not _agrees(before,",
         "if baseline or any(not _agrees(before,",
-        "update: others act",
+        "webhooks.update: others act",
         "beside another",
     ),
     _mutant(
@@ -38,7 +38,7 @@ OLD_RULES = (
         "findings",
         "if known.is_newest(reading) and any(isinstance(before.seen, dict) for before in known.earlier(reading)):",
         "if True:",
-        "update: others act",
+        "webhooks.update: others act",
         "left",
     ),
     _mutant(
