@@ -42,7 +42,11 @@ def once(*parts, end="fin"):
 
 
 def endless(first, part, pause=0.0):
-    """Make a script that answers with *first*, then with *part* for ever."""
+    """
+    Make a script that answers with *first*, then with *part* for ever.
+
+    Without a *pause*, in seconds, virtual time hardly advances, so that only what ends at once ends soon.
+    """
 
     async def script(peer):
         await peer.arrival()
@@ -91,8 +95,8 @@ NEVER_WHOLE = {
 NEVER_ENDING = {
     "a byte at a time": endless(head("Content-Length: 1000"), b" ", 0.05),
     "no byte at all": endless(b"", b"", 0.05),
-    "interim answers without end": endless(b"", b"HTTP/1.1 100 Continue\r\n\r\n" * 50),
-    "hints without end": endless(b"", b"HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n" * 50),
+    "interim answers without end": endless(b"", b"HTTP/1.1 100 Continue\r\n\r\n" * 50, 0.001),
+    "hints without end": endless(b"", b"HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n" * 50, 0.001),
     "a chunk size without end": endless(chunks(), b"0" * 4096),
     "a chunk's remark without end": endless(chunks(b"2;"), b"x=y;" * 1024),
 }
