@@ -375,7 +375,7 @@ class PostgresStore:
         for state in STATES:
             ((count, oldest),) = await self._rows(_STATS_OF[state], EXACT + 1)
             found[state] = StateStats(count, oldest)
-        estimates = {which: await self._estimate(which) for which in needed(found)}
+        estimates: dict[Sampled, int] = {which: await self._estimate(which) for which in needed(found)}
         return estimated(found, estimates)
 
     async def _estimate(self, which: Sampled) -> int:
