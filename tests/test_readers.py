@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import attrs
+import msgspec
 import pytest
 
 from invsvc_async import readers
@@ -69,10 +69,10 @@ async def test_invoice_reader_of_a_list_that_is_not_filtered(client, intent, mon
     from invsvc_async.api import operations
 
     rows = [
-        attrs.evolve(row, wire="ignored") if row.name == "idempotency_key" else row
+        msgspec.structs.replace(row, wire="ignored") if row.name == "idempotency_key" else row
         for row in operations.INVOICES_EGRESS.parameters
     ]
-    row = attrs.evolve(operations.INVOICES_EGRESS, parameters=tuple(rows))
+    row = msgspec.structs.replace(operations.INVOICES_EGRESS, parameters=tuple(rows))
     monkeypatch.setattr(operations, "INVOICES_EGRESS", row)
 
     with pytest.raises(FilterNotHonouredError):

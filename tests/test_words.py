@@ -181,7 +181,7 @@ def test_bar_of_a_batch():
 
 def test_end_of_a_worker_that_was_given_nothing(capsys):
     """As JSON it counts the whole batch, and nothing done now."""
-    batch_run._print_summary(Summary(to_do=2), None, as_json=True)
+    batch_run._print_summary(Summary(to_do=2), None, [], "", as_json=True)
     told = json.loads(capsys.readouterr().out)
     assert (told["to_do"], told["done_now"], told["skipped"]) == (2, 0, 0)
 

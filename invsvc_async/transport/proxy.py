@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Final
 from urllib.request import getproxies, proxy_bypass
 
-from msgspec import Struct
+import attrs
 from yarl import URL
 
 from invsvc_async.errors import ConfigurationError
@@ -17,14 +17,12 @@ __all__ = ["AUTHORIZATION", "Proxy", "proxy_from", "proxy_of_environment"]
 AUTHORIZATION: Final = "Proxy-Authorization"
 
 
-class Proxy(Struct, frozen=True):
+@attrs.frozen
+class Proxy:
     """The address of a proxy, without its credentials, and the header that has them."""
 
     url: URL
-    headers: dict[str, str] | None = None
-
-    def __repr__(self) -> str:
-        return f"Proxy({self.url!r})"
+    headers: dict[str, str] | None = attrs.field(default=None, repr=False)
 
 
 def proxy_from(text: object) -> Proxy:
