@@ -16,7 +16,7 @@ WRITES = 600
 async def test_soak_under_every_fault():
     """No duplicate, no wrong verdict, nothing left behind, and unknown is only what nothing can tell."""
     soaked = await soak(
-        writes=WRITES, at_once=200, seed=11, faults="rate=0.3,reads=0.1,late=0.2", policy=SHORT, attempt=1.5
+        writes=WRITES, at_once=200, seed=11, faults="rate=0.3,reads=0.1,late=0.2", policy=SHORT, attempt=5.0
     )
 
     told = [f"{each.why}\n{each.report.story}" for each in soaked.judged.wrong]
