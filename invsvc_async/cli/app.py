@@ -149,7 +149,8 @@ def _globals(
     The service's address and credential come from INVSVC_BASE_URL and INVSVC_API_KEY (or
     INVSVC_OAUTH_TOKEN, INVSVC_PERSON_TOKEN), or from a profile in `invsvc.toml`.
 
-    Exit codes: 0 success, 1 failure, 2 usage error, 3 unknown result, 130 interrupted.
+    Exit codes: 0 success, 1 failure, 2 usage error, 3 unknown result, 4 overtaken writes and
+    5 incomplete input of a batch, 130 interrupted.
     """
     ctx.obj.debug = debug
     if debug:

@@ -43,7 +43,7 @@ _HINTS: dict[Cause | None, str] = {  # of NOT_APPLIED, if the hint of the error'
     "never left": "Nothing was sent. Check the address and the network, then write again.",
     "overtaken": "Nothing was changed. Write again only to replace the newer write.",
     "perhaps overtaken": "Nothing was changed. Read the current state, then write again or leave it.",
-    "only read": "Nothing was changed. To send it, call client.resume(intent).",
+    "only read": "Nothing was changed. To send it, use client.resume(intent) or invsvc resume.",
 }
 
 

@@ -316,6 +316,7 @@ def test_summaries_in_the_help(offline):
         ("list invoices.egress status=valdi", "Did you mean valid?"),
         ("write webhooks.create url=https://a.example events=invoice.creatd", "Did you mean invoice.created"),
         ("write webhooks.create ulr=https://a.example", "Did you mean url?"),
+        ("trigger invoice.creatd --to https://a.example", "Did you mean invoice.created"),
     ],
 )
 def test_suggestion_for_a_wrong_word(invsvc, words, suggestion):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import attrs
 import typer
 
+from invsvc_async.cli.arguments import did_you_mean
 from invsvc_async.cli.output import DONE, FAILED, emit_json, fail, visible
 from invsvc_async.codec.exact_json import loads
 from invsvc_async.codec.nesting import NestingError
@@ -83,7 +84,9 @@ def command(  # noqa: PLR0913 - each is an option of its own
     from invsvc_async.simulator.validate import EVENTS
 
     if type_ not in {"all", *EVENTS}:
-        raise typer.BadParameter(f"unknown type {type_!r}; use all, {', '.join(EVENTS)}")
+        known = ("all", *EVENTS)
+        advice = did_you_mean(type_, known) or f"Use one of {', '.join(known)}"
+        raise typer.BadParameter(f"unknown type {type_!r}. {advice}")
     if not to.startswith(("http://", "https://")):
         raise typer.BadParameter("must be an http(s) URL", param_hint="--to")
     secret = secret_of(secret_file)
