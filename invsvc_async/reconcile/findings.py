@@ -8,6 +8,7 @@ in ``decide``.
 from __future__ import annotations
 
 import re
+from math import inf
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from invsvc_async.reconcile.compare import (
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from invsvc_async.codec.exact_json import Wire
-    from invsvc_async.reconcile.facts import Known
+    from invsvc_async.reconcile.facts import Known, Sending
     from invsvc_async.reconcile.history import Finding, Reading
 
 __all__ = ["FINDERS", "find", "is_evidence"]
@@ -166,7 +167,11 @@ def _created_webhook(known: Known, reading: Reading) -> Finding:
         return Applied(tagged[0], duplicates=tuple(tagged[1:]))
     candidates = [hook for hook in reading.seen if _may_be_ours(known, reading, hook)]
     equal = [hook for hook in candidates if _is_hook(hook) and _is_exact(known, hook)]
-    exact = [hook for hook in equal if _is_in_time(known, hook) and hook.get("id") not in reading.guessed]
+    # Not the sends that a restored journal assumes: at an unknown time, a webhook of anybody would fit.
+    timed = [send for send in known.sends if send.latest is not None]
+    exact = [
+        hook for hook in equal if _is_in_time(known, timed, hook) and hook.get("id") not in reading.guessed
+    ]
     if 1 <= len(exact) <= len(known.sends) and all(_surely_after(known, reading, hook) for hook in exact):
         first, *others = sorted(exact, key=lambda hook: hook["created_at"])
         all_told = len(exact) == len(equal) or len(exact) == len(known.sends)
@@ -234,20 +239,20 @@ def _may_be_ours(known: Known, reading: Reading, hook: Wire) -> bool:
         return False
     if known.when(hook.get("created_at"), reading) == "before":
         return False
-    return _is_in_time(known, hook) or _is_exact(known, hook)
+    return _is_in_time(known, known.sends, hook) or _is_exact(known, hook)
 
 
-def _is_in_time(known: Known, hook: dict[str, Wire]) -> bool:
+def _is_in_time(known: Known, sends: list[Sending], hook: dict[str, Wire]) -> bool:
     """
-    Return whether *hook* may have been created by the end of the last window.
+    Return whether *hook* may have been created by the end of the last window of *sends*.
 
     A webhook that was created later is not attributed to this write.  But if it is equal, it may be a late
     effect, so it disproves absence.
     """
-    created_at, ends = hook.get("created_at"), [send.ended_by for send in known.sends]
+    created_at, ends = hook.get("created_at"), [send.ended_by for send in sends]
     if not is_time(created_at) or None in ends:
         return True
-    latest = max(end + send.window for send in known.sends if (end := send.ended_by) is not None)
+    latest = max((end + send.window for send in sends if (end := send.ended_by) is not None), default=-inf)
     return float(created_at) / 1000 <= latest + known.policy.clock_slack
 
 

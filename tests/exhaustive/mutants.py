@@ -268,7 +268,12 @@ MUTANTS = (
         ("killed, wide",),
     ),
     # what is tried where nothing is in doubt
-    _decide("never left, and given up", "if tries > NOT_SENT_TRIES:", "if tries > 1:", "late to send"),
+    _decide(
+        "never left, and given up",
+        "if tries > NOT_SENT_TRIES:\n        reason",
+        "if tries > 1:\n        reason",
+        "late to send",
+    ),
     _decide(
         "a fresh token not used", "last.status == 401 and last.token_renewed", "last.status == 402", "calm"
     ),

@@ -59,8 +59,8 @@ OLD_RULES = (
     _mutant(
         "the upper bound excludes",
         "findings",
-        "return _is_in_time(known, hook) or _is_exact(known, hook)",
-        "return _is_in_time(known, hook)",
+        "return _is_in_time(known, known.sends, hook) or _is_exact(known, hook)",
+        "return _is_in_time(known, known.sends, hook)",
         "late",
     ),
     _mutant("times to come believed", "facts", "at > now + slack or ", "", "dated ahead"),

@@ -393,6 +393,7 @@ def sent(start=0.0, end=None, timeout=30.0):
 ABANDONED = attrs.evolve(CREATE, sent=(sent(),))
 ENDED = attrs.evolve(CREATE, sent=(sent(end=SentEnd(kind="short", latest=AHEAD + 0.01)),))
 UNDATED = attrs.evolve(CREATE, sent=(Sent(attempt_timeout=30.0),))
+RESTORED = attrs.evolve(ENDED, sent=(*ENDED.sent, Sent(attempt_timeout=30.0)))
 LONG_END = SentEnd(kind="long", earliest=AHEAD + 0.005, latest=AHEAD + 0.01)
 LEFT_UPDATE = attrs.evolve(UPDATE, sent=(sent(end=LONG_END),))
 LEFT_DRAFT = attrs.evolve(DRAFT, sent=(sent(end=LONG_END),))
@@ -403,6 +404,8 @@ TAKEN_UP = {
     "nothing sent, by a journal": (CREATE, [Resumed(at=100.0, journaled=True), read(100.1, [])], Send),
     "nothing known to be sent": (CREATE, [Resumed(at=100.0), read(150.0, [])], Verdict.UNKNOWN),
     "found": (ABANDONED, [Resumed(at=1.0), read(1.1, [hook()])], Verdict.APPLIED),
+    "restored, made after all known sends": (RESTORED, [Resumed(at=1000.0), read(1100.0, [hook(500.0)])], Verdict.UNKNOWN),
+    "restored, made in the window of a known send": (RESTORED, [Resumed(at=1000.0), read(1100.0, [hook()])], Verdict.APPLIED),
     "long over by the service's clock": (ABANDONED, [Resumed(at=100.0), read(100.1, [])], Send),
     "in the window by the service's clock": (ABANDONED, [Resumed(at=20.0), read(20.1, [])], Wait),
     "short window known, over": (ENDED, [Resumed(at=3.0), read(3.1, [])], Send),

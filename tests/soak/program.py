@@ -7,6 +7,7 @@ A kill drops every task of the client at once, and the next client opens what wa
 from __future__ import annotations
 
 import asyncio
+import shutil
 import sqlite3
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -218,7 +219,7 @@ class Program:
             await asyncio.wait(self._tasks)
         self.unsettled.clear()
         await before.aclose()
-        for suffix in ("", "-wal", "-shm", ".owner"):
+        for suffix in ("", "-wal", "-shm", ".owner", ".epoch"):
             path.with_name(path.name + suffix).unlink(missing_ok=True)
         self.start()
 
@@ -228,7 +229,8 @@ class Program:
 
 
 def _copy(path: Path, other: Path) -> None:
-    """Copy what is committed in the SQLite file *path* at this moment."""
+    """Copy what is committed in the SQLite file *path* at this moment, and before it the count beside it."""
+    shutil.copyfile(f"{path}.epoch", f"{other}.epoch")
     source, target = sqlite3.connect(path), sqlite3.connect(other)
     try:
         source.backup(target)
