@@ -11,8 +11,6 @@ import logging
 from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import msgspec
-
 from invsvc_async.api.operations import TEAMS_CREATE, WEBHOOKS_GET
 from invsvc_async.errors import BatchStoppedError, ConfigurationError, InvsvcError, ServiceError
 from invsvc_async.reconcile.facts import time_of
@@ -154,7 +152,7 @@ class CircuitBreaker:
     def __init__(
         self, view: ClientOptions, *, on_change: Callable[[], None], on_stop: Callable[[Exception], None]
     ) -> None:
-        self._view = msgspec.structs.replace(view, team=None)
+        self._view = view.without_team()
         self._session = view.session
         self._on_change, self._on_stop = on_change, on_stop
         self._pause = FIRST_PAUSE

@@ -8,7 +8,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 import attrs
-import msgspec
 
 from invsvc_async.batch.circuit_breaker import CircuitBreaker, FailureLimit
 from invsvc_async.batch.intake import options_for
@@ -52,7 +51,7 @@ class Engine:
         stop_after: float | None = None,
     ) -> None:
         self._view, self._same_mode = view, same_mode
-        self._anywhere = msgspec.structs.replace(view, team=None)  # an entry contains its own, or none
+        self._anywhere = view.without_team()
         self._most = 8 * concurrency + 64
         self._ahead = max(1, concurrency // 2)
         self._clock, self._writes = view.session.clock, view.session.writes

@@ -10,7 +10,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import attrs
-import msgspec
 
 from invsvc_async.api.operations import BY_NAME
 from invsvc_async.batch.checkpoint import Intaken
@@ -340,8 +339,7 @@ class Run:
             if line is None:
                 continue
             if reading is None and operation.reader is not None:
-                any_team = msgspec.structs.replace(view, team=None)
-                looks = StateReader(any_team, intent, partial(_same, intent), own=None)
+                looks = StateReader(view.without_team(), intent, partial(_same, intent), own=None)
                 reading = self._clock_reading = await looks.look(operation.reader, lane="settle")
             resumed = Resumed(at=session.clock.now(), journaled=True, sender_gone=True)
             known = Known(operation, intent, (resumed,) if reading is None else (resumed, reading))

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, ClassVar
 
-import msgspec
-
 from invsvc_async.batch.restored import restored_of
 from invsvc_async.batch.run import Run
 from invsvc_async.client import options_of
@@ -84,6 +82,5 @@ class OutboxRun(Run):
             InvalidRequestError: It belongs to another base URL, data mode or credential.
 
         """
-        # An intent contains its own team, or none.
-        view = msgspec.structs.replace(options_of(self._batch.client), team=None)
+        view = options_of(self._batch.client).without_team()
         check_scope(view, intent, same_mode=self._batch.same_mode, in_doubt=in_doubt)

@@ -252,6 +252,10 @@ class ClientOptions(msgspec.Struct, kw_only=True, eq=False):
         headers = {**(self.headers or {}), **options.headers}
         return msgspec.structs.replace(self, timeouts=timeouts, headers=headers or None)
 
+    def without_team(self) -> ClientOptions:
+        """Return these options without the team, for intents: each contains its own, or none."""
+        return msgspec.structs.replace(self, team=None)
+
     def check_authority(self, operation: Operation) -> None:
         """
         Check that the specification allows the operation with this kind of credential.
