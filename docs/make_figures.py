@@ -37,7 +37,7 @@ COMMANDS = {
     "sqlite_journal": "benchmarks.bench_scale journal",
     "postgres_journal": "benchmarks.bench_scale journal postgres",
     "receive": "benchmarks.bench_receive",
-    "large_events": "benchmarks.bench_large_events",
+    "large_events": "benchmarks.bench_large_events 10000000",
     "receivers": "tests.soak.receivers",
     "audit": "tests.support.audit",
     "fuzz": "tests.support.suites fuzz",

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Slots"]
 
-_AT_FIRST = 4  # slots at the start: few, so that the fastest answer time is seen
+# Slots at the start, and at least. Few, so that the fastest answer time is seen; not one, so that a request
+# that hangs does not stop the others.
+_LEAST = 4
 _BURST = 0.05  # s of delay that may be made up for, because timers are not exact
 
 
@@ -29,7 +31,7 @@ class Slots:
     """
 
     def __init__(self, most: int, rate: float | None, on_room: Callable[[], None]) -> None:
-        self._knee = AdaptiveLimit(most=most, first=_AT_FIRST)
+        self._knee = AdaptiveLimit(most=most, least=_LEAST)
         self._gap = self._whole_gap = 1 / rate if rate else 0.0
         self._on_room = on_room
         self._loop = asyncio.get_running_loop()

@@ -22,8 +22,9 @@ class AdaptiveLimit:
     ``size`` doubles until latency rises.  Then it alternates between an estimate and a fifth more, and the
     difference in latency moves the estimate up or down.  Only consecutive rounds are compared, so a service
     that becomes slower, or a busy event loop, is not mistaken for a queue.  A 429 or a timeout halves
-    ``size``.  A latency that rises by half also halves it, repeatedly while that lowers the latency.  Times
-    are in seconds, on the caller's clock.
+    ``size``.  A latency that rises by half also halves it, repeatedly while that lowers the latency.
+    ``size`` stays between *least* and *most*.  With a *least* of 1, one request that hangs can stop all
+    others until it times out.  Times are in seconds, on the caller's clock.
     """
 
     # Tuned on simulated services: capacity 1 to 200, 5 to 500 ms, constant to exponential (see the tests).
@@ -40,9 +41,10 @@ class AdaptiveLimit:
     _FULL = 0.9  # used share of the limit above which there is demand for more
     _LOOK = 8  # at the maximum, one round in so many tries fewer
 
-    def __init__(self, *, most: int = 1000, first: int = 1) -> None:
+    def __init__(self, *, most: int = 1000, least: int = 1, first: int = 1) -> None:
         self.most: int = most
-        self.size: int = min(first, most)
+        self.least: int = min(least, most)
+        self.size: int = min(max(first, least), most)
         self._estimate = float(self.size)
         self._seeks = 1  # 1: doubles; -1: halves; 0: swings about the estimate
         self._first_try = True  # there may have been a queue before the first doubling
@@ -97,7 +99,7 @@ class AdaptiveLimit:
         self._begin(now)
 
     def _resize(self, size: int, now: float) -> None:
-        size = min(self.most, max(1, size))
+        size = min(self.most, max(self.least, size))
         if size != self.size:
             self.size, self._resized = size, now
 
@@ -110,7 +112,7 @@ class AdaptiveLimit:
         slope = self._slope(before, this)
         if before is not None and slope is not None and (slope >= self._QUEUES) is up:
             return self._bracket(*sorted((before, this)))
-        at_end = self.size == (self.most if up else 1)
+        at_end = self.size == (self.most if up else self.least)
         if (up and not self._is_full(this)) or (before is not None and slope is None and not at_end):
             return self.size  # too little demand to judge by
         if at_end:
@@ -158,7 +160,7 @@ class AdaptiveLimit:
 
     def _swing(self) -> int:
         """Return the next size: the estimate or a fifth more, whichever is farther from the current one."""
-        self._estimate = min(float(self.most), max(1.0, self._estimate))
+        self._estimate = min(float(self.most), max(float(self.least), self._estimate))
         low = int(self._estimate)
         if low == self.most:
             self._swings += 1

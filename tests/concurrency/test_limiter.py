@@ -591,23 +591,35 @@ def sent(status=200, *, end=End.ANSWERED, timed_out=False):
 @pytest.mark.parametrize(
     ("exchange", "answers", "size"),
     [
-        (sent(), 1, 4),
-        (sent(404), 1, 4),
-        (sent(429), 0, 2),
-        (sent(500), 0, 4),
-        (sent(503), 0, 4),
-        (sent(None, end=End.LOST), 0, 4),
-        (sent(None, end=End.LOST, timed_out=True), 0, 2),
-        (sent(None, end=End.NOT_SENT, timed_out=True), 0, 4),
+        (sent(), 1, 12),
+        (sent(404), 1, 12),
+        (sent(429), 0, 6),
+        (sent(500), 0, 12),
+        (sent(503), 0, 12),
+        (sent(None, end=End.LOST), 0, 12),
+        (sent(None, end=End.LOST, timed_out=True), 0, 6),
+        (sent(None, end=End.NOT_SENT, timed_out=True), 0, 12),
     ],
 )
 async def test_what_a_batch_learns_from(exchange, answers, size):
     """Answers count, 429s and timeouts after sending halve; errors of the service and of the network do not."""
     slots = Slots(100, None, lambda: None)
+    slots._knee.size = 12
     slots.learn(exchange, None)
 
     assert (slots._knee._answers, slots.free) == (answers, size)
     slots.close()
+
+
+async def test_batch_whose_requests_time_out():
+    """Four slots stay, so that one write that hangs does not stop all others; one if no more are allowed."""
+    for most, left in ((100, 4), (2, 2), (1, 1)):
+        slots = Slots(most, None, lambda: None)
+        for at in range(0, 60, 10):
+            slots._knee.note(at, at + 5.0, refused=True, in_flight=1)
+
+        assert [slots.take() for _ in range(left + 1)] == [True] * left + [False]
+        slots.close()
 
 
 @pytest.mark.parametrize("places", [1, 2, 9, 17, 18, 26, 27, 80, 100, 1000])

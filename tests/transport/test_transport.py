@@ -151,6 +151,26 @@ async def test_what_adaptive_concurrency_learns_from(script, size, answers):
         assert (transport._knee.size, transport._knee._answers) == (size, answers)
 
 
+async def test_adaptive_concurrency_beside_a_request_that_hangs():
+    """Requests that time out halve the limit, but not so far that one that hangs stops all others."""
+    hangs = asyncio.Event()
+
+    async def script(peer):
+        if not hangs.is_set():
+            hangs.set()
+            await silent(peer)
+        await obliging(peer)
+
+    async with RawServer(script) as server, transport_for(server, max_concurrency="adaptive") as transport:
+        for at in range(0, 60, 10):
+            transport._knee.note(at, at + 5.0, refused=True, in_flight=1)
+        hanging = asyncio.create_task(transport.send(request_to(server, within=60.0)))
+        await hangs.wait()
+        await transport.send(exchange := request_to(server, within=5.0))
+        assert exchange.end is End.ANSWERED
+        hanging.cancel()
+
+
 @pytest.mark.parametrize(("most", "connections"), [(7, 7), ("adaptive", 2000)])
 async def test_connections_of_its_own_session(most, connections):
     """There are as many as requests may be in flight; adaptive, twice as many as it will ever allow."""
