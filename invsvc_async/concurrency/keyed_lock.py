@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 __all__ = ["KeyedLock"]
 
 _SWEEP = 1000  # above so many keys, unused ones are removed
-_REMEMBERED = 120.0  # s: minimum time for which the last user of a key is known
+_REMEMBERED = 120.0  # s for which the last user of a key is known, while there are few keys
+_USERS = 20_000  # keys whose last users are known in any case
 
 
 class _Line:
@@ -41,8 +42,8 @@ class KeyedLock:
     def __init__(self) -> None:
         self._lines: dict[Hashable, _Line | None] = {}  # None: locked, and nobody waits
         self._sweep_at = _SWEEP
-        self._users: dict[Hashable, str] = {}  # by key, in the last two minutes
-        self._earlier_users: dict[Hashable, str] = {}  # in the two minutes before
+        self._users: dict[Hashable, str] = {}  # by key, in the last two minutes or less
+        self._earlier_users: dict[Hashable, str] = {}  # in the time before
         self._users_until = -inf
 
     def __len__(self) -> int:
@@ -108,13 +109,13 @@ class KeyedLock:
 
     def use(self, key: Hashable, user: str, now: float) -> None:
         """Record *user* as the last one to use the key."""
-        if now > self._users_until:
+        if now > self._users_until or len(self._users) >= _USERS:
             self._earlier_users, self._users = self._users, {}
             self._users_until = now + _REMEMBERED
         self._users[key] = user
 
     def last_user(self, key: Hashable) -> str | None:
-        """Return the last one to use the key, if that was in the last two minutes."""
+        """Return the last one to use the key, or ``None`` if that was long ago, or many keys ago."""
         return self._users.get(key, self._earlier_users.get(key))
 
     def opens_at(self, key: Hashable) -> float:

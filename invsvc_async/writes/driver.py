@@ -218,7 +218,7 @@ class Driver(Generic[T]):
             self.error = error
             self._add(Attempt(started=started, ended=clock.now(), end=End.NOT_SENT, error=facts_of(error)))
             return
-        if self.line is not None:
+        if self.line is not None and self.operation.finder != "created_webhook":  # which nothing overtakes
             self.writes.lines.use(self.line, self.intent.identity if self._takes_up else "", started)
         if self.writes.left_open:
             for overtaken in self.writes.left_open.overtake(self.line, self.intent.identity):

@@ -6,9 +6,12 @@ import asyncio
 
 import pytest
 
+from invsvc_async import ApiKey, Client
+from invsvc_async.client import options_of
 from invsvc_async.concurrency import keyed_lock
 from invsvc_async.concurrency.keyed_lock import KeyedLock
 from invsvc_async.concurrency.single_flight import SingleFlight
+from invsvc_async.simulator import Simulator
 from invsvc_async.testing import VirtualClock
 
 
@@ -283,3 +286,36 @@ async def test_list_that_is_left_while_under_way():
     with pytest.raises(asyncio.CancelledError):
         await asking
     await asyncio.wait_for(ended.wait(), 30)
+
+
+def test_last_users_of_very_many_keys():
+    """The latest 20,000 are known, and memory does not grow with the rate of writes."""
+    lock = KeyedLock()
+    for number in range(100_000):
+        lock.use(number, "me", now=number / 10_000)
+
+    assert all(lock.last_user(number) == "me" for number in range(80_000, 100_000))
+    assert not any(lock.last_user(number) for number in range(60_000))
+
+
+def test_last_users_of_a_time():
+    """They are known for two minutes, and for at most four."""
+    lock = KeyedLock()
+    lock.use("a", "me", now=0.0)
+    lock.use("b", "me", now=119.0)
+    lock.use("c", "me", now=121.0)
+    assert [lock.last_user(key) for key in "abc"] == ["me"] * 3
+    lock.use("d", "me", now=242.0)
+    assert [lock.last_user(key) for key in "abcd"] == [None, None, "me", "me"]
+
+
+async def test_users_that_a_client_remembers():
+    """A create cannot be overtaken, so a batch of creates does not fill the memory with their keys."""
+    async with Simulator() as service, Client(service.base_url, ApiKey(service.api_key)) as client:
+        journey = service.seed_journey(status="draft")
+        await client.journeys.update(journey.id, name="new")
+        await client.webhooks.create(url="https://me.example/1", events=["invoice.created"], tag=False)
+        await client.webhooks.create(url="https://me.example/2", events=["invoice.created"], tag=True)
+        lines = options_of(client).session.writes.lines
+
+        assert list(lines._users) == [f"/journeys/{journey.id}"]
