@@ -287,6 +287,7 @@ def options_for(item: Item, view: ClientOptions) -> ItemOptions:
         reconcile=view.reconcile,
         names=view.names,
         team=view.team,
+        headers=view.headers,
         journal=item,
         item=item,
     )

@@ -29,7 +29,7 @@ __all__ = ["MAX_LINE", "BadLine", "Line", "as_write", "check_line", "read_lines"
 
 MAX_LINE = 2**20  # bytes
 _MEMBERS = ("operation", "arguments", "key")
-_CODE = ("reader",)  # arguments that are functions, which JSON cannot contain
+_CODE = ("reader", "options")  # arguments that are objects of Python, which JSON cannot contain
 _OPERATIONS = tuple(name for name, row in BY_NAME.items() if row.kind is Kind.WRITE)
 
 

@@ -9,14 +9,23 @@ import os
 import pytest
 
 from invsvc_async import (
+    ApiKey,
+    CallOptions,
+    Client,
     InvalidRequestError,
     Verdict,
 )
 from invsvc_async.batch import Batch
 from invsvc_async.batch.intake import AT_ONCE
-from tests.batch.conftest import HOOK
+from tests.batch.conftest import HOOK, POLICY
 from tests.batch.writing import all_of, creates, updates
 from tests.support.database import database
+from tests.support.raw_server import RawServer
+
+GONE = (
+    b"HTTP/1.1 404 Not Found\r\nContent-Type: application/json\r\nContent-Length: 84\r\n\r\n"
+    b'{"success":false,"error":{"code":"resource_not_found","message":"no"},"timestamp":1}'
+)
 
 
 async def test_writes_of_an_input_happen_once(service, client, tmp_path):
@@ -47,6 +56,36 @@ async def test_secret_is_in_no_file(service, client, tmp_path):
         content = b"".join(file.read_bytes() for file in tmp_path.iterdir())
     assert len(secrets) == 3
     assert not any(secret.encode() in content for secret in [*secrets, service.api_key])
+
+
+async def test_headers_of_a_call(tmp_path):
+    """They are on each request of that write, also when the next run resumes it, and on no other."""
+
+    async def silent_to_writes(peer):
+        while (arrival := await peer.arrival()) is not None:
+            if arrival.method == "GET":
+                await peer.send(GONE)
+
+    traced = CallOptions(headers={"X-Trace": "t-1"})
+    async with (
+        RawServer(silent_to_writes) as server,
+        Client(str(server.url.with_path("/v2")), ApiKey("k"), reconcile=POLICY) as client,
+    ):
+        writes = [client.webhooks.delete("wh_1", options=traced), client.webhooks.delete("wh_2")]
+        async with Batch.open(tmp_path / "run.db", client) as batch:
+            running = asyncio.create_task(all_of(batch, writes))
+            while len(server.arrivals) < 2:
+                await asyncio.sleep(0.005)
+            running.cancel()
+            await asyncio.wait([running])
+        async with Batch.open(tmp_path / "run.db", client) as batch:
+            results = await all_of(batch)
+
+    assert {result.verdict for result in results} == {Verdict.APPLIED}
+    traces = {(each.head.split()[1], each.method, each.header("X-Trace")) for each in server.arrivals}
+    assert {trace for path, _, trace in traces if b"wh_1" in path} == {"t-1"}
+    assert {trace for path, _, trace in traces if b"wh_2" in path} == {None}
+    assert {method for _, method, _ in traces} == {"DELETE", "GET"}
 
 
 async def test_creates_whose_secrets_nobody_takes(service, client, tmp_path, caplog):

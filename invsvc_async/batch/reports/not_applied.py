@@ -211,7 +211,9 @@ def _as_line(entry: Entry, intent: Intent | None, *, is_overtaken: bool) -> Fail
     line = {"operation": intent.operation, "arguments": arguments_of(intent), "key": entry.key}
     if check is not None:
         line["check"] = check
-    missing = None if intent.reader is None else f"its reader {intent.reader} is not in the file"
+    lacks = [] if intent.reader is None else [f"its reader {intent.reader}"]
+    lacks += ["the headers of its call"] if intent.headers else []
+    missing = f"the file lacks {' and '.join(lacks)}" if lacks else None
     return FailedWrite(key=entry.key, line=line, missing=missing, check=check)
 
 

@@ -10,7 +10,7 @@ from typing import get_args
 
 import pytest
 
-from invsvc_async import PersonToken
+from invsvc_async import Absent, CallOptions, PersonToken
 from invsvc_async.batch import Batch
 from invsvc_async.batch.identity import content_of
 from invsvc_async.batch.journals.open import entries_of
@@ -297,3 +297,22 @@ async def test_journal_of_an_older_package(tmp_path):
     assert await invsvc("report", tmp_path / "run.db", "--failed", out) == 0
     stored = [row for row in whole["tables"]["entries"] if row["verdict"] not in (None, "applied")]
     assert [line["key"] for line in lines_of(out)] == [row["key"] for row in stored]
+
+
+async def test_what_a_line_cannot_have(service, client, tmp_path, capsys):
+    """Headers of a call and a user-supplied reader are not written out, and the command says so."""
+
+    async def reader(_client, _intent):
+        return Absent()
+
+    service.script("webhooks.create", "422")
+    traced = CallOptions(headers={"X-Trace": "t-1"})
+    write = client.write("POST", "/webhooks", json=HOOK, reader=reader, options=traced).keyed("row-1")
+    async with Batch.open(tmp_path / "run.db", client) as batch:
+        assert [result.verdict async for result in batch.run([write])] == [Verdict.REFUSED]
+    out = tmp_path / "out.jsonl"
+    assert await invsvc("report", tmp_path / "run.db", "--failed", out) == 0
+    assert [line["key"] for line in lines_of(out)] == ["row-1"]
+    err = capsys.readouterr().err
+    assert "row-1: the file lacks its reader" in err
+    assert "and the headers of its call" in err
