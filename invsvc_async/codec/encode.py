@@ -39,6 +39,8 @@ def enc_hook(value: object) -> Raw:
     """
     Return *value* as JSON with all digits, for ``msgspec.json.encode(…, enc_hook=enc_hook)``.
 
+    Use it for JSON only: another format, such as MessagePack, would contain the text as it is.
+
     Raises:
         NotImplementedError: It is not a model, page, outcome or event.
     """

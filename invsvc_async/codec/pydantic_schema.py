@@ -12,6 +12,7 @@ Input may have strings or numbers; a float with more digits than it can keep is 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import datetime
 from decimal import Decimal
 from enum import StrEnum
@@ -22,7 +23,7 @@ from msgspec import Raw
 from pydantic_core import PydanticCustomError, SchemaSerializer, core_schema
 
 from invsvc_async.codec.encode import plain_of
-from invsvc_async.codec.exact_json import is_array, is_object
+from invsvc_async.codec.exact_json import exact, is_array, is_object
 from invsvc_async.codec.fields import fields_of
 from invsvc_async.errors import InvalidRequestError
 from invsvc_async.models.common import UNSET, Model, flaws_of, stored_value
@@ -54,7 +55,7 @@ def core_schema_of(cls: type[P], source: Any, handler: GetCoreSchemaHandler) -> 
 
     def made(plain: dict[str, Any]) -> P:
         try:
-            value: P = source.from_dict(plain)
+            value: P = source.from_dict(cls._with_decimals(plain, with_decimals))
         except InvalidRequestError as error:
             raise ValueError("; ".join(error.problems)) from None
         problems = getattr(value, "problems", ())
@@ -65,11 +66,16 @@ def core_schema_of(cls: type[P], source: Any, handler: GetCoreSchemaHandler) -> 
     def made_unless_it_is(value: object, validate: Callable[[object], dict[str, Any]]) -> P:
         return value if isinstance(value, cls) else made(validate(value))
 
+    def serialised(
+        value: Portable, other: core_schema.SerializerFunctionWrapHandler, info: core_schema.SerializationInfo
+    ) -> Any:  # Any: plain data
+        return _serialised(source, value, other, info)
+
     made_unless_it_is.__qualname__ = _title(cls, arguments)  # as errors show it
     return core_schema.no_info_wrap_validator_function(
         made_unless_it_is,
         wire,
-        serialization=core_schema.plain_serializer_function_ser_schema(_serialised, info_arg=True),
+        serialization=_encoder(serialised),
         ref=f"{cls.__module__}.{_title(cls, arguments)}",
     )
 
@@ -81,12 +87,87 @@ def _title(cls: type[Portable], arguments: tuple[Any, ...]) -> str:
 
 def serializer() -> SchemaSerializer:
     """Return what encodes any of these values where pydantic does not know the type."""
-    encode = core_schema.plain_serializer_function_ser_schema(_serialised, info_arg=True)
-    return SchemaSerializer(core_schema.any_schema(serialization=encode))
+
+    def serialised(
+        value: Portable, other: core_schema.SerializerFunctionWrapHandler, info: core_schema.SerializationInfo
+    ) -> Any:  # Any: plain data
+        return _serialised(type(value), value, other, info)
+
+    return SchemaSerializer(core_schema.any_schema(serialization=_encoder(serialised)))
 
 
-def _serialised(value: Portable, info: core_schema.SerializationInfo) -> Any:  # Any: plain data
-    return jsonable(value) if info.mode == "json" else value._to_public(plain_of)  # noqa: SLF001 - its counterpart
+def _encoder(serialised: Callable[..., Any]) -> core_schema.WrapSerializerFunctionSerSchema:
+    """Return the schema of *serialised*, which can have pydantic encode plain data, with its filters."""
+    return core_schema.wrap_serializer_function_ser_schema(
+        serialised, info_arg=True, schema=core_schema.any_schema()
+    )
+
+
+def _serialised(
+    source: Any,
+    value: Portable,
+    other: core_schema.SerializerFunctionWrapHandler,
+    info: core_schema.SerializationInfo,
+) -> Any:  # Any: a class or an alias of it; plain data
+    plain = jsonable(value) if info.mode == "json" else value._to_public(plain_of)  # noqa: SLF001 - its counterpart
+    if info.exclude_none:
+        plain = _without_none(source, plain)
+    return plain if info.include is None and info.exclude is None else other(plain)
+
+
+def _without_none(hint: Any, plain: Any) -> Any:  # Any: a type, and its wire form
+    """Leave out the fields that are null. Other data, such as metadata, stays as it is."""
+    types = _wire_types_of(hint)
+    if is_array(plain):
+        item = _item_of(hint)
+        return plain if item is None else [_without_none(item, each) for each in plain]
+    if types is None or not is_object(plain):
+        return plain
+    return {
+        name: _without_none(types[name], value) if name in types else value
+        for name, value in plain.items()
+        if value is not None or name not in types
+    }
+
+
+def with_decimals(hint: Any, plain: Any) -> Any:  # Any: a type, and its wire form
+    """Replace texts by numbers where *hint* has decimals, which :func:`jsonable` writes as texts."""
+    hint = _without_null(hint)
+    if hint is Decimal and isinstance(plain, str):
+        with suppress(ArithmeticError):
+            number = exact(plain)
+            return number if number.is_finite() else plain
+        return plain
+    if is_array(plain):
+        item = _item_of(hint)
+        return plain if item is None else [with_decimals(item, each) for each in plain]
+    types = _wire_types_of(hint)
+    if types is None or not is_object(plain):
+        return plain
+    return {
+        name: with_decimals(types[name], value) if name in types else value for name, value in plain.items()
+    }
+
+
+def _wire_types_of(hint: Any) -> dict[str, Any] | None:  # Any: types
+    """Return the types of the members of a class of ours, or ``None`` if *hint* is another type."""
+    hint = _without_null(hint)
+    cls = get_origin(hint) or hint
+    if not (isinstance(cls, type) and issubclass(cls, Portable)):
+        return None
+    return {name: each for name, (each, _) in cls._wire_types(get_args(hint)).items()}
+
+
+def _item_of(hint: Any) -> Any:  # Any: a type
+    """Return the type of the items of a tuple, or ``None`` if *hint* is another type."""
+    hint = _without_null(hint)
+    return get_args(hint)[0] if get_origin(hint) is tuple else None
+
+
+def _without_null(hint: Any) -> Any:  # Any: a type
+    if get_origin(hint) not in (UnionType, Union):
+        return hint
+    return next(each for each in get_args(hint) if each is not NoneType)
 
 
 # --- schemas of types

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from invsvc_async.events.payloads import InvoiceBatch, SyncedInvoice
+    from invsvc_async.models import Model
 
 __all__ = ["Event", "InvoiceBatchCompleted", "ResourceEvent", "SatInvoiceSynced"]
 
@@ -161,6 +162,13 @@ class ResourceEvent(_Event):
             "data": (dict[str, Any], False), "test": (bool | None, False),
         }  # fmt: skip
 
+    @classmethod
+    def _with_decimals(cls, plain: dict[str, Any], convert: Callable[[Any, Any], Any]) -> dict[str, Any]:
+        model, data = _model_of(str(plain.get("type"))), plain.get("data")
+        if model is None or not isinstance(data, dict) or "object" not in data:
+            return plain
+        return {**plain, "data": {**data, "object": convert(model, data["object"])}}
+
     @property
     def id(self) -> str | None:
         """The delivery's id in v2, unique per event and webhook; ``None`` in v1 and v1.1."""
@@ -231,12 +239,22 @@ class ResourceEvent(_Event):
         if self.version != "v2":
             return plain
         resource: dict[str, Any] = plain["object"]
-        family = self.type.partition(".")[0]
-        if family not in {"invoice", "customer"}:
+        model = _model_of(self.type)
+        if model is None:
             return resource
-        from invsvc_async import codec, models
+        from invsvc_async import codec
 
-        return codec.structure(models.Invoice if family == "invoice" else models.Customer, resource)
+        return codec.structure(model, resource)
+
+
+def _model_of(event: str) -> type[Model] | None:
+    """Return the class of the resource of a v2 event, if it is a model."""
+    family = event.partition(".")[0]
+    if family not in {"invoice", "customer"}:
+        return None
+    from invsvc_async import models
+
+    return models.Invoice if family == "invoice" else models.Customer
 
 
 _RESOURCE_FIELDS: Final = {

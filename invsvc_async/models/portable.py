@@ -129,6 +129,15 @@ class Portable:
         raise NotImplementedError
 
     @classmethod
+    def _with_decimals(
+        cls,
+        plain: dict[str, Any],
+        convert: Callable[[Any, Any], Any],  # noqa: ARG003 - of those whose types depend on the content
+    ) -> dict[str, Any]:
+        """Return *plain*, read by pydantic; *convert* makes decimals of texts, given a type and a part."""
+        return plain
+
+    @classmethod
     def _wire_types(cls, arguments: tuple[Any, ...]) -> dict[str, tuple[Any, bool]]:
         """Return the type of each member of the wire form, and whether it is required, by wire name."""
         raise NotImplementedError

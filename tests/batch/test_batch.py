@@ -74,7 +74,7 @@ async def test_headers_of_a_call(tmp_path):
         writes = [client.webhooks.delete("wh_1", options=traced), client.webhooks.delete("wh_2")]
         async with Batch.open(tmp_path / "run.db", client) as batch:
             running = asyncio.create_task(all_of(batch, writes))
-            while len(server.arrivals) < 2:
+            while len(server.arrivals) < 2:  # noqa: ASYNC110 - no event
                 await asyncio.sleep(0.005)
             running.cancel()
             await asyncio.wait([running])

@@ -6,6 +6,7 @@ import json
 from decimal import Decimal
 from typing import Annotated, Any
 
+import attrs
 import httpx
 import pytest
 from fastapi import Body, FastAPI
@@ -52,6 +53,11 @@ def application(client: Client) -> FastAPI:  # noqa: C901 - endpoints
     @app.get("/within")
     async def within() -> dict[str, Any]:
         return {"invoice": (await client.invoices.egress(limit=1))[0]}
+
+    @app.post("/new", response_model_exclude={"secret"}, response_model_exclude_none=True)
+    async def new() -> Webhook:
+        made = await client.webhooks.create(url="https://me.example/in", events=["invoice.created"])
+        return attrs.evolve(made, description=None)
 
     @app.get("/hooks")
     async def hooks() -> WebhookList:
@@ -146,6 +152,41 @@ async def test_secret_of_an_outcome_without_annotation(browser, service):
     assert "whsec" not in answer.text
 
 
+async def test_fields_that_an_endpoint_leaves_out(browser):
+    """FastAPI's settings for the fields of a response apply to models as to those of pydantic."""
+    answer = await browser.post("/new")
+
+    assert answer.status_code == 200
+    assert set(answer.json()) == {"id", "url", "events", "status", "owner", "created_at"}
+
+
+@pytest.mark.parametrize("dump", ["json", "python"])
+def test_fields_that_pydantic_leaves_out(dump):
+    """Fields are named as on the wire, in parts too. Nulls of fields are left out, and those in metadata stay."""
+    invoice = Invoice.from_dict(
+        {"uuid": "A", "idempotency_key": None, "metadata": {"a": None}, "client": {"name": "C", "from": "api"},
+         "items": [{"id": "i", "quantity": 1}], "news": None}
+    )  # fmt: skip
+    adapter, page = TypeAdapter(Page[Invoice]), Page(items=(invoice,))
+
+    def dumped(value, made=adapter, **which):
+        if dump == "json":
+            return json.loads(made.dump_json(value, **which))
+        return made.dump_python(value, **which)
+
+    (left,) = dumped(page, exclude={"data": {"__all__": {"uuid": True, "client": {"from"}}}})["data"]
+    assert (set(left), left["client"]) == (
+        {"idempotency_key", "metadata", "client", "items", "news"},
+        {"name": "C"},
+    )
+    assert dumped(page, include={"data": {"__all__": {"uuid"}}}) == {"data": [{"uuid": "A"}]}
+    (short,) = dumped(page, exclude_none=True)["data"]
+    assert set(short) == {"uuid", "metadata", "client", "items", "news"}
+    assert short["metadata"] == {"a": None}
+    anything = TypeAdapter(object)
+    assert "uuid" not in dumped(invoice, anything, exclude={"uuid"}, exclude_none=True)
+
+
 async def test_request_bodies(browser):
     """A model is accepted as a body, unknown fields included, and a field of the wrong type is named."""
     sent = {**HOOK, "news": {"a": 1.5}}
@@ -181,6 +222,27 @@ async def test_events_of_an_endpoint(browser, name):
 
         assert answer.status_code == 200, answer.text
         assert events.parse(answer.content).type == events.parse(encoded(body)).type
+
+
+@pytest.mark.parametrize("total", [DIGITS, "twelve", "NaN"])
+def test_decimals_of_the_resource_of_an_event(total):
+    """A v2 event is read back with the numbers of its resource. What is no number stays a problem."""
+    resource = {
+        "uuid": "A",
+        "total": total,
+        "items": [{"quantity": total}],
+        "client": {"name": "1"},
+        "metadata": {"a": "1"},
+    }
+    body = VERSIONS["v2"]("invoice.created") | {"data": {"object": resource}}
+    adapter = TypeAdapter(events.Event)
+    event = adapter.validate_json(json.dumps(body))
+
+    assert len(event.data.problems) == (0 if total == DIGITS else 2)
+    assert (event.data.client.name, event.data.metadata["a"]) == ("1", "1")
+    if total == DIGITS:
+        assert (event.data.total, event.data.items[0].quantity) == (Decimal(DIGITS), Decimal(DIGITS))
+        assert adapter.validate_json(adapter.dump_json(event)).data == event.data
 
 
 async def test_openapi(browser):
