@@ -282,7 +282,11 @@ class SharedJournal:
             lane = self._mine[identity] = await self._own_lane()
         self._left.pop(identity, None)
         self._reopen(identity)
-        await lane.hold()
+        try:
+            async with asyncio.timeout(self._entries.patience):
+                await lane.hold()
+        except TimeoutError:
+            raise self._entries.away("this process could not give a sign of life") from None
         await lane.put(self._entry(State.SENDING, intent))
         return lane.until
 

@@ -280,7 +280,11 @@ class Pool:
         return JournalError(f"{self._name} cannot be used ({_why(error)}). {hint}")
 
     def _away(self, error: Exception) -> JournalError:
-        return JournalError(f"{self._name} is away ({_why(error)}). Check that its server can be reached.")
+        return self.away(_why(error))
+
+    def away(self, why: str) -> JournalError:
+        """Return the error that says that the database cannot be reached, and *why* that is known."""
+        return JournalError(f"{self._name} is away ({why}). Check that its server can be reached.")
 
     def _refused(self, error: Exception) -> JournalError:
         hint = _HINTS.get(_state(error), "The server's log says why.")

@@ -230,8 +230,9 @@ async def test_cancelled_write_is_left_to_the_next_process(service, address):
     assert service.arrivals("webhooks.update") == 1
 
 
-async def test_database_that_goes_away_before_a_send(service, address):
-    """The write is not sent, and the error says so, without the password."""
+@pytest.mark.parametrize("lease", ["valid", "expired"])
+async def test_database_that_goes_away_before_a_send(service, address, lease):
+    """The write is not sent, and the error says so, without the password; also when it has long been away."""
     async with Relay() as relay:
         name = address.partition("journal=")[2]
         through = f"postgresql://postgres:hunter2@127.0.0.1:{relay.port}/postgres?journal={name}"
@@ -244,10 +245,14 @@ async def test_database_that_goes_away_before_a_send(service, address):
         )
         async with client:
             await client.webhooks.update(service.seed_webhook().id, description="before")
-            client._view.session.writes.journal._entries.patience = 0.5
+            journal = client._view.session.writes.journal
+            journal._entries.patience = 0.5
             await relay.cut()
-            with pytest.raises(JournalError, match="was not sent now") as caught:
-                await client.webhooks.create(**HOOK)
+            if lease == "expired":
+                journal._lane.until = 0.0
+            with pytest.raises(JournalError, match=r"is away .*was not sent now") as caught:
+                async with asyncio.timeout(30):
+                    await client.webhooks.create(**HOOK)
     assert "hunter2" not in str(caught.value)
     assert service.arrivals("webhooks.create") == 0
 
