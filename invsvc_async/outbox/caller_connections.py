@@ -44,7 +44,7 @@ def checked(connection: object, database: Database) -> None:
             hint="Pass a connection to the outbox's own database.",
         )
     if not is_open:
-        raise InvalidRequestError("connection: is closed or not in a transaction", hint=_BEGIN)
+        raise _not_open()
 
 
 async def first_row(connection: Any, text: str, values: Sequence[object]) -> Any:  # Any: the drivers' types
@@ -70,6 +70,8 @@ async def first_row(connection: Any, text: str, values: Sequence[object]) -> Any
 
             if _is_session(connection):
                 connection = await connection.connection()
+                if _level_of(connection.sync_connection) == "AUTOCOMMIT":  # of this connection alone
+                    raise _not_open()
             return (await connection.execute(sql(_PLACE.sub(r":v\1", text)), _named(values))).first()
 
 
@@ -133,7 +135,14 @@ def _sqlalchemy_state(connection: Any) -> tuple[str, bool]:  # Any: a session or
     bound = connection.get_bind() if _is_session(connection) else connection.sync_connection
     names = {"postgresql": "PostgreSQL", "sqlite": "SQLite"}
     name = str(names.get(bound.dialect.name, bound.dialect.name))
-    level = bound.get_execution_options().get("isolation_level") or getattr(
-        bound.dialect, "_on_connect_isolation_level", None
-    )
-    return name, level != "AUTOCOMMIT" and bool(connection.in_transaction())
+    return name, _level_of(bound) != "AUTOCOMMIT" and bool(connection.in_transaction())
+
+
+def _level_of(bound: Any) -> Any:  # Any: an engine or connection of SQLAlchemy, and its isolation level
+    """Return the isolation level that *bound* was given, or ``None``."""
+    level = bound.get_execution_options().get("isolation_level")
+    return level or getattr(bound.dialect, "_on_connect_isolation_level", None)
+
+
+def _not_open() -> InvalidRequestError:
+    return InvalidRequestError("connection: is closed or not in a transaction", hint=_BEGIN)

@@ -8,7 +8,6 @@ the writes of one thing are sent in their order.
 from __future__ import annotations
 
 import asyncio
-import logging
 from contextlib import suppress
 from functools import partial
 from math import ceil
@@ -37,8 +36,6 @@ if TYPE_CHECKING:
     from invsvc_async.outbox.leases import Lane
 
 __all__ = ["Dispatcher", "PostgresOutbox"]
-
-log: logging.Logger = logging.getLogger("invsvc_async.outbox")
 
 _AT_ONCE = 200  # entries fetched together
 _THINGS_KNOWN = 10_000  # things whose older writes were looked up once
@@ -144,7 +141,6 @@ class Dispatcher(OutboxRun):
             assert item.intent is not None
             self._check(item.intent, in_doubt=item.in_doubt)
         except (JournalError, InvalidRequestError) as error:
-            log.error("outbox: %s: %s", entry.key, error)  # noqa: TRY400 - the message is enough
             with suppress(LostChunkError):
                 await lane.put(verdict_of_unfit(entry, error))
             self._on_verdict()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -19,8 +18,6 @@ if TYPE_CHECKING:
     from invsvc_async.batch.journals.sqlite import SqliteBatch
 
 __all__ = ["SqliteOutbox"]
-
-log: logging.Logger = logging.getLogger("invsvc_async.outbox")
 
 _AT_ONCE = 128  # entries read together
 
@@ -66,7 +63,6 @@ class SqliteDispatcher(OutboxRun):
                     intent = self._intent(entry)
                     self._check(intent, in_doubt=bool(intent.sent))
                 except (JournalError, InvalidRequestError) as error:
-                    log.error("outbox: %s: %s", entry.key, error)  # noqa: TRY400 - the message is enough
                     await journal.put(verdict_of_unfit(entry, error))
             after = page[-1].seq
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from typing import TYPE_CHECKING, Any, cast
 
@@ -23,18 +24,26 @@ if TYPE_CHECKING:
 
 __all__ = ["outcome_in", "result_in", "verdict_of_lost", "verdict_of_unfit"]
 
+log: logging.Logger = logging.getLogger("invsvc_async.outbox")
+
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(VerdictRecord).decode
 _AGAIN = "It is kept. Deploy a version that fits, then mark it to be done again (invsvc outbox retry)."
 
 
 def verdict_of_unfit(entry: Entry, error: InvsvcError) -> Entry:
-    """Return *entry* with a verdict: NOT_APPLIED if provably nothing was sent, otherwise UNKNOWN."""
+    """
+    Return *entry* with a verdict: NOT_APPLIED if provably nothing was sent, otherwise UNKNOWN. Log why.
+
+    The advice of *error* is left out: it is about arguments, or about a damaged file.
+    """
     sent = entry.state is not State.TO_DO
-    why = "; ".join(error.problems) if isinstance(error, InvalidRequestError) else str(error)
+    cause = error.__cause__ if isinstance(error, JournalError) else error
+    why = "; ".join(cause.problems) if isinstance(cause, InvalidRequestError) else str(error)
     what = "it may have been sent, and cannot be settled" if sent else "it was not sent"
+    log.error("outbox: %s: %s: %s", entry.key, what, why)
     record = VerdictRecord(
-        why=f"{what}: {why} {_AGAIN}",
+        why=f"{what}: {why.rstrip('.')}. {_AGAIN}",
         basis="none" if sent else "never sent",
         tries=0,
         error=ErrorRecord(kind="ConfigurationError", message=why),

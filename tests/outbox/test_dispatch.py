@@ -167,6 +167,7 @@ async def test_payload_that_no_longer_fits(service, client, outbox, connection, 
             assert (outcome.verdict, outcome.applied) == (Verdict.NOT_APPLIED, False)
             assert "was not sent" in outcome.message
             assert "outbox retry" in outcome.message
+            assert "Keep the file" not in outcome.message
             await outbox._store.fetch(change[1])
             service.seed_webhook()
             assert await outbox.drop(other)

@@ -63,6 +63,19 @@ async def test_session_that_commits_by_itself_is_refused(service, client, outbox
     await engine.dispose()
 
 
+async def test_connection_of_a_session_that_commits_each_statement(service, client, outbox):
+    """A session may use one connection in autocommit mode, of which neither it nor its engine knows."""
+    engine = create_async_engine(
+        database().address.replace("postgresql", "postgresql+asyncpg", 1), poolclass=NullPool
+    )
+    async with AsyncSession(engine) as session, session.begin():
+        await session.connection(execution_options={"isolation_level": "AUTOCOMMIT"})
+        with pytest.raises(InvalidRequestError, match="closed or not in a transaction"):
+            await outbox.enqueue(session, update(client, service))
+    await engine.dispose()
+    assert await outbox.entries() == []
+
+
 async def test_connections_that_are_of_no_use(service, client, outbox, tmp_path):
     """A transaction that has failed, one of another database, and what is not asynchronous: each is named."""
     async with await psycopg.AsyncConnection.connect(database().address) as connection:
