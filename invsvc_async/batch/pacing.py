@@ -37,7 +37,8 @@ class Slots:
         self._loop = asyncio.get_running_loop()
         self._due = 0.0  # when the next send may begin, loop time
         self._again: deque[asyncio.Future[None]] = deque()
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None  # uvloop's has no time if that is less than 1 ms away
+        self._wakes_at = 0.0  # when it ends, loop time
         self.in_use: int = 0
 
     def take(self) -> bool:
@@ -95,10 +96,10 @@ class Slots:
             return False
         now = self._loop.time()
         if now < self._due:
-            if self._timer is None or self._timer.when() < self._due - _BURST:
+            if self._timer is None or self._wakes_at < self._due - _BURST:
                 if self._timer is not None:
                     self._timer.cancel()
-                self._timer = self._loop.call_at(self._due, self._wake)
+                self._timer, self._wakes_at = self._loop.call_at(self._due, self._wake), self._due
             return False
         if self._gap:
             self._due = max(self._due, now - _BURST) + self._gap

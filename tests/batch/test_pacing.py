@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -66,3 +68,22 @@ async def test_pace_that_a_service_holds_up():
     assert slots._timer.when() > first.when()
     slots.close()
     assert slots._timer.cancelled()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="uvloop is not for Windows")
+def test_pace_on_uvloop():
+    """A timer of less than a millisecond has no time there, and a later one replaces it all the same."""
+    uvloop = pytest.importorskip("uvloop", reason="uvloop is not installed")
+
+    async def paced():
+        slots, loop = Slots(1000, 1e9, ready.set), asyncio.get_running_loop()
+        begun = loop.time()
+        slots._loop = SimpleNamespace(time=lambda: begun, call_at=loop.call_at)
+        for slots._due in (begun + 0.0001, begun + 0.2):
+            assert not slots.take()
+        await ready.wait()
+        slots.close()
+
+    ready = asyncio.Event()
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(paced())
