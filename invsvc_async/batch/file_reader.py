@@ -112,7 +112,10 @@ class Reader:
         try:
             text = read(size)
         except (OSError, EOFError, zlib.error) as error:
-            raise InvalidRequestError(f"{self._name}: cannot be read ({error}). Check the file.") from error
+            # Not the usual advice: it may be the second time, when writes were sent already.
+            raise InvalidRequestError(
+                f"{self._name}: cannot be read ({error})", hint="Check the file."
+            ) from error
         self.offset += len(text)
         self._digest.update(text)
         return text

@@ -45,13 +45,13 @@ class Line:
 
 @attrs.frozen
 class BadLine:
-    """A line that is not a write, and why."""
+    """A line that is not a write, and why. Number 0 is the whole file."""
 
     number: int
     reason: str
 
     def __str__(self) -> str:
-        return f"line {self.number}: {self.reason}"
+        return f"line {self.number}: {self.reason}" if self.number else self.reason
 
 
 def read_lines(
