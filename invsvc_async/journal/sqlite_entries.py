@@ -152,8 +152,6 @@ class SqliteEntries:
 
     def _connect(self) -> sqlite3.Connection:
         try:
-            if not self._reading:
-                self.path.chmod(0o600)
             check_names(self.path, self._name)
             connection = sqlite3.connect(self.path, timeout=_PATIENCE, isolation_level=None)
         except (OSError, sqlite3.Error) as error:
@@ -164,6 +162,13 @@ class SqliteEntries:
             connection.close()
             raise
         return connection
+
+    def _make_private(self) -> None:
+        """Set the file's mode to 0600, once it is known to be a journal: its log gets the same mode."""
+        try:
+            self.path.chmod(0o600)
+        except OSError as error:
+            raise in_words(self._name, error) from error
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
         version = connection.execute("PRAGMA user_version").fetchone()[0]
@@ -182,6 +187,7 @@ class SqliteEntries:
                 connection.execute(_NO_POSITIONS)
             connection.execute("PRAGMA query_only = 1")
         else:
+            self._make_private()
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute("PRAGMA wal_autocheckpoint = 4000")

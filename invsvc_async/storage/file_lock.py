@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import socket
+import stat
 import struct
 import sys
 from contextlib import suppress
@@ -84,6 +85,8 @@ class FileLock:
             JournalError: Another process has it, which is named; or one of the files cannot be opened.
 
         """
+        with suppress(OSError):  # it does not exist, or opening it says what is wrong
+            _check_kind(self._path.stat(), self._name)
         try:
             self._acquire_lock_file()
             self._acquire_file()
@@ -148,15 +151,23 @@ def check_names(path: Path, name: str) -> None:
 
     Raises:
         JournalError: It has hard links.  SQLite's log is beside one of them, and its entries would be missed
-            under the others.
+            under the others.  Or it is no file.
 
     """
-    names = path.stat().st_nlink
+    found = path.stat()
+    _check_kind(found, name)
+    names = found.st_nlink
     if names > 1:
         raise JournalError(
             f"{name}: the file has {names} names (hard links), and recent entries may be found under only "
             "one of them. Keep the name under which it was last used, and delete the others."
         )
+
+
+def _check_kind(found: os.stat_result, name: str) -> None:
+    """Reject folders, pipes and devices: SQLite could wait for ever for them."""
+    if not stat.S_ISREG(found.st_mode):
+        raise JournalError(f"{name}: it is a folder, a pipe or a device. Choose the path of a file.")
 
 
 def _identity(found: os.stat_result) -> tuple[int, int]:

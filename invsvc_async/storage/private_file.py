@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from typing import TYPE_CHECKING, BinaryIO
 
 if TYPE_CHECKING:
@@ -17,14 +19,26 @@ def open_private(path: str, flags: int) -> int:
 
 
 def own_private(path: Path, flags: int = 0) -> int:
-    """Open a file to read and write, or create it, and set its mode to 0600."""
+    """
+    Open a file to read and write, or create it, and set its mode to 0600.
+
+    Raises:
+        OSError: It cannot be opened, or it is something else, such as a device, whose mode is not changed.
+
+    """
     number = open_private(str(path), os.O_RDWR | os.O_CREAT | flags)
     try:
-        path.chmod(0o600)
+        _own(number, path)
     except BaseException:
         os.close(number)
         raise
     return number
+
+
+def _own(number: int, path: Path) -> None:
+    if not stat.S_ISREG(os.fstat(number).st_mode):
+        raise OSError(errno.EINVAL, "it is not a regular file")
+    path.chmod(0o600)
 
 
 def create_private(path: Path) -> BinaryIO:

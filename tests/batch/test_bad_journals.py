@@ -6,6 +6,8 @@ import asyncio
 import json
 import os
 import sqlite3
+import stat
+import sys
 
 import pytest
 
@@ -13,6 +15,8 @@ from invsvc_async import InvalidRequestError, JournalError
 from invsvc_async.batch import Batch
 from invsvc_async.cli.app import run
 from invsvc_async.simulator import Simulator
+from invsvc_async.storage.file_lock import FileLock
+from invsvc_async.storage.private_file import own_private
 from tests.batch.conftest import client_of
 from tests.batch.test_restored import creates
 from tests.batch.writing import all_of
@@ -41,7 +45,13 @@ def emptied(path):
     path.write_bytes(b"")
 
 
+def made_a_folder(path):
+    path.unlink()
+    path.mkdir()
+
+
 BAD = {
+    "folder": (made_a_folder, "it is a folder, a pipe or a device", "Choose the path of a file"),
     "linked": (linked, "has 2 names (hard links)", "Keep the name under which it was last used"),
     "cut": (cut, "the file is damaged", "do not continue with an older copy"),
     "cut short": (cut_short, "damaged", "do not continue with an older copy"),
@@ -98,6 +108,31 @@ async def test_bad_journal(service, client, journal, kind, capsys, monkeypatch):
     assert await asyncio.to_thread(run, ["batch", str(file), "--journal", str(journal)]) == 1
     assert wrong in capsys.readouterr().err
     assert service.arrivals() == sent
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such files")
+def test_pipe_instead_of_a_file(tmp_path):
+    """It is refused before SQLite would wait for it, and neither a journal nor a file of secrets changes its mode."""
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    path.chmod(0o640)
+    with pytest.raises(JournalError, match="a pipe or a device"):
+        FileLock(path, "journal", "").acquire()
+    with pytest.raises(OSError, match="not a regular file"):
+        own_private(path)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
+    assert [*tmp_path.iterdir()] == [path]
+
+
+@pytest.mark.parametrize("kind", ["foreign", "text", "future"])
+async def test_mode_of_a_file_that_is_no_journal(client, tmp_path, journal, kind):
+    """Somebody else's file, named by mistake, keeps its mode."""
+    BAD[kind][0](journal)
+    journal.chmod(0o644)
+    with pytest.raises(JournalError):
+        async with Batch.open(journal, client):
+            pass
+    assert stat.S_IMODE(journal.stat().st_mode) == 0o644
 
 
 async def test_journal_of_another_batch(service, client, journal):
