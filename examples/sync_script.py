@@ -7,6 +7,7 @@ Celery worker calls ``start`` when a worker process starts, ``rename`` in its ta
 
 from __future__ import annotations
 
+import atexit
 import sys
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
@@ -31,6 +32,7 @@ class Invoicing:
 
     def start(self) -> None:
         """Start the loop and open the client: once in a process, and after it was forked."""
+        atexit.register(self.stop)  # otherwise the process would wait for the loop
         self._portal = self._open.enter_context(start_blocking_portal())
         # A task should not wait 90 s.
         made = Client.from_env(reconcile=ReconcilePolicy(deadline=25.0))
@@ -39,7 +41,7 @@ class Invoicing:
         )
 
     def stop(self) -> None:
-        """Close the client and stop the loop."""
+        """Close the client and stop the loop.  A second call does nothing."""
         self._open.close()
 
     def journey(self, journey: str) -> Journey:

@@ -91,6 +91,17 @@ def test_script(service):
     assert run("nowhere").returncode == 1
 
 
+def test_process_that_does_not_stop_it(service):
+    """The end of the process closes what it started."""
+    code = "from examples.sync_script import service; service.start(); print(service.journey('jrn_1').id)"
+    ended = subprocess.run(  # noqa: S603
+        [sys.executable, "-W", "error", "-c", code],
+        capture_output=True, text=True, check=False, timeout=60, env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "jrn_1\n", "")
+
+
 def test_django_view(service, invoicing, monkeypatch):
     """The views answer the model and the verdict."""
     pytest.importorskip("django", reason="Django is not installed")
