@@ -38,7 +38,7 @@ class SecretsFile:
             self._number = own_private(self._path, os.O_APPEND)
             _end_line(self._number)
         except OSError as error:
-            raise JournalError(f"{self._path}: cannot store secrets ({error.strerror})") from error
+            raise self._unusable(error) from error
         return self
 
     async def __aexit__(
@@ -61,7 +61,13 @@ class SecretsFile:
             self._next = self._next or asyncio.create_task(self._flush())
             await asyncio.shield(self._next)
         except OSError as error:
-            raise JournalError(f"{self._path}: cannot store secrets ({error.strerror})") from error
+            raise self._unusable(error) from error
+
+    def _unusable(self, error: OSError) -> JournalError:
+        return JournalError(
+            f"{self._path}: cannot store secrets ({error.strerror}). Make room or choose another file, then run "
+            "again."
+        )
 
     async def _flush(self) -> None:
         async with self._flushing:

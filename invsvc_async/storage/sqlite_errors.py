@@ -15,7 +15,7 @@ _SAFE = (
 _DAMAGED = "the file is damaged", _SAFE
 # A part of SQLite's message, what is wrong, and what to do.
 _KNOWN = (
-    ("full", "the disk is full, so nothing was stored or sent", "Free some space and try again"),
+    ("full", "the disk is full, so nothing more was stored or sent", "Free some space and try again"),
     ("readonly", "the file is read-only", "Check the permissions of the file and its folder"),
     ("unable to open", "the file cannot be opened", "Check that the folder exists and is writable"),
     ("malformed", *_DAMAGED),
