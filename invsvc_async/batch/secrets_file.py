@@ -64,10 +64,8 @@ class SecretsFile:
             raise self._unusable(error) from error
 
     def _unusable(self, error: OSError) -> JournalError:
-        return JournalError(
-            f"{self._path}: cannot store secrets ({error.strerror}). Make room or choose another file, then run "
-            "again."
-        )
+        why = error.strerror
+        return JournalError(f"{self._path}: cannot store secrets ({why}). Make room, or choose another file.")
 
     async def _flush(self) -> None:
         async with self._flushing:
