@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from hmac import compare_digest
+from hmac import compare_digest, digest
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 import attrs
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Credential", "Secret", "Secrets", "SecretsSource", "SharedHeader", "SharedHeaders",
-    "SharedHeadersSource", "checked", "is_retired", "keys_of", "shared_headers_of",
+    "SharedHeadersSource", "checked", "has_signed", "is_retired", "keys_of", "shared_headers_of",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -136,6 +136,17 @@ def _fault_of_terms(label: Any, retires_at: Any) -> str | None:
     if retires_at is not None and not (isinstance(retires_at, datetime) and retires_at.tzinfo):
         return "retires_at: not a datetime with a time zone. Use datetime(…, tzinfo=UTC)."
     return None
+
+
+def has_signed(secret: str | bytes, body: bytes, signature: str) -> bool:
+    """Return whether *secret* is valid and fits the *signature* of *body*; creates no ``Secret``."""
+    raw = _raw_of(secret)
+    try:
+        return isinstance(raw, bytes) and compare_digest(
+            "sha256=" + digest(raw, body, "sha256").hex(), signature
+        )
+    except TypeError:
+        return False
 
 
 def keys_of(secrets: Secrets) -> tuple[Secret, ...] | ConfigurationError:

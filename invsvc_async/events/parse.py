@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
-from invsvc_async.codec.nesting import check_depth
+from invsvc_async.codec.nesting import DEEPEST, check_depth
 from invsvc_async.errors import MalformedEventError
 from invsvc_async.events.body import (
     UNREADABLE,
@@ -60,7 +60,8 @@ def parse(body: bytes, headers: Headers | None = None) -> Event:
     try:
         if not raw.isascii():
             raw.decode()  # the decoder does not check skipped values for UTF-8
-        check_depth(raw)
+        if len(raw) > 2 * DEEPEST:  # else too short to be too deep; most bodies are
+            check_depth(raw)
         content = decode_body(raw)
     except UNREADABLE as error:
         raise unreadable(error, raw) from error
@@ -81,8 +82,7 @@ def parse(body: bytes, headers: Headers | None = None) -> Event:
         raise malformed(f"{name} does not have bodies of {version}", raw)
     if content.id is not None or not is_test:
         _check_id(content.id, raw)
-    if content.created_at is not None:
-        _check_time("created_at", content.created_at, _LAST_SECOND, raw)
+    _check_time("created_at", content.created_at, _LAST_SECOND, raw)
     return family(raw, is_test, content)
 
 
@@ -121,8 +121,7 @@ def _check_resource(content: Body, version: Version, raw: bytes, *, is_test: boo
     if version == "v2":
         if content.id is not None or not is_test:
             _check_id(content.id, raw)
-        if content.created is not None:
-            _check_time("created", content.created, _LAST_SECOND * 1000, raw)
+        _check_time("created", content.created, _LAST_SECOND * 1000, raw)
     else:
         _check("team", content.team, str, raw)
         _check("webhook", content.webhook, str, raw)
@@ -135,7 +134,7 @@ def _check_id(text: object, raw: bytes) -> None:
 
 
 def _check_time(field: str, ticks: object, last: int, raw: bytes) -> None:
-    if type(ticks) is not int or not 0 <= ticks <= last:  # True is an int too
+    if ticks is not None and (type(ticks) is not int or not 0 <= ticks <= last):  # True is an int too
         raise malformed(f"{field!r} is not a whole number within the years 1970 to 9999", raw)
 
 
