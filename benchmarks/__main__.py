@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from benchmarks.against import Change
     from benchmarks.harness import Row
 
-FILES = ("call", "page", "peers", "flight", "walk", "import", "events", "journal", "oracle", "doubt")
+FILES = ("call", "page", "peers", "flight", "walk", "import", "events", "journal", "doubt")
 
 
 def main() -> int:
