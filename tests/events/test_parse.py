@@ -245,10 +245,13 @@ def test_duplicate_keys() -> None:
 
 @pytest.mark.parametrize("in_body", [True, False, None])
 @pytest.mark.parametrize("in_headers", [True, False])
-@pytest.mark.parametrize("make", [v1, v11, v2])
-def test_test_marks(make, in_body: bool | None, in_headers: bool) -> None:
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [*((make, "invoice.created") for make in (v1, v11, v2)), *((signed_body, name) for name in SIGNED_TYPES)],
+)
+def test_test_marks(make, name: str, in_body: bool | None, in_headers: bool) -> None:
     """Either mark of the dashboard makes an event a test."""
-    body = encoded(make("invoice.created", test=... if in_body is None else in_body))
+    body = encoded(make(name, test=... if in_body is None else in_body))
 
     event = events.parse(body, headers_of(body, test=in_headers))
 
