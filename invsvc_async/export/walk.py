@@ -6,10 +6,12 @@ import asyncio
 import json
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import attrs
+import msgspec
 
+from invsvc_async.codec.nesting import check_depth
 from invsvc_async.errors import ConfigurationError
 from invsvc_async.export.files import ExportError, Form, Sink, TextSink
 from invsvc_async.models import Invoice
@@ -41,7 +43,7 @@ class _Note:
     """Progress of an export, stored beside its file; it continues after the page of *token*."""
 
     token: str
-    mark: int
+    mark: Annotated[int, msgspec.Meta(ge=0)]
     rows: int
     shape: dict[str, Any]  # Any: JSON; format and scale, which must not change
 
@@ -200,6 +202,8 @@ def _read_note(path: Path) -> _Note | None:
     if not path.exists():
         return None
     try:
-        return _Note(**json.loads(path.read_text(encoding="utf-8")))
-    except (ValueError, TypeError, OSError) as error:
+        content = path.read_bytes()
+        check_depth(content)
+        return msgspec.json.decode(content, type=_Note)
+    except (ValueError, OSError) as error:
         raise ExportError(f"{path}: cannot be read ({error}). Start over") from None

@@ -256,6 +256,30 @@ async def test_unfinished_export_that_is_there(service, client, tmp_path):
         await export.invoices(client.invoices.egress(limit=4), target, "csv", resume=True)
 
 
+@pytest.mark.parametrize(
+    "note",
+    [
+        "[" * 100_000 + "]" * 100_000,
+        '{"token": 17, "mark": 0, "rows": 0, "shape": {}}',
+        '{"token": "t", "mark": "0", "rows": 0, "shape": {}}',
+        '{"token": "t", "mark": -1, "rows": 0, "shape": {"form": "jsonl", "precision": 38, "scale": 12}}',
+        "{}",
+        "\udcff",
+    ],
+    ids=["deep", "token", "mark", "negative", "empty", "not UTF-8"],
+)
+async def test_note_that_cannot_be_read(note, client, tmp_path):
+    """The export is not continued, whatever is in the note, and its rows stay as they are."""
+    target = tmp_path / "out.jsonl"
+    target.write_text("rows\n")
+    (tmp_path / "out.jsonl.resume").write_bytes(note.encode(errors="surrogateescape"))
+
+    with pytest.raises(export.ExportError, match="Start over"):
+        await export.invoices(client.invoices.egress(), target, resume=True)
+
+    assert target.read_text() == "rows\n"
+
+
 @pytest.fixture
 def settings(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
