@@ -8,7 +8,6 @@ attempt has a timeout, and an error after the last attempt counts as "unknown", 
 from __future__ import annotations
 
 import asyncio
-import json
 import random
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
@@ -18,7 +17,7 @@ import attrs
 
 from invsvc_async.api.operations import BY_NAME
 from invsvc_async.reconcile.history import Verdict
-from invsvc_async.simulator.json_records import is_object
+from invsvc_async.simulator.json_records import is_object, read_json
 from invsvc_async.simulator.ledger import SENDER
 
 if TYPE_CHECKING:
@@ -95,7 +94,7 @@ def _believed(status: int, body: bytes) -> Answer:
     if status >= 400:
         return Answer(Verdict.REFUSED, f"HTTP {status}")
     try:
-        answer = json.loads(body)
+        answer = read_json(body)
     except ValueError:
         return Answer(Verdict.UNKNOWN, "the answer could not be read")
     thing = answer.get("data") if is_object(answer) else None
