@@ -190,6 +190,9 @@ def _code_of(arguments: Sequence[str], shell: Shell) -> int:
         )  # fmt: skip
     except SystemExit as ended:
         return ended.code if isinstance(ended.code, int) else FAILED
+    except typer.Abort as error:  # the answer to a question was no, with --json
+        fail("aborted", error)
+        return FAILED
     except Exception as error:
         if (words := getattr(error, "format_message", None)) is None:
             raise

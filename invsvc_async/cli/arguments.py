@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer  # noqa: TC002 - it reads the type of a completion's context
 
+from invsvc_async.api.event_types import EVENT_TYPES
 from invsvc_async.api.operations import BY_NAME, Form, Kind, Operation
 from invsvc_async.codec import envelope
 from invsvc_async.errors import InvalidRequestError, UnreadableResponseError
@@ -28,6 +29,7 @@ __all__ = [
     "arguments_of",
     "called",
     "complete_argument",
+    "complete_event",
     "complete_operation",
     "did_you_mean",
     "operation_of",
@@ -186,6 +188,11 @@ def complete_argument(ctx: typer.Context, incomplete: str) -> list[str]:
     row = next((row for row in found.parameters if row.name == name), None)
     before, comma, last = value.rpartition(",")
     return [f"{name}={before}{comma}{each}" for each in (row.choices if row else ()) if each.startswith(last)]
+
+
+def complete_event(incomplete: str) -> list[str]:
+    """Complete the name of an event type."""
+    return [name for name in EVENT_TYPES if name.startswith(incomplete)]
 
 
 def _unlisted_form(name: str, text: str) -> Form:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "EscapeFormulas", "IntentFile", "Json", "Profile", "SameMode", "SecretsTo", "Story", "Team", "Yes",
-    "client_of", "content_of", "intent_in",
+    "client_of", "confirm", "content_of", "intent_in",
 ]  # fmt: skip
 
 Profile = Annotated[str | None, typer.Option(help="A profile in invsvc.toml.", metavar="NAME")]
@@ -50,6 +50,12 @@ EscapeFormulas = Annotated[
     bool,
     typer.Option("--escape-formulas", help="In CSV, put ' before text that a spreadsheet would run."),
 ]
+
+
+def confirm(question: str) -> None:
+    """Ask before a delete if stdin and stderr are a terminal; a "no" ends the command."""
+    if sys.stdin.isatty() and sys.stderr.isatty():
+        typer.confirm(question, abort=True, err=True)
 
 
 def existing_file(file: Path | None) -> Path | None:

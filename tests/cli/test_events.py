@@ -68,6 +68,7 @@ def test_list(stored):
     assert listed(stored, "--state", "all", "--after", "2") == every[2:]
     assert listed(stored, "--state", "all", "--until", "1d") == []
     assert listed(stored, "--state", "all", "--since", "1d") == every
+    assert "Did you mean invoice.created" in stored("list", "--type", "invoice.creatd").err
     ran = stored("list")
     assert ran.out.splitlines()[1].split("\t")[:5] == ["1", "dead", "invoice.created", "dead", "1"]
     assert "\x1b" not in ran.out

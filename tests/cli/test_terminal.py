@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import io
 import json
@@ -15,6 +16,7 @@ from invsvc_async.cli.app import COMMANDS, run
 from invsvc_async.cli.outcome_output import _print_story
 from invsvc_async.cli.output import console, fail, note, progress, table
 from invsvc_async.cli.terminal_table import print_fields
+from invsvc_async.events import Delivery, SqliteStore
 from tests.cli.conftest import called
 
 pytestmark = [pytest.mark.one_python, pytest.mark.usefixtures("here")]
@@ -234,6 +236,38 @@ def test_delete_without_a_question(invsvc, terminal, monkeypatch):
     assert invsvc("write", "webhooks.delete", made[1]).code == 0
 
 
+@pytest.mark.parametrize("answer", ["y\n", "n\n", "--yes"])
+def test_question_before_an_event_is_dropped(here, terminal, monkeypatch, answer):
+    """The body of a dead letter exists nowhere else, so that it goes after a yes only."""
+
+    async def letters(keys):
+        store = SqliteStore("events.db")
+        for key in keys:
+            await store.bury(Delivery(key=key, type="invoice.created", body=b"{}"), reason="it broke")
+        found = len(await store.dead_letters())
+        await store.close()
+        return found
+
+    asyncio.run(letters(["a", "b"]))
+    monkeypatch.setattr(sys, "stdin", Terminal(answer))
+    words = ("events", "drop", "--all", "--store", "events.db")
+
+    text = terminal(100, *words, *([answer] if answer == "--yes" else []))
+
+    assert ("delete all selected events that are dead?" in text) == (answer != "--yes")
+    assert asyncio.run(letters([])) == (2 if answer == "n\n" else 0)
+
+
+def test_no_in_json(here, terminal, monkeypatch):
+    """A "no" is an error as JSON, too."""
+    asyncio.run(SqliteStore("events.db").open())
+    monkeypatch.setattr(sys, "stdin", Terminal("n\n"))
+
+    text = terminal(200, "events", "drop", "1", "--store", "events.db", "--json")
+
+    assert json.loads(text[text.index("{") :])["error"]["message"] == "aborted"
+
+
 # --- resume, and standard input
 
 
@@ -270,7 +304,7 @@ def test_resume_of_a_write(invsvc, served, here, typed, dash):
 
 
 def test_files_from_standard_input(invsvc, typed, here):
-    """A dash is standard input for an intent, a story, a batch and the writes of the demo."""
+    """A dash is standard input for an intent, a story, a batch, stored events and the writes of the demo."""
     line = {"operation": "journeys.update", "arguments": {"journey": "jrn_1", "name": "typed"}, "key": "k"}
     told = json.loads(invsvc("write", "journeys.update", "jrn_1", "name=typed", "--json",
                              "--story", "story.json").out)  # fmt: skip
@@ -280,6 +314,8 @@ def test_files_from_standard_input(invsvc, typed, here):
     assert invsvc("explain", "-").code == 0
     typed(json.dumps(line))
     assert invsvc("batch", "-", "--journal", "run.db").code == 0
+    typed(json.dumps({"body": '{"event":"payment.created","data":{"id":"pay_1"}}'}))
+    assert "payment.created" in invsvc("listen", "--replay", "-").out
     typed(json.dumps(line))
     assert json.loads(invsvc("demo", "--input", "-", "--faults", "none", "--json").out)["sdk"]["writes"] == 1
 

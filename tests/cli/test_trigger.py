@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import signal
 import threading
@@ -119,6 +120,24 @@ def test_signed_resource_event(offline, behind, monkeypatch, tmp_path):
     assert offline(*words, "--shared-header-file", str(tmp_path / "header")).code == 0
     assert behind.receipts == [401, 401, 200, 200]
     assert offline(*words, "--signed").code == 2
+
+
+def test_secret_from_standard_input(offline, behind, monkeypatch):
+    """A dash is standard input for either file; what is not text is refused without being shown."""
+    monkeypatch.delenv("INVSVC_SHARED_HEADER", raising=False)
+    monkeypatch.delenv("INVSVC_WEBHOOK_SECRET", raising=False)
+    words = ("trigger", "invoice.created", "--to", behind.url)
+    for text, *options in (
+        (SECRET.encode(), "--signed", "--secret-file", "-"),
+        (f"{SHARED.name}={SHARED.value}\n".encode(), "--shared-header-file", "-"),
+    ):
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text)))
+        assert offline(*words, *options).code == 0
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"whsec_\xff")))
+    ran = offline(*words, "--secret-file", "-")
+
+    assert behind.receipts == [200, 200]
+    assert (ran.code, "not text" in ran.err, "whsec" in ran.err) == (2, True, False)
 
 
 def test_copies_in_random_order(trigger, behind):

@@ -13,8 +13,21 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 import attrs
 import typer
 
-from invsvc_async.cli.options import Json  # noqa: TC001 - typer reads the types
-from invsvc_async.cli.output import DONE, FAILED, console, emit_json, fail, note, print_facts, table, visible
+from invsvc_async.api.event_types import EVENT_TYPES
+from invsvc_async.cli.arguments import complete_event, did_you_mean
+from invsvc_async.cli.options import Json, Yes, confirm
+from invsvc_async.cli.output import (
+    DONE,
+    FAILED,
+    console,
+    counted,
+    emit_json,
+    fail,
+    note,
+    print_facts,
+    table,
+    visible,
+)
 from invsvc_async.concurrency.event_loop import until_done
 from invsvc_async.events.stores import COUNTED, event_key
 
@@ -40,7 +53,9 @@ StoreOption = Annotated[
 Table = Annotated[str, typer.Option("--table", help="The table in PostgreSQL.")]
 Ids = Annotated[list[int] | None, typer.Argument(help="Ids, as `list` shows them.", metavar="[ID]...")]
 All = Annotated[bool, typer.Option("--all", help="All that the other options select.")]
-Type = Annotated[str | None, typer.Option("--type", help="Only events of this type.")]
+Type = Annotated[
+    str | None, typer.Option("--type", help="Only events of this type.", autocompletion=complete_event)
+]
 Handler = Annotated[
     str | None, typer.Option("--handler", help="Only what is for the handler with this name.", metavar="NAME")
 ]
@@ -194,14 +209,19 @@ def drop(
     handler: Handler = None,
     since: Since = None,
     until: Until = None,
+    yes: Yes = False,
     json_: Json = False,
 ) -> None:
     """
     Delete events that nobody is to handle; their keys stay, so that late duplicates are not handled either.
 
-    Exits with 1 if an event is being handled, or has no body because the service will send it again.
+    Asks before on a terminal.  Exits with 1 if an event is being handled, or has no body because the service
+    will send it again.
     """
     wanted = _selection(ids, state, type_, handler, since, until, everything=all_)
+    if not yes:
+        what = f"all selected events that are {state}" if all_ else counted(len(wanted.ids), "event")
+        confirm(f"events drop: delete {what}?")
     raise typer.Exit(until_done(_change(store, table_, wanted, "dropped", as_json=json_)))
 
 
@@ -367,6 +387,8 @@ def _selection(
 ) -> _Selection:  # fmt: skip
     if everything is not None and bool(ids) == everything:
         raise typer.BadParameter("use either ids or --all")
+    if kind and kind not in EVENT_TYPES and (words := did_you_mean(kind, EVENT_TYPES)):
+        note(f"--type: {kind!r} is not in the specification. {words}")
     return _Selection(
         ids=ids or (),
         state=state,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from invsvc_async.cli.options import existing_file
 from invsvc_async.concurrency.event_loop import until_done
 
 if TYPE_CHECKING:
@@ -38,9 +39,10 @@ StoreFile = Annotated[
 Replay = Annotated[
     Path | None,
     typer.Option(
-        exists=True, dir_okay=False, metavar="FILE", help="Process the events of a --store file instead."
+        callback=existing_file, metavar="FILE",
+        help="Process the events of a --store file instead; - is standard input.",
     ),
-]
+]  # fmt: skip
 Forward = Annotated[
     str | None,
     typer.Option(metavar="URL", help="Forward each event to this URL; if that fails, the answer is 500."),

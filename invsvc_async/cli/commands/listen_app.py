@@ -13,6 +13,7 @@ from aiohttp import ClientError, ClientSession, ClientTimeout
 
 from invsvc_async import events
 from invsvc_async.api.json_values import is_object
+from invsvc_async.cli.options import content_of
 from invsvc_async.cli.output import emit_json, fail, note, visible
 from invsvc_async.codec import envelope
 from invsvc_async.errors import InvsvcError
@@ -137,8 +138,8 @@ async def replayed(listener: Listener, path: Path) -> int:
 
 
 def _lines(path: Path) -> list[tuple[int, bytes]]:
-    with path.open("rb") as file:
-        return [(number, line) for number, line in enumerate(file, 1) if line.strip()]
+    lines = content_of(path).split(b"\n")
+    return [(number, line) for number, line in enumerate(lines, 1) if line.strip()]
 
 
 def _record(event: events.Event) -> dict[str, Any]:  # Any: JSON

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from invsvc_async.cli.options import Json, Profile, Team, client_of
+from invsvc_async.cli.options import Json, Profile, Team, Yes, client_of, confirm
 from invsvc_async.cli.output import DONE, FAILED, console, emit_json, fail, note, print_facts, table
 from invsvc_async.concurrency.event_loop import until_done
 from invsvc_async.reconcile.history import Verdict
@@ -209,14 +209,18 @@ def drop(
     key: Annotated[str, typer.Argument(help="The key of the write.")],
     *,
     same_mode: SameMode = False,
+    yes: Yes = False,
     profile: Profile = None,
     team: Team = None,
 ) -> None:
     """
     Delete a write that was not sent yet, so that it is not sent, or one that has a verdict.
 
-    Exits with 1 if there is none, or if it may have been sent and has no verdict yet.
+    Asks before on a terminal.  Exits with 1 if there is none, or if it may have been sent and has no verdict
+    yet.
     """
+    if not yes:
+        confirm(f"outbox drop: delete {key}?")
 
     async def dropped() -> bool:
         async with _opened(place, profile, team, same_mode=same_mode) as outbox:

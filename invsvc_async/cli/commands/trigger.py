@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import attrs
 import typer
 
-from invsvc_async.cli.arguments import did_you_mean
+from invsvc_async.cli.arguments import complete_event, did_you_mean
+from invsvc_async.cli.options import content_of, existing_file
 from invsvc_async.cli.output import DONE, FAILED, emit_json, fail, visible
 from invsvc_async.codec.exact_json import loads
 from invsvc_async.codec.nesting import NestingError
@@ -30,21 +31,26 @@ __all__ = ["HeaderFile", "SecretFile", "command", "header_of", "secret_of"]
 SecretFile = Annotated[
     Path | None,
     typer.Option(
-        exists=True, dir_okay=False, metavar="FILE",
-        help="A file with the webhook's secret; or set INVSVC_WEBHOOK_SECRET.",
+        callback=existing_file, metavar="FILE",
+        help="A file with the webhook's secret (- is stdin); or set INVSVC_WEBHOOK_SECRET.",
     ),
 ]  # fmt: skip
 HeaderFile = Annotated[
     Path | None,
     typer.Option(
-        "--shared-header-file", exists=True, dir_okay=False, metavar="FILE",
-        help="A file with the shared header, NAME=VALUE; or set INVSVC_SHARED_HEADER.",
+        "--shared-header-file", callback=existing_file, metavar="FILE",
+        help="A file with the shared header, NAME=VALUE (- is stdin); or set INVSVC_SHARED_HEADER.",
     ),
 ]  # fmt: skip
 
 
 def command(  # noqa: PLR0913 - each is an option of its own
-    type_: Annotated[str, typer.Argument(metavar="TYPE", help="invoice.created, for example, or `all`.")],
+    type_: Annotated[
+        str,
+        typer.Argument(
+            metavar="TYPE", help="invoice.created, for example, or `all`.", autocompletion=complete_event
+        ),
+    ],
     *,
     to: Annotated[str, typer.Option("--to", metavar="URL", help="The receiver.")],
     version: Annotated[
@@ -172,15 +178,22 @@ def _changes(texts: Sequence[str]) -> dict[str, Any]:  # Any: JSON values
 
 def secret_of(file: Path | None) -> str | None:
     """Return the webhook's secret from a file or the environment, never from the command line."""
-    text = os.environ.get("INVSVC_WEBHOOK_SECRET", "") if file is None else file.read_text()
+    text = os.environ.get("INVSVC_WEBHOOK_SECRET", "") if file is None else _text_in(file)
     return text.split()[0] if text.split() else None
 
 
 def header_of(file: Path | None) -> Mapping[str, str]:
     """Return the shared header from a file or the environment."""
-    text = os.environ.get("INVSVC_SHARED_HEADER", "") if file is None else file.read_text()
+    text = os.environ.get("INVSVC_SHARED_HEADER", "") if file is None else _text_in(file)
     name, equals, value = text.strip().partition("=")
     if text.strip() and not (equals and name and value):
         del text, name, value
         raise typer.BadParameter("must be NAME=VALUE", param_hint="--shared-header-file")
     return {name: value} if name else {}
+
+
+def _text_in(file: Path) -> str:
+    try:
+        return content_of(file).decode()
+    except UnicodeDecodeError:  # its message would show the secret
+        raise typer.BadParameter(f"{file}: is not text in UTF-8") from None

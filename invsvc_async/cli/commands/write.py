@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,7 +12,7 @@ import typer
 
 from invsvc_async.api.operations import BY_NAME, Kind
 from invsvc_async.cli.arguments import complete_argument, complete_operation
-from invsvc_async.cli.options import Json, Profile, SecretsTo, Story, Team, Yes, client_of
+from invsvc_async.cli.options import Json, Profile, SecretsTo, Story, Team, Yes, client_of, confirm
 from invsvc_async.concurrency.event_loop import until_done
 
 if TYPE_CHECKING:
@@ -87,12 +86,12 @@ def command(
 def confirm_delete(write: Write[Any]) -> None:
     """Ask on a terminal before a delete; a "no" ends the command."""
     intent = write.intent
-    if BY_NAME[intent.operation].method != "DELETE" or not (sys.stdin.isatty() and sys.stderr.isatty()):
+    if BY_NAME[intent.operation].method != "DELETE":
         return
     things = " ".join(intent.path.values())
     team = f" of team {intent.scope.team}" if intent.scope.team else ""
     try:
-        typer.confirm(f"{intent.operation} {things}{team}: delete it?", abort=True, err=True)
+        confirm(f"{intent.operation} {things}{team}: delete it?")
     except typer.Abort:
         write.close()
         raise
