@@ -105,7 +105,24 @@ _LISTS: Final = (
         UNION ALL SELECT id FROM delivery WHERE state = 'open' AND body IS NULL
     """,
 )
-_HAS_LISTS: Final = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'waiting'"
+# What tells whether the machine was restarted, without reading the open deliveries: the steady clock when one
+# of them last began a lease or delay, up to a second late, so that few commits write it.  9e999: not known.
+_CLOCK: Final = (
+    "CREATE TABLE steady_clock (latest REAL NOT NULL)",
+    "INSERT INTO steady_clock (latest) VALUES (9e999)",
+    """
+    CREATE TRIGGER delivery_timed AFTER INSERT ON delivery WHEN NEW.state = 'open' BEGIN
+        UPDATE steady_clock SET latest = NEW.since WHERE latest < NEW.since - 1;
+    END
+    """,
+    """
+    CREATE TRIGGER delivery_retimed AFTER UPDATE OF since ON delivery WHEN NEW.state = 'open' BEGIN
+        UPDATE steady_clock SET latest = NEW.since WHERE latest < NEW.since - 1;
+    END
+    """,
+)
+_ADDED: Final = {"waiting": _LISTS, "steady_clock": _CLOCK}  # by a table of each
+_HAS_TABLE: Final = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = ?"
 _STEPS: Final = {0: _SCHEMA + _TO_2 + _TO_3, 1: _TO_2 + _TO_3, 2: _TO_3}
 # A lease of before a reboot also ends later than now: that condition spares a scan of the backlog.
 _FREE: Final = """
@@ -135,8 +152,7 @@ def connect(path: str, name: str, wait: float, steady: Callable[[], float]) -> s
     db = sqlite3.connect(path, timeout=wait, isolation_level=None)
     try:
         _prepare(db, name, wait)
-        while _free(db, steady) == _SLICE:
-            pass
+        _free_after_restart(db, steady)
         db.execute("PRAGMA busy_timeout = 0").fetchall()  # from now on, ``begin`` waits
     except BaseException:
         db.close()
@@ -152,27 +168,43 @@ def _prepare(db: sqlite3.Connection, name: str, wait: float) -> None:
         db.execute("PRAGMA auto_vacuum = INCREMENTAL")  # only a file without tables can be given it
     db.execute("PRAGMA synchronous = FULL")
     _to_wal(db, wait)
-    if found == _VERSION and _has_lists(db):
+    if found == _VERSION and not _missing(db):
         return
     db.execute("BEGIN IMMEDIATE")  # two processes may both have found it new
     found = _version_of(db, name)
-    for statement in _STEPS.get(found, ()):
-        db.execute(statement)
-    for statement in () if _has_lists(db) else _LISTS:
+    for statement in (*_STEPS.get(found, ()), *_missing(db)):
         db.execute(statement)
     db.execute("COMMIT")
 
 
-def _has_lists(db: sqlite3.Connection) -> bool:
-    return bool(db.execute(_HAS_LISTS).fetchone()[0])
+def _missing(db: sqlite3.Connection) -> list[str]:
+    """Return the statements that add what the file does not have yet."""
+    absent = [table for table in _ADDED if not db.execute(_HAS_TABLE, (table,)).fetchone()[0]]
+    return [statement for table in absent for statement in _ADDED[table]]
+
+
+def _free_after_restart(db: sqlite3.Connection, steady: Callable[[], float]) -> None:
+    """
+    End the leases and delays of before a restart of the machine, with which the steady clock begins anew.
+
+    All open deliveries would be read for this while other processes wait, so it is only done if one of them
+    may have begun later than now.
+    """
+    db.execute("BEGIN IMMEDIATE")
+    (latest,) = db.execute("SELECT latest FROM steady_clock").fetchone()
+    may_be_left = latest > steady()
+    db.execute("COMMIT")
+    if not may_be_left:
+        return
+    while _free(db, steady) == _SLICE:
+        pass
+    db.execute("BEGIN IMMEDIATE")
+    db.execute("UPDATE steady_clock SET latest = ?", (steady(),))
+    db.execute("COMMIT")
 
 
 def _free(db: sqlite3.Connection, steady: Callable[[], float]) -> int:
-    """
-    End some of the leases of before a reboot, whose holders are gone; return how many.
-
-    The steady clock restarts with the machine, so that only such a lease began later than now.
-    """
+    """End some of the leases that began later than now, whose holders are gone; return how many."""
     db.execute("BEGIN IMMEDIATE")
     now = steady()  # under the lock: read before it, leases that others take meanwhile would begin later
     freed = db.execute(_FREE, (now, now, now, now, _SLICE)).rowcount

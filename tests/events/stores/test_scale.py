@@ -108,6 +108,35 @@ async def test_steps_of_sqlite_do_not_grow_with_the_rows(tmp_path, monkeypatch) 
     assert len(many_rows) > 15
 
 
+async def test_steps_of_opening_do_not_grow_with_what_is_delayed(tmp_path, monkeypatch) -> None:
+    """Delayed events are not read when the file is opened, unless the machine was restarted."""
+    steps = [await _steps_of_opening(tmp_path / f"{rows}.db", rows, monkeypatch) for rows in (100, 4000)]
+
+    assert steps[1] < steps[0] * 1.5 + 200
+
+
+async def _steps_of_opening(path: Path, rows: int, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Return the instructions that opening takes while *rows* events wait for their next attempt."""
+    now = [100.0]
+    store = events.SqliteStore(path, steady=lambda: now[0])
+    await store.open()
+    await store.close()
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute(INTO_SQLITE, (rows,))
+        db.execute("UPDATE delivery SET state = 'open', body = x'7b7d', due = 3700, since = 100")
+    now[0] = 101.0
+    with monkeypatch.context() as patch:
+        steps = _counted(patch)
+        await store.open()
+        taken = next(steps)
+    await store.close()
+
+    now[0] = 1.0  # the machine was restarted: all are due
+    assert len(await store.take(limit=rows, lease=10)) == rows
+    await store.close()
+    return taken
+
+
 async def test_sqlite_lists_what_is_open(tmp_path) -> None:
     """Whatever is done to events, also by a process of an older version, the lists have the open ones."""
     path = tmp_path / "events.db"
@@ -146,14 +175,23 @@ async def test_sqlite_lists_what_is_open(tmp_path) -> None:
         await store.close()
 
 
-async def _steps_of(path: Path, rows: int, monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
-    """Return how many instructions each operation takes in a file of so many rows."""
-    connect, steps, found, running = sqlite3.connect, itertools.count(), dict[str, int](), [("open", 0)]
+def _counted(patch: pytest.MonkeyPatch) -> itertools.count[int]:
+    """Count the instructions of all connections from now on; the check of the file does not run."""
+    connect, steps = sqlite3.connect, itertools.count()
 
     def counting(*arguments: Any, **options: Any) -> sqlite3.Connection:
         db = connect(*arguments, **options)
         db.set_progress_handler(lambda: next(steps) < 0, 1)
         return db
+
+    patch.setattr("invsvc_async.events.stores.sqlite.FileCheck.start", lambda *_: None)
+    patch.setattr(sqlite3, "connect", counting)
+    return steps
+
+
+async def _steps_of(path: Path, rows: int, monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
+    """Return how many instructions each operation takes in a file of so many rows."""
+    found, running = dict[str, int](), [("open", 0)]
 
     def note(name: str) -> None:
         now = next(steps)
@@ -164,11 +202,10 @@ async def _steps_of(path: Path, rows: int, monkeypatch: pytest.MonkeyPatch) -> d
     store = events.SqliteStore(path, clock=lambda: 1e6, steady=lambda: 50.0)
     await store.open()
     await store.close()
-    with closing(connect(path, isolation_level=None)) as db:
+    with closing(sqlite3.connect(path, isolation_level=None)) as db:
         db.execute(INTO_SQLITE, (rows,))
     with monkeypatch.context() as patch:
-        patch.setattr("invsvc_async.events.stores.sqlite.FileCheck.start", lambda *_: None)
-        patch.setattr(sqlite3, "connect", counting)
+        steps = _counted(patch)
         await store.open()
         await operations(store, note)
         note("end")
