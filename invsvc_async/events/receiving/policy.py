@@ -8,10 +8,14 @@ from invsvc_async.errors import ConfigurationError
 
 __all__ = ["InboxPolicy"]
 
+_LONGEST = 1e9  # s, 31 years: an endless lease would outlive its process, and the event would wait for ever
+
 
 def _positive(_: object, field: attrs.Attribute[float], seconds: float) -> None:
-    if not isinstance(seconds, (int, float)) or not seconds > 0:
-        raise ConfigurationError(f"{field.name}: {seconds!r} is not valid. Use a positive number of seconds.")
+    if not isinstance(seconds, (int, float)) or not 0 < seconds <= _LONGEST:
+        raise ConfigurationError(
+            f"{field.name}: {seconds!r} is not valid. Use more than 0 and at most {_LONGEST:.0e} seconds."
+        )
 
 
 def _at_least_one(_: object, field: attrs.Attribute[int], number: int) -> None:
@@ -42,7 +46,7 @@ class InboxPolicy:
     Dead letters are deleted after ``keep_dead``; by default, they stay until somebody deals with them.
 
     Raises:
-        ConfigurationError: A value is not positive, or bodies are to be kept longer than events.
+        ConfigurationError: A value is not positive or too large, or bodies are to be kept longer than events.
     """
 
     attempts: int = attrs.field(default=12, validator=_at_least_one)

@@ -330,7 +330,7 @@ class Receiver:
         """
         problems = [] if self._worker.is_running else ["no worker runs: use 'async with receiver'"]
         if overdue := self._worker.overdue:
-            problems.append(f"{overdue} handlers did not end at their timeout")
+            problems.append(f"handlers that did not end at their timeout: {overdue}")
         backlog = None
         try:
             async with asyncio.timeout(self.deadline):

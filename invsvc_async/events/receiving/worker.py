@@ -235,8 +235,13 @@ class Worker:
         if handler is None:
             _log.info("There is no handler for %s: it is ignored", event.type)
             return
-        async with asyncio.timeout(timeout):
-            await self._handle(handler, event, entry.attempts)
+        try:
+            async with asyncio.timeout(timeout) as limit:
+                await self._handle(handler, event, entry.attempts)
+        except TimeoutError as error:
+            if not limit.expired():  # a timeout of its own
+                raise
+            raise TimeoutError(f"the handler did not end within {timeout:g} s") from error
 
     async def succeeded(self, entry: Entry, event: Event | None = None) -> None:
         """Store that *entry* is handled; *event* has its body, if only a claim was stored."""

@@ -255,9 +255,9 @@ def test_receiver_that_cannot_start(settings: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     "field", ["attempts", "timeout", "initial", "maximum", "concurrency", "poll", "keep"]
 )
-@pytest.mark.parametrize("value", [0, -1, "1"])
+@pytest.mark.parametrize("value", [0, -1, "1", float("inf"), float("nan")])
 def test_policy_out_of_bounds(field: str, value: object) -> None:
-    """Each bound must be positive."""
+    """Each bound must be positive, and none may be endless: a killed process's lease would never end."""
     with pytest.raises(ConfigurationError, match=field):
         events.InboxPolicy(**{field: value})
 
@@ -565,7 +565,24 @@ async def test_inbox_handler_that_hangs() -> None:
         await asyncio.sleep(0.1)
 
     (letter,) = await service.receiver.store.dead_letters()
-    assert letter.reason.startswith("TimeoutError")
+    assert letter.reason == "TimeoutError: the handler did not end within 0.01 s"
+
+
+async def test_inbox_handler_whose_own_timeout_ends() -> None:
+    """A timeout within the handler is reported as it was raised."""
+    policy = events.InboxPolicy(attempts=1, poll=0.01)
+    service = Service(mode="inbox", store=events.MemoryStore(), inbox=policy)
+
+    @service.receiver.on("payment.created")
+    async def give_up(_: events.Event) -> None:
+        raise TimeoutError("the ledger")
+
+    async with service.receiver:
+        await service.deliver(v2("payment.created"), shared=True)
+        await eventually(lambda: service.receiver.stats().dead_letters)
+
+    (letter,) = await service.receiver.store.dead_letters()
+    assert letter.reason == "TimeoutError: the ledger"
 
 
 async def test_inbox_event_whose_handler_kills_the_process() -> None:
