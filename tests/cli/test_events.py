@@ -193,10 +193,21 @@ def test_store_that_does_not_exist(here, offline):
     assert (ran.code, "no such file" in ran.err, list(here.iterdir())) == (2, True, [])
 
 
+async def _made(path):
+    store = open_store(path)
+    await store.open()
+    await store.close()
+
+
 @pytest.mark.parametrize(
     "arguments",
-    [["revive"], ["drop"], ["replay"], ["revive", "1", "--all"], ["list", "--since", "yesterday"]],
-)
+    [
+        ["revive"], ["drop"], ["replay"], ["revive", "1", "--all"], ["list", "--since", "yesterday"],
+        ["list", "--since", "999999d"], ["list", "--since", f"{'9' * 30}d"], ["list", "--after", "9" * 20],
+        ["show", "9" * 20], ["revive", "9" * 20], ["prune", "--older-than", f"{'9' * 5000}d"],
+    ],
+)  # fmt: skip
 def test_words_that_make_no_sense(here, offline, arguments):
-    """A change without a choice, or with two, is refused before the store is opened."""
-    assert offline("events", *arguments, "--store", "misspelt.db").code == 2
+    """A change without a choice, or with two, and numbers out of range are refused."""
+    asyncio.run(_made("events.db"))
+    assert offline("events", *arguments, "--store", "events.db").code == 2

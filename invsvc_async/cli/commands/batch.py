@@ -165,7 +165,9 @@ def prune(
     done_before: Annotated[
         datetime, typer.Option(help="Time of completion, in UTC; or use --days.")
     ] = datetime.max,  # noqa: DTZ901 - means "not given"
-    days: Annotated[int | None, typer.Option(min=0, help="Completed at least this many days ago.")] = None,
+    days: Annotated[
+        int | None, typer.Option(min=0, max=100_000, help="Completed at least this many days ago.")
+    ] = None,
     json_: Json = False,
 ) -> None:
     """

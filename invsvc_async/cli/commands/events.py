@@ -41,6 +41,7 @@ __all__ = ["app"]
 
 _PAGE: Final = 100  # events read at once: each body may have 1 MiB
 _AGE: Final = re.compile(r"(\d+)([smhd])")
+_LARGEST: Final = 2**63 - 1  # id
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 StoreOption = Annotated[
@@ -51,7 +52,9 @@ StoreOption = Annotated[
     ),
 ]  # fmt: skip
 Table = Annotated[str, typer.Option("--table", help="The table in PostgreSQL.")]
-Ids = Annotated[list[int] | None, typer.Argument(help="Ids, as `list` shows them.", metavar="[ID]...")]
+Ids = Annotated[
+    list[int] | None, typer.Argument(max=_LARGEST, help="Ids, as `list` shows them.", metavar="[ID]...")
+]
 All = Annotated[bool, typer.Option("--all", help="All that the other options select.")]
 Type = Annotated[
     str | None, typer.Option("--type", help="Only events of this type.", autocompletion=complete_event)
@@ -115,7 +118,7 @@ def list_(
     handler: Handler = None,
     since: Since = None,
     until: Until = None,
-    after: Annotated[int, typer.Option(min=0, help="Continue after this id.")] = 0,
+    after: Annotated[int, typer.Option(min=0, max=_LARGEST, help="Continue after this id.")] = 0,
     limit: Annotated[int, typer.Option(min=1, help="Maximum number of events.")] = 100,
     json_: Json = False,
 ) -> None:
@@ -144,7 +147,7 @@ async def _list(
 
 @app.command()
 def show(
-    id_: Annotated[int, typer.Argument(metavar="ID", help="As `list` shows it.")],
+    id_: Annotated[int, typer.Argument(max=_LARGEST, metavar="ID", help="As `list` shows it.")],
     *,
     store: StoreOption,
     table_: Table = _TABLE,
@@ -401,11 +404,11 @@ def _selection(
 
 def _moment(text: str, option: str) -> float:
     """Return a time as seconds since the epoch: an ISO 8601 one, in UTC by default, or an age."""
-    if _AGE.fullmatch(text):
-        return (datetime.now(UTC) - _age(text, option)).timestamp()
     try:
+        if _AGE.fullmatch(text):
+            return (datetime.now(UTC) - _age(text, option)).timestamp()
         found = datetime.fromisoformat(text)
-    except ValueError:
+    except (ValueError, OverflowError):
         raise typer.BadParameter(
             "use 2026-05-01, 2026-05-01T12:30, or 1d, 2h, 30m", param_hint=option
         ) from None
@@ -414,9 +417,12 @@ def _moment(text: str, option: str) -> float:
 
 def _age(text: str, option: str) -> timedelta:
     age = _AGE.fullmatch(text)
-    if age is None:
-        raise typer.BadParameter("use 30d, 2h, 30m or 10s", param_hint=option)
-    return timedelta(**{_UNITS[age[2]]: int(age[1])})
+    try:
+        if age is not None:
+            return timedelta(**{_UNITS[age[2]]: int(age[1])})
+    except (ValueError, OverflowError):  # too many digits
+        pass
+    raise typer.BadParameter("use 30d, 2h, 30m or 10s", param_hint=option)
 
 
 def _facts(event: StoredEvent) -> dict[str, Any]:  # Any: JSON values

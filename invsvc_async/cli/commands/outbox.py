@@ -237,7 +237,9 @@ def drop(
 def prune(
     place: Place,
     *,
-    days: Annotated[float, typer.Option(min=0, help="Delete what has had its verdict for so long.")],
+    days: Annotated[
+        float, typer.Option(min=0, max=100_000, help="Delete what has had its verdict for so long.")
+    ],
     unacknowledged: Annotated[
         bool, typer.Option("--unacknowledged", help="Also verdicts that nobody has acknowledged.")
     ] = False,
