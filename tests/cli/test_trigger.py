@@ -214,6 +214,20 @@ def test_serve_that_delivers(behind):
     assert len(behind.receipts) > len(behind.taken)
 
 
+def test_serve_that_delivers_without_authentication(behind):
+    """It says which settings are missing, because the receiver will refuse the deliveries."""
+    serving_process = child(
+        "serve", "--json", "--deliver-to", behind.url,
+        env={**ENVIRONMENT, "INVSVC_SHARED_HEADER": "X-Events-Key=v"},
+    )  # fmt: skip
+    serving_process.stdout.readline()
+    serving_process.send_signal(signal.SIGINT)
+    _, line = serving_process.communicate(timeout=60)
+
+    assert "INVSVC_WEBHOOK_SECRET" in line
+    assert "INVSVC_SHARED_HEADER" not in line
+
+
 def test_what_listen_prints_is_replayed(trigger, behind, offline, here):
     """`listen --print-json` prints what `--replay` reads."""
     listening = child(

@@ -15,6 +15,7 @@ from invsvc_async.cli.commands.trigger import (
     header_of,
     secret_of,
 )
+from invsvc_async.cli.output import note
 from invsvc_async.concurrency.event_loop import until_done
 
 if TYPE_CHECKING:
@@ -90,19 +91,25 @@ def command(  # noqa: PLR0913 - each is an option of its own
         raise typer.BadParameter(str(error)) from error
 
     def announce(line: str) -> None:
+        if missing:
+            note(f"not set: {', '.join(missing)}. A receiver that expects it refuses the deliveries")
         if json_:
             typer.echo(line)
         else:
             _show(about(service))
 
+    missing: list[str] = []
     if deliver_to is not None:
         if not deliver_to.startswith(("http://", "https://")):
             raise typer.BadParameter("must be an http(s) URL", param_hint="--deliver-to")
         hook = service.seed_webhook(url=deliver_to, events=EVENTS)
         service.set_delivery_version(hook.id, deliver_version)
-        service.set_delivery_headers(hook.id, header_of(header_file))
-        if (secret := secret_of(secret_file)) is not None:
+        headers, secret = header_of(header_file), secret_of(secret_file)
+        service.set_delivery_headers(hook.id, headers)
+        if secret is not None:
             service.set_secret(hook.id, secret)
+        given = {"INVSVC_SHARED_HEADER": headers, "INVSVC_WEBHOOK_SECRET": secret}
+        missing = [name for name, value in given.items() if not value]
     until_done(_serve(service, announce, deliver_every))
 
 
