@@ -118,7 +118,7 @@ def handler_of(
 
 def check_async(handler: object) -> None:
     """Raise ``ConfigurationError`` if *handler* is not an async function or an object with an async call."""
-    called = getattr(handler, "__call__", None)  # noqa: B004 - of a callable object
+    called = None if isinstance(handler, type) else getattr(handler, "__call__", None)  # noqa: B004 - an object's
     if not inspect.iscoroutinefunction(handler) and not inspect.iscoroutinefunction(called):
         raise ConfigurationError(
             f"handler: {handler!r} is not async. Define it with 'async def', and call blocking code in it "

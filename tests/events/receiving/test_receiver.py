@@ -221,6 +221,7 @@ def test_handler_that_cannot_be_one() -> None:
         lambda: receiver.on("invoice.creatd"),
         lambda: receiver.on("invoices.*"),
         lambda: receiver.on("payment.updated")(print),
+        lambda: receiver.on("payment.updated", name="class")(Callable),
         lambda: receiver.on_test(print),
     ):
         with pytest.raises(ConfigurationError):
