@@ -95,7 +95,8 @@ class Commands(TyperGroup):
             group.command(cmd_name)(module.command)
         found = _plain_unless_terminal(typer.main.get_command(group))
         found.name = cmd_name
-        found.short_help = _summary(found.help or "")
+        for each in (found, *getattr(found, "commands", {}).values()):
+            each.short_help = _summary(each.help or "")  # click cuts a text that it shortens itself
         return found
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # Any: the same

@@ -337,8 +337,11 @@ def test_help_by_its_short_name(offline, words):
 def test_summaries_in_the_help(offline):
     """Each command has a summary that is not cut."""
     text = offline("--help").out.partition("Commands:")[2]
+    for group in ("batch", "events", "outbox"):
+        text += offline(group, "--help").out.partition("Commands:")[2]
 
     assert "..." not in text
+    assert re.search("^  revive +Hand dead letters to the receiver again", text, re.MULTILINE)
     assert all(re.search(rf"^  {name} +[A-Z]\w+\b", text, re.MULTILINE) for name in COMMANDS)
 
 
