@@ -349,6 +349,7 @@ def test_summaries_in_the_help(offline):
     ("words", "suggestion"),
     [
         ("wirte webhooks.create", "Did you mean write?"),
+        ("batch repot run.db", "Did you mean report"),
         ("write webhook.create", "Did you mean webhooks.create"),
         ("list invoice.egress", "Did you mean invoices.egress?"),
         ("list invoices.egress statuss=valid", "Did you mean status?"),

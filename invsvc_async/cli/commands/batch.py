@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from contextlib import asynccontextmanager, nullcontext
 from datetime import UTC, datetime, timedelta
-from pathlib import Path  # noqa: TC003 - typer reads the types
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -54,6 +54,10 @@ class _Group(TyperGroup):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # Any: newer typer brings its own click
         """Insert the command ``run`` if the first word is not a command."""
         if args and args[0] not in (*self.commands, "-h", "--help"):
+            from invsvc_async.cli.arguments import did_you_mean
+
+            if not Path(args[0]).exists() and (words := did_you_mean(args[0], self.commands)):
+                ctx.fail(f"No such file or command {args[0]!r}. {words}")
             args = ["run", *args]
         return list(super().parse_args(ctx, args))
 
