@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from invsvc_async.reads.pages import Pages
 
-__all__ = ["Exported", "invoices"]
+__all__ = ["Exported", "invoices", "is_finished"]
 
 T = TypeVar("T")
 
@@ -40,7 +40,7 @@ class Exported:
 
 @attrs.frozen(kw_only=True)
 class _Note:
-    """Progress of an export, stored beside its file; it continues after the page of *token*."""
+    """Progress of an export, stored beside its file; it continues after the page of *token*, if any."""
 
     token: str
     mark: Annotated[int, msgspec.Meta(ge=0)]
@@ -106,7 +106,7 @@ class _Export:
     @property
     def note_path(self) -> Path:
         """Path of the note."""
-        return self.path.with_name(self.path.name + ".resume")
+        return _note_path(self.path)
 
     def begin(self, *, resume: bool, overwrite: bool) -> _Note | None:
         """Open the file; return the note to continue from, if any."""
@@ -122,9 +122,12 @@ class _Export:
             raise ConfigurationError(
                 f"{self.note_path}: belongs to an export with {note.shape}. Use the same settings"
             )
-        self.sink.open(None if note is None else note.mark)
-        if note is not None:
-            self.rows = note.rows
+        if note is None or not note.token:
+            self._write_note("", 0)  # before there is a file, which is then never taken for a finished one
+            self.sink.open(None)
+            return None
+        self.sink.open(note.mark)
+        self.rows = note.rows
         return note
 
     async def run(self, pages: Pages[Invoice], note: _Note | None) -> Exported:
@@ -148,10 +151,13 @@ class _Export:
         self.rows += len(items)
         self.noted = mark is not None
         if mark is not None and self.token is not None:
-            note = _Note(token=self.token, mark=mark, rows=self.rows, shape=self.shape)
-            unfinished = self.note_path.with_name(self.note_path.name + ".new")
-            write_private(unfinished, json.dumps(attrs.asdict(note)))
-            unfinished.replace(self.note_path)
+            self._write_note(self.token, mark)
+
+    def _write_note(self, token: str, mark: int) -> None:
+        note = _Note(token=token, mark=mark, rows=self.rows, shape=self.shape)
+        unfinished = self.note_path.with_name(self.note_path.name + ".new")
+        write_private(unfinished, json.dumps(attrs.asdict(note)))
+        unfinished.replace(self.note_path)
 
     def _end(self, *, whole: bool) -> None:
         if not whole and not self.noted and self.token is not None:
@@ -196,6 +202,15 @@ def _sink(path: Path, form: Form, precision: int, scale: int, *, escape_formulas
             "parquet: needs pyarrow. Install the extra: pip install 'invsvc-async[parquet]'."
         ) from None
     return ParquetSink(path, Columns(Invoice, precision, scale))
+
+
+def is_finished(path: Path) -> bool:
+    """Return whether *path* exists, and is not an unfinished export."""
+    return path.exists() and not _note_path(path).exists()
+
+
+def _note_path(path: Path) -> Path:
+    return path.with_name(path.name + ".resume")
 
 
 def _read_note(path: Path) -> _Note | None:

@@ -15,6 +15,7 @@ import pytest
 from invsvc_async import ConfigurationError, ServerError, export
 from invsvc_async.cli.app import run
 from invsvc_async.export.files import TextSink, escaped_formula
+from invsvc_async.export.walk import is_finished
 from invsvc_async.models import Invoice
 from invsvc_async.simulator import Simulator
 from invsvc_async.testing import quick_client, serving
@@ -81,6 +82,22 @@ async def test_stopped_by_an_error_and_gone_on_with(form, service, client, tmp_p
     assert ids(target) == await in_order(client)
     assert (done.rows, done.resumed) == (12, True)
     assert service.arrivals("invoices.egress") - before == 2 + 2  # two pages, and those of in_order
+    assert list(tmp_path.iterdir()) == [target]
+
+
+@pytest.mark.parametrize("form", FORMS)
+async def test_stopped_before_the_first_page(form, service, client, tmp_path):
+    """Its file is not taken for a finished one: the same call with resume=True begins anew."""
+    target = tmp_path / f"out.{form}"
+    service.script("invoices.egress", *["500"] * 4)
+    with pytest.raises(ServerError):
+        await export.invoices(client.invoices.egress(limit=3), target)
+    assert not is_finished(target)
+
+    done = await export.invoices(client.invoices.egress(limit=3), target, resume=True)
+
+    assert ids(target) == await in_order(client)
+    assert (done.rows, done.resumed, is_finished(target)) == (12, False, True)
     assert list(tmp_path.iterdir()) == [target]
 
 
@@ -298,6 +315,21 @@ def test_command(settings, capsys):
         f"invoices.csv\t{len(ids(settings / 'invoices.csv'))} rows\n",
     )
     assert 0 < len(ids(settings / "invoices.csv")) < 12
+
+
+def test_resume_of_a_finished_export(settings, capsys):
+    """There is nothing to do: it ends with 0, and reads nothing."""
+    assert run(["export", "invoices"]) == 0
+    before = (settings / "invoices.jsonl").read_bytes()
+    capsys.readouterr()
+
+    codes = [run(["export", "invoices", "--resume", *words]) for words in ([], ["--json"])]
+
+    shown = capsys.readouterr()
+    assert codes == [0, 0]
+    assert json.loads(shown.out) == {"path": "invoices.jsonl", "rows": None, "resumed": False}
+    assert "not an interrupted export" in shown.err
+    assert (settings / "invoices.jsonl").read_bytes() == before
 
 
 def test_command_for_another_list(settings, capsys):

@@ -46,7 +46,8 @@ def command(
     """
     Export invoices: `invsvc export invoices status=valid -o valid.parquet`.
 
-    Uses constant memory.  After Ctrl-C, an error or a kill, repeat the command with --resume.  A decimal
+    Uses constant memory.  After Ctrl-C, an error or a kill, repeat the command with --resume, which leaves a
+    finished file as it is and exits with 0.  A decimal
     that does not fit its column is an error; numbers are never rounded.
     """
     from invsvc_async.api.operations import Kind
@@ -59,6 +60,8 @@ def command(
         )
     path = output or Path(f"{what}.{format_ or 'jsonl'}")
     arguments = {"limit": 100, **arguments_of(operation, words or [])}
+    if resume and not overwrite and _is_finished(path, json_=json_):
+        return
     settings = {
         "format": format_, "resume": resume, "overwrite": overwrite, "precision": precision, "scale": scale,
         "escape_formulas": escape_formulas,
@@ -71,6 +74,19 @@ def command(
         note(f"stopped: repeat the command with --resume (progress is in {path}.resume)")
         raise
     _print_result(done, json_=json_)
+
+
+def _is_finished(path: Path, *, json_: bool) -> bool:
+    """Return whether there is nothing to resume, and say so."""
+    from invsvc_async.cli.output import emit_json, note
+    from invsvc_async.export.walk import is_finished
+
+    if not is_finished(path):
+        return False
+    note(f"{path}: exists, and is not an interrupted export, so that nothing was read. Use --overwrite")
+    if json_:
+        emit_json({"path": str(path), "rows": None, "resumed": False})
+    return True
 
 
 async def _export(
