@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import re
 import sys
+import warnings
+from functools import partial
 from importlib import import_module
 from io import TextIOWrapper
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,11 +17,11 @@ import typer.main
 from typer.core import TyperCommand, TyperGroup
 
 from invsvc_async._version import __version__
-from invsvc_async.cli.output import DONE, FAILED, USAGE, errors_as_json, fail
+from invsvc_async.cli.output import DONE, FAILED, USAGE, errors_as_json, fail, note
 from invsvc_async.errors import ConfigurationError, InvalidRequestError, InvsvcError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 __all__ = ["run"]
 
@@ -168,7 +170,9 @@ def run(arguments: Sequence[str]) -> int:
     shell = Shell()
     restored = errors_as_json.set("--json" in _before_end(arguments))
     try:
-        code = _code_of(arguments, shell)
+        with warnings.catch_warnings():
+            warnings.showwarning = partial(_show_warning, warnings.showwarning)
+            code = _code_of(arguments, shell)
         sys.stdout.flush()  # while BrokenPipeError can still be handled
     except BrokenPipeError:  # `invsvc list … | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -180,6 +184,16 @@ def run(arguments: Sequence[str]) -> int:
     finally:
         errors_as_json.reset(restored)
     return code
+
+
+def _show_warning(
+    show: Callable[..., object], message: Warning | str, category: type[Warning], *place: Any
+) -> None:  # Any: where in our code it arose
+    """Print a warning about an argument as a note; those for developers as Python does."""
+    if category is UserWarning:
+        note(str(message))
+    else:
+        show(message, category, *place)
 
 
 def _code_of(arguments: Sequence[str], shell: Shell) -> int:

@@ -484,6 +484,15 @@ def test_explain_of_what_is_no_story(offline, here):
     assert offline("explain", "other.json").code == 2
 
 
+@pytest.mark.filterwarnings("default")
+def test_warning_about_an_argument(invsvc):
+    """It is a note, without the place in the package's code."""
+    ran = invsvc("write", "webhooks.create", "url=https://me.example/none", "events:=[]")
+
+    assert (ran.code, "UserWarning" in ran.err) == (0, False)
+    assert ran.err.startswith("events: is empty")
+
+
 # --- on a terminal
 
 
