@@ -72,6 +72,10 @@ def print_fields(out: Console, fields: Sequence[tuple[str, str]]) -> None:
         label = Text(f"  {name}".ljust(indent), style="cyan")
         for line in _lines(value):
             for part in wrapped(line, out.width - indent):
+                if out.width - indent < cell_len(part) <= out.width:  # whole on a line of its own
+                    if label.plain.strip():
+                        out.print(label)
+                    label = Text(" " * min(2 * _GAP, out.width - cell_len(part)))
                 out.print(Text.assemble(label, part), soft_wrap=True)
                 label = Text(" " * indent)
 

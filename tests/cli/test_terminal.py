@@ -59,6 +59,15 @@ def test_ids_and_times_stay_whole(invsvc, terminal, width):
     assert "1234567890.123456789" in text
 
 
+def test_ids_on_a_narrow_terminal(invsvc, terminal):
+    """One that does not fit beside its name is on a line of its own, which the terminal does not break."""
+    text = terminal(40, "list", "invoices.egress", "limit=5")
+
+    lines = [line for line in text.splitlines() if re.search(f"{UUID}|{TIME}", line)]
+    assert len(lines) == 10
+    assert max(map(len, lines)) <= 40
+
+
 @pytest.mark.parametrize(("width", "is_table"), [(80, False), (130, True)])
 def test_table_that_does_not_fit(invsvc, terminal, width, is_table):
     """Where even the narrowest columns do not fit, each item is a block with one line for each field."""
