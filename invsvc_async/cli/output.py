@@ -143,18 +143,13 @@ def table(
 
 def print_facts(out: Console, facts: Iterable[tuple[str, str]]) -> None:
     """Print names with their values, aligned."""
-    from rich.table import Table
-
-    shown = Table.grid(padding=(0, 2))
-    shown.add_column(style="cyan", no_wrap=True)
-    shown.add_column()
-    for name, words in facts:
-        if out.is_terminal:
-            shown.add_row(f"  {name}", _plain(words))
-        else:
-            out.print(f"  {name:<16} {words}", markup=False)
     if out.is_terminal:
-        out.print(shown)
+        from invsvc_async.cli.terminal_table import print_fields
+
+        print_fields(out, [(name, visible(words)) for name, words in facts])
+        return
+    for name, words in facts:
+        out.print(f"  {name:<16} {words}", markup=False)
 
 
 @contextmanager
@@ -169,10 +164,3 @@ def progress(words: str, total: int | None = None, *, shown: bool = True) -> Gen
     with Progress(*columns, console=console(stderr=True), transient=True) as bar:
         task = bar.add_task(words, total=total)
         yield lambda: bar.advance(task)
-
-
-def _plain(text: str) -> str:
-    """Escape rich markup and control characters."""
-    from rich.markup import escape
-
-    return escape(visible(text))

@@ -47,6 +47,16 @@ def terminal(monkeypatch):
     return shown
 
 
+async def letters(keys):
+    """Store dead letters with *keys*; return how many there are."""
+    store = SqliteStore("events.db")
+    for key in keys:
+        await store.bury(Delivery(key=key, type="invoice.created", body=b"{}"), reason="it broke")
+    found = len(await store.dead_letters())
+    await store.close()
+    return found
+
+
 # --- tables
 
 
@@ -66,6 +76,17 @@ def test_ids_on_a_narrow_terminal(invsvc, terminal):
     lines = [line for line in text.splitlines() if re.search(f"{UUID}|{TIME}", line)]
     assert len(lines) == 10
     assert max(map(len, lines)) <= 40
+
+
+def test_facts_on_a_narrow_terminal(here, terminal):
+    """The key of an event is whole, too, and text is wrapped at spaces."""
+    key = "4B1F0000-0000-4000-8000-000000000001"
+    asyncio.run(letters([key]))
+
+    text = terminal(40, "events", "show", "1", "--store", "events.db")
+
+    assert f"    {key}" in text.splitlines()
+    assert "  reason    it broke" in text
 
 
 @pytest.mark.parametrize(("width", "is_table"), [(80, False), (130, True)])
@@ -248,15 +269,6 @@ def test_delete_without_a_question(invsvc, terminal, monkeypatch):
 @pytest.mark.parametrize("answer", ["y\n", "n\n", "--yes"])
 def test_question_before_an_event_is_dropped(here, terminal, monkeypatch, answer):
     """The body of a dead letter exists nowhere else, so that it goes after a yes only."""
-
-    async def letters(keys):
-        store = SqliteStore("events.db")
-        for key in keys:
-            await store.bury(Delivery(key=key, type="invoice.created", body=b"{}"), reason="it broke")
-        found = len(await store.dead_letters())
-        await store.close()
-        return found
-
     asyncio.run(letters(["a", "b"]))
     monkeypatch.setattr(sys, "stdin", Terminal(answer))
     words = ("events", "drop", "--all", "--store", "events.db")
