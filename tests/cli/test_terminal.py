@@ -281,7 +281,7 @@ def test_question_before_an_event_is_dropped(here, terminal, monkeypatch, answer
 
 def test_no_in_json(here, terminal, monkeypatch):
     """A "no" is an error as JSON, too."""
-    asyncio.run(SqliteStore("events.db").open())
+    asyncio.run(letters([]))
     monkeypatch.setattr(sys, "stdin", Terminal("n\n"))
 
     text = terminal(200, "events", "drop", "1", "--store", "events.db", "--json")
