@@ -123,7 +123,10 @@ class _Export:
                 f"{self.note_path}: belongs to an export with {note.shape}. Use the same settings"
             )
         if note is None or not note.token:
-            self._write_note("", 0)  # before there is a file, which is then never taken for a finished one
+            try:  # before there is a file, which is then never taken for a finished one
+                self._write_note("", 0)
+            except OSError as error:
+                raise OSError(error.errno, error.strerror, str(self.path)) from None
             self.sink.open(None)
             return None
         self.sink.open(note.mark)
