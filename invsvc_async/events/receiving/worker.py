@@ -235,8 +235,9 @@ class Worker:
         if handler is None:
             _log.info("There is no handler for %s: it is ignored", event.type)
             return
+        limit = asyncio.timeout(timeout)
         try:
-            async with asyncio.timeout(timeout) as limit:
+            async with limit:
                 await self._handle(handler, event, entry.attempts)
         except TimeoutError as error:
             if not limit.expired():  # a timeout of its own
