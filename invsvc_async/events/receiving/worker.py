@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from invsvc_async.events.event import Event
     from invsvc_async.events.receiving.handler import Handler
     from invsvc_async.events.receiving.handlers import Handlers
+    from invsvc_async.events.receiving.pace import Pace
     from invsvc_async.events.receiving.policy import InboxPolicy
     from invsvc_async.events.receiving.stats import Tally
     from invsvc_async.events.stores import Backlog, Entry, Store
@@ -58,6 +59,7 @@ class Worker:
         self._handlers = handlers
         self._handle = handle
         self._turns = 0
+        self._held_by: list[Pace] = []
         self._policy = policy
         self._random = random
         self._stir = asyncio.Event()
@@ -125,6 +127,7 @@ class Worker:
 
     async def _take(self) -> bool:
         """Start what is due, within the limit; return ``False`` if there is nothing to do now."""
+        self._held_by = []
         if not self._room():
             self._sample()
             return False
@@ -148,6 +151,8 @@ class Worker:
             now, limit = asyncio.get_running_loop().time(), self._room()
             if group.pace is not None:
                 limit = min(limit, group.pace.free(now))
+                if limit <= 0:
+                    self._held_by.append(group.pace)
             if limit > 0:
                 lease = group.timeout + _MARGIN
                 entries = await store.take(limit=limit, lease=lease, handlers=group.names)
@@ -162,8 +167,7 @@ class Worker:
     def _pause(self) -> float:
         """Return how long to wait for a reason to look at the store: at most until a rate allows a call."""
         now = asyncio.get_running_loop().time()
-        paces = [group.pace.wait(now) for group in self._handlers.groups() if group.pace is not None]
-        return min([self._policy.poll, *(wait for wait in paces if wait > 0)])
+        return min([self._policy.poll, *(pace.wait(now) for pace in self._held_by)])
 
     def _start(self, entries: Sequence[Entry]) -> bool:
         now = asyncio.get_running_loop().time()

@@ -710,6 +710,21 @@ async def test_rate_of_a_handler() -> None:
     assert times[-1] - begun >= 11 / 50 - 0.051  # those of 0.05 s may begin at once
 
 
+async def test_rate_that_allows_a_call_before_the_worker_waits(monkeypatch) -> None:
+    """On a busy machine that happens in between; the worker then looks again at once, not at the next poll."""
+    monkeypatch.setattr(Pace, "wait", lambda *_: 0.0)
+    receiver = receiver_of(inbox=events.InboxPolicy(poll=3600.0))
+    calls = Calls(receiver)
+    calls.add("slow", rate=50)
+
+    async with receiver:
+        for number in range(6):
+            await deliver(receiver, v2("invoice.created", number=number))
+        await settled(receiver)
+
+    assert len(calls) == 6
+
+
 def test_registration_that_is_refused() -> None:
     """What could not work is refused when it is registered."""
     inbox, inline = receiver_of(), receiver_of("inline")
