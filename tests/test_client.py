@@ -118,6 +118,7 @@ async def test_virtual_sleeper_that_is_cancelled():
     assert clock.now() == begun + 2
 
 
+@pytest.mark.no_secret_scan  # which keeps the client
 def test_client_that_was_not_closed():
     """A warning names the client, without its credential."""
 

@@ -31,6 +31,7 @@ from invsvc_async.reconcile.outcome import OutcomeBase
 from invsvc_async.reconcile.own_writes import milliseconds
 from invsvc_async.reconcile.stored_intent import stored
 from invsvc_async.transport.session import DecisionReport, stamp_of
+from invsvc_async.transport.write_register import can_overtake
 from invsvc_async.writes.new_intent import intent_of, line_of, tagged_body
 from invsvc_async.writes.results import result_of
 from invsvc_async.writes.start import close_lines_of_leftovers, new_start, taken_up
@@ -218,7 +219,7 @@ class Driver(Generic[T]):
             self.error = error
             self._add(Attempt(started=started, ended=clock.now(), end=End.NOT_SENT, error=facts_of(error)))
             return
-        if self.line is not None and self.operation.finder != "created_webhook":  # which nothing overtakes
+        if self.line is not None and can_overtake(self.operation.name):
             self.writes.lines.use(self.line, self.intent.identity if self._takes_up else "", started)
         if self.writes.left_open:
             for overtaken in self.writes.left_open.overtake(self.line, self.intent.identity):

@@ -99,9 +99,10 @@ async def test_clock_of_the_database_that_steps(service, journal):
         worker(service, journal, concurrency=4) as (client, one),
         worker(service, journal) as (its, two),
     ):
-        running = asyncio.create_task(all_of(one, creates(client, 200)))
+        # Fewer than a list can show: on a slow machine some have to be settled.
+        running = asyncio.create_task(all_of(one, creates(client, 90)))
         other = asyncio.create_task(work(two))
-        for n in (20, 50, 80, 110):
+        for n in (10, 25, 40, 55):
             await service.arrived("webhooks.create", n)
             await grow_old(one)
         await running
@@ -110,8 +111,8 @@ async def test_clock_of_the_database_that_steps(service, journal):
         await other
         assert [*client.unsettled, *its.unsettled] == []  # what was taken over is settled there
     urls = [entry.body["url"] for entry in service.ledger.effects()]
-    assert (len(urls), len(set(urls))) == (200, 200)
-    assert summary.verdicts == {Verdict.APPLIED: 200}
+    assert (len(urls), len(set(urls))) == (90, 90)
+    assert summary.verdicts == {Verdict.APPLIED: 90}
 
 
 @pytest.mark.parametrize("where", ["file", "database"])

@@ -50,6 +50,7 @@ LINE = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:events. is empty:UserWarning")  # valid, and surely a mistake
 @fuzzed
 @given(lines=st.lists(spoilt(LINE), max_size=4))
 def test_lines_of_any_bytes(lines):

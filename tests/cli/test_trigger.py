@@ -107,6 +107,7 @@ def test_values_that_are_set(trigger, behind):
     )
 
 
+@pytest.mark.no_secret_scan  # it stores secrets in files
 def test_signed_resource_event(offline, behind, monkeypatch, tmp_path):
     """With --signed the signature authenticates it, and a file may hold the secret."""
     monkeypatch.delenv("INVSVC_SHARED_HEADER", raising=False)
@@ -195,6 +196,7 @@ def test_receiver_that_is_away(offline):
     assert offline("trigger", "invoice.created", "--to", "ftp://x").code == 2
 
 
+@pytest.mark.no_secret_scan  # the service prints its keys
 def test_serve_that_delivers(behind):
     """The service delivers events of all types, duplicated and reordered, which are handled once each."""
     environment = {

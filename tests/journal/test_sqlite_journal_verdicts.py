@@ -231,6 +231,7 @@ async def test_details_of_a_refusal_are_rebuilt(applied, tmp_path, details):
     assert (found.error.details, str(found.error)) == (details, str(error))
 
 
+@pytest.mark.no_secret_scan  # which shows things as JSON
 async def test_text_that_utf8_cannot_express_is_stored(applied, tmp_path):
     """Half a character becomes a question mark, and what is beside it is kept."""
     error = ValidationFailedError(status=400, code="a\ud800", message="b\ud800", details=["c\ud800"])

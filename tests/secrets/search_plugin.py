@@ -48,7 +48,7 @@ MAKERS = (  # of what has no __init__ that could be watched
     ("invsvc_async.codec.envelope", "read_success"),  # an Envelope
     ("invsvc_async.reconcile.stored_intent", "_copy"),  # an Intent
 )
-PAGES = ("docs", "examples")  # what their blocks print is their readers' own
+PAGES = ("docs", "examples")  # what their programs print and store is their readers' own
 
 
 def _secrets(marks: Marks) -> Iterator[_Seen]:
@@ -143,7 +143,7 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
             each.readouterr()  # which is seen
     found = marks.hits() + (marks.files(given["tmp_path"]) if "tmp_path" in given else [])
     if item.path.parent.name in PAGES:
-        found = [each for each in found if not each.startswith("output")]
+        found = [each for each in found if not each.startswith(("output", "database"))]
     assert not found, "\n".join(found[:10])
     return result
 

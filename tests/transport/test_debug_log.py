@@ -11,6 +11,8 @@ import pytest
 from invsvc_async import ApiKey, Client
 from invsvc_async.errors import ConfigurationError
 
+pytestmark = pytest.mark.no_secret_scan  # the script prints its secrets, to be searched for here
+
 SCRIPT = """
 import asyncio, sys
 from invsvc_async import Client, ApiKey

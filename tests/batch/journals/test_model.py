@@ -146,6 +146,7 @@ class Journal(RuleBasedStateMachine):
 
 
 TestJournal = Journal.TestCase
+TestJournal.pytestmark = [pytest.mark.no_secret_scan]  # which keeps its writes until later tests
 TestJournal.settings = settings(
     max_examples=25,
     stateful_step_count=25,
