@@ -333,7 +333,7 @@ async def test_database_restored_from_a_backup(service, address, caplog):
     with caplog.at_level(logging.ERROR, "invsvc_async.writes"):
         async with client_of(service, journal=address) as client, client_of(service, journal=address):
             [outcome] = await recovered(client)
-    [told] = caplog.messages
+    [told] = [each.getMessage() for each in caplog.records if each.levelno == logging.ERROR]
     assert "the server was restored from a backup" in told
     assert "settled as if they had been sent again" in told
     assert outcome.verdict is Verdict.UNKNOWN
