@@ -88,7 +88,7 @@ def test_client_that_reports_and_never_ends(judged, tmp_path):
         "    print(json.dumps({'key': json.loads(line)['key'], 'verdict': 'not_applied'}), flush=True)\n"
         "time.sleep(60)\n"
     )
-    code, told = judged(honest, writes=4, options=("--timeout", "2"))
+    code, told = judged(honest, writes=4, options=("--timeout", "10"))
 
     assert (code, told["wrong"], told["unreported"], told["holds"]) == (1, 0, 0, False)
 
