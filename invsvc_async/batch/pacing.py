@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING
 
-from invsvc_async.concurrency.adaptive_limit import AdaptiveLimit
+from invsvc_async.concurrency.adaptive_limit import LEAST, AdaptiveLimit
 from invsvc_async.reconcile.history import End
 
 if TYPE_CHECKING:
@@ -16,9 +16,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Slots"]
 
-# Slots at the start, and at least. Few, so that the fastest answer time is seen; not one, so that a request
-# that hangs does not stop the others.
-_LEAST = 4
 _BURST = 0.05  # s of delay that may be made up for, because timers are not exact
 
 
@@ -31,7 +28,7 @@ class Slots:
     """
 
     def __init__(self, most: int, rate: float | None, on_room: Callable[[], None]) -> None:
-        self._knee = AdaptiveLimit(most=most, least=_LEAST)
+        self._knee = AdaptiveLimit(most=most, least=LEAST)
         self._gap = self._whole_gap = 1 / rate if rate else 0.0
         self._on_room = on_room
         self._loop = asyncio.get_running_loop()

@@ -5,7 +5,11 @@ from __future__ import annotations
 from math import exp, inf, log
 from typing import NamedTuple
 
-__all__ = ["AdaptiveLimit"]
+__all__ = ["LEAST", "AdaptiveLimit"]
+
+# Requests in flight that are always allowed. Few, so that the fastest answer time is seen; not one, so that a
+# request that hangs does not stop the others.
+LEAST = 4
 
 
 class _Round(NamedTuple):

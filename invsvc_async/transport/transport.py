@@ -43,7 +43,6 @@ _KEEP_IDLE = (
     10.0  # s, well below the usual 15 of servers: a write on a connection that the server closes is LOST
 )
 _ANSWERED = End.ANSWERED  # on 3.11, access through the class takes as long as a call
-_LEAST = 4  # calls in flight that "adaptive" always allows, so that one that hangs does not stop the others
 _SHORTEST_WATCH = 0.005  # s between two checks of deadlines: how late one may be noticed
 _READ_AT_ONCE = (
     2**19
@@ -90,11 +89,12 @@ class Transport:
         if proxy is not None and trust_env:
             raise ConfigurationError("proxy: cannot be combined with trust_env. Choose one.")
         self._knee: AdaptiveLimit | None = None
+        self._limiter = Limiter(1 if max_concurrency == "adaptive" else max_concurrency)
         if max_concurrency == "adaptive":
-            from invsvc_async.concurrency.adaptive_limit import AdaptiveLimit
+            from invsvc_async.concurrency.adaptive_limit import LEAST, AdaptiveLimit
 
-            self._knee = AdaptiveLimit(least=_LEAST)
-        self._limiter = Limiter(_LEAST + 1 if max_concurrency == "adaptive" else max_concurrency)
+            self._knee = AdaptiveLimit(least=LEAST)
+            self._limiter.resize_calls(self._knee.size)
         self._session = session
         self._user_supplied = session is not None
         self._tls = True if ssl is None else ssl
