@@ -33,8 +33,8 @@ def test_names_shown_to_type_checkers_are_those_that_are_exported():
 @pytest.mark.parametrize(("name", "module"), shown().items())
 def test_name_is_what_type_checkers_take_it_for(name, module):
     """It is the same thing as in the module that they are shown."""
-    room = module == "invsvc_async"
-    meant = import_module(f"{module}.{name}") if room else getattr(import_module(module), name)
+    is_module = module == "invsvc_async"
+    meant = import_module(f"{module}.{name}") if is_module else getattr(import_module(module), name)
 
     assert getattr(invsvc_async, name) is meant
 

@@ -20,7 +20,7 @@ from tests.docs.pages import ROOT
 
 pytestmark = pytest.mark.untraced
 
-ROOMS = (invsvc_async, events, models, readers, simulator, testing, batch, export)
+MODULES = (invsvc_async, events, models, readers, simulator, testing, batch, export)
 UNIT = re.compile(r"\b(seconds?|ms|milliseconds|minutes)\b|[ (\d]s\b")
 NO_TIMES = {"chance", "rate", "reads", "x", "y", "zoom"}
 OF_RESOURCES = [row for row in TABLE if not row.name.startswith("client.")]
@@ -62,10 +62,10 @@ def public():
     """
     Yield every public name and its object; of classes, also what they and their bases in the package offer.
     """
-    for room in ROOMS:
-        of = "" if room is invsvc_async else f"{room.__name__.removeprefix('invsvc_async.')}."
-        for name in room.__all__:
-            if inspect.isclass(thing := getattr(room, name)) or inspect.isroutine(thing):
+    for module in MODULES:
+        of = "" if module is invsvc_async else f"{module.__name__.removeprefix('invsvc_async.')}."
+        for name in module.__all__:
+            if inspect.isclass(thing := getattr(module, name)) or inspect.isroutine(thing):
                 yield f"{of}{name}", thing
     yield from ((resource.__name__, resource) for resource in resources().values())
 
@@ -186,15 +186,15 @@ def test_docstring_of_operation(row) -> None:
 def test_public_names_are_in_the_reference() -> None:
     """Each has its entry by name; models, readers, errors and settings are taken whole, by their module."""
     pages = "".join(page.read_text() for page in (ROOT / "docs/reference").glob("*.md"))
-    rooms = {"errors", "events", "models", "readers", "simulator", "testing", "__version__"}
+    modules = {"errors", "events", "models", "readers", "simulator", "testing", "__version__"}
     whole = {*errors.__dict__, *settings.__all__, *models.__all__, "UNSET"} - {"EventType"}
     missing = [
-        f"{room.__name__}.{name}"
-        for room in ROOMS
-        if room not in {models, readers}
-        for name in set(room.__all__) - rooms - whole
-        if name not in invsvc_async.__all__ or room is invsvc_async
-        if not re.search(rf":: {re.escape(room.__name__)}\.{name}$", pages, re.MULTILINE)
+        f"{module.__name__}.{name}"
+        for module in MODULES
+        if module not in {models, readers}
+        for name in set(module.__all__) - modules - whole
+        if name not in invsvc_async.__all__ or module is invsvc_async
+        if not re.search(rf":: {re.escape(module.__name__)}\.{name}$", pages, re.MULTILINE)
     ]
 
     assert missing == []

@@ -146,8 +146,8 @@ def test_steps_of_the_test_kit() -> None:
 
 def test_variables_of_the_environment() -> None:
     """The page tells every one that the package reads, and no other."""
-    rooms = [path for path in (ROOT / "invsvc_async").rglob("*.py") if "conformance" not in str(path)]
-    source = "".join(path.read_text() for path in rooms)
+    files = [path for path in (ROOT / "invsvc_async").rglob("*.py") if "conformance" not in str(path)]
+    source = "".join(path.read_text() for path in files)
     page = (ROOT / "docs/reference/settings.md").read_text()
 
     told = (ROOT / "docs/how-to/conformance.md").read_text()

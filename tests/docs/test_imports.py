@@ -1,4 +1,4 @@
-"""What ``import invsvc_async`` costs: nothing that only an extra, or one room, needs."""
+"""What ``import invsvc_async`` costs: nothing that only an extra, or one part of the package, needs."""
 
 from __future__ import annotations
 

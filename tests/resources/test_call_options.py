@@ -39,8 +39,8 @@ async def client(service):
 
 
 def method_of(client, row):
-    room, _, name = row.name.partition(".")
-    return getattr(client if room == "client" else getattr(client, room), name)
+    resource, _, name = row.name.partition(".")
+    return getattr(client if resource == "client" else getattr(client, resource), name)
 
 
 @pytest.mark.parametrize("row", TABLE, ids=lambda row: row.name)
