@@ -13,7 +13,8 @@ from invsvc_async.journal.entry import State, entry_of
 from invsvc_async.journal.packed_intent import Commons
 from invsvc_async.storage.address import check_path
 from invsvc_async.storage.file_lock import FileLock, check_names
-from invsvc_async.storage.sqlite_errors import check, in_words
+from invsvc_async.storage.sqlite_check import check_file
+from invsvc_async.storage.sqlite_errors import in_words
 from invsvc_async.storage.sqlite_writer import Writer, transaction
 
 if TYPE_CHECKING:
@@ -194,7 +195,7 @@ class SqliteEntries:
         if empty:
             self._create(connection)
         else:
-            check(connection, self._name)  # a key that an index lost would be sent again as new
+            check_file(connection, self._name)  # a key that an index lost would be sent again as new
             if not (self._reading or "position" in columns):
                 connection.executescript(f"BEGIN IMMEDIATE; {_POSITIONS} COMMIT;")
         self._load(connection)

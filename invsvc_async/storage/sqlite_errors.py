@@ -6,7 +6,7 @@ import sqlite3
 
 from invsvc_async.errors import JournalError
 
-__all__ = ["check", "in_words"]
+__all__ = ["check", "damaged", "in_words"]
 
 _SAFE = (
     "Keep it, and do not continue with an older copy or a new file: what those do not know would be done "
@@ -40,8 +40,13 @@ def check(connection: sqlite3.Connection, name: str) -> None:
     """
     found = connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
     if found != "ok":
-        wrong, advice = _DAMAGED
-        raise JournalError(f"{name}: {wrong} ({found}). {advice}.")
+        raise damaged(name, found)
+
+
+def damaged(name: str, found: str) -> JournalError:
+    """Return the error that the file *name* is damaged, as was *found*."""
+    wrong, advice = _DAMAGED
+    return JournalError(f"{name}: {wrong} ({found}). {advice}.")
 
 
 def in_words(name: str, error: BaseException) -> JournalError:
