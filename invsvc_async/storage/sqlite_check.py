@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 __all__ = ["check_file"]
 
-_LARGE: Final = 256 << 20  # bytes: up to here PRAGMA integrity_check takes some five seconds
+_LARGE: Final = 64 << 20  # bytes: up to here PRAGMA integrity_check takes about a second
 # Rows in one statement. It gives one text to Python, which hashes the parts: a function that SQLite calls for
 # each row would wait for a busy event loop each time.
 _AT_ONCE: Final = 1000
