@@ -10,7 +10,11 @@ just before its head is sent, which costs less.
 
 from __future__ import annotations
 
+import os
 import select
+import socket
+import struct
+from contextlib import suppress
 from math import inf
 from typing import TYPE_CHECKING, Any, cast
 
@@ -34,6 +38,7 @@ if TYPE_CHECKING:
 __all__ = ["Gate", "OwnError", "RefusedError"]
 
 _PEER_IS_GONE = getattr(select, "POLLRDHUP", 0)
+_DISCARD = struct.pack("hh" if os.name == "nt" else "ii", 1, 0)  # SO_LINGER: close with RST
 
 
 class OwnError(Exception):
@@ -176,10 +181,22 @@ class Gate(aiohttp.Payload):
         """
         Abort a connection that aiohttp is closing, so that no buffered bytes of the request are sent later.
 
+        The system's own buffer is discarded as well. Otherwise it would be sent up to minutes later, when a
+        lost network is back, although a read may have proved meanwhile that nothing arrived.
+
         Without *force*, an open connection is left alone, because another request may use it already.
         """
         if self.transport is not None and (force or self.transport.is_closing()):
+            _discard_unsent(self.transport)
             self.transport.abort()
+
+
+def _discard_unsent(transport: asyncio.Transport) -> None:
+    """Make the close of the connection discard what the system has not sent yet."""
+    sock = transport.get_extra_info("socket")
+    if sock is not None:
+        with suppress(OSError, ValueError):  # it is closed already
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _DISCARD)
 
 
 def _peer_was_first(transport: asyncio.Transport) -> bool:

@@ -366,3 +366,63 @@ async def test_exchange_tells_when_its_first_byte_could_leave():
         await asyncio.gather(first, second)
 
         assert (exchange.started, exchange.ended) == (107.0, 107.0)
+
+
+class Stalled:
+    """A server that takes a connection and the first bytes, and reads no more until it is asked to."""
+
+    def __init__(self, context=None):
+        self._context = context
+
+    async def __aenter__(self):
+        self._sock = socket.socket()
+        self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)  # the least that the system allows
+        self._sock.bind(("127.0.0.1", 0))
+        self._sock.listen(1)
+        scheme = "https" if self._context else "http"
+        self.url = URL(f"{scheme}://127.0.0.1:{self._sock.getsockname()[1]}/v2/things/1")
+        return self
+
+    async def __aexit__(self, *_):
+        self._link.close()
+        self._sock.close()
+
+    def take(self):
+        """Wait until the request has begun to arrive."""
+        accepted, _ = self._sock.accept()
+        accepted.settimeout(30)
+        self._link = self._context.wrap_socket(accepted, server_side=True) if self._context else accepted
+        self.heard = self._link.recv(1)
+
+    def read_on(self):
+        """Read until the end of the connection."""
+        try:
+            while part := self._link.recv(65536):
+                self.heard += part
+        except OSError:
+            pass
+
+
+@pytest.mark.parametrize("manner", ["cancelled", "client closed"])
+@pytest.mark.parametrize("tls", [False, True])
+@on_both_loops
+async def test_lost_write_that_is_partly_in_the_system(manner, tls, request):
+    """Once an attempt is lost, nothing more of it leaves: a server that reads on gets only a part."""
+    async with (
+        Stalled(request.getfixturevalue("server_tls") if tls else None) as server,
+        transport_for(server) as transport,
+    ):
+        exchange = request_to(server, content=b"x" * 30_000 + b"END", within=60.0)
+        sending = asyncio.create_task(transport.send(exchange))
+        await asyncio.to_thread(server.take)
+
+        if manner == "cancelled":
+            sending.cancel()
+        else:
+            await transport.aclose()
+        await asyncio.wait([sending])
+        await asyncio.sleep(0)  # asyncio closes the socket in its next round
+        await asyncio.to_thread(server.read_on)
+
+        assert exchange.end is End.LOST
+        assert not server.heard.endswith(b"END")
