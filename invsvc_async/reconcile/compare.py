@@ -11,7 +11,7 @@ import re
 from decimal import Decimal
 from functools import lru_cache
 from typing import TYPE_CHECKING, TypeGuard
-from urllib.parse import quote, urldefrag, urlsplit, urlunsplit
+from urllib.parse import quote, urlsplit, urlunsplit
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -95,7 +95,7 @@ def url_key(url: str) -> str:
 
     Like ``normal_url``, but without the fragment, which a service may drop.
     """
-    return urldefrag(normal_url(url)).url
+    return normal_url(url).partition("#")[0]  # not urldefrag, which rejects what normal_url returns as it is
 
 
 def _ascii_host(host: str) -> str:

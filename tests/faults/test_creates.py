@@ -243,3 +243,17 @@ async def test_equal_creates_with_one_text_take_turns(service, client):
     assert [outcome.verdict for outcome in outcomes] == [Verdict.APPLIED] * 3
     assert len({outcome.value.id for outcome in outcomes}) == 3
     assert {outcome.value.id for outcome in outcomes} == {entry.target for entry in effects(service)}
+
+
+@pytest.mark.parametrize(
+    "url", ["https://[bad]/in#part", "http://[#", "https://me.example\uff03@b.example/#x"]
+)
+async def test_create_beside_a_webhook_whose_url_cannot_be_parsed(service, client, url):
+    """Another program's malformed URL in the list disturbs neither the create in doubt, nor the next one."""
+    service.seed_webhook(url=url)
+    service.script("webhooks.create", "apply, then reset")
+    first = await create(client, on_lost_secret="keep").outcome()
+    second = await create(client).outcome()
+
+    assert (first.verdict, second.verdict) == (Verdict.APPLIED, Verdict.APPLIED)
+    assert len(effects(service)) == service.arrivals("webhooks.create") == 2

@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import pytest
 
-from invsvc_async.reconcile.compare import normal_url, same, same_graph, same_hook, same_hook_field
+from invsvc_async.reconcile.compare import normal_url, same, same_graph, same_hook, same_hook_field, url_key
 
 
 @pytest.mark.parametrize(
@@ -149,3 +149,16 @@ def test_hook_fields_of_other_types_are_compared_plainly():
     assert same_hook_field("events", None, None)
     assert not same_hook_field("events", ["a"], None)
     assert not same_hook_field("description", "0", 0)
+
+
+@pytest.mark.parametrize(
+    ("url", "key"),
+    [
+        ("https://Me.example/in#part", "https://me.example/in"), ("https://me.example/in?a#b?c#d", "https://me.example/in?a"),
+        ("https://me.example", "https://me.example/"), ("https://[bad]/in#part", "https://[bad]/in"), ("http://[#", "http://["),
+        ("https://me.example\uff03@b.example/#x", "https://me.example\uff03@b.example/"),
+    ],
+)  # fmt: skip
+def test_url_key(url, key):
+    """The fragment does not count, and what is no URL has a key too: other programs' webhooks may have any text."""
+    assert url_key(url) == key
