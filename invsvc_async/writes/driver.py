@@ -132,18 +132,20 @@ class Driver(Generic[T]):
                 await writes.lines.wait(line, owner, session.clock, session.pause)
             except BaseException:
                 if self._takes_up:
-                    session.leave_unsettled(self.intent, line)
+                    session.leave_unsettled(self._latest_revision(), line)
                 raise
+        was_known = False
         try:
             self._start()
-            if self.done is None:
+            was_known = self.done is not None
+            if not was_known:
                 await self._conclude(await self._loop())
         except BaseException:
             self._shelve()
             raise
         finally:
             if line is not None:
-                if self.done is not ANSWERED and self._was_in_doubt():
+                if self.done is not ANSWERED and not was_known and self._was_in_doubt():
                     writes.lines.close(line, self.intent.identity, self._known().free_at, session.clock)
                 writes.lines.leave(line, session.clock)
 
@@ -154,15 +156,25 @@ class Driver(Generic[T]):
             begin = self._begin
             start = new_start(self.spec, self.line, self._intent) if begin is None else begin(self._intent)
         else:
-            latest = self.writes.left_open.get(self.intent.identity) if self.history else None
-            if latest is None or latest.newest is not False:
+            in_doubt = self._was_in_doubt()
+            latest = self.writes.left_open.get(self.intent.identity) if in_doubt else None
+            if not in_doubt or (latest is not None and latest.newest is not False):
                 if self.history:
                     self._add(Tick(self.session.clock.now()))
                 return
-            start = taken_up(self.session, latest)  # a later write was sent meanwhile
+            # Meanwhile a later write was sent, or another run of this client found the verdict.
+            start = taken_up(self.session, latest or self.current_intent())
         self._intent, self.history, self.first = start.intent, start.history, start.first
         if self.history:
             self._use_known_verdict()
+
+    def _latest_revision(self) -> Intent:
+        """Return what this client knows of an intent that it took up, but has not begun to settle."""
+        intent, latest = self.intent, self.writes.left_open.get(self.intent.identity)
+        if latest is not None and len(latest.sent) >= len(intent.sent):
+            return latest
+        # Whether it is the newest write to its resource was known where it was stored, and only then.
+        return attrs.evolve(intent, newest=(latest or intent).newest and None)
 
     def _use_known_verdict(self) -> None:
         """Use the verdict of an earlier run of the same intent in this client, if there is one."""

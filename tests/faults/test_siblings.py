@@ -401,3 +401,91 @@ async def test_profile_tags_every_create(service, tmp_path, monkeypatch):
     async with Client.from_env(profile="live", credential=ApiKey(service.api_key), reads=NO_WAIT) as client:
         outcome = await create(client).outcome()
     assert outcome.intent.tag.startswith("[iv-")
+
+
+# --- several runs of one write
+
+
+async def test_write_that_was_settled_and_is_awaited_again(service, client):
+    """Its verdict stands, even after a newer write put back the state before it: it is not sent again."""
+    hook = service.seed_webhook(status="active")
+    write = client.webhooks.update(hook.id, status="inactive")
+    await cancelled(service, write, "webhooks.update", "apply, then hang")
+    settled = await client.settle(client.unsettled[0])
+    await client.webhooks.update(hook.id, status="active")
+    outcome = await write.outcome()
+
+    assert (settled.verdict, outcome.verdict) == (Verdict.APPLIED, Verdict.APPLIED)
+    assert [entry.body["status"] for entry in effects(service, "webhooks.update")] == ["inactive", "active"]
+
+
+async def test_write_that_was_settled_as_absent_and_is_awaited_after_a_newer_one(service, client):
+    """It is not sent any more, because a newer write to the webhook was."""
+    hook = service.seed_webhook(status="active", description="old")
+    write = client.webhooks.update(hook.id, description="first")
+    await cancelled(service, write, "webhooks.update", "hang")
+    settled = await client.settle(client.unsettled[0])
+    await client.webhooks.update(hook.id, status="inactive")
+    outcome = await write.outcome()
+
+    assert settled.verdict is Verdict.NOT_APPLIED
+    assert outcome.verdict in (Verdict.NOT_APPLIED, Verdict.UNKNOWN)
+    assert [entry.body for entry in effects(service, "webhooks.update")] == [{"status": "inactive"}]
+
+
+async def test_settle_that_is_cancelled_while_a_newer_write_runs(service, client):
+    """What is known of the older write stays: it was overtaken, so resuming it does not undo the newer one."""
+    hook = service.seed_webhook(status="active")
+    service.script("webhooks.update", "apply, then reset")
+    service.script("webhooks.get", "pass", "503")  # the baseline; then no read before the deadline
+    first = await client.webhooks.update(hook.id, status="inactive").with_policy(deadline=0.0).outcome()
+    service.script("webhooks.update", "slow 0.2")
+    newer = asyncio.create_task(client.webhooks.update(hook.id, status="active").outcome())
+    await service.arrived("webhooks.update", 2)
+    settling = asyncio.create_task(client.settle(attrs.evolve(first.intent, policy=SHORT)))
+    await asyncio.sleep(0.01)
+    settling.cancel()
+    await asyncio.wait([settling])
+    await newer
+    outcome = await client.resume(attrs.evolve(client.unsettled[0], policy=SHORT)).outcome()
+
+    assert first.verdict is Verdict.UNKNOWN
+    assert outcome.verdict in (Verdict.NOT_APPLIED, Verdict.UNKNOWN)
+    assert [entry.body["status"] for entry in effects(service, "webhooks.update")] == ["inactive", "active"]
+
+
+async def test_settle_that_is_cancelled_before_it_begins_elsewhere(service):
+    """An intent from another process is no newest write here, even after it waited in vain."""
+    hook = service.seed_webhook(status="active")
+    async with client_of(service) as first:
+        intent = await cancelled(
+            service, first.webhooks.update(hook.id, status="inactive"), "webhooks.update", "hang"
+        )
+    assert intent.newest
+    async with client_of(service) as second:
+        service.script("webhooks.update", "slow 0.2")
+        newer = asyncio.create_task(second.webhooks.update(hook.id, description="newer").outcome())
+        await service.arrived("webhooks.update", 2)
+        settling = asyncio.create_task(second.settle(intent))
+        await asyncio.sleep(0.01)
+        settling.cancel()
+        await asyncio.wait([settling])
+        (kept,) = second.unsettled
+        await newer
+
+    assert (kept.identity, kept.newest) == (intent.identity, None)
+
+
+async def test_settle_of_a_known_verdict_keeps_nobody_waiting(service, client):
+    """A verdict that is given again does not keep the next write until another window is over."""
+    hook = service.seed_webhook(status="active")
+    write = client.webhooks.update(hook.id, status="inactive")
+    await cancelled(service, write, "webhooks.update", "apply, then hang")
+    intent, loop = client.unsettled[0], asyncio.get_running_loop()
+    await client.settle(intent)
+    await client.webhooks.update(hook.id, description="newer")
+    assert (await client.settle(intent)).verdict is Verdict.APPLIED
+    begun = loop.time()
+    await client.webhooks.update(hook.id, description="newest")
+
+    assert loop.time() - begun < SHORT.settle_after_loss
