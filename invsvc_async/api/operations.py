@@ -198,6 +198,7 @@ SHEETS_SAVE_MAPPING = Operation(
 )  # fmt: skip
 WEBHOOKS_LIST = Operation(
     name="webhooks.list", method="GET", path="/webhooks", result="Webhook", many=True,
+    shape=Shape.OPEN,  # the standard envelope, but what says that the list is cut off must be seen
     parameters=(
         _query("limit", Form.INTEGER, constraint="the service's default is 10", **_PAGE_SIZE),
         _query("status", choices=_STATUS),

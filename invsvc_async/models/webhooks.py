@@ -75,7 +75,8 @@ class WebhookList(Portable, Sequence[Webhook]):
     """
     The webhooks of a team, as listed in one answer.  Its wire form has ``data`` and ``is_full``.
 
-    ``is_full``: there are as many as requested.  The list has no cursor, so more may be missing.
+    ``is_full``: there are as many as requested, or the answer says that there are more.  The list has no
+    cursor, so more may be missing.
 
     Spec: Endpoints, Webhooks.
     """

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from invsvc_async import models
+from invsvc_async import codec, models
 from invsvc_async.api import operations
 from invsvc_async.models.common import UNSET, Unset
+from invsvc_async.reads import retry
 from invsvc_async.resources.base import Resource
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ class Webhooks(Resource):
         """
         Read up to *limit* webhooks, 1 to 100 (the service's default: 10). There is no cursor to the rest.
 
-        ``.is_full`` is true if the list has *limit* items, so that others may be missing.
+        ``.is_full`` is true if the list has *limit* items, or says that it goes on: others may be missing.
 
         Raises:
             InvalidRequestError: Arguments break the specification; nothing was sent.
@@ -53,11 +54,13 @@ class Webhooks(Resource):
         """
         on = self._on(options)
         request = on._request(operations.WEBHOOKS_LIST, {"limit": limit, "status": status}, team=team)
-        items, meta = await on._read_many(models.Webhook, request)
+        envelope = await retry.read(on._view, request)
+        items = codec.many(models.Webhook, envelope)
         shown = [{"id": getattr(each, "id", None), "url": getattr(each, "url", None)} for each in items]
         on._view.session.writes.learn_list(on._view.team_of(request), shown)
         asked = _DEFAULT_LIMIT if isinstance(limit, Unset) else limit
-        return models.WebhookList(items=items, is_full=len(items) >= asked, meta=meta)
+        is_full = len(items) >= asked or envelope.has_more or bool(envelope.next)
+        return models.WebhookList(items=items, is_full=is_full, meta=codec.meta_of(envelope))
 
     async def get(
         self, webhook_id: str, *, team: str | None = None, options: CallOptions | None = None

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from invsvc_async import SecretLostError, Timeouts, Verdict
+from invsvc_async.simulator import reads
 from tests.faults.conftest import client_of
 
 pytestmark = pytest.mark.every_python
@@ -257,3 +258,22 @@ async def test_create_beside_a_webhook_whose_url_cannot_be_parsed(service, clien
 
     assert (first.verdict, second.verdict) == (Verdict.APPLIED, Verdict.APPLIED)
     assert len(effects(service)) == service.arrivals("webhooks.create") == 2
+
+
+@pytest.mark.parametrize("more", [{"has_more": True}, {"next": "cursor"}])
+async def test_list_that_says_that_it_is_cut_off(service, client, more, monkeypatch):
+    """It proves no absence, even with fewer webhooks than were asked for: the create is not sent again."""
+
+    def cut(clock: object, payload: object, *message: object) -> dict[str, object]:
+        return {
+            **envelope(clock, payload, *message),
+            **({"data": [], **more} if isinstance(payload, list) else {}),
+        }
+
+    envelope = reads.success
+    monkeypatch.setattr(reads, "success", cut)
+    service.script("webhooks.create", "apply, then reset")
+    outcome = await create(client).outcome()
+
+    assert (outcome.verdict, outcome.evidence.cause) == (Verdict.UNKNOWN, "list full")
+    assert len(effects(service)) == service.arrivals("webhooks.create") == 1
