@@ -62,7 +62,8 @@ def get(path: str, *, matches: Callable[[Wire], bool]) -> Reader:
     Read *path* (relative to the base URL): applied if *matches* returns true for the payload, else absent.
 
     *matches* receives plain data with exact numbers.  It must be true only for what this write leaves
-    behind.  A 404 in the service's own envelope counts as absent.
+    behind.  A 404 in the service's own envelope counts as absent.  The first page of a list with more pages
+    proves no absence.
 
     Spec: Endpoints.
     """
@@ -79,8 +80,10 @@ class _InvoiceByKey:
         team = intent.scope.team
         invoices = client.invoices
         listed = invoices.egress if self.kind == "egress" else invoices.payment_complements
-        first, *others = (await listed(idempotency_key=self.key, limit=_LIMIT, team=team)).items or (None,)
-        return Absent() if first is None else Applied(first, duplicates=tuple(others))
+        async for page in listed(idempotency_key=self.key, limit=_LIMIT, team=team).by_page():
+            if page.items:
+                return Applied(page.items[0], duplicates=page.items[1:])
+        return Absent()  # not before the last page: a service that filters late returns empty ones
 
 
 @attrs.frozen
@@ -109,9 +112,14 @@ class _Get:
 
     async def __call__(self, client: Client, intent: Intent) -> Finding:
         try:
-            payload = (await client.request("GET", self.path, team=intent.scope.team)).data
+            envelope = await client.request("GET", self.path, team=intent.scope.team)
         except NotFoundError as error:
             if not error.own_envelope:  # a gateway's 404 proves nothing
                 raise
             return Absent()
-        return Applied(payload) if self.matches(payload) else Absent()
+        payload = envelope.data
+        if self.matches(payload):
+            return Applied(payload)
+        if envelope.has_more or envelope.next:
+            return CannotTell(f"{self.path}: the list has more pages, so what is not on the first may exist")
+        return Absent()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
+from aiohttp import web
 
 from invsvc_async import readers
 from invsvc_async.client import Client
@@ -38,6 +40,29 @@ async def client(service: Simulator) -> AsyncIterator[Client]:
         yield client
 
 
+@asynccontextmanager
+async def client_of_answers(path, *answers):
+    """Yield a client of a service that answers reads of *path* with these, as JSON, one after the other."""
+    left = [{"success": True, "timestamp": 1, **answer} for answer in answers]
+
+    async def answer(_: web.Request) -> web.Response:
+        return web.json_response(left.pop(0))
+
+    app = web.Application()
+    app.router.add_get(f"/v2{path}", answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    host, port = runner.addresses[0][:2]
+    try:
+        async with Client(
+            f"http://{host}:{port}/v2", ApiKey("eyJ.a.b"), reads=ReadRetries(attempts=1)
+        ) as client:
+            yield client
+    finally:
+        await runner.cleanup()
+
+
 @pytest.fixture
 def intent(client: Client):
     """Return the intent of some write, which is not sent."""
@@ -62,6 +87,19 @@ async def test_invoice_found_by_its_key(service, client, intent, kind, letter):
     found = await reader(client, intent)
     assert isinstance(found, Applied)
     assert len(found.duplicates) == 1
+
+
+async def test_invoice_after_empty_pages(intent):
+    """A service that filters its pages late returns empty ones first: only the last of them proves absence."""
+    empty = {"data": [], "has_more": True}
+    pages = {**empty, "next": "a"}, {**empty, "next": "b"}
+    found = {"data": [{"uuid": "U1", "idempotency_key": "row-17"}], "has_more": False}
+    reader = readers.invoice_by_idempotency_key("egress", "row-17")
+
+    async with client_of_answers("/invoices/egress", *pages, found) as client:
+        assert (await reader(client, intent)).value.uuid == "U1"
+    async with client_of_answers("/invoices/egress", *pages, {"data": [], "has_more": False}) as client:
+        assert await reader(client, intent) == Absent()
 
 
 async def test_invoice_reader_of_a_list_that_is_not_filtered(client, intent, monkeypatch):
@@ -113,6 +151,24 @@ async def test_get_reader(service, client, intent):
         await readers.get(path, matches=bool)(client, intent)
     with pytest.raises(ServerError):
         await readers.get(path, matches=bool)(client, intent)
+
+
+@pytest.mark.parametrize("more", [{"has_more": True}, {"next": "a"}])
+async def test_get_reader_of_a_list_that_goes_on(intent, more):
+    """What is not on the first page may be on another one, so nobody can tell."""
+    reader = readers.get("/receipts", matches=lambda seen: "mine" in seen)
+
+    async with client_of_answers("/receipts", {"data": [], **more}, {"data": ["mine"], **more}) as client:
+        assert isinstance(await reader(client, intent), CannotTell)
+        assert isinstance(await reader(client, intent), Applied)
+
+
+@pytest.mark.parametrize("more", [{"has_more": True}, {"next": "a"}])
+async def test_webhooks_that_are_not_all(more):
+    """A list that says that there are more is full, whatever its length."""
+    async with client_of_answers("/webhooks", {"data": [], **more}, {"data": []}) as client:
+        assert (await client.webhooks.list()).is_full
+        assert not (await client.webhooks.list()).is_full
 
 
 @pytest.mark.parametrize("name", ["invoice_by_idempotency_key", "reminder_operation", "get"])
