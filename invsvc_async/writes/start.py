@@ -92,7 +92,8 @@ async def close_lines_of_leftovers(session: ClientState, journal: Journal) -> No
     async with left_open.looking:
         if left_open.leftovers is not None:
             return
-        async for intent in journal.open_intents():
+        # All of them first: a cancelled or failed look must not count as one.
+        for intent in [intent async for intent in journal.open_intents()]:
             line = line_of(request_of(intent), intent.scope.team, intent.tag)
             left_open.add_leftover(intent, line)
             if line is not None:

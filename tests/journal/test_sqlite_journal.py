@@ -10,11 +10,13 @@ import stat
 import sys
 from contextlib import closing
 
+import attrs
 import pytest
 
 from invsvc_async import JournalError, NotFoundError, Verdict
 from invsvc_async.journal.sqlite_journal import SqliteJournal
 from tests.batch.conftest import HOOK, client_of
+from tests.faults.conftest import SHORT
 from tests.journal.killed import killed_before_its_await_returns
 
 ONE_CREATE = """
@@ -174,6 +176,68 @@ async def test_write_in_flight_when_the_client_closes_stays(service, tmp_path):
         await service.arrived("webhooks.create")
     assert (await write).verdict is Verdict.UNKNOWN
     assert len(await kept(path)) == 1
+
+
+class Halting(SqliteJournal):
+    """A journal that stops in the middle of its open intents, until it is asked to go on."""
+
+    def __init__(self, path):
+        super().__init__(path)
+        self.halted, self.goes_on = asyncio.Event(), asyncio.Event()
+
+    async def open_intents(self):
+        async for intent in super().open_intents():
+            yield intent
+            self.halted.set()
+            await self.goes_on.wait()
+
+
+async def test_write_that_is_cancelled_while_it_looks_for_what_is_open(service, tmp_path):
+    """The next write looks again: it waits for all that the process before it left, not for a part."""
+    path, hooks = tmp_path / "outbox.db", [service.seed_webhook() for _ in range(2)]
+    policy = attrs.evolve(SHORT, clock_slack=0.0, clock_band=0.0)
+    service.script("webhooks.update", "hang", "hang")
+    async with client_of(service, journal=path, reconcile=policy) as before:
+        for number, hook in enumerate(hooks, 1):
+            write = asyncio.create_task(before.webhooks.update(hook.id, description="old").outcome())
+            await service.arrived("webhooks.update", number)
+            write.cancel()
+            await asyncio.wait([write])
+    journal, loop = Halting(path), asyncio.get_running_loop()
+    async with client_of(service, journal=journal, reconcile=policy) as after:
+        cut = asyncio.create_task(
+            after.webhooks.update(service.seed_webhook().id, description="cut").outcome()
+        )
+        await journal.halted.wait()
+        cut.cancel()
+        await asyncio.wait([cut])
+        journal.goes_on.set()
+        begun = loop.time()
+        await after.webhooks.update(hooks[1].id, description="new")
+
+    assert loop.time() - begun >= policy.settle_after_loss
+    assert service.arrivals("webhooks.update") == 3
+
+
+async def test_open_write_that_cannot_be_read_stops_each_write(service, tmp_path):
+    """What it may still do is not known, so not only the first write after it is refused."""
+    path = tmp_path / "outbox.db"
+    service.script("webhooks.delete", "hang", "hang")
+    async with client_of(service, journal=path) as before:
+        for number in (1, 2):
+            write = asyncio.create_task(before.webhooks.delete(service.seed_webhook().id).outcome())
+            await service.arrived("webhooks.delete", number)
+            write.cancel()
+            await asyncio.wait([write])
+    with closing(sqlite3.connect(path)) as spoiling:
+        spoiling.execute("UPDATE entries SET intent = NULL WHERE seq = (SELECT max(seq) FROM entries)")
+        spoiling.commit()
+    async with client_of(service, journal=path) as after:
+        for _ in range(2):
+            with pytest.raises(JournalError, match="cannot be read"):
+                await after.webhooks.delete(service.seed_webhook().id)
+
+    assert service.arrivals("webhooks.delete") == 2
 
 
 async def test_recovery_that_is_cut_off_loses_no_verdict(service, tmp_path):
