@@ -236,10 +236,10 @@ def _settle(known: Known) -> Decision:
     if any(send.kind == "applied" for send in known.carried):
         return _answered_before(known, last)
     if not _reader(known):
-        return _answered(known, last) or unknown(
+        return _answered(known) or unknown(
             known, "there is no read that shows whether it was applied", "no read"
         )
-    return _answered(known, last) or _judged(known, last) or _next_read(known)
+    return _answered(known) or _judged(known, last) or _next_read(known)
 
 
 def _answered_before(known: Known, last: object) -> Decision:
@@ -252,10 +252,11 @@ def _answered_before(known: Known, last: object) -> Decision:
     return applied(known, value, "answered", "the service had answered so before the restart")
 
 
-def _answered(known: Known, last: object) -> Decision | None:
-    """Return the verdict if the answer to a re-send is conclusive."""
-    if not isinstance(last, Attempt):
+def _answered(known: Known) -> Decision | None:
+    """Return the verdict if the answer to a re-send is conclusive, even if its awaiter was cancelled then."""
+    if not known.attempts:
         return None
+    last = known.attempts[-1]
     kind = kind_of(last)
     if kind == "applied" and not _needs_audit(known):
         return applied(known, last.value, "answered", "the service answered so to a re-send")

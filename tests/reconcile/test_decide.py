@@ -621,6 +621,18 @@ def test_reason_why_an_absent_write_is_not_sent_again(why):
     assert why in decision.reason.partition("not sent again, because ")[2]
 
 
+@pytest.mark.parametrize("after", [Tick(AFTER + 1), Closed(AFTER + 1)])
+@pytest.mark.parametrize(
+    ("answer", "verdict"), [(ok(AFTER + 0.1), Verdict.APPLIED), (answered(400, AFTER + 0.1), Verdict.REFUSED)]
+)
+@pytest.mark.parametrize(("of", "seen"), [(UPDATE, HOOK), (DRAFT, JOURNEY), (DELETE, HOOK)])
+def test_answer_to_a_resend_stays_conclusive(of, seen, answer, verdict, after):
+    """A definite answer decides, even if the awaiter was cancelled before it was told, and awaits again."""
+    decision = next_of(of, lost(), read(AFTER, seen), answer, after)
+    assert isinstance(decision, Done), decision
+    assert (decision.verdict, decision.evidence.basis) == (verdict, "answered")
+
+
 def test_candidates_are_in_the_evidence():
     """The caller gets the webhooks that may be ours."""
     near = hook(events=["payment.created"])
