@@ -31,6 +31,7 @@ from invsvc_async.reconcile.history import (  # fmt: skip
     Applied,
     Attempt,
     Bounds,
+    Closed,
     End,
     ErrorFacts,
     Read,
@@ -62,6 +63,7 @@ def test_story_of_every_kind_of_event():
         Reading(started=15.0, ended=15.1, error=FAILED),
         Reading(started=16.0, ended=16.1, status=200, seen=[{}], raw_count=1),
         Reading(started=17.0, ended=17.1, finding=Applied("x")),
+        Closed(18.0),
     )
     assert explain.tell(INTENT, history, "unknown", "nobody can tell").splitlines() == [
         "journeys.update, intent row-17",
@@ -72,6 +74,7 @@ def test_story_of_every_kind_of_event():
         "     +5.000 s  read failed: no route to the host",
         "     +6.000 s  read the state: HTTP 200: 1 item",
         "     +7.000 s  the caller's reader found: Applied",
+        "     +8.000 s  the client was closed",
         "  verdict: unknown - nobody can tell",
     ]
 

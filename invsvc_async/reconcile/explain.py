@@ -9,7 +9,7 @@ from invsvc_async.codec import envelope
 from invsvc_async.errors import InvalidRequestError
 from invsvc_async.reconcile.decide import decide
 from invsvc_async.reconcile.facts import Known, time_of
-from invsvc_async.reconcile.history import Attempt, Done, End, Reading, Resumed, Tick
+from invsvc_async.reconcile.history import Attempt, Closed, Done, End, Reading, Resumed, Tick
 from invsvc_async.reconcile.json_form import (
     SCHEMA,
     check_version,
@@ -50,6 +50,8 @@ def _told(event: Event) -> str:
         return _told_attempt(event)
     if isinstance(event, Reading):
         return _told_reading(event)
+    if isinstance(event, Closed):
+        return "the client was closed"
     return "resumed by a new process: only sends stored in the intent count"
 
 
