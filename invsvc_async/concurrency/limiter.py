@@ -55,9 +55,9 @@ class Limiter:
         queue[waiter] = next(self._arrivals)
         try:
             await waiter
-        except asyncio.CancelledError:
+        except BaseException:  # also GeneratorExit, of a write that is closed
             queue.pop(waiter, None)
-            if not waiter.cancelled():  # it was started at the same moment
+            if waiter.done() and not waiter.cancelled():  # it was started at the same moment
                 self.leave(lane)
             raise
 

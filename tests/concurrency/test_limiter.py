@@ -51,6 +51,19 @@ def test_settling_reads_alone():
     assert not limiter.enter("call")
 
 
+async def test_wait_that_is_closed():
+    """A coroutine that is closed while it waits, as a write can be, takes no place when one is free."""
+    limiter = Limiter(1)
+    assert limiter.enter("call")
+    waiting = limiter.wait("call")
+    waiting.send(None)
+    waiting.close()
+    limiter.leave("call")
+
+    assert limiter.in_use == 0
+    assert limiter.enter("call")
+
+
 async def test_turns_in_order_of_arrival():
     """The one that has waited longest is next, over both lanes."""
     limiter, order = Limiter(2), []
