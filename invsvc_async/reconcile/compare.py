@@ -155,8 +155,16 @@ def same_hook_field(name: str, one: Wire, other: Wire) -> bool:
 
 def ids_of_url(hooks: Iterable[Wire], key: str) -> set[str]:
     """Return the ids of the *hooks* (wire form) whose ``url_key`` is *key*."""
-    readable = (hook for hook in hooks if isinstance(hook, dict) and isinstance(hook.get("id"), str))
-    return {hook["id"] for hook in readable if url_key(str(hook.get("url"))) == key}
+    return ids_by_url(hooks).get(key, set())
+
+
+def ids_by_url(hooks: Iterable[Wire]) -> dict[str, set[str]]:
+    """Return the ids of the *hooks* (wire form), by the ``url_key`` of their URLs."""
+    found: dict[str, set[str]] = {}
+    for hook in hooks:
+        if isinstance(hook, dict) and isinstance(hook.get("id"), str):
+            found.setdefault(url_key(str(hook.get("url"))), set()).add(hook["id"])
+    return found
 
 
 def is_time(value: Wire) -> TypeGuard[int | float | Decimal]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
-from invsvc_async.reconcile.compare import ids_of_url, is_time
+from invsvc_async.reconcile.compare import ids_by_url, is_time
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -23,6 +23,7 @@ __all__ = ["LastState", "Listed", "OwnWrites", "UrlIds", "milliseconds", "versio
 
 MOST_BYTES = 8 * 2**20  # total length of the answers from which states are kept
 MOST_URLS = 2000
+MOST_TEAMS = 1000  # whose last list of webhooks is kept
 _NO_TIME = 10**15  # ms: later than any webhook
 IDS_OF_A_URL = 512
 
@@ -74,17 +75,16 @@ class UrlIds(Struct, frozen=True):
 
 
 class Listed(Struct):
-    """A list of webhooks as the service returned it."""
+    """The ids in a list of webhooks as the service returned it."""
 
-    hooks: list[Wire]
-    _ids: dict[str, set[str]] = field(default_factory=dict)
+    _hooks: list[Wire]  # until the ids are asked for
+    _ids: dict[str, set[str]] | None = None
 
     def ids(self, url_key: str) -> set[str]:
-        """Return the ids of the webhooks with that URL.  The result is cached."""
-        found = self._ids.get(url_key)
-        if found is None:
-            found = self._ids[url_key] = ids_of_url(self.hooks, url_key)
-        return found
+        """Return the ids of the webhooks with that URL."""
+        if self._ids is None:
+            self._ids, self._hooks = ids_by_url(self._hooks), []
+        return self._ids.get(url_key, set())
 
 
 class OwnWrites(Struct, eq=False):
@@ -156,7 +156,10 @@ class OwnWrites(Struct, eq=False):
 
     def listed(self, team: str | None, hooks: list[Wire]) -> None:
         """Store the latest list of webhooks (wire form)."""
+        self._lists.pop(team, None)
         self._lists[team] = Listed(hooks)
+        if len(self._lists) > MOST_TEAMS:
+            del self._lists[next(iter(self._lists))]
 
     def last_list(self, team: str | None) -> Listed | None:
         """Return the latest list of webhooks."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import pytest
 
 from invsvc_async.models import Journey
@@ -221,3 +223,24 @@ def test_last_list(own):
     assert own.last_list("team").ids("https://old.example/in") == set()
     assert own.last_list(None).ids(URL) == {"wh_3"}
     assert own.last_list("other") is None
+
+
+def test_last_lists_of_many_teams(own, monkeypatch):
+    """Those that were read longest ago are dropped: their next create reads the list first."""
+    monkeypatch.setattr(own_writes, "MOST_TEAMS", 2)
+    for team in ("a", "b", "a", "c"):
+        own.listed(team, [{"id": f"wh_{team}", "url": URL}])
+
+    assert own.last_list("a").ids(URL) == {"wh_a"}
+    assert own.last_list("b") is None
+    assert own.last_list("c").ids(URL) == {"wh_c"}
+
+
+def test_last_list_that_is_asked_for_many_urls(own):
+    """Its size does not grow with the URLs that are created."""
+    own.listed(None, [{"id": "wh_1", "url": URL}, "not a webhook"])
+    for number in range(1000):
+        assert own.last_list(None).ids(f"https://me.example/{number}") == set()
+
+    assert own.last_list(None).ids(URL) == {"wh_1"}
+    assert len(pickle.dumps(own.last_list(None))) < 1000
