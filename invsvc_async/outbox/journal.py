@@ -12,6 +12,8 @@ import logging
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+import attrs
+
 from invsvc_async.batch.journals.postgres_epoch import PlaceError
 from invsvc_async.batch.restored import FACT, last_of
 from invsvc_async.concurrency.cancellation import raise_if_cancelled
@@ -414,6 +416,8 @@ class SharedJournal:
         async for entry in self._walk(_OPEN):
             try:
                 intent = intent_of(entry, self._entries.commons)
+                if intent.newest:  # of its own process: the others may have written to the same thing since
+                    intent = attrs.evolve(intent, newest=None)
                 yield in_doubt(intent) if entry.seq <= through else intent
             except JournalError as error:
                 log.error("left in the journal: %s", error)  # noqa: TRY400 - the message is enough
