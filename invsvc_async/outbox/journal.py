@@ -397,10 +397,13 @@ class SharedJournal:
             while taken is None or len(taken) == _DEAD_AT_ONCE:
                 credential = None if same_mode else self._credential
                 taken = await self._leases.take(_DEAD_AT_ONCE, credential=credential)
-                keys = await self._entries.move(taken, lane)
-                for each in taken:
+                # Also those of an earlier recovery that was cancelled, or failed, before it moved them.
+                others = [each for each in self._leases.lanes.values() if each is not lane]
+                keys = await self._entries.move(others, lane)
+                for each in others:
                     self._leases.lanes.pop(each.chunk, None)
-                gone = all(each.was_free for each in taken)
+                # Not if a move was made whose reply was lost: nothing is known of those senders any more.
+                gone = bool(others) and all(each.was_free for each in others)
                 for key in keys:
                     if key not in self._mine:
                         self._left.setdefault(key, gone)

@@ -13,7 +13,7 @@ import attrs
 import pytest
 
 from invsvc_async import ApiKey, Client, ConfigurationError, JournalError, Timeouts, Verdict
-from invsvc_async.outbox.journal import SharedJournal
+from invsvc_async.outbox.journal import JournalEntries, SharedJournal
 from invsvc_async.outbox.leases import Leases
 from tests.batch.conftest import HOOK, POLICY, client_of
 from tests.outbox.test_enqueue import Relay
@@ -255,6 +255,61 @@ async def test_thing_that_another_process_changed_after_a_dead_one(service, addr
 
     assert len(service.ledger.effects(operation)) == 2
     assert outcome.verdict is Verdict.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    "cut", [JournalError("away"), asyncio.CancelledError()], ids=["database", "cancelled"]
+)
+async def test_recovery_that_is_cut_off_between_its_transactions(service, address, monkeypatch, cut):
+    """What was acquired, but not yet moved, is settled by the next recovery of this process."""
+    hook = service.seed_webhook().id
+    service.script("webhooks.update", "apply, then hang")
+    async with client_of(service, journal=address) as first:
+        writing = asyncio.create_task(first.webhooks.update(hook, description="mine"))
+        await service.arrived("webhooks.update")
+        writing.cancel()
+        await asyncio.wait([writing])
+
+    async def cut_off(*_):
+        raise cut
+
+    async with client_of(service, journal=address) as second:
+        with monkeypatch.context() as patch:
+            patch.setattr(JournalEntries, "move", cut_off)
+            with pytest.raises(type(cut)):
+                await second.recover()
+        [outcome] = await second.recover()
+
+    assert outcome.verdict is Verdict.APPLIED
+
+
+@pytest.mark.one_python
+async def test_move_whose_reply_is_lost(service, address, monkeypatch):
+    """What was moved is settled, and its sender is not taken for gone: it may only have been stopped."""
+    hook, lost = service.seed_webhook().id, []
+
+    async def moved(entries, taken, to):
+        found = await move(entries, taken, to)
+        if taken and not lost:
+            lost.extend(found)
+            raise JournalError("the connection was lost")
+        return found
+
+    move = JournalEntries.move
+    monkeypatch.setattr(JournalEntries, "move", moved)
+    async with (
+        client_of(service, journal=address) as client,
+        process(service, address, hook, "before the socket") as child,
+    ):
+        await asyncio.to_thread(os.waitpid, child.pid, os.WUNTRACED)  # until it has stopped itself
+        with pytest.raises(JournalError, match="lost"):
+            await recovered(client)
+        journal = client._view.session.writes.journal
+        await journal.take_over(same_mode=False)
+        [key] = lost
+
+        assert not journal.sender_is_gone(key)
+        assert [intent.identity async for intent in journal.open_intents()] == [key]
 
 
 @pytest.mark.parametrize("lease", ["valid", "expired"])
