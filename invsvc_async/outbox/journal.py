@@ -196,6 +196,7 @@ class SharedJournal:
         self._done: set[str] = set()  # entries with a verdict
         self._heard: set[str] = set()  # of those, the ones that are about to be removed
         self._removing: set[asyncio.Task[None]] = set()
+        self._removed_by: dict[str, asyncio.Task[None]] = {}  # entries whose removal is under way
 
     def bind(self, session: ClientState) -> None:
         """Make this the journal of the client of *session*."""
@@ -279,6 +280,9 @@ class SharedJournal:
 
     async def _sending(self, intent: Intent) -> float:
         identity = intent.identity
+        removing = self._removed_by.get(identity)
+        if removing is not None:  # it would remove what is stored now
+            await asyncio.wait((removing,))
         lane = self._mine.get(identity)
         if lane is None:
             lane = self._mine[identity] = await self._own_lane()
@@ -304,7 +308,7 @@ class SharedJournal:
         if sent:
             lane.put(self._entry(State.SENDING, intent))
         else:
-            self._start(self._remove({intent.identity}))
+            self._removed_by[intent.identity] = self._start(self._remove({intent.identity}))
 
     async def settled(self, outcome: Outcome[object]) -> None:
         """
@@ -346,6 +350,9 @@ class SharedJournal:
     async def _remove_heard(self) -> None:
         await asyncio.sleep(_HEARD_AFTER)  # for others, and for tasks that pass the verdict on
         heard, self._heard = self._heard, set()
+        task = asyncio.current_task()
+        assert task is not None
+        self._removed_by.update(dict.fromkeys(heard, task))
         self._done -= heard
         for key in heard:  # no longer what another process has left
             self._left.pop(key, None)
@@ -355,17 +362,23 @@ class SharedJournal:
 
     async def _remove(self, keys: set[str]) -> None:
         """Delete entries, once what is pending for them is stored."""
-        await self._entries.idle()
-        with suppress(JournalError):  # then they are given, or settled, once more
-            lanes = {*self._mine.values(), *([] if self._lane is None else [self._lane])}
-            await self._entries.remove(sorted(keys), list(lanes))
+        try:
+            await self._entries.idle()
+            with suppress(JournalError):  # then they are given, or settled, once more
+                lanes = {*self._mine.values(), *([] if self._lane is None else [self._lane])}
+                await self._entries.remove(sorted(keys), list(lanes))
+                for key in keys:
+                    self._mine.pop(key, None)
+        finally:
             for key in keys:
-                self._mine.pop(key, None)
+                if self._removed_by.get(key) is asyncio.current_task():
+                    del self._removed_by[key]
 
-    def _start(self, removing: Coroutine[Any, Any, None]) -> None:  # Any: as of any coroutine
+    def _start(self, removing: Coroutine[Any, Any, None]) -> asyncio.Task[None]:  # Any: as of any coroutine
         task = asyncio.get_running_loop().create_task(removing)
         self._removing.add(task)
         task.add_done_callback(self._removing.discard)
+        return task
 
     def _reopen(self, identity: str) -> None:
         """Cancel the removal of *identity*: something else is about to be stored under it."""

@@ -312,6 +312,55 @@ async def test_move_whose_reply_is_lost(service, address, monkeypatch):
         assert [intent.identity async for intent in journal.open_intents()] == [key]
 
 
+async def test_write_whose_second_awaiter_goes_on(service, address):
+    """The first one is cancelled while the intent is stored; that of the second is not removed in its place."""
+    hook = service.seed_webhook().id
+    async with client_of(service, journal=address) as client:
+        write = client.webhooks.update(hook, description="mine")
+        service.script("webhooks.update", "slow 0.3")
+        first, second = (asyncio.create_task(write.outcome()) for _ in range(2))
+        while not client._view.session.writes.journal._mine:  # noqa: ASYNC110 - nothing tells
+            await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        first.cancel()
+        await service.arrived("webhooks.update")
+        await asyncio.sleep(0.1)
+        stored = await rows_of(client)
+        assert (await second).verdict is Verdict.APPLIED
+
+    assert len(stored) == 1
+
+
+async def test_write_that_is_resumed_while_its_verdict_is_removed(service, address, monkeypatch):
+    """What it stores before its send is not removed with the verdict that the application has had."""
+    hook, began, goes_on = service.seed_webhook().id, asyncio.Event(), asyncio.Event()
+
+    async def slowly(*arguments):
+        began.set()
+        await goes_on.wait()
+        await remove(*arguments)
+
+    remove = JournalEntries.remove
+    monkeypatch.setattr(JournalEntries, "remove", slowly)
+    async with client_of(service, journal=address) as client:
+        service.script("webhooks.update", "reset", "slow 0.3")
+        write = client.webhooks.update(hook, description="mine").with_policy(resend="never")
+        outcome = await write.outcome()
+        await began.wait()
+        intent = attrs.evolve(outcome.intent, policy=POLICY)
+        again = asyncio.create_task(client.resume(intent).outcome())
+        arriving = asyncio.create_task(service.arrived("webhooks.update", 2))
+        await asyncio.wait([arriving], timeout=0.6)  # it waits for the removal
+        goes_on.set()
+        await arriving
+        await asyncio.sleep(0.1)
+        stored = await rows_of(client)
+        resumed = await again
+
+    assert (outcome.verdict, resumed.verdict) == (Verdict.NOT_APPLIED, Verdict.APPLIED)
+    assert len(stored) == 1
+
+
 @pytest.mark.parametrize("lease", ["valid", "expired"])
 async def test_database_that_goes_away_before_a_send(service, address, lease):
     """The write is not sent, and the error says so, without the password; also when it has long been away."""
