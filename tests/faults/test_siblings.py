@@ -281,6 +281,23 @@ async def test_create_right_after_a_restart(service, tmp_path, journal, lists):
     assert outcome.verdict is (Verdict.NOT_APPLIED if lists == "pass" else Verdict.UNKNOWN)
 
 
+@pytest.mark.parametrize("shown", [{"status": "inactive"}, {"limit": 1}])
+async def test_create_right_after_a_restart_and_a_part_of_the_list(service, shown):
+    """A list that the program read for itself, filtered or cut off, does not count as one that shows all."""
+    journey = service.seed_journey()
+    async with client_of(service) as client:
+        first = await create(client)
+        other = await create(client, url="https://other.example/in", status="inactive")
+    service.script("webhooks.create", "reset")
+    async with client_of(service) as client:
+        await client.journeys.get(journey.id)  # so that the service's clock is known
+        assert [hook.id for hook in await client.webhooks.list(**shown)] == [other.id]
+        outcome = await create(client).with_policy(WIDE).outcome()
+
+    assert [entry.target for entry in effects(service, "webhooks.create")] == [first.id, other.id]
+    assert outcome.verdict is Verdict.NOT_APPLIED
+
+
 async def test_list_before_the_first_create_is_read_once(service, client):
     """Where a client has seen a list, and where the create has a unique tag, none is read before a create."""
     journey = service.seed_journey()
