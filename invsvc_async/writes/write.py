@@ -96,7 +96,8 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
 
         Raises:
             ConfigurationError: The client is closed, or belongs to another event loop; nothing was sent.
-            JournalError: The intent could not be stored; nothing was sent.
+            JournalError: The intent could not be stored, so nothing was sent; or nothing more, if it is in
+                ``client.unsettled``.
 
         """
         driver = await self._driven()
