@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import signal
 import sys
+import threading
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
+
     from invsvc_async.client import Client
     from invsvc_async.reconcile.intent import Intent
 
@@ -55,7 +60,21 @@ EscapeFormulas = Annotated[
 def confirm(question: str) -> None:
     """Ask before a delete if stdin and stderr are a terminal; a "no" ends the command."""
     if sys.stdin.isatty() and sys.stderr.isatty():
-        typer.confirm(question, abort=True, err=True)
+        with _interruptible():
+            typer.confirm(question, abort=True, err=True)
+
+
+@contextmanager
+def _interruptible() -> Generator[None]:
+    """Let Ctrl-C end the block at once: an event loop would only cancel its task, which the block delays."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def existing_file(file: Path | None) -> Path | None:

@@ -58,8 +58,9 @@ def console(*, stderr: bool = False) -> Console:
     from invsvc_async.cli.escaping_console import EscapingConsole
 
     made = EscapingConsole(
-        file=stream, force_terminal=on_terminal, width=width, highlight=False, soft_wrap=not on_terminal
-    )
+        file=stream, force_terminal=on_terminal, width=width, highlight=False, soft_wrap=not on_terminal,
+        emoji=False,  # ":id:" is a part of some keys and addresses, and not a picture
+    )  # fmt: skip
     if stderr and on_terminal:
         _shared = stream, made
     return made

@@ -6,7 +6,9 @@ import asyncio
 import contextlib
 import io
 import json
+import os
 import re
+import signal
 import sys
 
 import pytest
@@ -14,7 +16,7 @@ import pytest
 from invsvc_async.cli import waiting
 from invsvc_async.cli.app import COMMANDS, run
 from invsvc_async.cli.outcome_output import _print_story
-from invsvc_async.cli.output import console, fail, note, progress, table
+from invsvc_async.cli.output import console, fail, note, print_facts, progress, table
 from invsvc_async.cli.terminal_table import print_fields
 from invsvc_async.events import Delivery, SqliteStore
 from tests.cli.conftest import called
@@ -123,6 +125,18 @@ def test_long_line_of_a_story(monkeypatch):
     lines = re.sub(r"\x1b\[[0-9;]*m", "", screen.getvalue()).splitlines()
     assert lines[:2] == ["first line", "     +0.1 s  sent, and its answer"]
     assert lines[2:] == ["         was lost: connection reset"]
+
+
+@pytest.mark.parametrize("stream", [io.StringIO, Terminal])
+def test_text_that_looks_like_a_picture(stream):
+    """What some programs show as a picture, such as ":id:", is a part of a key or an address."""
+    screen = stream()
+    with contextlib.redirect_stdout(screen):
+        print_facts(console(), [("key", "row:id:17")])
+        console().print("urn:key:1", markup=False)
+
+    assert "row:id:17" in screen.getvalue()
+    assert "urn:key:1" in screen.getvalue()
 
 
 def test_widest_column_gives_way(terminal, monkeypatch):
@@ -255,6 +269,26 @@ def test_question_before_a_delete(invsvc, terminal, served, monkeypatch, answer,
 
     assert f"webhooks.delete {made}: delete it?" in text
     assert served.ask("/_simulator/arrivals?operation=webhooks.delete")["arrivals"] == before + arrives
+
+
+def test_ctrl_c_at_the_question(invsvc, terminal, served, monkeypatch):
+    """It ends the command at once, and nothing is sent."""
+    made = json.loads(invsvc("write", *HOOK, "--json").out)["value"]["id"]
+    before = served.ask("/_simulator/arrivals?operation=webhooks.delete")
+    typed = []
+
+    class Interrupted(Terminal):
+        def readline(self, *_):
+            os.kill(os.getpid(), signal.SIGINT)
+            typed.append("y")
+            return "y\n"
+
+    monkeypatch.setattr(sys, "stdin", Interrupted())
+
+    assert "Aborted" in terminal(100, "write", "webhooks.delete", made)
+    assert typed == []
+    assert served.ask("/_simulator/arrivals?operation=webhooks.delete") == before
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_delete_without_a_question(invsvc, terminal, monkeypatch):
