@@ -141,6 +141,18 @@ def test_secret_from_standard_input(offline, behind, monkeypatch):
     assert (ran.code, "not text" in ran.err, "whsec" in ran.err) == (2, True, False)
 
 
+def test_header_from_standard_input_for_several_events(offline, behind, monkeypatch):
+    """Standard input is read once, and each event has the header."""
+    monkeypatch.delenv("INVSVC_SHARED_HEADER", raising=False)
+    monkeypatch.delenv("INVSVC_WEBHOOK_SECRET", raising=False)
+    text = f"{SHARED.name}={SHARED.value}\n".encode()
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text)))
+
+    offline("trigger", "invoice.created", "--to", behind.url, "--count", "3", "--shared-header-file", "-")
+
+    assert behind.receipts == [200, 200, 200]
+
+
 def test_copies_in_random_order(trigger, behind):
     """Copies have the body of the first, and each event is handled once."""
     ran = trigger("customer.created", "--count", "8", "--duplicates", "2", "--reorder", "--json")

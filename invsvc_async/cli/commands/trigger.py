@@ -95,13 +95,13 @@ def command(  # noqa: PLR0913 - each is an option of its own
         raise typer.BadParameter(f"unknown type {type_!r}. {advice}")
     if not to.startswith(("http://", "https://")):
         raise typer.BadParameter("must be an http(s) URL", param_hint="--to")
-    secret = secret_of(secret_file)
+    secret, headers = secret_of(secret_file), header_of(header_file)
     if secret is None and signed:
         raise typer.BadParameter("--signed needs INVSVC_WEBHOOK_SECRET or --secret-file")
     orders = [
         _Order(type=each, settings={
             "url": to, "version": version, "signed": signed, "secret": secret, "test": test,
-            "headers": header_of(header_file), "changes": _changes(set_ or ()),
+            "headers": headers, "changes": _changes(set_ or ()),
             "attempts": 16 if retries else 1,
         })
         for each in (EVENTS if type_ == "all" else [type_])
