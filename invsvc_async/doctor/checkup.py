@@ -141,15 +141,21 @@ async def _journey(prober: Prober, journey: str | None) -> tuple[bool | None, Fi
     """Check whether ``GET /journeys/{id}`` exists; it is not in the list of operations."""
     question = "GET /journeys/{id}"
     answer = await prober.path(f"/journeys/{journey or _NO_JOURNEY}")
-    if journey is not None or answer.status in (405, 501):
-        exists = answer.status == 200
-        text = "exists" if exists else f"HTTP {answer.status} {answer.error}"
-        return exists, Finding(question=question, answer=text, good=exists)
+    text = f"HTTP {answer.status} {answer.error}" if answer.status else answer.error
+    if journey is not None and answer.status == 200:
+        return True, Finding(question=question, answer="exists", good=True)
+    if answer.status in (405, 501):
+        return False, Finding(question=question, answer=text, good=False)
+    if journey is not None and answer.status == 404:
+        text = f"{text}. If the journey exists, the read does not"
+        return False, Finding(question=question, answer=text, good=False)
+    if journey is not None:  # a failure shows nothing
+        return None, Finding(question=question, answer=f"unknown ({text}). Try again", good=None)
     nowhere = await prober.path(f"/{_NO_JOURNEY}/{_NO_JOURNEY}")
     if answer.status == 404 and (answer.own, answer.error) != (nowhere.own, nowhere.error):
         why = "probably exists: the journey is missing, not the path. Use --journey ID to make sure"
     else:
-        why = f"unknown (HTTP {answer.status}) without a journey. Use --journey ID"
+        why = f"unknown ({text}) without a journey. Use --journey ID"
     return None, Finding(question=question, answer=why, good=None)
 
 

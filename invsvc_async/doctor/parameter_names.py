@@ -115,7 +115,8 @@ async def _sign(listing: _ProbedList, role: str, name: str) -> Sign:
         if role not in _VALID:
             return await _effect(listing, role, name)
         answer = await listing.ask({**with_filter, name: _VALID[role]})
-        return "accepted" if answer.status == 200 else "ignored"
+        signs: dict[int | None, Sign] = {200: "accepted", 400: "ignored"}
+        return signs.get(answer.status, "unclear")
     if role in _INVALID and (await listing.ask({**with_filter, name: _INVALID[role]})).status == 400:
         return "refused"
     return await _effect(listing, role, name)
@@ -131,8 +132,8 @@ async def _effect(listing: _ProbedList, role: str, name: str) -> Sign:
     return "unclear" if effect is None else await effect(listing, name)
 
 
-def _sign_of(answer: Answer, *, shown: bool) -> Sign:
-    if answer.status != 200:
+def _sign_of(*answers: Answer, shown: bool) -> Sign:
+    if any(answer.status != 200 for answer in answers):
         return "unclear"
     return "shown" if shown else "ignored"
 
@@ -157,12 +158,12 @@ async def _turned(listing: _ProbedList, name: str) -> Sign:
     if len(listing.plain.items) < 2:
         return "unclear"
     up, down = await listing.ask({name: "asc"}), await listing.ask({name: "desc"})
-    return _sign_of(up, shown=up.ids != down.ids)
+    return _sign_of(up, down, shown=up.ids != down.ids)
 
 
 async def _sorted(listing: _ProbedList, name: str) -> Sign:
     by_name, by_time = await listing.ask({name: "name"}), await listing.ask({name: "timestamp"})
-    return "shown" if by_name.status == 200 and by_name.ids != by_time.ids else "unclear"
+    return "shown" if _sign_of(by_name, by_time, shown=by_name.ids != by_time.ids) == "shown" else "unclear"
 
 
 _EFFECTS: Final[dict[str, Callable[[_ProbedList, str], Awaitable[Sign]]]] = {

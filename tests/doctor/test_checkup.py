@@ -7,7 +7,7 @@ import tomllib
 
 import pytest
 
-from invsvc_async import Client, OAuthToken, PersonToken
+from invsvc_async import Client, OAuthToken, PersonToken, ReadRetries
 from invsvc_async.cli.app import run
 from invsvc_async.cli.commands.doctor import _toml
 from invsvc_async.doctor import Checkup, examine
@@ -123,6 +123,25 @@ async def test_service_that_refuses_unknown_parameters():
     assert (told["client_id"].name, told["client_id"].certain) == (None, True)
 
 
+@pytest.mark.parametrize("refuses_unknown", [True, False])
+@pytest.mark.parametrize(
+    "failing", [{"order": "asc"}, {"order": "desc"}, {"sort": "name"}, {"sort": "timestamp"}]
+)
+async def test_service_that_fails_meanwhile(failing, refuses_unknown):
+    """A failed read shows neither that a name is honoured nor that it is not."""
+    plain = asking(refuses_unknown=refuses_unknown)
+
+    async def ask(query):
+        fails = failing.items() <= query.items() or (refuses_unknown and {*failing} & {*query})
+        return Answer(status=None) if fails else await plain(query)
+
+    (name,) = failing
+    role = "order" if name == "order" else "order_by"
+    (told,) = await find_names(ask, {role: (name,)})
+
+    assert (told.name, told.certain) == (None, False)
+
+
 async def test_service_without_invoices():
     """Without a record an effect cannot show: what is not refused is "not told", never "not honoured"."""
     async with Simulator() as service:
@@ -197,6 +216,20 @@ async def test_journey_that_exists(reads, expected):
         found = await examine(client, journey="jrn_1")
 
     assert found.journey_reads is expected
+
+
+@pytest.mark.parametrize(
+    ("step", "word"), [("403", "HTTP 403"), ("gateway 502", "HTTP 502"), ("reset", "lost")]
+)
+async def test_journey_whose_read_fails(step, word):
+    """A failure does not show that the read is missing, so that the settings do not disable it."""
+    async with Simulator() as service:
+        service.script("journeys.get", *[step] * 50)
+        async with quick_client(service, reads=ReadRetries(attempts=1)) as client:
+            found = await examine(client, journey="jrn_1")
+
+    told = answer(found, "GET /journeys/{id}")
+    assert (found.journey_reads, told.good, word in told.answer) == (None, None, True)
 
 
 async def test_journey_without_an_id():
@@ -344,3 +377,12 @@ def test_toml_of_a_plain_address(url, allowed):
     profile = tomllib.loads(_toml(found, url, None, "staging"))["profiles"]["staging"]
 
     assert profile == {"base_url": url} | ({"allow_insecure_http": True} if allowed else {})
+
+
+@pytest.mark.parametrize("name", ["año", "live \U0001f600", 'with "quotes"\n'])
+def test_toml_of_any_name(name):
+    """TOML has no surrogates, by which JSON may write a character."""
+    found = Checkup(findings=[], names=[], journey_reads=None, reads=0)
+    profile = tomllib.loads(_toml(found, "https://host.example/v2", name, name))["profiles"][name]
+
+    assert profile == {"base_url": "https://host.example/v2", "team": name}

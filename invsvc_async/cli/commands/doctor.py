@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlsplit
 
@@ -109,7 +110,7 @@ def _arguments(settings: dict[str, Any]) -> str:  # Any: strings and None
 
 def _toml(found: Checkup, base_url: str, team: str | None, name: str) -> str:
     """Return a profile as TOML; an empty string disables a name.  The file never contains a token."""
-    quoted = json.dumps  # TOML basic strings are escaped like JSON strings
+    quoted = partial(json.dumps, ensure_ascii=False)  # TOML escapes like JSON, but has no surrogates
     lines = [
         f"default_profile = {quoted(name)}",
         "",
