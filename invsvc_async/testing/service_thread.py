@@ -32,17 +32,21 @@ def serving(**options: Any) -> Generator[Simulator]:  # Any: the arguments of Si
 
     async def serve() -> None:
         stop = asyncio.Event()
+        async with Simulator(**options) as service:
+            started.set_result((service, stop))
+            await stop.wait()
+
+    def live() -> None:
         try:
-            async with Simulator(**options) as service:
-                started.set_result((service, stop))
-                await stop.wait()
-        except Exception as error:
+            runner.get_loop()  # fails if the process has no more files, for example
+            runner.run(serve())
+        except BaseException as error:
             if started.done():
                 raise
             started.set_exception(error)
 
     runner = asyncio.Runner()
-    thread = threading.Thread(target=lambda: runner.run(serve()), name="invsvc-service", daemon=True)
+    thread = threading.Thread(target=live, name="invsvc-service", daemon=True)
     thread.start()
     try:
         service, stop = started.result()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pathlib import Path
@@ -163,10 +164,35 @@ def test_service_that_cannot_start_on_a_thread():
         pass
 
 
+def test_service_whose_thread_cannot_make_an_event_loop(monkeypatch):
+    """The block ends with the error, and does not wait for ever."""
+    from invsvc_async.testing import serving
+
+    raised = []
+
+    def fail():
+        raise OSError(24, "Too many open files")
+
+    def enter():
+        try:
+            with serving():
+                pass
+        except OSError as error:
+            raised.append(error.errno)
+
+    monkeypatch.setattr("asyncio.events.new_event_loop", fail)
+    entering = threading.Thread(target=enter, daemon=True)
+    entering.start()
+    entering.join(30)
+
+    assert raised == [24]
+
+
 def test_start_of_pytest_with_the_plugin(tmp_path):
     """Loading the plugin loads nothing of the client, the simulator or aiohttp."""
     source = """
 import sys
+import threading
 def test_loaded():
     loaded = [name for name in sys.modules if name.startswith("invsvc_async.") or name == "aiohttp"]
     assert loaded == [

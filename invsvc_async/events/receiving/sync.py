@@ -14,6 +14,7 @@ import threading
 from typing import TYPE_CHECKING, Any, Final
 
 from invsvc_async.errors import ConfigurationError
+from invsvc_async.events.headers import by_name
 from invsvc_async.events.receiving.receipt import Receipt, unavailable
 from invsvc_async.events.receiving.web import refuse_by_head
 
@@ -75,9 +76,7 @@ class SyncReceiver:
             if self._thread is not None and self._thread.is_alive():
                 return
             started: concurrent.futures.Future[None] = concurrent.futures.Future()
-            thread = threading.Thread(
-                target=lambda: asyncio.run(self._run(started)), name="invsvc events", daemon=True
-            )
+            thread = threading.Thread(target=self._live, args=(started,), name="invsvc events", daemon=True)
             thread.start()
             try:
                 started.result()
@@ -127,8 +126,8 @@ class SyncReceiver:
 
         Spec: Events, Delivery behavior.
         """
-        pairs: Any = headers if isinstance(headers, (dict, list)) else list(headers)
-        refusal = refuse_by_head(method, pairs, self._receiver.max_body_bytes)
+        found = by_name(headers)
+        refusal = refuse_by_head(method, found, self._receiver.max_body_bytes)
         if refusal is not None:
             return refusal
         try:
@@ -136,7 +135,7 @@ class SyncReceiver:
         except Exception as error:  # noqa: BLE001 - each server has its own errors for a broken body
             _log.info("A delivery was cut off: %s", type(error).__name__)
             return Receipt(400, "unreadable")
-        return self.receive(body, pairs)
+        return self.receive(body, found)
 
     def wsgi_app(
         self, environ: dict[str, Any], start_response: Callable[..., object]
@@ -188,18 +187,22 @@ class SyncReceiver:
                 failure if isinstance(failure, Exception) else TimeoutError("the receiver stopped")
             )
 
-    async def _run(self, started: concurrent.futures.Future[None]) -> None:
-        self._stopping = asyncio.Event()
+    def _live(self, started: concurrent.futures.Future[None]) -> None:
         try:
-            async with self._receiver:
-                self._loop = asyncio.get_running_loop()
-                started.set_result(None)
-                await self._stopping.wait()
-                self._loop = None  # what comes from now on is answered 503
-        except Exception as error:
+            with asyncio.Runner() as runner:  # which fails if the process has no more files, for example
+                runner.run(self._run(started))
+        except BaseException as error:
             if started.done():
                 raise
             started.set_exception(error)
+
+    async def _run(self, started: concurrent.futures.Future[None]) -> None:
+        self._stopping = asyncio.Event()
+        async with self._receiver:
+            self._loop = asyncio.get_running_loop()
+            started.set_result(None)
+            await self._stopping.wait()
+            self._loop = None  # what comes from now on is answered 503
 
     def _forget(self) -> None:
         """Forget the thread in a forked process, which has none, and a lock that it may have held."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import sys
@@ -9,10 +10,12 @@ import threading
 import time
 from contextlib import contextmanager
 from http.client import HTTPConnection
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 import pytest
+from multidict import CIMultiDict
 
 from invsvc_async import events
 from invsvc_async.errors import ConfigurationError, JournalError
@@ -218,6 +221,36 @@ def test_store_that_cannot_be_opened(tmp_path) -> None:
         assert sync.receive(RESOURCE, headers).outcome == "handled"
     assert sync.receive(RESOURCE, headers).outcome == "duplicate", "it starts again by itself"
     sync.stop()
+
+
+def test_thread_that_cannot_make_an_event_loop(monkeypatch) -> None:
+    """A delivery is answered 503 and does not wait for ever, and neither do those after it."""
+    kept, headers = Kept(), headers_of(RESOURCE, shared=True)
+    answers: list[int] = []
+
+    def fail() -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("asyncio.events.new_event_loop", fail)
+        for _ in range(2):
+            asked = threading.Thread(
+                target=lambda: answers.append(kept.receiver.sync.receive(RESOURCE, headers).status),
+                daemon=True,
+            )
+            asked.start()
+            asked.join(30)
+    assert answers == [503, 503]
+    assert kept.receiver.sync.receive(RESOURCE, headers).status == 200
+    kept.receiver.sync.stop()
+
+
+@pytest.mark.parametrize("form", [MappingProxyType, CIMultiDict, dict, lambda given: iter(given.items())])
+def test_headers_of_any_form(form: Any) -> None:
+    """Those of a framework may be a mapping that is no dict."""
+    headers = {"Content-Type": "application/json", **headers_of(RESOURCE, shared=True)}
+    with Kept().receiver.sync as sync:
+        assert sync.answer("POST", form(headers), lambda _: RESOURCE).status == 200
 
 
 @pytest.mark.parametrize("secrets", [SECRET, lambda: SECRET])
