@@ -7,18 +7,18 @@ import logging
 import sqlite3
 import threading
 from contextlib import closing
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from invsvc_async.errors import JournalError
 from invsvc_async.storage.sqlite_errors import check, in_words
-
-if TYPE_CHECKING:
-    from invsvc_async.errors import JournalError
 
 __all__ = ["FileCheck"]
 
 _log: Final = logging.getLogger("invsvc_async.events")
 _SMALL: Final = 8 << 20  # bytes of a file that is checked before its first use: about 0.1 s
 _STEPS: Final = 10_000  # of SQLite's virtual machine, between looks at whether to stop
+_AGAIN: Final = 60.0  # s until the next check, if one could not be completed
+_DAMAGE: Final = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 
 
 class FileCheck:
@@ -32,7 +32,7 @@ class FileCheck:
     def __init__(self, path: str, name: str) -> None:
         self._path = path
         self._name = name
-        self._stopping = False
+        self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"invsvc check of {name}", daemon=True)
         self.failure: JournalError | None = None
         """What is wrong with the file, once that is known."""
@@ -54,16 +54,32 @@ class FileCheck:
 
     async def stop(self) -> None:
         """End the check, if it runs."""
-        self._stopping = True
+        self._stopping.set()
         if self._thread.is_alive():
             await asyncio.to_thread(self._thread.join)
 
     def _run(self) -> None:
+        while not self._is_done():
+            if self._stopping.wait(_AGAIN):
+                return
+
+    def _is_done(self) -> bool:
+        """Check the file once; return ``False`` if the check has to be repeated."""
         try:
             with closing(sqlite3.connect(self._path)) as db:
-                db.set_progress_handler(lambda: self._stopping, _STEPS)
+                db.set_progress_handler(self._stopping.is_set, _STEPS)
                 check(db, self._name)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the file cannot be relied on
-            if not self._stopping:
-                self.failure = in_words(self._name, error)
-                _log.error("%s", self.failure)
+        except Exception as error:  # noqa: BLE001 - the check must not end without a word
+            if self._stopping.is_set():
+                return True
+            if not _is_damage(error):  # too many open files, for example
+                _log.warning("%s", in_words(f"check of {self._name}", error))
+                return False
+            self.failure = in_words(self._name, error)
+            _log.error("%s", self.failure)
+        return True
+
+
+def _is_damage(error: Exception) -> bool:
+    code: int | None = getattr(error, "sqlite_errorcode", None)
+    return isinstance(error, JournalError) or (code is not None and code & 0xFF in _DAMAGE)

@@ -811,6 +811,30 @@ async def test_sqlite_index_that_is_damaged(tmp_path, monkeypatch, small: int) -
     await store.close()
 
 
+async def test_sqlite_check_that_cannot_be_completed(tmp_path, monkeypatch, caplog) -> None:
+    """It says nothing of the file: deliveries are stored, and the check is repeated."""
+    checks: list[str] = []
+    completed = threading.Event()
+
+    def check(_: sqlite3.Connection, name: str) -> None:
+        checks.append(name)
+        if len(checks) == 1:
+            sqlite3.connect(tmp_path / "no" / "events.db")
+        completed.set()
+
+    monkeypatch.setattr("invsvc_async.events.stores.sqlite_check.check", check)
+    monkeypatch.setattr("invsvc_async.events.stores.sqlite_check._SMALL", 0)
+    monkeypatch.setattr("invsvc_async.events.stores.sqlite_check._AGAIN", 0.01)
+    store = events.SqliteStore(tmp_path / "events.db")
+    await store.open()
+    assert await asyncio.to_thread(completed.wait, 30)
+
+    assert await store.put(delivery())
+    assert len(checks) == 2
+    assert "the file cannot be opened" in caplog.text
+    await store.close()
+
+
 async def test_sqlite_opening_does_not_wait_for_the_check(tmp_path, monkeypatch) -> None:
     """Deliveries are stored while the file is checked, and closing ends the check."""
     checking, let_go = threading.Event(), threading.Event()
