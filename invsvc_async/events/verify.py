@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from hmac import compare_digest, digest
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from invsvc_async.errors import (
     SignatureMismatchError,
@@ -38,6 +38,12 @@ if TYPE_CHECKING:
 
 __all__ = ["admit", "prove", "read", "signature_of", "verify"]
 
+_REFUSE: Final = "Do not handle it. If the service did send it,"
+_UNSIGNED: Final = f"{_REFUSE} check that its webhook has a secret, and that no proxy removes the header."
+_ALTERED: Final = (
+    f"{_REFUSE} check that the webhook's secret is among secrets, and that no proxy changes the body."
+)
+
 
 def verify(body: bytes, headers: Headers | None, secrets: Secrets) -> None:
     """
@@ -55,7 +61,7 @@ def verify(body: bytes, headers: Headers | None, secrets: Secrets) -> None:
     """
     signature = value_of(headers, SIGNATURE)
     if signature is None:
-        raise SignatureMissingError("headers: there is no X-Service-Signature. Refuse the delivery.")
+        raise SignatureMissingError(f"headers: there is no X-Service-Signature. {_UNSIGNED}")
     if isinstance(secrets, (str, bytes)) and has_signed(secrets, body, signature):
         return  # the usual case; to make a Secret takes 0.4 of the time of the digest
     keys = keys_of(secrets)
@@ -142,11 +148,19 @@ def admit(
         return
     if not isinstance(event, ResourceEvent):
         if keys or not accept_unsigned:  # the service signs these for everyone who has a secret
-            raise SignatureMissingError(f"{event.type}: it must be signed and is not. Refuse the delivery.")
+            raise SignatureMissingError(f"{event.type}: it has no X-Service-Signature. {_UNSIGNED}")
     elif proof is None and (shared or not accept_unsigned):
-        names = " or ".join(dict.fromkeys(header.name for header in shared))
-        wanted = f"the agreed header {names}, or with another value" if shared else "a SharedHeader to check"
-        raise UnauthenticatedEventError(f"{event.type}: it came without {wanted}. Refuse the delivery.")
+        raise UnauthenticatedEventError(f"{event.type}: {_without_header(shared)}")
+
+
+def _without_header(shared: Sequence[SharedHeader]) -> str:
+    if not shared:
+        return "no shared_header is set, which it needs. Pass the custom header of its webhook."
+    names = " or ".join(dict.fromkeys(header.name for header in shared))
+    return (
+        f"it came without the header {names}, or with another value. {_REFUSE} compare the webhook's custom "
+        "header in the dashboard with shared_header."
+    )
 
 
 def signature_of(body: bytes, key: Secret) -> str:
@@ -165,8 +179,6 @@ def _match(body: bytes, signature: str, keys: Sequence[Secret], now: float) -> S
         fault = (
             "it is not ASCII text" if isinstance(body, bytes) else "it signs raw bytes, and the body is text"
         )
-        raise SignatureMismatchError(f"signature: {fault}. Refuse the delivery.") from None
+        raise SignatureMismatchError(f"signature: {fault}. {_ALTERED}") from None
     why = "it fits none of the secrets" if keys else "it cannot be checked without a secret"
-    raise SignatureMismatchError(
-        f"signature: {why}. Refuse the delivery; if it is genuine, check the secrets."
-    )
+    raise SignatureMismatchError(f"signature: {why}. {_ALTERED}")

@@ -113,6 +113,22 @@ async def test_test_event_that_is_forged() -> None:
     assert receipt.status == 401
 
 
+@pytest.mark.parametrize(
+    ("body", "headers", "words"),
+    [
+        (v2("invoice.created"), {}, "header in the dashboard"),
+        (signed_body("sat.invoice.synced"), {}, "webhook has a secret"),
+        (signed_body("sat.invoice.synced"), {"X-Service-Signature": "sha256=0"}, "secret is among"),
+    ],
+)
+async def test_log_of_a_refusal(caplog, body: object, headers: dict[str, str], words: str) -> None:
+    """It says what an operator can check if the delivery came from the service."""
+    receipt = await Service().receiver.receive(encoded(body), headers)
+
+    assert receipt.status == 401
+    assert words in caplog.text
+
+
 async def test_test_event_whose_handler_fails_or_is_missing(caplog) -> None:
     """A test is answered 2xx whatever becomes of it."""
     receiver = events.Receiver(secrets=SECRET)
