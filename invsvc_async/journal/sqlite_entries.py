@@ -61,6 +61,7 @@ _MARKS = ", ".join(["?"] * (len(_COLUMNS) - _NULLS) + ["nullif(?, '')"] * _NULLS
 _UPSERT = f"INSERT INTO entries ({', '.join(_COLUMNS)}) VALUES "  # noqa: S608 - our own text
 _CONFLICT = f" ON CONFLICT (key) DO UPDATE SET {_CHANGES}"
 _STATE = _COLUMNS.index("state")
+_CANNOT_WRITE = {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN}
 _PATIENCE = 2.0  # s to wait for a lock of another program
 _MOST_ROWS = 256  # in one statement
 _STEP = 16  # statements have a multiple of this many rows: few enough to stay prepared
@@ -159,8 +160,13 @@ class SqliteEntries:
             raise in_words(self._name, error) from error
         try:
             self._prepare(connection)
-        except BaseException:
+        except BaseException as error:
             connection.close()
+            if self._reading and getattr(error, "sqlite_errorcode", 0) & 0xFF in _CANNOT_WRITE:
+                raise JournalError(
+                    f"{self._name}: SQLite reads a journal that is not in use by files beside it, and cannot "
+                    f"write there ({error}). Copy it, with its -wal if there is one, and read the copy."
+                ) from error
             raise
         return connection
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
 import shutil
 from collections import Counter
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -75,6 +78,27 @@ async def test_report_on_a_terminal(journal, capsys):
     assert "webhooks.update\t2\t0\t1" in out
     assert "odd <key> (sheets.save_mapping): " in out
     assert "The specification has no read for this" in out
+
+
+@pytest.fixture
+def foreign_folder(journal):
+    """Return a folder in which this process may read a copy of the journal, and write nothing."""
+    with TemporaryDirectory() as name:
+        folder, is_root = Path(name), os.geteuid() == 0
+        Path(shutil.copy(journal, folder)).chmod(0o644)
+        folder.chmod(0o555)
+        if is_root:
+            os.seteuid(65534)
+        yield folder
+        if is_root:
+            os.seteuid(0)
+        folder.chmod(0o755)
+
+
+async def test_report_where_nothing_can_be_written(journal, foreign_folder, capsys):
+    """SQLite needs files beside the journal to read it, so that the error says to read a copy."""
+    assert await invsvc("report", foreign_folder / journal.name) == 1
+    assert "Copy it" in capsys.readouterr().err
 
 
 async def test_outcomes_as_lines(journal, capsys):
