@@ -129,19 +129,18 @@ def replayed(run, *arguments):
 def test_replay_to_one_handler(stored):
     """It gets each event with a body once, also dead letters of others; what is for it can be listed."""
     assert replayed(stored, "--all", "--handler", "audit", "--type", "invoice.created") == (2, 0, 0)
-    assert replayed(stored, "--all", "--handler", "audit") == (1, 0, 0)
-    assert replayed(stored, "--all", "--handler", "audit") == (0, 0, 0)
+    assert replayed(stored, "--all", "--handler", "audit") == (0, 0, 0), "what waits is for all handlers"
     assert replayed(stored, "1", "3", "--handler", "audit") == (0, 2, 1)
     assert stored("replay", "--all", "--handler", "").code == 2
     ran = stored("list", "--state", "open", "--handler", "audit", "--json")
     found = [json.loads(line) for line in ran.out.splitlines()]
     assert [(one["type"], one["handler"]) for one in found] == [
-        ("invoice.created", "audit"), ("invoice.created", "audit"), ("receipt.created", "audit"),
+        ("invoice.created", "audit"), ("invoice.created", "audit"),
     ]  # fmt: skip
     assert "audit" in stored("list", "--state", "open").out
 
     ran = stored("drop", "--all", "--state", "open", "--handler", "audit", "--json")
-    assert json.loads(ran.out) == {"dropped": 3, "failed": 0}
+    assert json.loads(ran.out) == {"dropped": 2, "failed": 0}
     assert listed(stored, "--state", "open") == [("open", "waits")]
 
 
@@ -183,7 +182,7 @@ def test_copies_show_the_key_of_their_event(stored):
     stored("replay", "--all", "--handler", "new")
     copies = [json.loads(line) for line in stored("list", "--state", "open", "--json").out.splitlines()]
     assert [(one["key"], one["handler"]) for one in copies] == [
-        ("waits", ""), ("dead", "new"), ("kept", "new"), ("waits", "new"),
+        ("waits", ""), ("dead", "new"), ("kept", "new"),
     ]  # fmt: skip
 
 

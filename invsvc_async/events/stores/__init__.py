@@ -264,7 +264,8 @@ class HandlerStore(Store, Protocol):
         """
         Store a copy of *event* for one more handler.
 
-        Returns ``False`` if that handler has had it, its body is deleted, or it is a copy itself.
+        Returns ``False`` if that handler has had it, its body is deleted, it is a copy itself, or it waits
+        and is for no handler yet.
         """
         ...
 

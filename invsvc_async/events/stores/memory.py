@@ -157,6 +157,8 @@ class MemoryStore:
         record = self._records.get(event.id)
         if record is None or record.body is None or record.handler == handler or is_copy(record.key):
             return False
+        if record.state == "open" and not record.handler:  # will be for all handlers that it fits
+            return False
         self._make_room(1)
         given = Delivery(key=None, type=record.type, body=record.body, handler=handler)
         copy = self._add_copy(record, given)

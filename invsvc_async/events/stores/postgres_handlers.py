@@ -52,10 +52,12 @@ _KEY_OF: Final = "SELECT ordering_key FROM {table}_ordered WHERE id = $1"
 _WAS_DUE: Final = "SELECT due < 'infinity' FROM {table} WHERE id = $1"
 _LEAVE: Final = "DELETE FROM {table}_ordered WHERE id = $1"
 _ADVANCE: Final = f"UPDATE {{table}} SET due = clock_timestamp() WHERE id = ({_FIRST_OPEN})"  # noqa: S608 - our own text
+# An open one that is for no handler yet will be for all that it fits.
 _GIVEN: Final = """
     SELECT type, coalesce(stored.body, kept.body) AS body, key,
         extract(epoch FROM received)::float8 AS received_at
-    FROM {table} AS stored LEFT JOIN {table}_kept AS kept USING (id) WHERE id = $1 AND handler <> $2
+    FROM {table} AS stored LEFT JOIN {table}_kept AS kept USING (id)
+    WHERE id = $1 AND handler <> $2 AND NOT (state = 'open' AND handler = '')
 """
 
 

@@ -29,10 +29,12 @@ _ASSIGN: Final = """
     UPDATE delivery SET due = ?, since = ?, token = '', attempts = 0, handler = ?
     WHERE id = ? AND token = ? AND state = 'open'
 """
+# An open one that is for no handler yet will be for all that it fits.
 _GIVEN: Final = """
     SELECT type, coalesce(body, (
         SELECT body FROM kept WHERE kept.id = delivery.id AND kept.received = delivery.received
-    )) FROM delivery WHERE id = ? AND received = ? AND key IS ? AND handler <> ?
+    )) FROM delivery
+    WHERE id = ? AND received = ? AND key IS ? AND handler <> ? AND NOT (state = 'open' AND handler = '')
 """
 
 

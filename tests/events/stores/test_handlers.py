@@ -141,6 +141,18 @@ async def test_give_to_a_new_handler(kept) -> None:
     assert times <= {event.received_at for event in found}
 
 
+async def test_give_before_the_handlers_are_known(kept) -> None:
+    """An event that waits, and is for no handler yet, will be for all: none of them gets it twice."""
+    await kept.store.put(delivery(handler=""))
+    (event,) = await kept.store.events()
+
+    assert not await kept.store.give(event, "first")
+    (entry,) = await kept.store.take(limit=1, lease=10)
+    assert not await kept.store.give(event, "first")
+    assert await kept.store.assign(entry, [delivery(handler="first")])
+    assert seen(await kept.store.take(limit=9, lease=10)) == [("e_1", "first")]
+
+
 async def test_give_without_a_body(kept) -> None:
     """An event whose body was deleted, or which is gone, cannot be given."""
     await kept.store.put(delivery())
