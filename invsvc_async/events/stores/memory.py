@@ -92,14 +92,17 @@ class MemoryStore:
             first = self._add(delivery)
             for record in (first, *(self._add_copy(first, each) for each in further)):
                 self._file(record)
-        elif known.state == "open" and known.body is None:
-            known.body = delivery.body
-            self._schedule(known, known.due)
+        else:
+            self._complete(known, delivery, further)
         return known is None
 
     async def bury(self, found: Delivery | Entry, *, reason: str) -> bool:
         """Store a delivery or a leased entry as a dead letter; ``False`` if the lease was lost."""
-        record = self._held(found) if isinstance(found, Entry) else self._add(found)
+        record = None
+        if isinstance(found, Entry):
+            record = self._held(found)
+        elif self._known(found) is None:
+            record = self._add(found)
         if record is None:
             return False
         record.reason = reason
@@ -308,6 +311,19 @@ class MemoryStore:
         record = self._add(copy)
         record.received = first.received
         return record
+
+    def _complete(self, known: _Record, delivery: Delivery, further: Sequence[Delivery]) -> None:
+        """Store what claims of a known event lack: its body, and copies for handlers without a claim."""
+        is_claim = known.state == "open" and known.body is None
+        for each in (delivery, *further):
+            own: _Record | None = known
+            if each.handler and known.handler not in {"", each.handler}:
+                own = self._by_key.get(key_for(each.handler, known.key, known.id, known.received))
+            if own is not None and own.state == "open" and own.body is None:
+                own.body = each.body
+                self._schedule(own, own.due)
+            elif own is None and is_claim:
+                self._file(self._add_copy(known, each))
 
     def _file(self, record: _Record | None) -> None:
         """Make a record due, or let it wait for the others of its ordering key."""

@@ -260,14 +260,15 @@ class PostgresStore:
 
     async def put(self, delivery: Delivery, further: Sequence[Delivery] = ()) -> bool:
         """Store a delivery to be handled, also for other handlers; ``False`` if its key is known."""
-        if further or delivery.ordering_key is not None:
-            return await self._ask(
-                lambda connection: of_handlers.put(connection, self._table, delivery, further)
-            )
-        if self._puts is None:
-            await self._opened()
-        assert self._puts is not None  # made with the pool
-        return await self._puts.put(delivery)
+        new = None
+        if not further and delivery.ordering_key is None:
+            if self._puts is None:
+                await self._opened()
+            assert self._puts is not None  # made with the pool
+            new = await self._puts.put(delivery)
+        if new is not None:
+            return new
+        return await self._ask(lambda connection: of_handlers.put(connection, self._table, delivery, further))
 
     async def bury(self, found: Delivery | Entry, *, reason: str) -> bool:
         """Store a delivery or a leased entry as a dead letter; ``False`` if the lease was lost."""

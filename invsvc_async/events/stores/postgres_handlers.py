@@ -44,9 +44,11 @@ _ASSIGN: Final = """
 """
 # As in a put without an order: a claim has no body until one comes.
 _KNOWN: Final = """
-    UPDATE {table} SET body = CASE state WHEN 'open' THEN coalesce(body, $2) ELSE body END
-    WHERE key = $1 RETURNING id
+    SELECT id, extract(epoch FROM received)::float8 AS received_at, handler,
+        state = 'open' AND body IS NULL AS is_claim
+    FROM {table} WHERE key = $1 FOR UPDATE
 """
+_COMPLETE: Final = "UPDATE {table} SET body = $2 WHERE key = $1 AND state = 'open' AND body IS NULL"
 _ORDER: Final = "INSERT INTO {table}_ordered (id, ordering_key) VALUES ($1, $2)"
 _KEY_OF: Final = "SELECT ordering_key FROM {table}_ordered WHERE id = $1"
 _WAS_DUE: Final = "SELECT due < 'infinity' FROM {table} WHERE id = $1"
@@ -67,7 +69,9 @@ async def put(
     """Store a delivery and *further* ones; ``False`` if the key is known."""
     await _lock(connection, table, [delivery, *further])
     while (row := await _insert(connection, table, delivery, delivery.key)) is None:
-        if await connection.fetch(_KNOWN.format(table=table), delivery.key, delivery.body):
+        known = await connection.fetchrow(_KNOWN.format(table=table), delivery.key)
+        if known is not None:
+            await _complete(connection, table, known, delivery, further)
             return False
     await _insert_copies(connection, table, delivery.key, row, further)
     return True
@@ -149,6 +153,19 @@ async def _insert(
     if row is not None and delivery.ordering_key is not None:
         await connection.execute(_ORDER.format(table=table), row[0], delivery.ordering_key)
     return row
+
+
+async def _complete(
+    connection: Any, table: str, known: Any, delivery: Delivery, further: Sequence[Delivery]
+) -> None:
+    """Store what claims of a known event lack: its body, and copies for handlers that have not claimed it."""
+    for each in (delivery, *further):
+        is_own = known["handler"] in {"", each.handler} or not each.handler
+        copy = key_for(each.handler, delivery.key, known["id"], known["received_at"])
+        key = delivery.key if is_own else copy
+        await connection.execute(_COMPLETE.format(table=table), key, each.body)
+        if known["is_claim"] and not is_own:
+            await _insert(connection, table, each, key, known["id"])
 
 
 async def _insert_copies(

@@ -24,8 +24,12 @@ _PUT: Final = """
     SELECT key, type, body, handler, 'open', now() - age * interval '1 microsecond'
     FROM unnest($1::text[], $2::text[], $3::bytea[], $4::text[], $5::integer[])
         AS given (key, type, body, handler, age)
-    ON CONFLICT (key) DO UPDATE SET body = excluded.body WHERE kept.state = 'open' AND kept.body IS NULL
-    RETURNING key, xmax = 0
+    ON CONFLICT (key) DO UPDATE
+    SET body = CASE
+        WHEN kept.handler IN ('', excluded.handler) OR excluded.handler = '' THEN excluded.body
+    END
+    WHERE kept.state = 'open' AND kept.body IS NULL
+    RETURNING key, CASE WHEN xmax = 0 THEN true WHEN body IS NOT NULL THEN false END
 """
 
 
@@ -35,24 +39,26 @@ class GroupedPuts:
     def __init__(self, pool: Pool, table: str) -> None:
         self._pool = pool
         self._statement = _PUT.format(table=table)
-        self._waiting: list[tuple[Delivery, asyncio.Future[bool]]] = []
+        self._waiting: list[tuple[Delivery, asyncio.Future[bool | None]]] = []
         self._running: asyncio.Task[None] | None = None
 
-    async def put(self, delivery: Delivery) -> bool:
+    async def put(self, delivery: Delivery) -> bool | None:
         """
         Store a delivery to be handled; ``False`` if its key is known.
+
+        Returns ``None``, and has stored nothing, if another handler has claimed the event without a body.
 
         Raises:
             JournalError: The database cannot be used.
         """
-        done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        done: asyncio.Future[bool | None] = asyncio.get_running_loop().create_future()
         self._waiting.append((delivery, done))
         if self._running is None or self._running.done():
             self._running = asyncio.create_task(self._run(), name="invsvc events put")
         return await done
 
     async def _run(self) -> None:
-        group: list[tuple[Delivery, asyncio.Future[bool]]] = []
+        group: list[tuple[Delivery, asyncio.Future[bool | None]]] = []
         try:
             while group := self._next_group():
                 await self._store(group)
@@ -61,10 +67,10 @@ class GroupedPuts:
                 done.cancel()
             self._waiting.clear()
 
-    def _next_group(self) -> list[tuple[Delivery, asyncio.Future[bool]]]:
+    def _next_group(self) -> list[tuple[Delivery, asyncio.Future[bool | None]]]:
         """Remove and return what one statement may store.  It can change each row only once."""
-        group: list[tuple[Delivery, asyncio.Future[bool]]] = []
-        left: list[tuple[Delivery, asyncio.Future[bool]]] = []
+        group: list[tuple[Delivery, asyncio.Future[bool | None]]] = []
+        left: list[tuple[Delivery, asyncio.Future[bool | None]]] = []
         keys: set[str] = set()
         size = 0
         for each in self._waiting:
@@ -81,7 +87,7 @@ class GroupedPuts:
         self._waiting = left
         return group
 
-    async def _store(self, group: Sequence[tuple[Delivery, asyncio.Future[bool]]]) -> None:
+    async def _store(self, group: Sequence[tuple[Delivery, asyncio.Future[bool | None]]]) -> None:
         """Store a group; if a statement is refused, one by one, so that each fails only for its own error."""
         try:
             new = await self._insert([delivery for delivery, _ in group])
@@ -98,8 +104,8 @@ class GroupedPuts:
             if not done.done():
                 done.set_result(new.get(delivery.key, False))
 
-    async def _insert(self, deliveries: Sequence[Delivery]) -> dict[str | None, bool]:
-        """Return, for each key that was not known as a whole, whether it is new."""
+    async def _insert(self, deliveries: Sequence[Delivery]) -> dict[str | None, bool | None]:
+        """Return, for each key that was not known as a whole, what ``put`` returns."""
         ordered = sorted(enumerate(deliveries), key=lambda each: each[1].key or "")
         rows = (
             (each.key, each.type, each.body, each.handler, len(deliveries) - number)

@@ -110,10 +110,7 @@ class SqliteStore:
                 for each in further:
                     insert_copy(db, delivery.key, number, each, received=received, now=now)
                 return True
-            db.execute(
-                "UPDATE delivery SET body = ? WHERE key = ? AND state = 'open' AND body IS NULL",
-                (delivery.body, delivery.key),
-            )
+            sqlite_handlers.complete(db, delivery, further, now=now)
             return False
 
         return await self._run(work)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Collection, Sequence
 
-__all__ = ["assign", "claimable", "due_for", "give", "insert", "insert_copy", "leave_order"]
+__all__ = ["assign", "claimable", "complete", "due_for", "give", "insert", "insert_copy", "leave_order"]
 
 # The join leaves out what a process of version 2, which does not know the table, has ended.
 _FIRST_OPEN: Final = """
@@ -29,6 +29,8 @@ _ASSIGN: Final = """
     UPDATE delivery SET due = ?, since = ?, token = '', attempts = 0, handler = ?
     WHERE id = ? AND token = ? AND state = 'open'
 """
+_KNOWN: Final = "SELECT id, received, handler, state = 'open' AND body IS NULL FROM delivery WHERE key = ?"
+_COMPLETE: Final = "UPDATE delivery SET body = ? WHERE key = ? AND state = 'open' AND body IS NULL"
 # An open one that is for no handler yet will be for all that it fits.
 _GIVEN: Final = """
     SELECT type, coalesce(body, (
@@ -95,6 +97,19 @@ def claimable(db: sqlite3.Connection, delivery: Delivery) -> Delivery:
     if handler in {"", delivery.handler} or not delivery.handler:
         return delivery
     return attrs.evolve(delivery, key=key_for(delivery.handler, delivery.key, number, received))
+
+
+def complete(db: sqlite3.Connection, delivery: Delivery, further: Sequence[Delivery], *, now: float) -> None:
+    """Store what claims of a known event lack: its body, and copies for handlers that have not claimed it."""
+    number, received, handler, is_claim = db.execute(_KNOWN, (delivery.key,)).fetchone()
+    if not (is_claim or further):
+        return
+    for each in (delivery, *further):
+        is_own = handler in {"", each.handler} or not each.handler
+        key = delivery.key if is_own else key_for(each.handler, delivery.key, number, received)
+        db.execute(_COMPLETE, (each.body, key))
+        if is_claim and not is_own:
+            insert_copy(db, delivery.key, number, each, received=received, now=now)
 
 
 def leave_order(db: sqlite3.Connection, number: int, now: float, *, was_due: bool = True) -> None:

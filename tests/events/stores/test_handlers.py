@@ -251,14 +251,46 @@ async def test_order_of_a_key_for_several_handlers(kept) -> None:
     assert entry.handler == entries[0].handler
 
 
-async def test_put_for_several_handlers_of_a_claimed_event(kept) -> None:
-    """A body that comes for a claim without one is stored with it, and nothing else."""
-    claim = await kept.store.claim(Delivery(key="e_1", type="t", body=None, handler="first"), lease=10)
-    assert not await kept.store.put(delivery(), [delivery(None, handler="second")])
-    await kept.store.release(claim, delay=0)
+@pytest.mark.parametrize("claimed", ["first", "second", "both"])
+async def test_put_for_several_handlers_of_a_claimed_event(kept, claimed: str) -> None:
+    """A body that comes for claims without one is stored for all: its sender takes the event as stored."""
+    names = ["first", "second"] if claimed == "both" else [claimed]
+    for name in names:
+        claim = Delivery(key="e_1", type="invoice.created", body=None, handler=name)
+        await kept.store.claim(claim, lease=10)  # by a process that is killed
+    for _ in range(2):
+        assert not await kept.store.put(delivery(), [delivery(None, handler="second")])
 
+    await kept.pass_time(11)
+    found = await kept.store.take(limit=9, lease=10)
+    assert sorted((entry.handler, entry.body) for entry in found) == [("first", b"{}"), ("second", b"{}")]
+
+
+async def test_put_of_an_event_that_another_handler_has_claimed(kept) -> None:
+    """It is stored for its own handler; the claim of the other one stays as it is."""
+    await kept.store.put(delivery("e_0"))
+    claim = await kept.store.claim(Delivery(key="e_1", type="t", body=None, handler="old"), lease=10)
+    assert not await kept.store.put(delivery(handler="new"))
+
+    (entry,) = await kept.store.take(limit=9, lease=10, handlers=["new", "old"])
+    assert (entry.handler, entry.body) == ("new", b"{}")
+    assert await kept.store.handled(claim)
+
+
+async def test_put_of_an_event_that_one_handler_has_handled(kept) -> None:
+    """The claim of another one gets the body; what is handled is not handled again."""
+    for name in ("first", "second"):
+        claim = Delivery(key="e_1", type="t", body=None, handler=name)
+        entry = await kept.store.claim(claim, lease=10)
+        if name == "first":
+            await kept.store.handled(entry)
+    assert not await kept.store.put(
+        delivery(), [delivery(None, handler="second"), delivery(None, handler="new")]
+    )
+
+    await kept.pass_time(11)
     (entry,) = await kept.store.take(limit=9, lease=10)
-    assert (entry.handler, entry.body) == ("first", b"{}")
+    assert (entry.handler, entry.body) == ("second", b"{}")
 
 
 async def test_order_of_keys_at_the_same_time(kept) -> None:

@@ -228,6 +228,13 @@ async def test_dead_letters(kept) -> None:
     assert await kept.store.counts() == {"open": 1, "handled": 0, "dead": 1}
 
 
+async def test_dead_letter_of_a_known_key(kept) -> None:
+    """The event stays as it is."""
+    await kept.store.put(delivery())
+    assert not await kept.store.bury(delivery(), reason="why")
+    assert await kept.store.counts() == {"open": 1, "handled": 0, "dead": 0}
+
+
 async def test_prune(kept) -> None:
     """Only what was handled long ago is forgotten, and then is new again."""
     for key in ("old", "open", "dead", "new"):
