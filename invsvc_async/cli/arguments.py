@@ -181,13 +181,23 @@ def complete_argument(ctx: typer.Context, incomplete: str) -> list[str]:
     )
     if found is None:
         return []
-    name, sign, value = incomplete.partition("=")
-    if not sign:
+    names, (name, sign, value) = _names_of(found), incomplete.partition("=")
+    lead = f"{name}="
+    if not sign and (split := _split_by_bash(words, incomplete, names)) is not None:
+        name, value, lead = split, incomplete, ""
+    elif not sign:
         given = {word.partition("=")[0].removesuffix(":") for word in words}
-        return [f"{each}=" for each in _names_of(found) if each.startswith(name) and each not in given]
+        return [f"{each}=" for each in names if each.startswith(name) and each not in given]
     row = next((row for row in found.parameters if row.name == name), None)
     before, comma, last = value.rpartition(",")
-    return [f"{name}={before}{comma}{each}" for each in (row.choices if row else ()) if each.startswith(last)]
+    return [f"{lead}{before}{comma}{each}" for each in (row.choices if row else ()) if each.startswith(last)]
+
+
+def _split_by_bash(words: Sequence[str], incomplete: str, names: Sequence[str]) -> str | None:
+    """Return the argument whose value is completed, if bash made three words of NAME=VALUE."""
+    if len(words) > 1 and words[-1] == "=":
+        return words[-2]
+    return words[-1] if words and not incomplete and words[-1] in names else None
 
 
 def complete_event(incomplete: str) -> list[str]:

@@ -432,6 +432,12 @@ def test_suggestion_for_a_wrong_word(invsvc, words, suggestion):
         ("invsvc list invoices.egress status=val", ["status=valid"]),
         ("invsvc write webhooks.create events=invoice.created,invoice.canc",
          ["events=invoice.created,invoice.canceled"]),
+        # bash makes words of their own of "=" and ":"
+        ("invsvc list invoices.egress status =", ["valid", "canceled", "cancelled"]),
+        ("invsvc list invoices.egress status = val", ["valid"]),
+        ("invsvc write webhooks.create url = https : //x events = invoice.created,invoice.canc",
+         ["invoice.created,invoice.canceled"]),
+        ("invsvc write webhooks.create status = active desc", ["description="]),
     ],
 )  # fmt: skip
 def test_completion(offline, monkeypatch, words, found):
