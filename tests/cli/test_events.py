@@ -204,6 +204,7 @@ async def _made(path):
         ["revive"], ["drop"], ["replay"], ["revive", "1", "--all"], ["list", "--since", "yesterday"],
         ["list", "--since", "999999d"], ["list", "--since", f"{'9' * 30}d"], ["list", "--after", "9" * 20],
         ["show", "9" * 20], ["revive", "9" * 20], ["prune", "--older-than", f"{'9' * 5000}d"],
+        ["prune", "--older-than", ""], ["prune", "--dead", ""],
     ],
 )  # fmt: skip
 def test_words_that_make_no_sense(here, offline, arguments):

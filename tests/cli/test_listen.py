@@ -122,6 +122,34 @@ async def test_event_that_is_sent_again(service, tmp_path):
     assert (stored[0] is None, stored[1]) == (False, None)
 
 
+async def test_ids_of_other_events(tmp_path):
+    """An id in another family, or of a test, which anyone can send, is that of another event."""
+    listener = listener_of(tmp_path)
+    bodies = [
+        {"id": "evt_1", "type": "invoice.created", "livemode": True, "data": {"object": {}}, "test": True},
+        {"id": "evt_1", "type": "invoice.created", "livemode": True, "data": {"object": {}}},
+        {"id": "evt_1", "event": "sat.invoice.synced", "created_at": 1, "data": {}},
+    ]
+    for body in bodies * 2:
+        await listener.handle(events.parse(json.dumps(body).encode()))
+
+    stored = [json.loads(line) for line in (tmp_path / "events.jsonl").read_text().splitlines()]
+    assert [(each["type"], each["test"]) for each in stored] == [
+        ("invoice.created", True), ("invoice.created", False), ("sat.invoice.synced", False),
+    ]  # fmt: skip
+
+
+async def test_file_whose_last_line_was_cut_off(tmp_path):
+    """The next event has a line of its own."""
+    body = b'{"event":"payment.created","data":{"id":"pay_1"}}'
+    (tmp_path / "events.jsonl").write_bytes(b'{"received_at":"2026-05')
+    await listener_of(tmp_path).handle(events.parse(body))
+
+    assert await replayed(Listener(), tmp_path / "events.jsonl") == 1
+    *_, line = (tmp_path / "events.jsonl").read_text().splitlines()
+    assert json.loads(line)["body"] == body.decode()
+
+
 async def test_application_that_answers_elsewhere(service, tmp_path, capsys):
     """A redirect is not followed, as the service follows none, and is no success."""
     gone = []

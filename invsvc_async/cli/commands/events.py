@@ -343,7 +343,8 @@ def prune(
     An event that is deleted would be handled again if it came again.
     """
     ages = {"older_than": older_than, "bodies": bodies, "dead": dead}
-    until_done(_prune(store, table_, {name: age for name, age in ages.items() if age}, as_json=json_))
+    given = {name: age for name, age in ages.items() if age is not None}
+    until_done(_prune(store, table_, given, as_json=json_))
 
 
 async def _prune(address: str, table_: str, ages: dict[str, str], *, as_json: bool) -> None:

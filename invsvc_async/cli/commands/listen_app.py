@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -18,6 +19,7 @@ from invsvc_async.cli.output import emit_json, fail, note, visible
 from invsvc_async.codec import envelope
 from invsvc_async.errors import InvsvcError
 from invsvc_async.events.credentials import checked, keys_of
+from invsvc_async.events.receiving.admission import key_of
 from invsvc_async.events.verify import signature_of
 from invsvc_async.storage.private_file import open_private
 
@@ -45,7 +47,7 @@ class Listener:
     store: Path | None = None
     forward: str | None = None
     as_json: bool = False
-    _stored: set[str] = attrs.field(factory=set[str], init=False, repr=False)
+    _stored: set[tuple[str, bool]] = attrs.field(factory=set[tuple[str, bool]], init=False, repr=False)
 
     async def handle(self, event: events.Event) -> None:
         """
@@ -79,11 +81,12 @@ class Listener:
 
     async def _store_event(self, event: events.Event) -> None:
         """Store an event, unless it is a retry of a stored one."""
-        if self.store is None or event.dedupe_key in self._stored:
+        key = key_of(event)  # with its family: an id in another one is that of another event
+        if self.store is None or (key, event.is_test) in self._stored:
             return
         await asyncio.to_thread(_append, self.store, envelope.dumps(_record(event)) + b"\n")
-        if event.dedupe_key is not None:
-            self._stored.add(event.dedupe_key)
+        if key is not None:
+            self._stored.add((key, event.is_test))
 
     def _print(self, event: events.Event) -> None:
         if self.as_json:
@@ -163,8 +166,18 @@ def _now() -> str:
 
 
 def _append(path: Path, line: bytes) -> None:
+    lead = b"" if _ends_whole(path) else b"\n"
     with open(path, "ab", opener=open_private) as file:
-        file.write(line)
+        file.write(lead + line)
+
+
+def _ends_whole(path: Path) -> bool:
+    """Return whether the last line of a file was not cut off, by a full disk or a kill."""
+    if not path.is_file() or not path.stat().st_size:
+        return True
+    with path.open("rb") as file:
+        file.seek(-1, os.SEEK_END)
+        return file.read() == b"\n"
 
 
 async def _post(url: str, body: bytes, headers: dict[str, str]) -> None:
