@@ -18,7 +18,7 @@ import time
 
 import pytest
 
-from invsvc_async import ConfigurationError
+from invsvc_async import ConfigurationError, Intent
 from invsvc_async.cli.app import _report, run
 from tests.cli.conftest import ENVIRONMENT, child
 
@@ -378,6 +378,20 @@ def test_intent_whose_key_is_no_file_name(invsvc, served, here):
     assert json.loads(kept.read_text())["key"] == "customer 7/row 17"
     assert stat.S_IMODE(kept.stat().st_mode) == 0o600
     assert kept.name in ran.err
+
+
+def test_intents_of_writes_with_one_key(invsvc, served, here):
+    """Each is kept: a later write with the same key is another one, and both may have happened."""
+    for _ in range(2):
+        assert invsvc(*open_write(served, here)).code == 3
+    kept = sorted(here.glob("invsvc-intent-*.json"))
+
+    assert len({Intent.from_json(each.read_text()).identity for each in kept}) == 2
+    assert kept[-1].name == "invsvc-intent-row-1.json"
+
+    served.script("sheets.save_mapping", "apply, then reset")
+    assert invsvc("resume", kept[0].name).code == 3
+    assert sorted(here.glob("invsvc-intent-*.json")) == kept
 
 
 def test_intent_that_cannot_be_kept(invsvc, served, here, monkeypatch):
