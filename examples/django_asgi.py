@@ -58,12 +58,14 @@ django = get_asgi_application()
 async def live(receive: Any, send: Any) -> None:  # Any: as in ASGI
     """Be open from the start of the server to its end.  If opening fails, the server does not start."""
     await receive()
+    phase = "startup"
     try:
         async with shop.running():
             await send({"type": "lifespan.startup.complete"})
+            phase = "shutdown"
             await receive()
     except Exception as error:  # noqa: BLE001 - reported through the protocol
-        await send({"type": "lifespan.startup.failed", "message": str(error)})
+        await send({"type": f"lifespan.{phase}.failed", "message": str(error)})
     else:
         await send({"type": "lifespan.shutdown.complete"})
 

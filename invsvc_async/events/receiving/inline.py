@@ -100,7 +100,7 @@ class Inline:
                 self._later(self._store.release(entry, delay=0))
             raise
         except MalformedEventError as error:
-            return await self._bury(event, entry, error)
+            return await self._bury(event, handler, entry, error)
         except Exception as error:  # noqa: BLE001 - a handler may raise anything
             await self._failed(event, entry, error)
             return Receipt(500, "failed", event)
@@ -117,10 +117,12 @@ class Inline:
         if entry is not None:
             await self._soon(self._store.release(entry, delay=0))
 
-    async def _bury(self, event: Event, entry: Entry | None, error: MalformedEventError) -> Receipt:
-        """Store an event that its handler found malformed; sending it again would not help."""
+    async def _bury(
+        self, event: Event, handler: Handler, entry: Entry | None, error: MalformedEventError
+    ) -> Receipt:
+        """Store an event that *handler* found malformed; sending it again would not help."""
         key = key_of(event) if entry is None else entry.key
-        delivery = Delivery(key=key, type=event.type, body=event.raw)
+        delivery = Delivery(key=key, type=event.type, body=event.raw, handler=handler.name)
         try:
             async with asyncio.timeout(_RECORD_WITHIN):
                 if entry is not None and entry.body is None:

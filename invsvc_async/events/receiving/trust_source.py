@@ -59,6 +59,7 @@ class TrustSource:
         self._failed = False
         self._fetching = asyncio.Lock()
         self._next: asyncio.Task[None] | None = None
+        self._under_way: set[asyncio.Task[None]] = set()
 
     async def current(self) -> Trust:
         """
@@ -91,19 +92,29 @@ class TrustSource:
         return None if self.known is known else self.known
 
     async def stop(self) -> None:
-        """Cancel a fetch that is under way; the next may be in another event loop."""
-        if self._next is not None:
-            self._next.cancel()
-            await asyncio.wait({self._next})
+        """Cancel fetches that are under way; the next may be in another event loop."""
+        if under_way := list(self._under_way):
+            for task in under_way:
+                task.cancel()
+            await asyncio.wait(under_way)
         self._next, self._fetching = None, asyncio.Lock()
 
     async def _fetch_next(self) -> None:
         """Wait for a fetch that begins after this call; all who wait for it share it."""
-        await asyncio.shield(self._later())
+        fetching = self._later()
+        try:
+            await asyncio.shield(fetching)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if not fetching.cancelled() or task is None or task.cancelling():
+                raise
+            raise ConfigurationError("receiver: it was stopped. Start it again.") from None
 
     def _later(self) -> asyncio.Task[None]:
         if self._next is None or self._next.done():
             self._next = asyncio.create_task(self._fetch(), name="invsvc events secrets")
+            self._under_way.add(self._next)
+            self._next.add_done_callback(self._under_way.discard)
         return self._next
 
     async def _fetch(self) -> None:

@@ -109,12 +109,14 @@ class AsgiApp:
         send: Callable[[MutableMapping[str, Any]], Awaitable[None]],
     ) -> None:
         await receive()
+        phase = "startup"
         try:
             async with self._receiver:
                 await send({"type": "lifespan.startup.complete"})
+                phase = "shutdown"
                 await receive()
         except Exception as error:  # noqa: BLE001 - reported through the protocol
-            await send({"type": "lifespan.startup.failed", "message": str(error)})
+            await send({"type": f"lifespan.{phase}.failed", "message": str(error)})
         else:
             await send({"type": "lifespan.shutdown.complete"})
 

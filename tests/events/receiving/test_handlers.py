@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from invsvc_async import events
-from invsvc_async.errors import ConfigurationError
+from invsvc_async.errors import ConfigurationError, MalformedEventError
 from invsvc_async.events.receiving.pace import Pace
 from tests.events.bodies import SECRET, SHARED, encoded, headers_of, signature, signed_body, v1, v2
 
@@ -825,3 +825,29 @@ async def test_store_that_does_not_know_handlers() -> None:
         await settled(receiver)
 
     assert sorted(calls) == [("first", "dlv_0"), ("first", "dlv_0"), ("rest", "dlv_2"), ("second", "dlv_1")]
+
+
+@pytest.mark.parametrize("version", ["v1", "v2"])
+async def test_inline_event_that_one_handler_cannot_read(version: str) -> None:
+    """Its dead letter is for that handler: a revival does not call the other one again."""
+    receiver = receiver_of("inline")
+    seen: list[str] = []
+
+    @receiver.on("invoice.created")
+    async def first(_: events.Event) -> None:
+        seen.append("first")
+
+    @receiver.on("invoice.created")
+    async def second(_: events.Event) -> None:
+        seen.append("second")
+        if seen.count("second") == 1:
+            raise MalformedEventError("a number has too many digits")
+
+    receipt = await deliver(receiver, (v1 if version == "v1" else v2)("invoice.created"))
+    (letter,) = await receiver.store.dead_letters()
+    assert (receipt.outcome, letter.handler) == ("dead letter", "second")
+
+    assert await receiver.store.revive(letter)
+    async with receiver:
+        await eventually(lambda: len(seen) == 3)
+    assert seen == ["first", "second", "second"]

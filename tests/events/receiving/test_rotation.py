@@ -280,3 +280,27 @@ async def test_vault_is_asked_anew_in_time(monkeypatch: pytest.MonkeyPatch) -> N
             await asyncio.sleep(0)
 
     assert await sent(receiver, "whsec_2") == 200
+
+
+async def test_vault_that_is_asked_when_the_receiver_stops() -> None:
+    """The question ends with the receiver, and a delivery that waits for it is answered 503."""
+    asked, ended = asyncio.Event(), asyncio.Event()
+    answers = ["whsec_1"]
+
+    async def vault() -> str:
+        if answers:
+            return answers.pop()
+        asked.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+        raise AssertionError
+
+    receiver = receiver_of(secrets=vault)
+    async with receiver, asyncio.timeout(30):
+        waiting = asyncio.create_task(sent(receiver, "whsec_2"))
+        await asked.wait()
+
+    assert ended.is_set()
+    assert await waiting == 503

@@ -21,6 +21,7 @@ from starlette.routing import Route
 
 from invsvc_async import events
 from invsvc_async.api.operations import EVENT_TYPES
+from invsvc_async.errors import JournalError
 from invsvc_async.simulator import Simulator
 from tests.events.bodies import SECRET, SHARED, encoded, headers_of, signature, signed_body, v1, v2
 
@@ -475,6 +476,27 @@ async def test_asgi_app_whose_store_cannot_be_used(tmp_path) -> None:
 
     assert [message["type"] for message in sent] == ["lifespan.startup.failed"]
     assert "cannot be opened" in sent[0]["message"]
+
+
+async def test_asgi_app_whose_store_cannot_be_closed() -> None:
+    """A receiver that cannot stop reports the error as one of the shutdown."""
+
+    class Store(events.MemoryStore):
+        async def close(self) -> None:
+            raise JournalError("the database is away")
+
+    receiver, sent = receiver_of([], store=Store()), []
+    phases = iter(["startup", "shutdown"])
+
+    async def receive() -> dict[str, str]:
+        return {"type": f"lifespan.{next(phases)}"}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    await receiver.asgi_app({"type": "lifespan"}, receive, send)
+
+    assert [message["type"] for message in sent] == ["lifespan.startup.complete", "lifespan.shutdown.failed"]
 
 
 async def test_asgi_app_and_a_web_socket() -> None:
