@@ -18,7 +18,7 @@ from yarl import URL
 
 from invsvc_async import ConfigurationError, events
 from invsvc_async.cli.app import run
-from invsvc_async.cli.commands.listen_app import Listener, listening, replayed
+from invsvc_async.cli.commands.listen_app import Listener, lines_of, listening, replayed
 from invsvc_async.simulator import Simulator
 from tests.support.hostile import endless, once
 from tests.support.raw_server import RawServer, obliging
@@ -145,7 +145,7 @@ async def test_file_whose_last_line_was_cut_off(tmp_path):
     (tmp_path / "events.jsonl").write_bytes(b'{"received_at":"2026-05')
     await listener_of(tmp_path).handle(events.parse(body))
 
-    assert await replayed(Listener(), tmp_path / "events.jsonl") == 1
+    assert await replayed(Listener(), tmp_path / "events.jsonl", lines_of(tmp_path / "events.jsonl")) == 1
     *_, line = (tmp_path / "events.jsonl").read_text().splitlines()
     assert json.loads(line)["body"] == body.decode()
 
@@ -170,7 +170,7 @@ async def test_application_that_answers_elsewhere(service, tmp_path, capsys):
     listener = listener_of(tmp_path, f"http://127.0.0.1:{runner.addresses[0][1]}/in")
     async with at(listener) as here:
         await service.deliver("sat.invoice.synced", url=here, secret="s3cret")
-    assert await replayed(listener, listener.store) == 1
+    assert await replayed(listener, listener.store, lines_of(listener.store)) == 1
     await runner.cleanup()
 
     assert gone == []
@@ -201,7 +201,7 @@ async def test_test_event_of_the_dashboard(service, tmp_path):
         listener = listener_of(tmp_path, address)
         async with at(listener) as here:
             await service.deliver("invoice.created", url=here, test=True)
-        await replayed(listener, listener.store)
+        await replayed(listener, listener.store, lines_of(listener.store))
 
     assert told == [("true", False)] * 2
 
@@ -216,8 +216,8 @@ async def test_replay_of_stored_events(service, tmp_path, capsys):
         file.write("[1]\n")
 
     async with application() as (url, taken):
-        failed = await replayed(listener_of(tmp_path, url), store)
-    nobody = await replayed(listener_of(tmp_path, url), store)
+        failed = await replayed(listener_of(tmp_path, url), store, lines_of(store))
+    nobody = await replayed(listener_of(tmp_path, url), store, lines_of(store))
 
     assert (failed, nobody) == (1, 3)
     assert taken == ["invoice.created", "invoice_batch.completed"]
@@ -245,7 +245,7 @@ def stored(tmp_path):
 async def test_application_that_answers_no_http(said, stored, tmp_path, capsys):
     """Each event that it was sent counts as failed, and the next one is tried."""
     async with RawServer(once(GARBLED[said])) as application:
-        failed = await replayed(listener_of(tmp_path, str(application.url)), stored)
+        failed = await replayed(listener_of(tmp_path, str(application.url)), stored, lines_of(stored))
 
         assert (failed, len(application.arrivals)) == (3, 3)
     assert capsys.readouterr().err.count("not reachable") == 3
@@ -256,7 +256,7 @@ async def test_application_that_answers_byte_by_byte(stored, tmp_path, monkeypat
     monkeypatch.setattr("invsvc_async.cli.commands.listen_app.FORWARD_TIMEOUT", 0.2)
     async with RawServer(endless(b"HTTP/1.1 200 OK\r\nX: ", b"y", 0.05)) as application:
         async with asyncio.timeout(30):
-            failed = await replayed(listener_of(tmp_path, str(application.url)), stored)
+            failed = await replayed(listener_of(tmp_path, str(application.url)), stored, lines_of(stored))
 
     assert failed == 3
     assert "no answer within 0.2 s" in capsys.readouterr().err
@@ -269,7 +269,7 @@ async def test_proxy_of_the_environment(stored, tmp_path, monkeypatch):
     async with RawServer(obliging) as proxy, application() as (url, taken):
         monkeypatch.setenv("http_proxy", str(proxy.url.origin()))
 
-        assert await replayed(listener_of(tmp_path, url), stored) == 0
+        assert await replayed(listener_of(tmp_path, url), stored, lines_of(stored)) == 0
         assert (len(taken), proxy.connections) == (3, 0)
 
 

@@ -19,7 +19,7 @@ from invsvc_async.cli.outcome_output import _print_story
 from invsvc_async.cli.output import console, fail, note, print_facts, progress, table
 from invsvc_async.cli.terminal_table import print_fields
 from invsvc_async.events import Delivery, SqliteStore
-from tests.cli.conftest import called
+from tests.cli.conftest import ENVIRONMENT, called, child
 
 pytestmark = [pytest.mark.one_python, pytest.mark.usefixtures("here")]
 
@@ -373,6 +373,23 @@ def test_files_from_standard_input(invsvc, typed, here):
     assert "payment.created" in invsvc("listen", "--replay", "-").out
     typed(json.dumps(line))
     assert json.loads(invsvc("demo", "--input", "-", "--faults", "none", "--json").out)["sdk"]["writes"] == 1
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes here")
+@pytest.mark.parametrize("words", ["listen --replay pipe", "write --file pipe"])
+def test_ctrl_c_while_a_pipe_is_silent(here, words):
+    """It ends the command at once, although nothing has come from the pipe."""
+    os.mkfifo("pipe")
+    keys = {"INVSVC_BASE_URL": "http://127.0.0.1:1/v2", "INVSVC_API_KEY": "key"}
+    running = child(*words.split(), env=ENVIRONMENT | keys)
+    with (here / "pipe").open("wb"):  # once it is open at both ends, it is being read
+        running.send_signal(signal.SIGINT)
+        try:
+            running.communicate(timeout=60)
+        finally:
+            running.kill()
+
+    assert running.returncode in (1, 130)  # older typer: 1
 
 
 # --- help, suggestions, completion

@@ -74,7 +74,7 @@ def command(
 
     Stop it with Ctrl-C.  Exits with 1 if a replayed event was not accepted.
     """
-    from invsvc_async.cli.commands.listen_app import Listener, replayed
+    from invsvc_async.cli.commands.listen_app import Listener, lines_of, replayed
 
     if replay is None and not (secret or header or accept_unsigned):
         raise typer.BadParameter(
@@ -88,7 +88,8 @@ def command(
         as_json=json_,
     )
     if replay is not None:
-        failed = until_done(replayed(listener, replay))
+        lines = lines_of(replay)  # outside the event loop, so that Ctrl-C ends reading from a silent pipe
+        failed = until_done(replayed(listener, replay, lines))
         raise typer.Exit(1 if failed else 0)
     try:
         until_done(_listen(listener, host, port, accept_unsigned=accept_unsigned))

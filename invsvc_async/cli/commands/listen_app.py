@@ -24,12 +24,12 @@ from invsvc_async.events.verify import signature_of
 from invsvc_async.storage.private_file import open_private
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Sequence
     from pathlib import Path
 
     from aiohttp import web
 
-__all__ = ["ForwardError", "Listener", "listening", "replayed"]
+__all__ = ["ForwardError", "Listener", "lines_of", "listening", "replayed"]
 
 FORWARD_TIMEOUT = 6.0  # s; shorter than the receiver's deadline, which is shorter than the sender's
 
@@ -128,10 +128,10 @@ async def listening(
         yield f"http://{f'[{host}]' if ':' in host else host}:{chosen}/"
 
 
-async def replayed(listener: Listener, path: Path) -> int:
-    """Process every event of a stored file in order, and return the number of failures."""
+async def replayed(listener: Listener, path: Path, lines: Sequence[tuple[int, bytes]]) -> int:
+    """Process every event of *lines*, which are those of *path*, and return the number of failures."""
     failed = 0
-    for number, line in await asyncio.to_thread(_lines, path):
+    for number, line in lines:
         try:
             await listener.emit(_event_of(line))
         except InvsvcError as error:
@@ -140,7 +140,8 @@ async def replayed(listener: Listener, path: Path) -> int:
     return failed
 
 
-def _lines(path: Path) -> list[tuple[int, bytes]]:
+def lines_of(path: Path) -> list[tuple[int, bytes]]:
+    """Return the lines of a stored file that are not empty, with their numbers."""
     lines = content_of(path).split(b"\n")
     return [(number, line) for number, line in enumerate(lines, 1) if line.strip()]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import nullcontext
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -70,8 +71,13 @@ def command(
     if (what is None) == (file is None):
         raise typer.BadParameter("give either an operation with arguments, or --file")
 
+    # Read outside the event loop, so that Ctrl-C ends reading from a silent pipe.
+    content = None if file is None else BytesIO(file.read())
+
     def make(client: Client) -> Write[Any]:
-        write = _from_file(client, file) if file is not None else _from_words(client, what or "", words or [])
+        write = (
+            _from_words(client, what or "", words or []) if content is None else _from_file(client, content)
+        )
         if not yes:
             confirm_delete(write)
         return write
