@@ -33,7 +33,7 @@ from invsvc_async.events.stores import (
 )
 from invsvc_async.events.stores import sqlite_upkeep as upkeep
 from invsvc_async.events.stores.short_transactions import in_slices
-from invsvc_async.events.stores.sqlite_check import FileCheck
+from invsvc_async.events.stores.sqlite_check import FileCheck, SameFile
 from invsvc_async.events.stores.sqlite_checkpoints import Checkpoints
 from invsvc_async.events.stores.sqlite_handlers import insert, insert_copy
 from invsvc_async.events.stores.sqlite_schema import begin, connect
@@ -295,12 +295,13 @@ class SqliteStore:
         return await file.writer.act(work)
 
     def _new_file(self) -> _File:
-        check = FileCheck(self._path, self._name)
+        check, same = FileCheck(self._path, self._name), SameFile(self._path, self._name)
         checkpoints = Checkpoints(self._path, self._name)
 
         def connecting() -> sqlite3.Connection:
             db = connect(self._path, self._name, self._wait, self._steady)
             try:
+                same.remember()
                 check.start(db)
                 checkpoints.start(db)
             except BaseException:
@@ -308,10 +309,12 @@ class SqliteStore:
                 raise
             return db
 
-        # IMMEDIATE, because a transaction that starts as a reader fails if another process writes.
-        writer = Writer(
-            self._name, connecting, begin=partial(begin, wait=self._wait), ended=checkpoints.committed
-        )
+        def beginning(db: sqlite3.Connection) -> None:
+            same.check()
+            # IMMEDIATE, because a transaction that starts as a reader fails if another process writes.
+            begin(db, self._wait)
+
+        writer = Writer(self._name, connecting, begin=beginning, ended=checkpoints.committed)
         writer.start_thread()
         return _File(writer, check, checkpoints)
 

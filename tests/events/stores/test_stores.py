@@ -12,6 +12,7 @@ import sys
 import threading
 import traceback
 from collections import Counter
+from contextlib import closing
 from typing import Any
 
 import asyncpg
@@ -815,6 +816,31 @@ async def test_sqlite_index_that_is_damaged(tmp_path, monkeypatch, small: int) -
             await store.open()
     with pytest.raises(JournalError, match="damaged"):
         await store.put(delivery("new"))
+    await store.close()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="a file that is open cannot be deleted there")
+@pytest.mark.parametrize("is_replaced", [False, True])
+async def test_sqlite_file_that_is_deleted_in_use(tmp_path, monkeypatch, is_replaced: bool) -> None:
+    """What would be stored in it would be lost: each call says so, and no other file is made."""
+    monkeypatch.setattr("invsvc_async.events.stores.sqlite_check._LOOK_EVERY", 0.0)
+    store = events.SqliteStore(tmp_path / "events.db")
+    await store.put(delivery())
+    copy = tmp_path / "copy.db"
+    if is_replaced:
+        with closing(sqlite3.connect(tmp_path / "events.db")) as db, closing(sqlite3.connect(copy)) as other:
+            db.backup(other)
+    for found in tmp_path.glob("events.db*"):
+        found.unlink()
+    if is_replaced:
+        copy.rename(tmp_path / "events.db")
+
+    for call in (store.put(delivery("new")), store.backlog(), store.take(limit=1, lease=1)):
+        with pytest.raises(JournalError, match="deleted or replaced"):
+            await call
+    assert (tmp_path / "events.db").exists() == is_replaced
+    await store.close()
+    assert (await store.counts())["open"] == is_replaced
     await store.close()
 
 
