@@ -249,7 +249,8 @@ def _patiently(db: sqlite3.Connection, statement: str, wait: float) -> None:
         try:
             db.execute(statement)
         except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > until:
+            # The lower byte: another process that recovers the log after a kill has a code of its own.
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > until:
                 raise
             time.sleep(_LOOK_AGAIN)
         else:

@@ -11,6 +11,7 @@ import stat
 import sys
 import threading
 import traceback
+from asyncio.subprocess import PIPE
 from collections import Counter
 from contextlib import closing
 from typing import Any
@@ -469,6 +470,37 @@ async def test_sqlite_file_that_another_holds(tmp_path) -> None:
     other.rollback()
     other.close()
     assert await store.put(delivery())
+    await store.close()
+
+
+RECOVERING = """
+import fcntl, sys
+with open(sys.argv[1], "r+b") as index:
+    fcntl.lockf(index, fcntl.LOCK_EX, 3, 120)  # to write, copy and recover the log
+    index.write(bytes(96))  # its header, as a killed process may leave it
+    index.flush()
+    print(flush=True)
+    sys.stdin.readline()
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="it locks the file as SQLite does there")
+async def test_sqlite_log_that_another_recovers(tmp_path) -> None:
+    """After a kill, the next process recovers the log: a delivery waits for it, as for any lock."""
+    store = events.SqliteStore(tmp_path / "events.db", wait=60)
+    await store.put(delivery())
+    other = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", RECOVERING, str(tmp_path / "events.db-shm"), stdin=PIPE, stdout=PIPE
+    )
+    assert other.stdin is not None
+    assert other.stdout is not None
+    await other.stdout.readline()
+    putting = asyncio.create_task(store.put(delivery("new")))
+    await asyncio.wait({putting}, timeout=0.05)
+    other.stdin.write(b"\n")
+
+    assert await putting
+    await other.communicate()
     await store.close()
 
 
