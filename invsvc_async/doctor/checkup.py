@@ -13,6 +13,7 @@ from invsvc_async.api.operations import WEBHOOKS_HEALTH
 from invsvc_async.client import options_of
 from invsvc_async.doctor.parameter_names import IMPORTS, Named, find_names
 from invsvc_async.doctor.probe import Answer, Prober, ReadList
+from invsvc_async.errors import InvsvcError
 from invsvc_async.transport.session import Request
 
 if TYPE_CHECKING:
@@ -121,7 +122,10 @@ async def _imports(prober: Prober, list_: Answer) -> ReadList | None:
 async def _of_credential(prober: Prober, list_: Answer, *, is_person: bool) -> list[Finding]:
     """Check kind and mode.  The kind is configured; its form and what it may read must match."""
     credential = prober.view.session.credential
-    token = (await credential.header()).removeprefix("Bearer ")
+    try:
+        token = (await credential.header()).removeprefix("Bearer ")
+    except InvsvcError as error:  # of a TokenProvider
+        return [Finding(question="kind of credential", answer=f"unknown: {error}", good=None)]
     form = "in the form of a JWT" if token.count(".") == 2 else "not in the form of a JWT"
     answer, good = f"configured as {_KINDS[credential.kind]}, {form}", True
     if credential.kind == "api_key" and token.count(".") != 2:

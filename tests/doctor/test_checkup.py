@@ -7,7 +7,7 @@ import tomllib
 
 import pytest
 
-from invsvc_async import Client, OAuthToken, PersonToken, ReadRetries
+from invsvc_async import Client, OAuthToken, PersonToken, ReadRetries, TokenProvider
 from invsvc_async.cli.app import run
 from invsvc_async.cli.commands.doctor import _toml
 from invsvc_async.doctor import Checkup, examine
@@ -187,6 +187,18 @@ async def test_token_given_as_another_kind():
 
     told = answer(found, "kind of credential")
     assert (told.good, "INVSVC_PERSON_TOKEN" in told.answer) == (False, True)
+
+
+async def test_token_that_cannot_be_fetched():
+    """The error is a finding, as those of reads are."""
+
+    async def fail():
+        raise RuntimeError
+
+    async with Simulator() as service:
+        found = await examined(service, credential=TokenProvider(fail, kind="api_key"))
+
+    assert (found.usable, answer(found, "kind of credential").good) == (False, None)
 
 
 async def test_refused_credential():
