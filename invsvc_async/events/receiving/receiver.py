@@ -11,7 +11,6 @@ import asyncio
 import logging
 import random as randomness
 import time
-from functools import cached_property
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar
 
@@ -135,6 +134,7 @@ class Receiver:
         self.on_handling: Callable[[Handling, Awaitable[None]], Awaitable[None]] | None = None
         """Called around each call of a handler; for tracing."""
         self._test_handler: EventHandler | None = None
+        self._sync: dict[int, SyncReceiver] = {}  # one, once it is used
 
     @property
     def store(self) -> Store:
@@ -277,12 +277,15 @@ class Receiver:
 
         return AsgiApp(self)
 
-    @cached_property
+    @property
     def sync(self) -> SyncReceiver:
         """Return this receiver for applications that are not async; it runs in a thread of its own."""
+        if self._sync:
+            return self._sync[0]
         from invsvc_async.events.receiving.sync import SyncReceiver
 
-        return SyncReceiver(self)
+        # The first deliveries may come in several threads, and all must get the same one.
+        return self._sync.setdefault(0, SyncReceiver(self))
 
     @property
     def wsgi_app(self) -> Callable[[dict[str, Any], Callable[..., object]], Iterable[bytes]]:
