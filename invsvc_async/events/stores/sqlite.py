@@ -272,10 +272,12 @@ class SqliteStore:
     async def _read(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Run *work* on a connection of its own, because a reader holds no delivery up."""
         await self._run(lambda _: None)  # so that the file exists
+        file = self._files.get(asyncio.get_running_loop())
+        path = self._path if file is None else file.path
 
         def read() -> T:
             try:
-                with closing(sqlite3.connect(self._path, timeout=self._wait)) as db:
+                with closing(sqlite3.connect(path, timeout=self._wait)) as db:
                     return work(db)
             except sqlite3.Error as error:
                 raise in_words(self._name, error) from error
@@ -295,11 +297,12 @@ class SqliteStore:
         return await file.writer.act(work)
 
     def _new_file(self) -> _File:
-        check, same = FileCheck(self._path, self._name), SameFile(self._path, self._name)
-        checkpoints = Checkpoints(self._path, self._name)
+        path = os.path.abspath(self._path)  # noqa: PTH100 - the process may change its folder later
+        check, same = FileCheck(path, self._name), SameFile(path, self._name)
+        checkpoints = Checkpoints(path, self._name)
 
         def connecting() -> sqlite3.Connection:
-            db = connect(self._path, self._name, self._wait, self._steady)
+            db = connect(path, self._name, self._wait, self._steady)
             try:
                 same.remember()
                 check.start(db)
@@ -316,7 +319,7 @@ class SqliteStore:
 
         writer = Writer(self._name, connecting, begin=beginning, ended=checkpoints.committed)
         writer.start_thread()
-        return _File(writer, check, checkpoints)
+        return _File(path, writer, check, checkpoints)
 
     async def _stop_left(self) -> None:
         """Finish the requests of event loops that are closed by now."""
@@ -333,8 +336,9 @@ class _Slice(Protocol):
 
 @attrs.frozen
 class _File:
-    """The file as one event loop uses it."""
+    """The file as one event loop uses it, at an absolute *path*."""
 
+    path: str
     writer: Writer
     check: FileCheck
     checkpoints: Checkpoints

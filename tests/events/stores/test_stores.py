@@ -876,6 +876,21 @@ async def test_sqlite_file_that_is_deleted_in_use(tmp_path, monkeypatch, is_repl
     await store.close()
 
 
+async def test_sqlite_file_of_a_process_that_changes_its_folder(tmp_path, monkeypatch) -> None:
+    """It stays the same file, by whatever name it was opened."""
+    monkeypatch.setattr("invsvc_async.events.stores.sqlite_check._LOOK_EVERY", 0.0)
+    monkeypatch.chdir(tmp_path)
+    store = events.SqliteStore("events.db")
+    await store.put(delivery())
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir(tmp_path / "other")
+
+    assert not await store.put(delivery())
+    assert (await store.counts())["open"] == 1
+    assert not list((tmp_path / "other").iterdir())
+    await store.close()
+
+
 async def test_sqlite_check_that_cannot_be_completed(tmp_path, monkeypatch, caplog) -> None:
     """It says nothing of the file: deliveries are stored, and the check is repeated."""
     checks: list[str] = []
