@@ -7,7 +7,7 @@ import tomllib
 
 import pytest
 
-from invsvc_async import Client, OAuthToken, PersonToken, ReadRetries, TokenProvider
+from invsvc_async import Client, OAuthToken, PersonToken, ReadRetries, Timeouts, TokenProvider
 from invsvc_async.cli.app import run
 from invsvc_async.cli.commands.doctor import _toml
 from invsvc_async.doctor import Checkup, examine
@@ -26,8 +26,11 @@ OTHERS = {
 }  # fmt: skip
 
 
+PATIENT = Timeouts(attempt=30.0, connect=30.0, call=60.0)  # a busy machine is no finding
+
+
 async def examined(service, **settings):
-    async with quick_client(service, **settings) as client:
+    async with quick_client(service, timeout=PATIENT, **settings) as client:
         return await examine(client)
 
 
@@ -237,7 +240,7 @@ async def test_journey_whose_read_fails(step, word):
     """A failure does not show that the read is missing, so that the settings do not disable it."""
     async with Simulator() as service:
         service.script("journeys.get", *[step] * 50)
-        async with quick_client(service, reads=ReadRetries(attempts=1)) as client:
+        async with quick_client(service, timeout=PATIENT, reads=ReadRetries(attempts=1)) as client:
             found = await examine(client, journey="jrn_1")
 
     told = answer(found, "GET /journeys/{id}")
