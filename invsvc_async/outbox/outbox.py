@@ -284,6 +284,8 @@ class Outbox:
             except Exception:
                 log.exception("outbox: on_result failed for %s; it gets this verdict again later", result.key)
                 failed.add(result.key)
+            else:
+                failed.discard(result.key)
 
     def results(self) -> AsyncGenerator[Result]:
         """
@@ -308,7 +310,8 @@ class Outbox:
         try:
             for number in count():
                 self._changed.clear()
-                taken = deque(await store.take_verdicts(f"{taker}.{number}", _AT_ONCE))
+                name = f"{taker}.{number}"
+                taken = deque(await store.take_verdicts(name, _AT_ONCE))
                 if not taken:
                     await set_within(self._changed, _POLL)
                 acknowledged: list[int] = []
@@ -319,7 +322,7 @@ class Outbox:
                         if entry.key not in failed:
                             acknowledged.append(entry.seq)
                 finally:
-                    await store.acknowledge(acknowledged)
+                    await store.acknowledge(name, acknowledged)
                 if not self._open:
                     return
         finally:

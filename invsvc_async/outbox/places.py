@@ -73,8 +73,8 @@ class Store(Protocol):
         """Assign done entries to *taker*: those that nobody has acknowledged, and no living member has."""
         ...
 
-    async def acknowledge(self, seqs: Sequence[int]) -> None:
-        """Note that the verdicts of these entries were acknowledged."""
+    async def acknowledge(self, taker: str, seqs: Sequence[int]) -> None:
+        """Note that *taker* acknowledged the verdicts of these entries. Those reopened meanwhile stay."""
         ...
 
     async def entry(self, key: str) -> Entry | None:

@@ -194,9 +194,10 @@ class OutboxEntries(SharedEntries):
             return []
         return await self._entries("seq = ANY ($1) ORDER BY seq", [row["seq"] for row in rows])
 
-    async def acknowledge(self, seqs: Sequence[int]) -> None:
-        """Note that the verdicts of these entries were acknowledged."""
-        await self.fetch("UPDATE entries SET heard = true, taker = NULL WHERE seq = ANY ($1)", list(seqs))
+    async def acknowledge(self, taker: str, seqs: Sequence[int]) -> None:
+        """Note that *taker* acknowledged the verdicts of these entries. Those reopened meanwhile stay."""
+        text = "UPDATE entries SET heard = true, taker = NULL WHERE seq = ANY ($1) AND taker = $2"
+        await self.fetch(text, list(seqs), taker)
 
     async def entry(self, key: str) -> Entry | None:
         """Return the entry of *key*."""

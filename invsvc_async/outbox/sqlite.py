@@ -45,6 +45,7 @@ _FAST_FOR = 5.0  # s
 _WHICH = {None: "true", "open": "state < 2", "applied": "verdict = 'applied'"}
 # The journal's column ``run`` is 1 once a verdict was acknowledged.
 _UNHEARD = "CREATE INDEX IF NOT EXISTS unheard ON entries (seq) WHERE state = 2 AND run = 0"
+_NOT_HEARD = "UPDATE entries SET run = 0 WHERE state < 2 AND run = 1"  # they were reopened
 
 
 class _Journal(SqliteBatch):
@@ -65,6 +66,7 @@ class _Journal(SqliteBatch):
         super()._prepare(connection)
         if not self._reading:
             connection.execute(_UNHEARD)
+            connection.execute(_NOT_HEARD)  # in case that a process was killed as it reopened them
 
 
 class SqliteStore:
@@ -89,7 +91,8 @@ class SqliteStore:
         self._base_url = ""
         self._journal: _Journal | None = None
         self._writer: Writer | None = None
-        self._given: dict[int, str] = {}  # who has which verdicts, and has not acknowledged them
+        # Who has which verdicts, at which positions, and has not acknowledged them.
+        self._given: dict[int, tuple[str, int | None]] = {}
         self._moving = asyncio.Lock()
         self._fast_until = 0.0  # loop time
         self._enqueued = asyncio.Event()
@@ -286,7 +289,7 @@ class SqliteStore:
 
     async def leave(self, name: str) -> None:
         """Release the verdicts that *name* was given and has not acknowledged."""
-        self._given = {seq: taker for seq, taker in self._given.items() if not taker.startswith(name)}
+        self._given = {seq: each for seq, each in self._given.items() if not each[0].startswith(name)}
 
     async def take_verdicts(self, taker: str, limit: int) -> list[Entry]:
         """Assign entries that are done, and that nobody has acknowledged or has, to *taker*."""
@@ -294,16 +297,16 @@ class SqliteStore:
         most = limit + len(self._given)
         found = await self.entries.ask(lambda connection: entries(connection, where, (most,)))
         taken = [entry for entry in found if entry.seq not in self._given][:limit]
-        self._given.update((entry.seq, taker) for entry in taken)
+        self._given.update((entry.seq, (taker, entry.position)) for entry in taken)
         return taken
 
-    async def acknowledge(self, seqs: Sequence[int]) -> None:
-        """Note that the verdicts of these entries were acknowledged."""
-        rows = [(seq,) for seq in seqs]
-        text = "UPDATE entries SET run = 1 WHERE seq = ?"
+    async def acknowledge(self, taker: str, seqs: Sequence[int]) -> None:
+        """Note that *taker* acknowledged the verdicts of these entries. Those reopened meanwhile stay."""
+        given = {seq: self._given[seq] for seq in seqs if self._given.get(seq, ("", 0))[0] == taker}
+        rows = [(seq, position) for seq, (_, position) in given.items()]
+        text = "UPDATE entries SET run = 1 WHERE seq = ? AND state = 2 AND position IS ?"
         await self.entries.ask(lambda connection: connection.executemany(text, rows).rowcount)
-        for seq in seqs:
-            self._given.pop(seq, None)
+        self._given = {seq: each for seq, each in self._given.items() if given.get(seq) is not each}
 
     async def entry(self, key: str) -> Entry | None:
         """Return the entry of *key*, which may not have been moved yet."""
@@ -343,14 +346,13 @@ class SqliteStore:
             await self.entries.take_out(entry.key)
         kept = [entry.key for entry in before if entry.intent is not None]
         await reopened(keys=kept)(self.entries)
-        found = await self._of_keys(kept)
-        again = [entry.key for entry in found if entry.state is not State.DONE]
-        reset = [(key,) for key in again]
-        text = "UPDATE entries SET run = 0 WHERE key = ?"
-        await self.entries.ask(lambda connection: connection.executemany(text, reset).rowcount)
-        self._again += again
+        again = [entry for entry in await self._of_keys(kept) if entry.state is not State.DONE]
+        for entry in again:
+            self._given.pop(entry.seq, None)
+        await self.entries.ask(lambda connection: connection.execute(_NOT_HEARD).rowcount)
+        self._again += [entry.key for entry in again]
         self._enqueued.set()
-        return sorted([*again, *(entry.key for entry in unfit)])
+        return sorted(entry.key for entry in (*again, *unfit))
 
     async def drop(self, key: str) -> bool:
         """Delete a row that was not moved yet, or an entry that is done; return whether there was one."""

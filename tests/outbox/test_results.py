@@ -92,3 +92,20 @@ async def test_callback_that_fails_gets_its_verdict_again(service, client, outbo
         while keys[0] not in again:  # noqa: ASYNC110 - nothing tells
             await asyncio.sleep(0.02)
     assert first == keys
+
+
+async def test_callback_that_retries_its_write_gets_the_new_verdict(service, client, outbox, connection):
+    """What it acknowledges is the refusal, not the verdict of the write that is sent again."""
+    service.script("webhooks.update", "403")
+    verdicts, both = [], asyncio.Event()
+
+    async def retrying(result):
+        verdicts.append(result.verdict)
+        await outbox.retry(result.key)
+        both.set() if result.applied else None
+
+    await enqueue(outbox, connection, client.webhooks.update(service.seed_webhook().id, description="x"))
+    async with outbox.dispatching(on_result=retrying), asyncio.timeout(60):
+        await both.wait()
+    assert verdicts == [Verdict.REFUSED, Verdict.APPLIED]
+    assert service.arrivals("webhooks.update") == 2

@@ -295,3 +295,35 @@ async def test_reading_beside_the_process_that_sends(service, client, outbox, co
     with pytest.raises(JournalError, match="it has no writes for"):
         async with Outbox.open(path.with_name("empty.db"), client, reading=True):
             pass
+
+
+async def test_callback_that_retries_its_write_gets_the_new_verdict(service, client, outbox, connection):
+    """As in PostgreSQL: the verdict that it acknowledges is the first one."""
+    service.script("webhooks.update", "403")
+    verdicts, both = [], asyncio.Event()
+
+    async def retrying(result):
+        verdicts.append(result.verdict)
+        await outbox.retry(result.key)
+        both.set() if result.applied else None
+
+    await enqueue(outbox, connection, update(client, service))
+    async with outbox.dispatching(on_result=retrying), asyncio.timeout(60):
+        await both.wait()
+    assert verdicts == [Verdict.REFUSED, Verdict.APPLIED]
+    assert service.arrivals("webhooks.update") == 2
+
+
+async def test_kill_while_an_acknowledged_verdict_is_forgotten(service, client, connection, path):
+    """The write was reopened, and the process killed: its new verdict is given all the same."""
+    service.script("webhooks.update", "403")
+    async with Outbox.open(path, client) as outbox:
+        [key] = await enqueue(outbox, connection, update(client, service))
+        async with outbox.dispatching():
+            await verdict_of(outbox, key)
+        await outbox.retry(key)
+        acknowledged = "UPDATE entries SET run = 1"
+        await outbox._store.entries.ask(lambda journal: journal.execute(acknowledged).rowcount)
+    async with Outbox.open(path, client) as outbox, outbox.dispatching():
+        async with asyncio.timeout(60):
+            assert await taken(outbox, 1) == [key]
