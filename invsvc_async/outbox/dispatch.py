@@ -20,6 +20,7 @@ from invsvc_async.concurrency.cancellation import raise_if_cancelled
 from invsvc_async.concurrency.deadline import set_within
 from invsvc_async.errors import InvalidRequestError, JournalError
 from invsvc_async.journal.entry import LostChunkError
+from invsvc_async.outbox.item import OutboxItem
 from invsvc_async.outbox.leases import Leases
 from invsvc_async.outbox.postgres import LANES, OutboxEntries
 from invsvc_async.outbox.run import BEATS, OutboxRun
@@ -50,7 +51,7 @@ class Dispatcher(OutboxRun):
         super().__init__(batch, grace, on_verdict)
         self._entries = entries
         self._leases = Leases(entries, options_of(batch.client).session.clock)
-        self._held: dict[str, tuple[int, int]] = {}  # number and lane of what is under way, by key
+        self._held: dict[int, int] = {}  # lanes of what is under way, by number
         self._newest: dict[str, int] = {}  # by thing: the last number of those under way
         self._known: set[str] = set()  # things whose older writes were looked up
         self._beat_now = asyncio.Event()
@@ -93,8 +94,7 @@ class Dispatcher(OutboxRun):
         }
         if not lanes:
             return False
-        held = [seq for seq, _ in self._held.values()]
-        found = await self._entries.open_in(list(lanes), held, _AT_ONCE)
+        found = await self._entries.open_in(list(lanes), list(self._held), _AT_ONCE)
         items: list[Item] = []
         entries: list[Entry] = []
         chunks = {entry.seq: chunk for entry, chunk in found}
@@ -113,7 +113,7 @@ class Dispatcher(OutboxRun):
         await self._taken_up(entries, items, in_flight)
         for item, entry in zip(items, entries, strict=True):
             await engine.room()
-            self._held[entry.key] = entry.seq, chunks[entry.seq]
+            self._held[entry.seq] = chunks[entry.seq]
             if item.thing is not None:
                 self._newest[item.thing] = max(entry.seq, self._newest.get(item.thing, 0))
             item.on_end = partial(self._ended, entry, item.thing)
@@ -145,11 +145,12 @@ class Dispatcher(OutboxRun):
                 await lane.put(verdict_of_unfit(entry, error))
             self._on_verdict()
             return None
-        item.lease = lane
+        assert isinstance(item, OutboxItem)
+        item.lease, item.number = lane, entry.seq
         return item
 
     def _ended(self, entry: Entry, thing: str | None) -> None:
-        self._held.pop(entry.key, None)
+        self._held.pop(entry.seq, None)
         if thing is not None and self._newest.get(thing) == entry.seq:
             del self._newest[thing]
         self._wake.set()
@@ -179,7 +180,7 @@ class Dispatcher(OutboxRun):
         staying = [lane for lane in lanes.values() if not lane.leaving]
         for lane in staying[share:]:
             lane.leaving = True
-        busy = {chunk for _, chunk in self._held.values()}
+        busy = {*self._held.values()}
         await self._leases.give_up(
             [lane for lane in lanes.values() if lane.leaving and lane.chunk not in busy]
         )

@@ -27,6 +27,7 @@ class OutboxItem(Item, kw_only=True, eq=False):
     """
 
     outcome: Outcome[Any] | None = None  # Any: of any operation
+    number: int = 0  # of its entry: once that is dropped, another write may have its key
 
     async def settled(self, outcome: Outcome[Any]) -> None:  # Any: as above
         """Pass the secret on, then store the outcome; or put the write back."""
@@ -45,8 +46,9 @@ class OutboxItem(Item, kw_only=True, eq=False):
     def _entry(
         self, state: State, intent: Intent, *, keep: bool = True, **done: Any
     ) -> Entry:  # Any: what Entry has of an end
-        if state is not State.DONE:
-            return super()._entry(state, intent, keep=keep, **done)
-        assert self.outcome is not None
-        done["outcome"], self.outcome = verdict_record(self.outcome), None
-        return super()._entry(state, intent, **done)
+        if state is State.DONE:
+            assert self.outcome is not None
+            keep, done["outcome"], self.outcome = True, verdict_record(self.outcome), None
+        entry = super()._entry(state, intent, keep=keep, **done)
+        entry.seq = self.number
+        return entry

@@ -110,7 +110,7 @@ class JournalEntries(SharedEntries):
         text = await self.fact(FACT)
         return 0 if text is None else last_of(text)
 
-    async def _store(self, given: list[_Given]) -> set[str]:
+    async def _store(self, given: list[_Given]) -> set[tuple[str, int]]:
         await self._store_commons()
         names = ("state", "operation", "verdict", "common", "intent", "outcome", "done_at")
         columns: list[list[Any]] = [
@@ -119,7 +119,7 @@ class JournalEntries(SharedEntries):
             [each.token for each in given],
             *([getattr(each.entry, name) for each in given] for name in names),
         ]  # fmt: skip
-        return {row["key"] for row in await self.fetch(_STORE, *columns)}
+        return {(row["key"], 0) for row in await self.fetch(_STORE, *columns)}
 
     async def move(self, taken: list[Lane], to: Lane) -> list[str]:
         """Move the entries of chunks that were *taken* to the chunk *to*; return all keys that it has."""

@@ -59,6 +59,7 @@ def verdict_of_lost(entry: Entry) -> Entry:
 
 def _ended(entry: Entry, verdict: Verdict, record: VerdictRecord) -> Entry:
     return Entry(
+        seq=entry.seq,
         key=entry.key,
         content=entry.content,
         state=State.DONE,

@@ -253,6 +253,40 @@ async def test_dropped_write_is_not_sent(service, client, outbox, connection):
     assert [entry.body["description"] for entry in service.ledger.entries] == ["kept"]
 
 
+async def test_key_of_a_dropped_write_is_used_again(service, client, outbox, connection):
+    """A dispatcher that has the dropped write in its queue sends the new one under its key, once."""
+    hook = service.seed_webhook().id
+    texts = "before", "wrong", "right"
+    before, wrong, right = (client.webhooks.update(hook, description=text).keyed("k") for text in texts)
+    service.script("webhooks.update", "slow 0.5")
+    async with outbox.dispatching():
+        await enqueue(outbox, connection, before.keyed("before"), wrong)
+        await service.arrived("webhooks.update")
+        assert await outbox.drop("k")
+        [key] = await enqueue(outbox, connection, right)
+        outcome = await verdict_of(outbox, key)
+        [last] = await enqueue(outbox, connection, client.webhooks.update(hook, description="last"))
+        await verdict_of(outbox, last)
+    sent = [entry.body["description"] for entry in service.ledger.entries]
+    assert (sent, outcome.applied) == (["before", "right", "last"], True)
+
+
+async def test_key_of_a_dropped_create_is_used_again(service, client, address, connection):
+    """The same for writes that wait for no other: those under both numbers start together, and one is sent."""
+    creates = [client.webhooks.create(**{**HOOK, "url": f"https://{at}.example"}) for at in range(6)]
+    before, (wrong, right) = creates[:4], [each.keyed("k") for each in creates[4:]]
+    service.script("webhooks.create", *["slow 0.5"] * 4, *["slow 0.2"] * 4)
+    async with Outbox.open(address, client, concurrency=4) as outbox, outbox.dispatching():
+        await enqueue(outbox, connection, *before, wrong)
+        await service.arrived("webhooks.create", 4)
+        assert await outbox.drop("k")
+        [key] = await enqueue(outbox, connection, right)
+        assert (await verdict_of(outbox, key)).verdict is Verdict.APPLIED
+        assert service.arrivals("webhooks.list") == 1  # before the first write: none is settled
+    sent = [entry.body["url"] for entry in service.ledger.entries]
+    assert sorted(sent) == [f"https://{at}.example" for at in (0, 1, 2, 3, 5)]
+
+
 async def test_write_that_is_being_sent_is_not_dropped(service, client, outbox, connection):
     """What may have been sent stays, because its verdict is needed."""
     service.script("webhooks.update", "slow 0.3")

@@ -40,21 +40,21 @@ WITH turn AS MATERIALIZED (
 ), given AS MATERIALIZED (
     SELECT t.*, CASE WHEN done_at IS NOT NULL THEN nextval('positions') END AS position
     FROM turn, unnest($1::text[], $2::bigint[], $3::text[], $4::smallint[], $5::text[], $6::bigint[],
-        $7::text[], $8::text[], $9::text[], $10::bigint[], $11::int[])
-    AS t (key, chunk, token, state, verdict, common, intent, outcome, claim, done_at, giver)
+        $7::text[], $8::text[], $9::text[], $10::bigint[], $11::int[], $12::bigint[])
+    AS t (key, chunk, token, state, verdict, common, intent, outcome, claim, done_at, giver, seq)
 ), owned AS MATERIALIZED (SELECT id, owner FROM chunks WHERE id = ANY ($2) ORDER BY id FOR SHARE)
 """
 _UPDATE = """
 UPDATE entries e SET state = g.state, verdict = g.verdict, common = g.common, intent = g.intent,
     outcome = g.outcome, claim = g.claim, done_at = g.done_at, giver = g.giver, position = g.position
 FROM given g JOIN owned o ON o.id = g.chunk AND o.owner = g.token
-WHERE e.key = g.key AND e.chunk = g.chunk RETURNING e.key, e.seq, e.position
+WHERE e.key = g.key AND e.chunk = g.chunk AND g.seq IN (0, e.seq) RETURNING e.key, e.seq, e.position
 """
 _STORE = _OWNED + _UPDATE
 # The same, and the states in which those writes left their things.  Two writes to one thing are not stored
 # together, but if they were, the statement would fail for all entries: hence DISTINCT.
 _LEAVE = f"""{_OWNED}, stored AS ({_UPDATE}), remains AS (
-    SELECT * FROM unnest($12::text[], $13::text[], $14::text[], $15::text[], $16::bigint[])
+    SELECT * FROM unnest($13::text[], $14::text[], $15::text[], $16::text[], $17::bigint[])
     AS t (key, thing, team, state, stamp)
 ), kept AS (
     INSERT INTO states (thing, seq, team, state, stamp)
@@ -63,7 +63,7 @@ _LEAVE = f"""{_OWNED}, stored AS ({_UPDATE}), remains AS (
     ON CONFLICT (thing) DO UPDATE SET seq = greatest(states.seq, excluded.seq), team = excluded.team,
         state = excluded.state, stamp = excluded.stamp
 )
-SELECT key, position FROM stored
+SELECT key, seq, position FROM stored
 """  # noqa: S608 - our own text
 _STORED = ("state", "verdict", "common", "intent", "outcome", "claim", "done_at")
 _PAUSE = 0.2  # s between checks whether a lease is valid again
@@ -71,7 +71,7 @@ _PAUSE = 0.2  # s between checks whether a lease is valid again
 
 @attrs.define(eq=False)
 class _Given:
-    """An entry to be stored, if *token* still owns *chunk*."""
+    """An entry to be stored, if *token* still owns *chunk*; one with ``seq`` 0 is known by its key alone."""
 
     entry: Entry
     left: Left | None
@@ -88,7 +88,7 @@ class OwnedEntries(Database):
         self.commons: Commons = Commons(shared=True)
         self._begin_giving(0)
         self._stored_commons: set[int] = set()
-        self._pending: dict[str, _Given] = {}
+        self._pending: dict[tuple[str, int], _Given] = {}  # by key and number
         self._flushing: asyncio.Task[None] | None = None
 
     def _begin_giving(self, run: int) -> None:
@@ -115,8 +115,8 @@ class OwnedEntries(Database):
         Otherwise the future fails with LostChunkError.
         """
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        before = self._pending.get(entry.key)
-        self._pending[entry.key] = _Given(entry, left, chunk, token, done)
+        before = self._pending.get(name := (entry.key, entry.seq))
+        self._pending[name] = _Given(entry, left, chunk, token, done)
         if before is not None:  # replaced before it was stored: the later one counts
             done.add_done_callback(lambda later: _follow(before.done, later))
         if self._flushing is None:
@@ -145,29 +145,33 @@ class OwnedEntries(Database):
                     if known:
                         continue
                     raise
-                for key, given in pending.items():
-                    _settle(given.done, None if key in kept else _lost(f"entry {key!r}"))
+                for name, given in pending.items():
+                    _settle(given.done, None if name in kept else _lost(f"entry {name[0]!r}"))
         finally:
             self._flushing = None
 
-    async def _store(self, given: list[_Given]) -> set[str]:
+    async def _store(self, given: list[_Given]) -> set[tuple[str, int]]:
+        """Store entries, and return the keys and numbers, as they were given, of those that are stored."""
         await self._store_commons()
         columns: list[list[Any]] = [
             [each.entry.key for each in given], [each.chunk for each in given], [each.token for each in given]
         ]  # fmt: skip
         columns += [[getattr(each.entry, name) for each in given] for name in _STORED]
-        columns.append([self.giver] * len(given))
+        columns += [[self.giver] * len(given), [each.entry.seq for each in given]]
         left = [(each.entry.key, *astuple(each.left)) for each in given if each.left is not None]
         if left:
             columns += map(list, zip(*left, strict=True))
-        positions = {
-            row["key"]: row["position"] for row in await self.fetch(_LEAVE if left else _STORE, *columns)
-        }
+        stored = {row["key"]: row for row in await self.fetch(_LEAVE if left else _STORE, *columns)}
+        kept: set[tuple[str, int]] = set()
         for each in given:
-            each.entry.position = positions.get(each.entry.key)
+            row = stored.get(each.entry.key)
+            if row is None or each.entry.seq not in (0, row["seq"]):
+                continue
+            kept.add((each.entry.key, each.entry.seq))
+            each.entry.position = row["position"]
             if each.entry.position is not None:
                 self.deliveries.add(each.entry.position)
-        return {*positions}
+        return kept
 
     async def _store_commons(self) -> None:
         fresh = [number for number in self.commons.texts if number not in self._stored_commons]

@@ -197,7 +197,7 @@ async def test_take_over_that_waits_for_a_store(entries):
     """Who takes a chunk over while its owner stores waits for that, and sees what was stored."""
     chunk = await chunk_with(entries, "k")
     await entries.take(chunk, "old")
-    columns = [["k"], [chunk], ["old"], [1], [None], [None], ["old"], [None], [None], [None], [1]]
+    columns = [["k"], [chunk], ["old"], [1], [None], [None], ["old"], [None], [None], [None], [1], [0]]
     async with entries.lent() as storing, storing.transaction():
         assert len(await storing.fetch(_STORE, *columns)) == 1
         taking = asyncio.create_task(entries.take(chunk, "new"))
@@ -205,6 +205,37 @@ async def test_take_over_that_waits_for_a_store(entries):
         assert not taking.done()
     assert await taking == (False, False)
     assert [entry.state for entry in await entries.of_chunk(chunk)] == [State.SENDING]
+
+
+async def test_entry_of_another_number_is_not_stored(entries):
+    """Two entries of one key, of which the journal has one: that one is stored, and the other changes nothing."""
+    chunk = await chunk_with(entries, "k")
+    await entries.take(chunk, "mine")
+    [there] = await entries.of_chunk(chunk)
+    for number in (there.seq + 1, there.seq):
+        entry = sending(there, [str(number)])
+        entry.seq = number
+        storing = entries.put(entry, chunk, "mine")
+        if number != there.seq:
+            with pytest.raises(LostChunkError):
+                await storing
+            assert [each.state for each in await entries.of_chunk(chunk)] == [State.TO_DO]
+    await storing
+    assert [each.intent for each in await entries.of_chunk(chunk)] == [str(there.seq)]
+
+
+async def test_entries_of_one_key_stored_together(entries):
+    """What has the key of another entry is not taken for it, also in the same statement."""
+    chunk = await chunk_with(entries, "k")
+    await entries.take(chunk, "mine")
+    [there] = await entries.of_chunk(chunk)
+    given = [sending(there, ["gone"]), sending(there, ["there"])]
+    given[0].seq, given[1].seq = there.seq - 1, there.seq
+    found = await asyncio.gather(
+        *(entries.put(each, chunk, "mine") for each in given), return_exceptions=True
+    )
+    assert [type(each) for each in found] == [LostChunkError, type(None)]
+    assert [each.intent for each in await entries.of_chunk(chunk)] == ["there"]
 
 
 async def until_blocked(entries):
