@@ -109,7 +109,10 @@ class Dispatcher(OutboxRun):
             return False
         in_flight: dict[str, int] = {}
         note_in_flight(in_flight, entries, items)
-        await self._look_up({item.thing for item in items if item.thing is not None})
+        things = {item.thing for item in items if item.thing is not None}
+        if len(found) == _AT_ONCE:  # others may be behind them
+            in_flight |= await self._entries.in_flight_of(sorted(things))
+        await self._look_up(things)
         await self._taken_up(entries, items, in_flight)
         for item, entry in zip(items, entries, strict=True):
             await engine.room()

@@ -51,6 +51,10 @@ SELECT e.seq, e.chunk FROM unnest($1::bigint[]) AS lane, LATERAL (
     WHERE chunk = lane AND done_at IS NULL AND seq NOT IN (SELECT unnest($2::bigint[])) ORDER BY seq LIMIT $3
 ) AS e ORDER BY e.seq LIMIT $3
 """
+_IN_FLIGHT = f"""
+SELECT thing, max(seq) AS seq FROM entries WHERE thing = ANY ($1) AND done_at IS NULL
+    AND state = {State.SENDING:d} AND NOT starts_with(thing, 'url ') GROUP BY thing
+"""  # noqa: S608 - our own text
 _NOTE_LAST = """
 INSERT INTO facts SELECT 'copied through', coalesce(max(seq), 0)::text FROM entries ON CONFLICT DO NOTHING
 """
@@ -164,6 +168,10 @@ class OutboxEntries(SharedEntries):
         places = {row["seq"]: row["chunk"] for row in rows}
         entries = await self._entries("seq = ANY ($1) AND done_at IS NULL ORDER BY seq", [*places])
         return [(entry, places[entry.seq]) for entry in entries]
+
+    async def in_flight_of(self, things: Sequence[str]) -> dict[str, int]:
+        """Return the last entry of each of *things* that may have been sent, and is not done; no creates."""
+        return {row["thing"]: row["seq"] for row in await self.fetch(_IN_FLIGHT, list(things))}
 
     async def hear(self, woken: Callable[[str], None]) -> None:
         """

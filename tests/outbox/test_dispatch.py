@@ -8,7 +8,7 @@ import logging
 import pytest
 
 from invsvc_async import ApiKey, ConfigurationError, JournalError, Outbox, Verdict
-from invsvc_async.outbox import item
+from invsvc_async.outbox import dispatch, item
 from invsvc_async.outbox.leases import Leases
 from invsvc_async.simulator import Simulator
 from tests.batch.conftest import HOOK, client_of
@@ -237,6 +237,27 @@ async def test_write_that_was_overtaken_is_not_done_again(service, client, outbo
         outcome = await verdict_of(outbox, old)
     assert outcome.verdict is Verdict.NOT_APPLIED
     assert service.arrivals("webhooks.update") == 2
+
+
+async def test_newer_write_in_flight_beyond_those_fetched_first(
+    service, client, outbox, connection, monkeypatch
+):
+    """A write that is done again is overtaken by what an earlier run has sent, however many are between them."""
+    monkeypatch.setattr(dispatch, "_AT_ONCE", 2)
+    hook, others = service.seed_webhook().id, [service.seed_webhook().id for _ in range(3)]
+    service.script("webhooks.update", "403", *["apply, then hang"] * 4)
+    async with outbox.dispatching(grace=0.0):
+        [old] = await enqueue(outbox, connection, client.webhooks.update(hook, description="old"))
+        assert (await verdict_of(outbox, old)).verdict is Verdict.REFUSED
+        between = [client.webhooks.update(other, description="x") for other in others]
+        *_, new = await enqueue(outbox, connection, *between, client.webhooks.update(hook, description="new"))
+        await service.arrived("webhooks.update", 5)
+    await outbox.retry(old)
+    async with outbox.dispatching():
+        outcomes = [await verdict_of(outbox, key) for key in (old, new)]
+    assert [outcome.verdict for outcome in outcomes] == [Verdict.NOT_APPLIED, Verdict.APPLIED]
+    sent = [entry.body["description"] for entry in service.ledger.effects() if entry.path_id == hook]
+    assert sent == ["new"]
 
 
 async def test_dropped_write_is_not_sent(service, client, outbox, connection):
