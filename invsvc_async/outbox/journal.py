@@ -280,8 +280,7 @@ class SharedJournal:
 
     async def _sending(self, intent: Intent) -> float:
         identity = intent.identity
-        removing = self._removed_by.get(identity)
-        if removing is not None:  # it would remove what is stored now
+        while (removing := self._removed_by.get(identity)) is not None:  # it would remove what is stored now
             await asyncio.wait((removing,))
         lane = self._mine.get(identity)
         if lane is None:
