@@ -12,10 +12,16 @@ from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from invsvc_async.api.operations import TEAMS_CREATE, WEBHOOKS_GET
-from invsvc_async.errors import BatchStoppedError, ConfigurationError, InvsvcError, ServiceError
+from invsvc_async.errors import (
+    BatchStoppedError,
+    ConfigurationError,
+    InvsvcError,
+    NotSentError,
+    ServiceError,
+)
 from invsvc_async.reconcile.facts import time_of
 from invsvc_async.reconcile.history import Attempt, End, Reading, Resumed, Verdict
-from invsvc_async.transport.session import Request
+from invsvc_async.transport.session import NO_TOKEN, Request
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,6 +47,9 @@ _FAULTS = {  # by the class of aiohttp's error, which is all that is kept of it
     "ClientConnectorSSLError": "TLS handshake failed",
     "ClientConnectorCertificateError": "TLS certificate not valid",
 }
+_AWAY = "the service cannot be reached"
+_AWAITED = "a token of TokenProvider's source is awaited"
+_UNSENT = (NotSentError.__name__, ConfigurationError.__name__)  # errors of requests that did not leave
 _PROBE = Request(operation=WEBHOOKS_GET, path={"id": "none"})  # any answer of the service will do
 
 
@@ -89,8 +98,8 @@ def _cause_of_doubt(outcome: Outcome[Any], outage: Cause | None) -> Cause | None
         return None
     if reading.status in _REFUSED and not reading.own_envelope:
         return Cause(_refused(reading.status), at_once=True)
-    if reading.error is not None and reading.error.kind == "NotSentError":
-        return outage or Cause("the service cannot be reached")
+    if reading.error is not None and reading.error.kind in _UNSENT:
+        return outage or Cause(_why_unsent(reading.error.kind, reading.error.message))
     failed = reading.finding is None and (reading.status is None or reading.status >= 500)
     return outage if failed else None
 
@@ -131,11 +140,16 @@ def _failure(exchange: Exchange) -> str:
 
 def _unreachable(error: BaseException | None) -> str:
     """Return in a few words why a request did not leave."""
-    if isinstance(error, ConfigurationError):  # of a TokenProvider
-        return str(error)
     cause = None if error is None else error.__cause__
     why = "timed out" if isinstance(cause, TimeoutError) else _FAULTS.get(str(cause).partition(":")[0])
-    return f"the service cannot be reached ({why})" if why else "the service cannot be reached"
+    return f"{_AWAY} ({why})" if why else _why_unsent(type(error).__name__, str(error))
+
+
+def _why_unsent(kind: str, message: str) -> str:
+    """Return why a request was not sent, by the class and the message of the error."""
+    if kind == ConfigurationError.__name__:  # of a TokenProvider
+        return message
+    return NO_TOKEN if NO_TOKEN in message else _AWAY
 
 
 class CircuitBreaker:
@@ -164,6 +178,13 @@ class CircuitBreaker:
         self.why: str | None = None  # why the batch is paused
         # Called with the reason and the seconds to the next probe, or with None when the pause is over.
         self.on_pause: Callable[[str | None, float], None] | None = None
+
+    @property
+    def pause(self) -> tuple[str | None, float | None]:
+        """Why nothing can be sent now, and the seconds until the service is tried again, if that is known."""
+        if self._session.credential.is_fetching:
+            return _AWAITED, None
+        return self.why, self.seconds_to_probe
 
     @property
     def seconds_to_probe(self) -> float | None:

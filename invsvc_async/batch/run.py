@@ -134,6 +134,9 @@ class Run:
         done = self._verdicts.total()
         now = self._over or asyncio.get_running_loop().time()
         seconds = now - self._began if self._began else 0.0
+        paused, next_probe = (
+            (None, None) if self._engine is None or self.ended else self._engine.breaker.pause
+        )
         return Progress(
             done=done,
             skipped=0 if self._intake is None else self._intake.skipped,
@@ -142,8 +145,8 @@ class Run:
             rate=done / seconds if seconds else 0.0,
             seconds=seconds,
             verdicts=dict(self._verdicts),
-            paused=None if self._engine is None or self.ended else self._engine.breaker.why,
-            next_probe=None if self._engine is None or self.ended else self._engine.breaker.seconds_to_probe,
+            paused=paused,
+            next_probe=next_probe,
         )
 
     # --- which results were taken

@@ -43,6 +43,11 @@ class Credential:
         """Get a fresh token in place of the *refused* header. Return False if there is none."""
         return False
 
+    @property
+    def is_fetching(self) -> bool:
+        """Whether a token is being fetched."""
+        return False
+
     def fingerprint(self, key: str) -> str | None:
         """Return a digest under *key*, which tells this credential from others but does not reveal it."""
         if self.ready is None:
@@ -127,6 +132,11 @@ class TokenProvider(Credential):
         if self.ready is None or self.ready == refused:
             await self._fetch()
         return self.ready != refused
+
+    @property
+    def is_fetching(self) -> bool:
+        """Whether a token is being fetched."""
+        return self._fetching is not None
 
     async def _fetch(self) -> None:
         if self._fetching is None:

@@ -50,12 +50,21 @@ if TYPE_CHECKING:
     from invsvc_async.transport.response_body import Download
     from invsvc_async.transport.write_register import WriteRegister
 
-__all__ = ["AttemptReport", "ClientOptions", "ClientState", "DecisionReport", "Request", "error_of"]
+__all__ = [
+    "NO_TOKEN",
+    "AttemptReport",
+    "ClientOptions",
+    "ClientState",
+    "DecisionReport",
+    "Request",
+    "error_of",
+]
 
 log: logging.Logger = logging.getLogger("invsvc_async")
 
 T = TypeVar("T")
 
+NO_TOKEN = "TokenProvider's source returned no token in time"  # noqa: S105 - words, no token
 HEADERS_KEPT = 16
 _SHORTEST_TOKEN = 10  # characters: shorter ones are test values, and could be part of any word
 _ANY = "surrogateescape"  # as aiohttp reads headers
@@ -316,9 +325,7 @@ class ClientOptions(msgspec.Struct, kw_only=True, eq=False):
                 async with asyncio.timeout_at(deadline):
                     await self.session.credential.header()
             except TimeoutError:
-                reason = (
-                    "TokenProvider's source returned no token in time. Nothing was sent: check the source."
-                )
+                reason = f"{NO_TOKEN}. Nothing was sent: check the source."
                 raise NotSentError(f"{request.operation.name}: {reason}") from None
         return self._record(request, deadline=deadline, lane=lane, not_after=not_after)
 

@@ -13,6 +13,7 @@ import pytest
 from invsvc_async import ApiKey, BatchStoppedError, ConfigurationError, Timeouts, TokenProvider, Verdict
 from invsvc_async.batch import Batch, Progress, circuit_breaker
 from invsvc_async.cli.commands import batch_run
+from invsvc_async.writes import state_reads
 from tests.batch.conftest import POLICY, client_of
 from tests.batch.writing import all_of, creates
 from tests.support.database import database
@@ -150,6 +151,73 @@ async def test_expired_token_is_asked_for_anew(service, tmp_path):
     assert [result.verdict for result in results] == ["applied"] * 60
     assert made_once(service, 60)
     assert asked[-1] == tokens[-1]
+
+
+@pytest.mark.parametrize("first", [True, False])
+async def test_provider_that_hangs(service, tmp_path, caplog, monkeypatch, first):
+    """As long as a token is awaited, the progress says so; a pause because of it does not blame the service."""
+    monkeypatch.setattr(state_reads, "READ_TIME", 0.2)
+    tokens, may_answer = [service.issue_oauth_token()], asyncio.Event()
+
+    async def source():
+        if first or len(tokens) > 1:
+            await may_answer.wait()
+        return tokens[-1]
+
+    provider = TokenProvider(source, kind="oauth_token")
+    hurried = client_of(
+        service, credential=provider, clock=FastClock(), timeout=Timeouts(attempt=0.3, call=0.6)
+    )
+    async with hurried as client, Batch.open(tmp_path / "run.db", client, concurrency=4) as batch:
+        running = asyncio.create_task(all_of(batch, creates(client, 20)))
+        if not first:
+            await service.arrived("webhooks.create", 4)
+            tokens.append(service.issue_oauth_token())
+            service.expire(tokens[0])
+        async with asyncio.timeout(30):
+            while (progress := batch.progress) is None or progress.paused is None:  # noqa: ASYNC110 - no event
+                await asyncio.sleep(0.01)
+            assert (progress.paused, progress.next_probe) == (
+                "a token of TokenProvider's source is awaited",
+                None,
+            )
+            while "the batch is paused" not in caplog.text:  # noqa: ASYNC110 - no event
+                await asyncio.sleep(0.01)
+            may_answer.set()
+            results = await running
+    assert ("source returned no token" if first else "refuses the credential") in caplog.text
+    assert "cannot be reached" not in caplog.text
+    assert [result.verdict for result in results] == ["applied"] * 20
+    assert made_once(service, 20)
+
+
+async def test_provider_that_fails_while_a_write_is_settled(service, tmp_path):
+    """A write in doubt is settled once there is a token, however long the provider has none; it is not unknown."""
+    tokens, failures = [service.issue_oauth_token()], []
+
+    async def source():
+        if len(tokens) == 1 and service.arrivals("webhooks.create"):
+            failures.append("no")
+            raise OSError("no")
+        return tokens[-1]
+
+    provider = TokenProvider(source, kind="oauth_token")
+    service.script("webhooks.create", "apply, then hang")
+    hurried = client_of(
+        service, credential=provider, clock=FastClock(), timeout=Timeouts(attempt=0.3),
+        reconcile=attrs.evolve(POLICY, deadline=10.0),
+    )  # fmt: skip
+    async with hurried as client, Batch.open(tmp_path / "run.db", client) as batch:
+        running = asyncio.create_task(all_of(batch, creates(client, 1)))
+        await service.arrived("webhooks.create")
+        service.expire(tokens[0])
+        assert "the source failed with OSError" in (await paused(batch)).paused
+        assert failures
+        tokens.append(service.issue_oauth_token())
+        async with asyncio.timeout(30):
+            results = await running
+    assert [result.verdict for result in results] == ["applied"]
+    assert service.arrivals("webhooks.create") == 1
 
 
 @pytest.mark.parametrize("way", ["expire", "revoke"])
@@ -340,3 +408,5 @@ def test_bar_of_a_paused_batch():
         paused="connection refused", next_probe=12.3,
     )  # fmt: skip
     assert batch_run._status(progress).startswith("paused: connection refused, next probe in 12 s")
+    waiting = attrs.evolve(progress, paused="a token is awaited", next_probe=None)
+    assert batch_run._status(waiting).strip() == "paused: a token is awaited"

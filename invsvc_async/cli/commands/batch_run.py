@@ -215,7 +215,8 @@ def _bar(total: int, *, shown: bool) -> Generator[Callable[[Progress], None]]:
 def _status(progress: Progress) -> str:
     verdicts = "  ".join(f"{count:,} {verdict}" for verdict, count in sorted(progress.verdicts.items()))
     if progress.paused is not None:
-        return f"paused: {progress.paused}, next probe in {progress.next_probe or 0:.0f} s  {verdicts}"
+        probe = "" if progress.next_probe is None else f", next probe in {progress.next_probe:.0f} s"
+        return f"paused: {progress.paused}{probe}  {verdicts}"
     settling = f"  {progress.settling:,} settling" if progress.settling else ""
     return f"{progress.rate:,.0f}/s  {verdicts}{settling}"
 
