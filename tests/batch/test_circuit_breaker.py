@@ -13,6 +13,8 @@ import pytest
 from invsvc_async import ApiKey, BatchStoppedError, ConfigurationError, Timeouts, TokenProvider, Verdict
 from invsvc_async.batch import Batch, Progress, circuit_breaker
 from invsvc_async.cli.commands import batch_run
+from invsvc_async.simulator import Simulator
+from invsvc_async.simulator.state import Clock as ServiceClock
 from invsvc_async.writes import state_reads
 from tests.batch.conftest import POLICY, client_of
 from tests.batch.writing import all_of, creates
@@ -30,6 +32,14 @@ class FastClock:
     async def sleep(self, seconds):
         """Sleep for *seconds* of it."""
         await asyncio.sleep(seconds / 20)
+
+
+@pytest.fixture
+async def service():
+    """Yield a simulator whose clock is as fast: the absence of a write proves nothing if clocks disagree."""
+    now = FastClock().now
+    async with Simulator(clock=ServiceClock(wall=lambda: 1_780_000_000.0 + now(), steady=now)) as running:
+        yield running
 
 
 @asynccontextmanager
