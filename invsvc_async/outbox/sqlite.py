@@ -26,6 +26,7 @@ from invsvc_async.outbox import caller_connections
 from invsvc_async.outbox import sqlite_rows as rows
 from invsvc_async.outbox.sqlite_prune import delete, empty_states, follow_deleted, old_in
 from invsvc_async.outbox.unsendable import verdict_of_lost, verdict_of_unfit
+from invsvc_async.reconcile.history import Verdict
 from invsvc_async.reconcile.intent import Intent
 from invsvc_async.storage.sqlite_writer import Writer
 
@@ -244,7 +245,7 @@ class SqliteStore:
             if not new:
                 return [], False
             journal = self.entries
-            stored = await journal.marks([row[1] for row in new], 0)
+            stored = await self._moved_before([row[1] for row in new])
             kept: list[int] = []
             fresh: list[str] = []
             puts = []
@@ -266,6 +267,12 @@ class SqliteStore:
             done = [(row[0],) for row in new]
             await self._app.act(partial(rows.mark, done, kept))
             return await self._of_keys(fresh), True
+
+    async def _moved_before(self, keys: Sequence[str]) -> set[str]:
+        """Return the keys of rows that were moved before a kill; unfit ones are to be moved once more."""
+        if not await self.entries.marks(keys, 0):
+            return set()
+        return {entry.key for entry in await self._of_keys(keys) if not _is_unfit(entry)}
 
     async def _of_keys(self, keys: Sequence[str]) -> list[Entry]:
         marks = ", ".join("?" * len(keys))
@@ -339,7 +346,7 @@ class SqliteStore:
 
     async def _do_again(self, wanted: Sequence[str]) -> list[str]:
         before = [entry for entry in await self._of_keys(wanted) if entry.state is State.DONE]
-        unfit = [entry for entry in before if entry.intent is None and entry.verdict != "applied"]
+        unfit = [entry for entry in before if _is_unfit(entry)]
         unmark = partial(rows.unmark, self._base_url)
         unfit = [entry for entry in unfit if await self._app.act(partial(unmark, entry.key))]
         for entry in unfit:  # its row is kept, and moved once more
@@ -388,6 +395,11 @@ class SqliteStore:
         while thing is not None:
             thing = await self.entries.ask(partial(empty_states, thing))
         return count
+
+
+def _is_unfit(entry: Entry) -> bool:
+    """Return whether *entry* was not sent, because its intent could not be read; its row is kept."""
+    return entry.state is State.DONE and entry.intent is None and entry.verdict == Verdict.NOT_APPLIED
 
 
 def _check_credential(mine: str | None, theirs: str | None, *, same_mode: bool) -> None:

@@ -192,6 +192,26 @@ async def test_payload_that_no_longer_fits(service, client, outbox, connection, 
             await connection.commit()
             assert await outbox.retry(key) == [key]
             assert (await verdict_of(outbox, key)).verdict is Verdict.APPLIED
+    assert not outbox._store.entries.deliveries.is_behind  # of these, nobody would know what was taken
+
+
+async def test_kill_while_a_payload_that_did_not_fit_is_retried(service, client, outbox, connection, caplog):
+    """Its row was marked as new, and its verdict not yet deleted: it is sent, and stays in the outbox until then."""
+    [key] = await enqueue(outbox, connection, update(client, service))
+    text = "UPDATE invsvc_outbox SET intent = replace(intent, ?, ?)"
+    await connection.execute(text, ("webhooks.update", "webhooks.gone"))
+    await connection.commit()
+    with caplog.at_level(logging.CRITICAL, "invsvc_async.outbox"):
+        async with outbox.dispatching():
+            assert (await verdict_of(outbox, key)).verdict is Verdict.NOT_APPLIED
+    await connection.execute(text, ("webhooks.gone", "webhooks.update"))
+    await connection.execute("UPDATE invsvc_outbox SET moved = 0")
+    await connection.commit()
+    async with outbox.dispatching(), asyncio.timeout(60):
+        while not await connection.execute_fetchall("SELECT 1 FROM invsvc_outbox WHERE moved = 1"):  # noqa: ASYNC110 - nothing tells
+            await asyncio.sleep(0.02)
+        assert (await verdict_of(outbox, key)).verdict is Verdict.APPLIED
+    assert len(service.ledger.effects("webhooks.update")) == 1
 
 
 async def test_refused_write_is_done_again_and_others_dropped(service, client, outbox, connection):
