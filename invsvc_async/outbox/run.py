@@ -52,8 +52,8 @@ class OutboxRun(Run):
         await self._recall_restore()
         engine = self._start()
         try:
-            while (result := await engine.next_result()) is not None:
-                self._batch.entries.deliveries.take(result.position or 0)  # consumers have their own list
+            while await engine.next_result() is not None:
+                self._batch.entries.deliveries.restart()  # not needed: consumers have their own list
                 self._on_verdict()
         finally:
             await asyncio.shield(self._leave())
