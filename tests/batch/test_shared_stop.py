@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 
 import pytest
 
 from invsvc_async import JournalError, Timeouts, Verdict
 from invsvc_async.batch import Batch
+from invsvc_async.batch.journals.postgres import PostgresBatch
 from tests.batch.conftest import client_of
 from tests.batch.journals.lossy import lossy
 from tests.batch.writing import all_of, creates
@@ -54,3 +56,14 @@ async def test_silent_connection_is_given_up(client, monkeypatch):
         assert not asking.done()
         way.speak()
         assert (await asking).total == 0
+
+
+async def test_what_was_taken_cannot_be_stored():
+    """A failure to note which results were taken is not reported as an error that nobody handles."""
+    told = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+    saving = PostgresBatch(database().journal("taken")).save_taken()  # it is not open
+    await asyncio.wait([saving])
+    del saving
+    gc.collect()
+    assert told == []

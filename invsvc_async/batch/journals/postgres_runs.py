@@ -17,6 +17,7 @@ from invsvc_async.batch.journals.chunk_fencing import OwnedEntries
 from invsvc_async.journal.entry import entry_of
 
 if TYPE_CHECKING:
+    from collections.abc import Coroutine
     from datetime import datetime
 
     from invsvc_async.journal.entry import Entry
@@ -118,7 +119,7 @@ class OwnedResults(OwnedEntries):
 
     def save_taken(self) -> asyncio.Future[None]:
         """Store which results were taken."""
-        return asyncio.ensure_future(self._store_taken())
+        return _alone(self._store_taken())
 
     async def _store_taken(self) -> None:
         given = {self.giver: self.deliveries, **self._adopted}
@@ -185,9 +186,7 @@ class OwnedResults(OwnedEntries):
 
     def put_fact(self, name: str, value: str | None) -> asyncio.Future[None]:
         """Set a fact about the whole batch to *value*, or delete it, soon."""
-        putting = asyncio.ensure_future(self._put_fact(name, value))
-        putting.add_done_callback(lambda done: done.cancelled() or done.exception())  # nothing may await it
-        return putting
+        return _alone(self._put_fact(name, value))
 
     async def _put_fact(self, name: str, value: str | None) -> None:
         if value is None:
@@ -200,6 +199,13 @@ class OwnedResults(OwnedEntries):
         rows = await self.fetch("SELECT value FROM facts WHERE name = 'checkpoint'")
         found = decoded(rows[0][0]) if rows else None
         return None if found is None or found.keyless else found
+
+
+def _alone(storing: Coroutine[Any, Any, None]) -> asyncio.Future[None]:  # Any: as of any coroutine
+    """Start *storing*, which nothing may await, so that asyncio does not report its error."""
+    task = asyncio.ensure_future(storing)
+    task.add_done_callback(lambda done: done.cancelled() or done.exception())
+    return task
 
 
 async def save_checkpoint(
