@@ -145,7 +145,7 @@ class Dispatcher(OutboxRun):
             self._check(item.intent, in_doubt=item.in_doubt)
         except (JournalError, InvalidRequestError) as error:
             with suppress(LostChunkError):
-                await lane.put(verdict_of_unfit(entry, error))
+                await lane.put(verdict_of_unfit(entry, error, is_of_copy=self._is_of_copy(entry)))
             self._on_verdict()
             return None
         assert isinstance(item, OutboxItem)

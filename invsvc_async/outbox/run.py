@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from invsvc_async.batch.batch import Batch
     from invsvc_async.batch.item import Item
+    from invsvc_async.journal.entry import Entry
     from invsvc_async.reconcile.intent import Intent
 
 __all__ = ["BEATS", "TAKER", "OutboxRun"]
@@ -73,6 +74,11 @@ class OutboxRun(Run):
         """End what is under way, and shelve the rest."""
         await self.stop(self._grace)
         self._on_verdict()
+
+    def _is_of_copy(self, entry: Entry) -> bool:
+        """Return whether *entry* may have been sent after the copy from which the outbox was restored."""
+        restored = self._batch.restored
+        return restored is not None and entry.seq <= restored.through
 
     def _check(self, intent: Intent, *, in_doubt: bool) -> None:
         """

@@ -161,7 +161,7 @@ class SqliteStore:
             )
         await self._app.act(partial(rows.use_journal, self._base_url, epoch))
         if self._restored:  # rows that were not moved yet are of the copy too
-            while (await self.move(lambda _: None))[1]:
+            while (await self.move(lambda _: None, are_of_copy=True))[1]:
                 pass
             await self._name_lost(journal)
             await journal.ask(mark_all)
@@ -234,11 +234,14 @@ class SqliteStore:
         if not fast and self._enqueued.is_set():
             await asyncio.sleep(_FAST)
 
-    async def move(self, unfit: Callable[[Intent], None]) -> tuple[list[Entry], bool]:
+    async def move(
+        self, unfit: Callable[[Intent], None], *, are_of_copy: bool = False
+    ) -> tuple[list[Entry], bool]:
         """
         Move new rows to the journal; return their entries, in order, and whether there were any.
 
-        *unfit* raises an error for an intent that cannot be sent. Such a row gets a verdict, and is kept.
+        *unfit* raises an error for an intent that cannot be sent. Such a row gets a verdict, and is kept; if
+        the rows *are_of_copy*, they may have been sent since.
         """
         async with self._moving:
             new = await self._app.act(partial(rows.new_rows, self._base_url, _AT_ONCE))
@@ -260,7 +263,7 @@ class SqliteStore:
                     entry.common, entry.intent = packed.common, packed.text
                     fresh.append(key)
                 except InvalidRequestError as error:
-                    entry = verdict_of_unfit(entry, error)
+                    entry = verdict_of_lost(entry) if are_of_copy else verdict_of_unfit(entry, error)
                     kept.append(seq)
                 puts.append(journal.put(entry))
             await asyncio.gather(*puts)

@@ -59,11 +59,12 @@ class SqliteDispatcher(OutboxRun):
         after = 0
         while page := await journal.not_done(after, _AT_ONCE):
             for entry in page:
+                is_of_copy = self._is_of_copy(entry)
                 try:
                     intent = self._intent(entry)
-                    self._check(intent, in_doubt=bool(intent.sent))
+                    self._check(intent, in_doubt=is_of_copy or bool(intent.sent))
                 except (JournalError, InvalidRequestError) as error:
-                    await journal.put(verdict_of_unfit(entry, error))
+                    await journal.put(verdict_of_unfit(entry, error, is_of_copy=is_of_copy))
             after = page[-1].seq
 
 

@@ -31,13 +31,31 @@ _decode = msgspec.json.Decoder(VerdictRecord).decode
 _AGAIN = "It is kept. Deploy a version that fits, then mark it to be done again (invsvc outbox retry)."
 
 
-def verdict_of_unfit(entry: Entry, error: InvsvcError) -> Entry:
+class _End(msgspec.Struct):
+    kind: str = ""
+
+
+class _Send(msgspec.Struct):
+    end: _End | None = None
+
+
+class _Sends(msgspec.Struct):
+    """The part of a packed intent that says whether it may have been sent."""
+
+    sent: list[_Send] = []
+
+
+_sends_of = msgspec.json.Decoder(_Sends).decode
+
+
+def verdict_of_unfit(entry: Entry, error: InvsvcError, *, is_of_copy: bool = False) -> Entry:
     """
     Return *entry* with a verdict: NOT_APPLIED if provably nothing was sent, otherwise UNKNOWN. Log why.
 
-    The advice of *error* is left out: it is about arguments, or about a damaged file.
+    *is_of_copy*: the outbox was restored from a copy, after which it may have been sent. The advice of
+    *error* is left out: it is about arguments, or about a damaged file.
     """
-    sent = entry.state is not State.TO_DO
+    sent = is_of_copy or _may_be_sent(entry)
     cause = error.__cause__ if isinstance(error, JournalError) else error
     why = "; ".join(cause.problems) if isinstance(cause, InvalidRequestError) else str(error)
     what = "it may have been sent, and cannot be settled" if sent else "it was not sent"
@@ -49,6 +67,17 @@ def verdict_of_unfit(entry: Entry, error: InvsvcError) -> Entry:
         error=ErrorRecord(kind="ConfigurationError", message=why),
     )
     return _ended(entry, Verdict.UNKNOWN if sent else Verdict.NOT_APPLIED, record)
+
+
+def _may_be_sent(entry: Entry) -> bool:
+    """Return whether *entry* may have been sent; one that is done again after UNKNOWN keeps its sends."""
+    if entry.state is not State.TO_DO:
+        return True
+    try:
+        sends = _sends_of(entry.intent or "{}").sent
+    except msgspec.MsgspecError:
+        return True
+    return any(send.end is None or send.end.kind != "not applied" for send in sends)
 
 
 def verdict_of_lost(entry: Entry) -> Entry:

@@ -176,6 +176,24 @@ async def test_payload_that_no_longer_fits(service, client, outbox, connection, 
     assert "second" in [entry.body["description"] for entry in service.ledger.entries]
 
 
+async def test_write_in_doubt_that_no_longer_fits(service, client, outbox, connection, caplog):
+    """One that is done again because it is UNKNOWN stays so, and is settled, not sent, once the code fits again."""
+    service.script("webhooks.create", "apply, then reset")
+    service.script("webhooks.list", "pass", "403")
+    await client.webhooks.list()
+    async with outbox.dispatching():
+        [key] = await enqueue(outbox, connection, client.webhooks.create(**HOOK))
+        assert (await verdict_of(outbox, key)).verdict is Verdict.UNKNOWN
+    with caplog.at_level(logging.CRITICAL, "invsvc_async.outbox"):
+        for names, verdict in ((("create", "gone"), Verdict.UNKNOWN), (("gone", "create"), Verdict.APPLIED)):
+            before, after = (f"webhooks.{name}" for name in names)
+            await outbox._store.fetch("UPDATE entries SET intent = replace(intent, $1, $2)", before, after)
+            assert await outbox.retry(key) == [key]
+            async with outbox.dispatching():
+                assert (await verdict_of(outbox, key)).verdict is verdict
+    assert service.arrivals("webhooks.create") == 1
+
+
 async def test_refused_write_is_done_again(service, client, outbox, connection):
     """A write that was refused keeps its body, and is sent anew once it is asked for."""
     hook = service.seed_webhook().id

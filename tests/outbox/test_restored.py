@@ -130,3 +130,47 @@ async def test_files_put_back(service, client, file, tmp_path, lost):
         assert await sent(outbox, []) == []
     assert len(service.ledger.effects()) == 2
     assert service.arrivals("webhooks.create") + service.arrivals("webhooks.update") == 2
+
+
+async def test_copy_whose_writes_do_not_fit(service, client, file, tmp_path, caplog):
+    """What an older copy has as to do may have been sent: it is UNKNOWN if the code cannot read it, then settled."""
+    path, fill = file
+    keys = await fill(client.webhooks.create(**HOOK))
+    shutil.copy(path, tmp_path / "kept")
+    async with Outbox.open(path, client) as outbox:
+        assert await sent(outbox, keys) == [Verdict.APPLIED]
+    shutil.copy(tmp_path / "kept", path)
+    for beside in tmp_path.glob("app.db-outbox-*"):
+        beside.unlink()
+    async with Outbox.open(path, client, restored=True) as outbox:
+        journal = outbox._store.entries
+        with caplog.at_level(logging.CRITICAL, "invsvc_async.outbox"):
+            for names, verdict in (
+                (("create", "gone"), Verdict.UNKNOWN),
+                (("gone", "create"), Verdict.APPLIED),
+            ):
+                change = [f"webhooks.{name}" for name in names]
+                text = "UPDATE entries SET intent = replace(intent, ?1, ?2)"
+                await journal.ask(lambda made, t=text, c=change: made.execute(t, c).rowcount)
+                await outbox.retry(*keys)
+                assert await sent(outbox, keys) == [verdict]
+    assert service.arrivals("webhooks.create") == 1
+
+
+async def test_rows_of_a_copy_that_do_not_fit(service, client, file, tmp_path):
+    """What was not moved to the journal when the copy was made may have been sent since, too."""
+    path, fill = file
+    keys = await fill(client.webhooks.create(**HOOK))
+    shutil.copy(path, tmp_path / "kept")
+    async with Outbox.open(path, client) as outbox:
+        assert await sent(outbox, keys) == [Verdict.APPLIED]
+    shutil.copy(tmp_path / "kept", path)
+    for beside in tmp_path.glob("app.db-outbox-*"):
+        beside.unlink()
+    async with aiosqlite.connect(path) as made:
+        await made.execute("UPDATE invsvc_outbox SET intent = replace(intent, 'webhooks.create', 'gone')")
+        await made.commit()
+    async with Outbox.open(path, client, restored=True) as outbox:
+        assert await sent(outbox, keys) == [Verdict.UNKNOWN]
+        assert await outbox.retry(*keys) == []
+    assert service.arrivals("webhooks.create") == 1

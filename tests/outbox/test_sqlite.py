@@ -214,6 +214,26 @@ async def test_kill_while_a_payload_that_did_not_fit_is_retried(service, client,
     assert len(service.ledger.effects("webhooks.update")) == 1
 
 
+async def test_write_in_doubt_of_another_mode(service, client, path, connection):
+    """One that is done again because it is UNKNOWN stays so where nothing shows that it belongs there."""
+    service.script("webhooks.update", "apply, then reset")
+    service.script("webhooks.get", "pass", "403")
+    async with Outbox.open(path, client) as outbox:
+        [key] = await enqueue(outbox, connection, update(client, service))
+        async with outbox.dispatching():
+            assert (await verdict_of(outbox, key)).verdict is Verdict.UNKNOWN
+        assert await outbox.retry(key) == [key]
+    other = ApiKey(service.issue_key())
+    async with client_of(service, credential=other) as later:
+        for same_mode, verdict in ((False, Verdict.UNKNOWN), (True, Verdict.APPLIED)):
+            async with Outbox.open(path, later, same_mode=True) as outbox:
+                outbox._batch.same_mode = same_mode
+                assert await outbox.retry(key) == ([key] if same_mode else [])
+                async with outbox.dispatching():
+                    assert (await verdict_of(outbox, key)).verdict is verdict
+    assert service.arrivals("webhooks.update") == 1
+
+
 async def test_refused_write_is_done_again_and_others_dropped(service, client, outbox, connection):
     """A refused write is sent anew; one that was not taken up yet can be dropped."""
     service.script("webhooks.update", "403")
