@@ -23,8 +23,8 @@ from invsvc_async.journal.entry import Entry, State
 from invsvc_async.journal.packed_intent import pack
 from invsvc_async.journal.sqlite_entries import entries
 from invsvc_async.outbox import caller_connections
+from invsvc_async.outbox import sqlite_prune as prune
 from invsvc_async.outbox import sqlite_rows as rows
-from invsvc_async.outbox.sqlite_prune import delete, empty_states, follow_deleted, old_in
 from invsvc_async.outbox.unsendable import verdict_of_lost, verdict_of_unfit
 from invsvc_async.reconcile.history import Verdict
 from invsvc_async.reconcile.intent import Intent
@@ -373,8 +373,8 @@ class SqliteStore:
             if entry is None or entry.state is not State.DONE:
                 return False
             await self._app.act(partial(rows.delete_rows, self._base_url, [key]))
-            await self.entries.take_out(key)
-            await self.entries.ask(follow_deleted)
+            await self.entries.ask(partial(prune.drop, key))
+            self._given.pop(entry.seq, None)  # another entry may get this number
             return True
 
     async def delete_done(self, before: int, *, unacknowledged: bool) -> int:
@@ -388,15 +388,15 @@ class SqliteStore:
         more = True
         while more:
             async with self._moving:
-                look = partial(old_in, before, after, unacknowledged=unacknowledged)
+                look = partial(prune.old_in, before, after, unacknowledged=unacknowledged)
                 old, last = await self.entries.ask(look)
                 if old:  # the row first: a row without an entry would keep its key from being sent again
                     await self._app.act(partial(rows.delete_rows, self._base_url, old))
-                    await self.entries.ask(partial(delete, old))
+                    await self.entries.ask(partial(prune.delete, old))
             count, after, more = count + len(old), last or 0, last is not None
         thing: str | None = ""
         while thing is not None:
-            thing = await self.entries.ask(partial(empty_states, thing))
+            thing = await self.entries.ask(partial(prune.empty_states, thing))
         return count
 
 

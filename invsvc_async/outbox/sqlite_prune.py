@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Sequence
 
-__all__ = ["delete", "empty_states", "follow_deleted", "old_in"]
+__all__ = ["delete", "drop", "empty_states", "old_in"]
 
 _ENTRIES, _THINGS = 200, 1000  # that one transaction looks at
 # Not the last one: SQLite would give its number again, and the states of things refer to these numbers.
@@ -47,11 +47,13 @@ def empty_states(after: str, connection: sqlite3.Connection) -> str | None:
     return last
 
 
-def follow_deleted(connection: sqlite3.Connection) -> None:
+def drop(key: str, connection: sqlite3.Connection) -> None:
     """
-    Make sure that no thing was last written by an entry whose number a later one will get.
+    Delete the entry of *key*, which may be the last one.
 
-    SQLite gives the numbers of the last entries again once these are deleted.
+    SQLite gives the numbers of the last entries again once these are deleted. What was written last to a
+    thing stays later than all entries there are, and becomes earlier than all to come: hence the half.
     """
+    delete([key], connection)
     last = connection.execute("SELECT coalesce(max(seq), 0) FROM entries").fetchone()[0]
-    connection.execute("UPDATE states SET seq = ?1 WHERE seq > ?1", (last,))
+    connection.execute("UPDATE states SET seq = ?1 + 0.5 WHERE seq > ?1", (last,))

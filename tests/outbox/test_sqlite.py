@@ -306,6 +306,24 @@ async def test_retry_while_a_newer_write_to_the_same_thing_is_sent(service, clie
     ]
 
 
+async def test_retry_after_the_newer_write_was_dropped(service, client, outbox, connection):
+    """What is dropped of a write that was applied is its record: an older one is not sent over it, newer ones are."""
+    hook = service.seed_webhook().id
+    service.script("webhooks.update", "403")
+    older, newer, newest = (client.webhooks.update(hook, description=text) for text in ("1", "2", "3"))
+    async with outbox.dispatching():
+        [old] = await enqueue(outbox, connection, older)
+        assert (await verdict_of(outbox, old)).verdict is Verdict.REFUSED
+        [gone] = await enqueue(outbox, connection, newer)
+        assert (await verdict_of(outbox, gone)).verdict is Verdict.APPLIED
+        assert await outbox.drop(gone)
+        assert await outbox.retry(old) == [old]
+        assert (await verdict_of(outbox, old)).verdict is Verdict.NOT_APPLIED
+        [last] = await enqueue(outbox, connection, newest)
+        assert (await verdict_of(outbox, last)).verdict is Verdict.APPLIED
+    assert [entry.body["description"] for entry in service.ledger.effects()] == ["2", "3"]
+
+
 async def test_reading_beside_the_process_that_sends(service, client, outbox, connection, path):
     """What another process has is read, and nothing else is possible; without the outbox there is nothing to read."""
     [done] = await enqueue(outbox, connection, update(client, service))
