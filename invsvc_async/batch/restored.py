@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
+from secrets import token_hex
 from typing import TYPE_CHECKING
 
 import attrs
@@ -18,6 +19,7 @@ from msgspec.structs import replace
 from invsvc_async.client import options_of
 from invsvc_async.errors import ServiceError
 from invsvc_async.journal.doubt import in_doubt
+from invsvc_async.journal.packed_intent import pack, unpack
 from invsvc_async.journal.sqlite_entries import fact
 
 if TYPE_CHECKING:
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from invsvc_async.client import Client
+    from invsvc_async.journal.packed_intent import Commons, Packed
     from invsvc_async.reconcile.intent import Intent
 
 __all__ = [
@@ -34,6 +37,7 @@ __all__ = [
     "Restored",
     "close_mark",
     "closed",
+    "kept_in_doubt",
     "last_of",
     "mark",
     "mark_all",
@@ -118,9 +122,21 @@ def closed(text: str) -> str:
     return msgspec.json.encode(replace(found, is_open=False)).decode()
 
 
-def last_of(text: str) -> int:
-    """Return the number of the last entry of the copy, by the text of the fact."""
-    return msgspec.json.decode(text, type=_Mark).through
+def last_of(text: str | None) -> int:
+    """Return the number of the last entry of the copy, by the text of the fact; 0 if it was not restored."""
+    return 0 if text is None else msgspec.json.decode(text, type=_Mark).through
+
+
+def kept_in_doubt(key: str, packed: Packed, commons: Commons, *, keep_sends: bool) -> str:
+    """
+    Return the packed intent of an entry of the copy that gets a number beyond those of the copy.
+
+    It has the send that the lower number stood for, and is the newest to its thing.
+    """
+    intent = unpack(key, packed, commons)
+    if not keep_sends:
+        intent = attrs.evolve(intent, sent=(), bounds=None, baseline=None, nonce=token_hex(8))
+    return pack(attrs.evolve(in_doubt(intent), newest=None), commons).text
 
 
 def mark_all(connection: sqlite3.Connection) -> None:

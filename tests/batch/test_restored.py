@@ -234,8 +234,9 @@ async def test_restored_updates(service, client, tmp_path):
     assert names == ["ours", "one", "two", "late"]
 
 
-async def test_failed_write_of_a_copy_may_have_been_retried(service, client, tmp_path):
-    """A write that the copy has as refused is settled before a retry of it is sent."""
+@pytest.mark.parametrize("force", [False, True])
+async def test_failed_write_of_a_copy_may_have_been_retried(service, client, tmp_path, force):
+    """A write that the copy has as refused is settled before a retry of it is sent, also as the newest one."""
     path = tmp_path / "run.db"
     service.script("webhooks.create", "403")
     await run(path, client, creates(client, 2))
@@ -247,7 +248,7 @@ async def test_failed_write_of_a_copy_may_have_been_retried(service, client, tmp
     restore(copy, path)
     await run(path, client, creates(client, 3), restored=True)
     async with Batch.open(path, client, on_secret=lambda *_: None) as batch:
-        assert await batch.retry(verdict=Verdict.REFUSED) == 1
+        assert await batch.retry(verdict=Verdict.REFUSED, force=force) == 1
         [result] = await all_of(batch)
     assert (result.verdict, result.basis) == (Verdict.APPLIED, "tag")
     assert len(service.ledger.effects("webhooks.create")) == 3

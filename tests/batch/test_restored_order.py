@@ -162,6 +162,24 @@ async def test_copy_whose_write_was_refused_and_overtaken(things, journal):
         assert found[f"{kind} B"] in (Verdict.UNKNOWN, Verdict.NOT_APPLIED)
 
 
+async def test_write_of_a_copy_that_is_sent_over_others(things, journal):
+    """One that the copy has as refused was applied since: a forced retry finds that, and sends nothing again."""
+    await run(journal.address, things.client, things.writes("A"))
+    things.script("403")
+    await run(journal.address, things.client, things.writes("B"))
+    await journal.back_up()
+    async with Batch.open(journal.address, things.client) as batch:
+        assert await batch.retry(verdict=Verdict.REFUSED, force=True) == 2
+        await all_of(batch)
+    await journal.put_back()
+    await run_anew(journal, things, restored=True)
+    async with client_of(things.service) as client, Batch.open(journal.address, client) as batch:
+        assert await batch.retry(verdict=Verdict.REFUSED, force=True) == 2
+        verdicts = {result.key: result.verdict for result in await all_of(batch)}
+    assert verdicts == {f"{kind} B": Verdict.APPLIED for kind in KINDS}
+    assert things.effects() == dict.fromkeys(KINDS, "AB")
+
+
 async def test_restored_copy_that_is_run_without_the_later_write(things, journal):
     """The state is that of C, which the journal does not know: that is no proof that somebody else made it."""
     await copy_with_b_in_flight(things, journal, "apply, then hang")

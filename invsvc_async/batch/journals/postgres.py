@@ -16,12 +16,12 @@ from invsvc_async.batch.journals.chunk_workers import WorkersOfBatch
 from invsvc_async.batch.journals.postgres_migrations import COUNTED, COUNTS_KEPT_FROM, IN_TURN
 from invsvc_async.batch.journals.postgres_runs import OwnedResults, save_checkpoint
 from invsvc_async.batch.last_writes import LastWrite
-from invsvc_async.batch.restored import FACT, closed
+from invsvc_async.batch.restored import FACT, closed, kept_in_doubt, last_of
 from invsvc_async.batch.result import Summary
 from invsvc_async.batch.seen_keys import Met
 from invsvc_async.errors import InvalidRequestError
 from invsvc_async.journal.entry import Mark, State, entry_of
-from invsvc_async.journal.packed_intent import not_overtaken
+from invsvc_async.journal.packed_intent import Packed, not_overtaken
 from invsvc_async.reconcile.history import Verdict
 
 if TYPE_CHECKING:
@@ -41,13 +41,13 @@ ON CONFLICT (key) DO NOTHING
 # $1: verdicts; $2 and $3: the part of the order, after one entry and up to another.
 _TO_REOPEN = """
 SELECT e.* FROM unnest($1::text[]) AS chosen, LATERAL (
-    SELECT seq, thing, intent, verdict FROM entries
+    SELECT seq, thing, key, common, intent, verdict FROM entries
     WHERE verdict = chosen AND verdict <> 'applied' AND state = 2 AND intent IS NOT NULL
         AND seq > $2 AND seq <= $3 ORDER BY verdict, seq LIMIT $4
 ) AS e ORDER BY seq LIMIT $4
 """
 _THESE_TO_REOPEN = """
-SELECT seq, thing, intent, verdict FROM entries WHERE key = ANY ($2) AND verdict = ANY ($1)
+SELECT seq, thing, key, common, intent, verdict FROM entries WHERE key = ANY ($2) AND verdict = ANY ($1)
     AND verdict <> 'applied' AND state = 2 AND intent IS NOT NULL ORDER BY seq
 """
 _REOPEN = """
@@ -59,6 +59,8 @@ WITH given AS MATERIALIZED (
 UPDATE entries e SET seq = g.place, state = 0, verdict = NULL, outcome = NULL,
     done_at = NULL, chunk = g.chunk, intent = g.intent FROM given g WHERE e.seq = g.seq
 """
+_COMMONS = "SELECT number, text FROM commons"
+_RESTORED = f"SELECT value FROM facts WHERE name = '{FACT}'"  # noqa: S608 - our own text
 _AT_ONCE = 200  # entries reopened together: as many as a new chunk has
 _BUSY = "SELECT thing, min(chunk) FROM entries WHERE thing = ANY ($1) AND done_at IS NULL GROUP BY thing"
 
@@ -315,10 +317,12 @@ class PostgresBatch(OwnedResults, WorkersOfBatch):
                 return
             chunk = await connection.fetchval("INSERT INTO chunks DEFAULT VALUES RETURNING id")
             chosen = await self._chosen(connection, chunk, [row["thing"] for row in rows])
+            through = last_of(await connection.fetchval(_RESTORED)) if newest else 0
+            if rows[0]["seq"] <= through:
+                self._load_commons(await connection.fetch(_COMMONS))
             intents = [
-                intent if keep_sends[Verdict(row["verdict"])] else _without_sends(intent)
+                self._reopened(row, through, keep_sends=keep_sends[Verdict(row["verdict"])], newest=newest)
                 for row in rows
-                for intent in [not_overtaken(row["intent"]) if newest else row["intent"]]
             ]
             await connection.execute(_REOPEN, [row["seq"] for row in rows], chosen, intents, newest)
             await self.chunks.give(connection, chunk)
@@ -326,6 +330,14 @@ class PostgresBatch(OwnedResults, WorkersOfBatch):
 
         await self.ask(reopen)
         return again
+
+    def _reopened(self, row: Any, through: int, *, keep_sends: bool, newest: bool) -> str:  # Any: asyncpg's
+        """Return the packed intent of an entry that is done again; those up to *through* are of a copy."""
+        if newest and row["seq"] <= through:
+            packed = Packed(common=row["common"], text=row["intent"])
+            return kept_in_doubt(row["key"], packed, self.commons, keep_sends=keep_sends)
+        intent = not_overtaken(row["intent"]) if newest else row["intent"]
+        return intent if keep_sends else _without_sends(intent)
 
     async def prune(self, before: int) -> int:
         """
@@ -384,10 +396,13 @@ class PostgresBatch(OwnedResults, WorkersOfBatch):
         text = f"SELECT * FROM entries WHERE {where}"  # noqa: S608 - our own text
         rows = await self.fetch(text, *values)
         if any(row["common"] not in self.commons.texts for row in rows if row["common"] is not None):
-            for row in await self.fetch("SELECT number, text FROM commons"):
-                self.commons.load(row["number"], row["text"])
-                self._stored_commons.add(row["number"])
+            self._load_commons(await self.fetch(_COMMONS))
         return [entry_of(row) for row in rows]
+
+    def _load_commons(self, rows: list[Any]) -> None:
+        for row in rows:
+            self.commons.load(row["number"], row["text"])
+            self._stored_commons.add(row["number"])
 
 
 def _slices(keys: list[str]) -> Iterator[list[str]]:

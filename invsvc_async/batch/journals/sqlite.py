@@ -14,12 +14,12 @@ from msgspec.structs import replace
 from invsvc_async.batch.checkpoint import RUNS, Checkpoint, decoded
 from invsvc_async.batch.deliveries import Deliveries
 from invsvc_async.batch.last_writes import NO_EFFECT, LastWrite, Left
-from invsvc_async.batch.restored import close_mark, mark_all
+from invsvc_async.batch.restored import FACT, close_mark, kept_in_doubt, last_of, mark_all
 from invsvc_async.batch.result import Summary
 from invsvc_async.errors import JournalError
 from invsvc_async.journal.entry import Entry, Mark, State
 from invsvc_async.journal.epoch import CountedEntries
-from invsvc_async.journal.packed_intent import not_overtaken
+from invsvc_async.journal.packed_intent import Packed, not_overtaken
 from invsvc_async.journal.sqlite_entries import entries, fact, row_of
 from invsvc_async.reconcile.history import Verdict
 from invsvc_async.storage.sqlite_writer import transaction
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
+
+    from invsvc_async.journal.packed_intent import Commons
 
 __all__ = ["SqliteBatch", "read_checkpoint"]
 
@@ -57,7 +59,7 @@ ON CONFLICT (thing) DO UPDATE SET seq = max(seq, excluded.seq), team = excluded.
 """
 _MAY_REOPEN = "verdict <> 'applied' AND state = 2 AND intent IS NOT NULL"
 _THESE = (
-    f"SELECT seq, verdict, intent FROM entries WHERE {_MAY_REOPEN} "  # noqa: S608 - our own text
+    f"SELECT seq, verdict, key, common, intent FROM entries WHERE {_MAY_REOPEN} "  # noqa: S608 - our own text
     "AND seq IN (SELECT value FROM json_each(:these)) ORDER BY seq"
 )
 # Without the number: to set it, even to what it is, writes all indexes, that of the keys in random places.
@@ -236,13 +238,15 @@ class SqliteBatch(CountedEntries):
             these = await self._in_order(keys)
             for start in range(0, len(these), _AT_ONCE):
                 values = {"these": _encode(these[start : start + _AT_ONCE]).decode()}
-                count += len(await self.ask(partial(_reopen_some, keep_sends, _THESE, values, newest=newest)))
+                reopen = partial(_reopen_some, keep_sends, _THESE, values, self.commons, newest=newest)
+                count += len(await self.ask(reopen))
             return count
         # Up to the last entry of today: those moved behind it may be finished again meanwhile.
         after, last, text = 0, await self.ask(_last_seq), _first_of([*keep_sends])
         while True:
             part = {"after": after, "last": last, "limit": _AT_ONCE}
-            again = await self.ask(partial(_reopen_some, keep_sends, text, part, newest=newest))
+            reopen = partial(_reopen_some, keep_sends, text, part, self.commons, newest=newest)
+            again = await self.ask(reopen)
             if not again:
                 return count
             count, after = count + len(again), max(again)
@@ -446,7 +450,8 @@ def _last_seq(connection: sqlite3.Connection) -> int:
 def _first_of(verdicts: Sequence[Verdict]) -> str:
     """Return the query for the first entries with one of *verdicts* in a part of the order."""
     parts = " UNION ALL ".join(
-        f"SELECT * FROM (SELECT seq, verdict, intent FROM entries WHERE verdict = '{each}' AND {_MAY_REOPEN} "  # noqa: S608 - our own text
+        "SELECT * FROM (SELECT seq, verdict, key, common, intent FROM entries "  # noqa: S608 - our own text
+        f"WHERE verdict = '{each}' AND {_MAY_REOPEN} "
         "AND seq > :after AND seq <= :last ORDER BY seq LIMIT :limit)"
         for each in verdicts
     )
@@ -457,24 +462,26 @@ def _reopen_some(
     keep_sends: Mapping[Verdict, bool],
     text: str,
     values: Mapping[str, object],
+    commons: Commons,
     connection: sqlite3.Connection,
     *,
     newest: bool,
 ) -> list[int]:
     """Reopen the entries that the query *text* finds, in one transaction; return their earlier numbers."""
-    found = [
-        (seq, Verdict(verdict), intent)
-        for seq, verdict, intent in connection.execute(text, values)
-        if Verdict(verdict) in keep_sends
-    ]
-    again = places = [seq for seq, _, _ in found]
+    found = [row for row in connection.execute(text, values) if Verdict(row[1]) in keep_sends]
+    again = places = [row[0] for row in found]
+    keeping = [keep_sends[Verdict(row[1])] for row in found]
     if newest:
-        end = _last_seq(connection)
+        through, end = last_of(fact(connection, FACT)), _last_seq(connection)
         places = [end + number for number in range(1, len(found) + 1)]
-        moved = zip(places, found, strict=True)
-        connection.executemany(_MOVE, [(to, not_overtaken(intent), seq) for to, (seq, _, intent) in moved])
+        for at, (seq, _, key, common, intent) in enumerate(found):
+            if seq <= through:
+                packed = Packed(common=common, text=intent)
+                intent = kept_in_doubt(key, packed, commons, keep_sends=keeping[at])  # noqa: PLW2901
+                keeping[at] = True
+            connection.execute(_MOVE, (places[at], not_overtaken(intent), seq))
     for statement, keeps in ((_REOPEN, True), (_REOPEN_ANEW, False)):
-        these = [place for place, each in zip(places, found, strict=True) if keep_sends[each[1]] is keeps]
+        these = [place for place, keep in zip(places, keeping, strict=True) if keep is keeps]
         if these:
             connection.execute(statement, (_encode(these).decode(),))
     return again
