@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Engine"]
 
+_LIMITED = "the service limits the rate (HTTP 429)"
 _TO_STORE = 1.0  # s that the journal of a stopped run has to store finished writes
 
 
@@ -195,6 +196,14 @@ class Engine:
     def settling(self) -> int:
         """How many of them are being settled."""
         return max(len(self._tasks) - self._slots.in_use, 0)
+
+    @property
+    def pause(self) -> tuple[str | None, float | None]:
+        """Why nothing can be sent now, and the seconds until the service is tried again, if that is known."""
+        why, seconds = self.breaker.pause
+        if why is None and (limited_for := self._slots.limited_for) > 0:
+            return _LIMITED, limited_for
+        return why, seconds
 
     async def stop(self, grace: float) -> None:
         """Start no more items, let those under way end within *grace* seconds, and shelve the rest."""

@@ -33,6 +33,7 @@ class Slots:
         self._on_room = on_room
         self._loop = asyncio.get_running_loop()
         self._due = 0.0  # when the next send may begin, loop time
+        self._limited_until = 0.0  # until when the service asked to wait, loop time
         self._again: deque[asyncio.Future[None]] = deque()
         self._timer: asyncio.Handle | None = None  # uvloop's has no time if that is less than 1 ms away
         self._wakes_at = 0.0  # when it ends, loop time
@@ -66,7 +67,8 @@ class Slots:
         """Adapt to the result of a request. After a 429, nothing is sent for *retry_after* seconds."""
         refused = exchange.status == 429
         if refused and retry_after is not None:
-            self._due = max(self._due, self._loop.time() + retry_after)
+            self._limited_until = max(self._limited_until, self._loop.time() + retry_after)
+            self._due = max(self._due, self._limited_until)
         # The time of a 5xx says nothing about the load: it is quick in an outage, and slow at a gateway.
         answered = exchange.end is End.ANSWERED and (exchange.status or 0) < 500
         timed_out = exchange.end is End.LOST and exchange.timed_out
@@ -78,6 +80,11 @@ class Slots:
     def free(self) -> int:
         """The number of free slots."""
         return max(self._knee.size - self.in_use, 0)
+
+    @property
+    def limited_for(self) -> float:
+        """For how many more seconds nothing is sent, because the service asked to wait."""
+        return max(self._limited_until - self._loop.time(), 0.0)
 
     def share(self, part: float) -> None:
         """Send at *part* of the rate, which is above 0."""

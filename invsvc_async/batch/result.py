@@ -157,9 +157,9 @@ class Progress:
 
     ``done`` writes were finished by this run, ``skipped`` ones by an earlier run. ``under_way`` ones have
     started, and ``settling`` of those are being settled. ``rate`` is finished writes per second since the
-    start of the run. ``verdicts`` counts the verdicts of ``done``. While the service is away or refuses the
-    credential, ``paused`` is the reason and ``next_probe`` the seconds until it is tried again. While a
-    ``TokenProvider`` is asked for a token, ``paused`` says that, and ``next_probe`` is ``None``.
+    start of the run. ``verdicts`` counts the verdicts of ``done``. While the service is away, refuses the
+    credential or limits the rate, ``paused`` is the reason and ``next_probe`` the seconds until it is tried
+    again. While a ``TokenProvider`` is asked for a token, ``paused`` says so and ``next_probe`` is ``None``.
     """
 
     done: int

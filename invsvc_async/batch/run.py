@@ -134,9 +134,8 @@ class Run:
         done = self._verdicts.total()
         now = self._over or asyncio.get_running_loop().time()
         seconds = now - self._began if self._began else 0.0
-        paused, next_probe = (
-            (None, None) if self._engine is None or self.ended else self._engine.breaker.pause
-        )
+        running = None if self.ended else self._engine
+        paused, next_probe = (None, None) if running is None else running.pause
         return Progress(
             done=done,
             skipped=0 if self._intake is None else self._intake.skipped,

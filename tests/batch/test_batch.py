@@ -294,6 +294,22 @@ async def test_limited_writes_wait(service, client, tmp_path):
     assert times[1] - times[0] >= 1.0
 
 
+async def test_wait_that_the_service_asks_for_is_shown(service, client, tmp_path):
+    """The progress says why nothing is sent, and for how long."""
+    service.script("webhooks.create", "429 after 600")
+    async with Batch.open(tmp_path / "run.db", client, concurrency=1) as batch:
+        running = asyncio.create_task(all_of(batch, creates(client, 3)))
+        async with asyncio.timeout(30):
+            while (progress := batch.progress) is None or progress.paused is None:  # noqa: ASYNC110 - no event
+                await asyncio.sleep(0.01)
+        running.cancel()
+        await asyncio.wait([running])
+        assert batch.progress.paused is None
+    assert progress.paused == "the service limits the rate (HTTP 429)"
+    assert 500 < progress.next_probe <= 600
+    assert service.arrivals("webhooks.create") == 1
+
+
 async def test_pace_is_smooth(service, client, tmp_path):
     """At a rate of 50 a second, 15 writes take as long as that says."""
     async with Batch.open(tmp_path / "run.db", client, rate=50) as batch:
