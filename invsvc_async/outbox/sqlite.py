@@ -248,7 +248,7 @@ class SqliteStore:
             if not new:
                 return [], False
             journal = self.entries
-            stored = await self._moved_before([row[1] for row in new])
+            stored = await self._moved_before({row[1]: bytes(row[2]) for row in new})
             kept: list[int] = []
             fresh: list[str] = []
             puts = []
@@ -271,11 +271,22 @@ class SqliteStore:
             await self._app.act(partial(rows.mark, done, kept))
             return await self._of_keys(fresh), True
 
-    async def _moved_before(self, keys: Sequence[str]) -> set[str]:
-        """Return the keys of rows that were moved before a kill; unfit ones are to be moved once more."""
-        if not await self.entries.marks(keys, 0):
-            return set()
-        return {entry.key for entry in await self._of_keys(keys) if not _is_unfit(entry)}
+    async def _moved_before(self, contents: Mapping[str, bytes]) -> set[str]:
+        """
+        Return which rows were moved before a kill, by their keys; *contents* are the digests of rows by key.
+
+        Unfit ones are to be moved once more. Where the entry is another write, its deletion was interrupted.
+        """
+        moved: set[str] = set()
+        if not await self.entries.marks([*contents], 0):
+            return moved
+        for entry in await self._of_keys([*contents]):
+            if entry.state is State.DONE and entry.content != contents[entry.key]:
+                await self.entries.ask(partial(prune.drop, entry.key))
+                self._given.pop(entry.seq, None)
+            elif not _is_unfit(entry):
+                moved.add(entry.key)
+        return moved
 
     async def _of_keys(self, keys: Sequence[str]) -> list[Entry]:
         marks = ", ".join("?" * len(keys))

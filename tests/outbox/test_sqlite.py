@@ -287,6 +287,23 @@ async def test_row_that_was_moved_before_a_kill(service, client, outbox, connect
     assert await connection.execute_fetchall("SELECT moved, intent FROM invsvc_outbox") == [(1, "")] * 2
 
 
+async def test_kill_while_a_write_is_dropped(service, client, outbox, connection):
+    """Its row was deleted, and its verdict not yet: another write under its key is sent all the same."""
+    service.script("webhooks.update", "403")
+    [key] = await enqueue(outbox, connection, update(client, service, "wrong").keyed("order-17"))
+    async with outbox.dispatching():
+        assert (await verdict_of(outbox, key)).verdict is Verdict.REFUSED
+    await connection.execute("DELETE FROM invsvc_outbox")
+    await connection.commit()
+    await enqueue(outbox, connection, update(client, service, "right").keyed("order-17"))
+    async with outbox.dispatching(), asyncio.timeout(60):
+        await service.arrived("webhooks.update", 2)
+        while (outcome := await outbox.get(key)) is None:  # noqa: ASYNC110 - nothing tells
+            await asyncio.sleep(0.02)
+    assert outcome.verdict is Verdict.APPLIED
+    assert [entry.body["description"] for entry in service.ledger.effects()] == ["right"]
+
+
 async def test_retry_while_a_newer_write_to_the_same_thing_is_sent(service, client, outbox, connection):
     """The retried one waits for it, and is then overtaken: the newer one keeps its effect."""
     hook = service.seed_webhook().id
