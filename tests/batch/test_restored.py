@@ -254,6 +254,24 @@ async def test_failed_write_of_a_copy_may_have_been_retried(service, client, tmp
     assert len(service.ledger.effects("webhooks.create")) == 3
 
 
+async def test_unknown_write_of_a_copy_is_the_newest(service, client, tmp_path):
+    """A forced retry of a write that the copy has as unknown settles it, too."""
+    path = tmp_path / "run.db"
+    await client.webhooks.list()
+    service.script("webhooks.create", "apply, then reset")
+    service.script("webhooks.list", "403")
+    assert {each.verdict for each in (await run(path, client, creates(client, 1))).values()} == {"unknown"}
+    copy = copied(path, tmp_path / "backup")
+    await run(path, client, creates(client, 2))
+    restore(copy, path)
+    await run(path, client, creates(client, 2), restored=True)
+    async with Batch.open(path, client, on_secret=lambda *_: None) as batch:
+        assert await batch.retry(verdict=Verdict.UNKNOWN, force=True) == 1
+        [result] = await all_of(batch)
+    assert (result.verdict, result.basis) == (Verdict.APPLIED, "tag")
+    assert service.arrivals("webhooks.create") == 2
+
+
 async def test_old_copy_does_not_prove_absence(service, tmp_path):
     """A create that is not found long after the copy was made is UNKNOWN: it may have been deleted since."""
     path = tmp_path / "run.db"

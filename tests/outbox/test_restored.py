@@ -10,7 +10,9 @@ import aiosqlite
 import asyncpg
 import pytest
 
-from invsvc_async import JournalError, Outbox, Verdict
+from invsvc_async import InvalidRequestError, JournalError, Outbox, Verdict
+from invsvc_async.journal.entry import Entry, State
+from invsvc_async.outbox.unsendable import verdict_of_unfit
 from tests.batch.conftest import HOOK
 from tests.outbox.conftest import verdict_of
 from tests.outbox.test_dispatch import enqueue
@@ -174,3 +176,19 @@ async def test_rows_of_a_copy_that_do_not_fit(service, client, file, tmp_path):
         assert await sent(outbox, keys) == [Verdict.UNKNOWN]
         assert await outbox.retry(*keys) == []
     assert service.arrivals("webhooks.create") == 1
+
+
+@pytest.mark.parametrize(
+    ("intent", "verdict"),
+    [
+        ('{"sent":[{"attempt_timeout":30,"end":{"kind":"not applied"}}]}', "not applied"),
+        ('{"sent":[{"attempt_timeout":30,"end":{"kind":"long"}}]}', "unknown"),
+        ('{"sent":[{"attempt_timeout":30}]}', "unknown"),
+        ("{", "unknown"),
+        (None, "not applied"),
+    ],
+)
+def test_whether_an_unfit_write_may_have_been_sent(intent, verdict):
+    """Its sends say so as far as they can be read; if they cannot, it may have been."""
+    entry = Entry(key="k", state=State.TO_DO, operation="webhooks.create", intent=intent)
+    assert verdict_of_unfit(entry, InvalidRequestError("unfit")).verdict == verdict
