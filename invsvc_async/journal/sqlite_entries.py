@@ -108,10 +108,8 @@ class SqliteEntries:
             self._starting.start_thread()
         try:
             await self._starting.opened()
-        except (
-            asyncio.CancelledError
-        ):  # its thread still uses the file: opening again, or closing, takes it up
-            raise
+        except asyncio.CancelledError:
+            raise  # its thread still uses the file: opening again, or closing, takes it up
         except BaseException:
             self._starting = None
             self._lock.release()
