@@ -14,6 +14,7 @@ from invsvc_async.journal.entry import State, entry_of
 from invsvc_async.journal.packed_intent import Commons
 from invsvc_async.storage.address import check_path
 from invsvc_async.storage.file_lock import FileLock, check_names
+from invsvc_async.storage.same_file import SameFile
 from invsvc_async.storage.sqlite_check import check_file
 from invsvc_async.storage.sqlite_errors import in_words
 from invsvc_async.storage.sqlite_writer import Writer, transaction
@@ -84,6 +85,7 @@ class SqliteEntries:
         self.kind: str = kind
         self._reading = reading
         self.commons: Commons = Commons()
+        self._same = SameFile(self.path, self._name, "all that use it")
         self._lock = FileLock(self.path, self._name, self.in_use)
         self._writer: Writer | None = None
         self._starting: Writer | None = None  # its connection is being opened
@@ -211,6 +213,7 @@ class SqliteEntries:
             if not (self._reading or "position" in columns):
                 connection.executescript(f"BEGIN IMMEDIATE; {_POSITIONS} COMMIT;")
         self._load(connection)
+        self._same.remember()
         most = connection.getlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER)  # 999 in old builds
         self._at_once = min(_MOST_ROWS, most // len(_COLUMNS) // _STEP * _STEP)
 
@@ -233,6 +236,7 @@ class SqliteEntries:
         Usually they are one statement, which is its own transaction.  Each further statement releases the
         GIL several times, and getting it back from a busy event loop takes milliseconds.
         """
+        self._same.check()
         kept = [row for row in rows.values() if row is not None]
         if connection.in_transaction or not self._is_one_statement(connection, kept, rows):
             with transaction(connection):

@@ -381,6 +381,22 @@ async def test_disk_that_is_full_stops_the_write(service, tmp_path):
     assert service.arrivals("webhooks.create") == 1
 
 
+@pytest.mark.parametrize("is_replaced", [False, True])
+async def test_file_that_is_deleted_in_use(service, tmp_path, monkeypatch, is_replaced):
+    """What would be stored in it would be lost by a kill, so nothing is sent any more."""
+    monkeypatch.setattr("invsvc_async.storage.same_file._LOOK_EVERY", 0.0)
+    hook, path = service.seed_webhook().id, tmp_path / "outbox.db"
+    async with client_of(service, journal=path) as client:
+        await client.webhooks.update(hook, description="before")
+        path.rename(tmp_path / "moved.db")
+        if is_replaced:
+            path.write_bytes((tmp_path / "moved.db").read_bytes())
+        with pytest.raises(JournalError, match="deleted or replaced while it was open"):
+            await client.webhooks.update(hook, description="after")
+
+    assert len(service.ledger.effects("webhooks.update")) == service.arrivals("webhooks.update") == 1
+
+
 async def test_thread_that_dies_fails_who_waits(service, tmp_path):
     """If the writer's thread dies, pending and later requests fail, and nothing is sent."""
     async with client_of(service, journal=tmp_path / "outbox.db") as client:

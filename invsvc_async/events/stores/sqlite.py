@@ -17,6 +17,7 @@ import sqlite3
 import time
 from contextlib import closing
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 import attrs
@@ -33,11 +34,12 @@ from invsvc_async.events.stores import (
 )
 from invsvc_async.events.stores import sqlite_upkeep as upkeep
 from invsvc_async.events.stores.short_transactions import in_slices
-from invsvc_async.events.stores.sqlite_check import FileCheck, SameFile
+from invsvc_async.events.stores.sqlite_check import FileCheck
 from invsvc_async.events.stores.sqlite_checkpoints import Checkpoints
 from invsvc_async.events.stores.sqlite_handlers import insert, insert_copy
 from invsvc_async.events.stores.sqlite_schema import begin, connect
 from invsvc_async.storage.address import check_path
+from invsvc_async.storage.same_file import SameFile
 from invsvc_async.storage.sqlite_errors import in_words
 from invsvc_async.storage.sqlite_writer import Writer
 
@@ -298,7 +300,7 @@ class SqliteStore:
 
     def _new_file(self) -> _File:
         path = os.path.abspath(self._path)  # noqa: PTH100 - the process may change its folder later
-        check, same = FileCheck(path, self._name), SameFile(path, self._name)
+        check, same = FileCheck(path, self._name), SameFile(Path(path), self._name, "all its receivers")
         checkpoints = Checkpoints(path, self._name)
 
         def connecting() -> sqlite3.Connection:

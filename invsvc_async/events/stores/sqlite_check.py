@@ -1,4 +1,4 @@
-"""Whether the SQLite file of an event store is undamaged, and still the one that was opened."""
+"""The search for damage in the SQLite file of an event store, beside its use."""
 
 from __future__ import annotations
 
@@ -6,60 +6,19 @@ import asyncio
 import logging
 import sqlite3
 import threading
-import time
 from contextlib import closing
-from pathlib import Path
 from typing import Final
 
 from invsvc_async.errors import JournalError
 from invsvc_async.storage.sqlite_errors import check, in_words
 
-__all__ = ["FileCheck", "SameFile"]
+__all__ = ["FileCheck"]
 
 _log: Final = logging.getLogger("invsvc_async.events")
 _SMALL: Final = 8 << 20  # bytes of a file that is checked before its first use: about 0.1 s
 _STEPS: Final = 10_000  # of SQLite's virtual machine, between looks at whether to stop
-_LOOK_EVERY: Final = 1.0  # s; one for each commit made puts slower, because it releases the GIL
 _AGAIN: Final = 60.0  # s until the next check, if one could not be completed
 _DAMAGE: Final = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
-
-
-class SameFile:
-    """Recognise that the file at *path* was deleted or replaced: what is stored in it would be lost."""
-
-    def __init__(self, path: str, name: str) -> None:
-        self._path = Path(path)
-        self._name = name
-        self._opened: tuple[int, int] | None = None
-        self._looked = float("-inf")
-
-    def remember(self) -> None:
-        """Store which file it is, once it is open."""
-        self._opened = self._found()
-
-    def check(self) -> None:
-        """
-        Compare the file with the one that was opened, at most once a second.
-
-        Raises:
-            JournalError: It is another one, or there is none.
-        """
-        now = time.monotonic()
-        if now - self._looked < _LOOK_EVERY:
-            return
-        if self._found() != self._opened:
-            raise JournalError(
-                f"{self._name}: the file was deleted or replaced while it was open. Stop all its receivers, "
-                "put the right file in its place, and start them again."
-            )
-        self._looked = now
-
-    def _found(self) -> tuple[int, int] | None:
-        try:
-            found = self._path.stat()
-        except OSError:
-            return None
-        return found.st_dev, found.st_ino
 
 
 class FileCheck:

@@ -855,7 +855,7 @@ async def test_sqlite_index_that_is_damaged(tmp_path, monkeypatch, small: int) -
 @pytest.mark.parametrize("is_replaced", [False, True])
 async def test_sqlite_file_that_is_deleted_in_use(tmp_path, monkeypatch, is_replaced: bool) -> None:
     """What would be stored in it would be lost: each call says so, and no other file is made."""
-    monkeypatch.setattr("invsvc_async.events.stores.sqlite_check._LOOK_EVERY", 0.0)
+    monkeypatch.setattr("invsvc_async.storage.same_file._LOOK_EVERY", 0.0)
     store = events.SqliteStore(tmp_path / "events.db")
     await store.put(delivery())
     copy = tmp_path / "copy.db"
@@ -878,7 +878,7 @@ async def test_sqlite_file_that_is_deleted_in_use(tmp_path, monkeypatch, is_repl
 
 async def test_sqlite_file_of_a_process_that_changes_its_folder(tmp_path, monkeypatch) -> None:
     """It stays the same file, by whatever name it was opened."""
-    monkeypatch.setattr("invsvc_async.events.stores.sqlite_check._LOOK_EVERY", 0.0)
+    monkeypatch.setattr("invsvc_async.storage.same_file._LOOK_EVERY", 0.0)
     monkeypatch.chdir(tmp_path)
     store = events.SqliteStore("events.db")
     await store.put(delivery())
