@@ -218,7 +218,7 @@ async def test_stopped_run_makes_room_for_the_next(service, client, tmp_path):
 
 async def test_opening_that_is_cancelled(client, tmp_path, monkeypatch):
     """The journal is closed, so that it can be opened again."""
-    begun, may_end, real = threading.Event(), threading.Event(), sqlite_entries.check
+    begun, may_end, real = threading.Event(), threading.Event(), sqlite_entries.check_file
     async with Batch.open(tmp_path / "run.db", client):
         pass
 
@@ -227,7 +227,7 @@ async def test_opening_that_is_cancelled(client, tmp_path, monkeypatch):
         may_end.wait(30)
         real(*values)
 
-    monkeypatch.setattr(sqlite_entries, "check", check)
+    monkeypatch.setattr(sqlite_entries, "check_file", check)
     opening = asyncio.create_task(Batch.open(tmp_path / "run.db", client).__aenter__())
     await asyncio.to_thread(begun.wait, 30)
     opening.cancel()

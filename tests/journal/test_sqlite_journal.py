@@ -291,7 +291,7 @@ async def test_opening_that_is_cancelled(tmp_path, monkeypatch, then):
         begun.set()
         may_end.wait(30)
 
-    monkeypatch.setattr(sqlite_entries, "check", check)
+    monkeypatch.setattr(sqlite_entries, "check_file", check)
     journal = SqliteJournal(path)
     opening = asyncio.create_task(journal.open())
     await asyncio.to_thread(begun.wait, 30)
