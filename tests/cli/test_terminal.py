@@ -275,7 +275,7 @@ def test_ctrl_c_at_the_question(invsvc, terminal, served, monkeypatch):
     """It ends the command at once, and nothing is sent."""
     made = json.loads(invsvc("write", *HOOK, "--json").out)["value"]["id"]
     before = served.ask("/_simulator/arrivals?operation=webhooks.delete")
-    typed = []
+    typed, handler = [], signal.getsignal(signal.SIGINT)
 
     class Interrupted(Terminal):
         def readline(self, *_):
@@ -288,7 +288,7 @@ def test_ctrl_c_at_the_question(invsvc, terminal, served, monkeypatch):
     assert "Aborted" in terminal(100, "write", "webhooks.delete", made)
     assert typed == []
     assert served.ask("/_simulator/arrivals?operation=webhooks.delete") == before
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.getsignal(signal.SIGINT) is handler
 
 
 def test_delete_without_a_question(invsvc, terminal, monkeypatch):
