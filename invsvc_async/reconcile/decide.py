@@ -118,7 +118,7 @@ def _closed(known: Known) -> Done:
 
 def _may_be_overtaken(known: Known, resumed: Resumed, reading: Reading | None) -> bool:
     """Return whether a newer write to the same resource may have been sent, as far as this process knows."""
-    if resumed.journaled or resumed.newest is not None or known.operation.finder in (None, "created_webhook"):
+    if resumed.journaled or resumed.newest is not None or _method(known) == "POST":
         return False
     return reading is None or not known.is_newest(reading)
 
@@ -350,8 +350,12 @@ def _needs_audit(known: Known) -> bool:
 def _creates(known: Known) -> bool:
     """Return whether each send of the write would create another resource."""
     own = known.intent.reader is not None
-    method = known.intent.path.get("method", known.operation.method)
-    return known.operation.finder == "created_webhook" or (own and method == "POST")
+    return known.operation.finder == "created_webhook" or (own and _method(known) == "POST")
+
+
+def _method(known: Known) -> str:
+    """Return the HTTP method of the write.  Only those with POST do not replace what another one wrote."""
+    return known.intent.path.get("method", known.operation.method)
 
 
 def _positive(known: Known) -> Done | None:

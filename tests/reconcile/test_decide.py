@@ -399,6 +399,11 @@ LEFT_UPDATE = attrs.evolve(UPDATE, sent=(sent(end=LONG_END),))
 LEFT_DRAFT = attrs.evolve(DRAFT, sent=(sent(end=LONG_END),))
 YES = sent(end=SentEnd(kind="applied"))
 ANSWERED_BEFORE = attrs.evolve(CREATE, sent=(YES,))
+LEFT_PUT = attrs.evolve(
+    LEFT_UPDATE, operation="client.write", path={"method": "PUT", "path": "/x"}, reader="r"
+)
+LEFT_POST = attrs.evolve(LEFT_PUT, path={"method": "POST", "path": "/x"})
+NO = sent(end=SentEnd(kind="not applied"))
 
 TAKEN_UP = {
     "nothing sent, by a journal": (CREATE, [Resumed(at=100.0, journaled=True), read(100.1, [])], Send),
@@ -451,6 +456,10 @@ TAKEN_UP = {
     "journey as its baseline, in the slot": (LEFT_DRAFT, [Resumed(at=1.0), read(16.0, JOURNEY)], Send),
     "journey as its baseline, after the slot": (LEFT_DRAFT, [Resumed(at=50.0), read(60.0, JOURNEY)], Verdict.NOT_APPLIED),
     "journey as its baseline, after the slot, and the newest": (LEFT_DRAFT, [Resumed(at=50.0, newest=True), read(60.0, JOURNEY)], Send),
+    "own reader says absent": (LEFT_PUT, [Resumed(at=1.0), found(16.0, Absent())], Verdict.NOT_APPLIED),
+    "own reader says absent, and the newest": (LEFT_PUT, [Resumed(at=1.0, newest=True), found(16.0, Absent())], Send),
+    "own reader says that a create is absent": (LEFT_POST, [Resumed(at=1.0), found(16.0, Absent())], Send),
+    "definite noes only, of an update without a reader": (attrs.evolve(LEFT_PUT, reader=None, sent=(NO,)), [Resumed(at=1.0)], Verdict.NOT_APPLIED),
     "absent, and only settled": (ABANDONED, [Resumed(at=100.0, reads_only=True), read(100.1, [])], Verdict.NOT_APPLIED),
     "nothing sent, and only settled": (CREATE, [Resumed(at=100.0, journaled=True, reads_only=True), read(100.1, [])], Verdict.NOT_APPLIED),
     "found, and only settled": (ABANDONED, [Resumed(at=1.0, reads_only=True), read(1.1, [hook()])], Verdict.APPLIED),
