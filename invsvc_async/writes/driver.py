@@ -88,8 +88,10 @@ class Driver(Generic[T]):
         self.request: Request = request or spec.request
         self.operation: Operation = spec.request.operation
         line = line_of(spec.request, spec.team, spec.tag)
-        self.line: str | None = f"key {spec.key}" if line is None and takes_up else line
         self._intent = intent
+        if line is None and (takes_up or spec.reader is not None):  # its runs could all send it
+            line = f"key {self.intent.identity}"
+        self.line: str | None = line
         self._begin = begin
         self._begun = False
         self._takes_up = takes_up  # its intent is kept, whatever happens

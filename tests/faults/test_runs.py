@@ -1,0 +1,85 @@
+"""Several runs of one write, and older writes that only a reader of the user settles: no second effect, no lost one."""
+
+from __future__ import annotations
+
+import asyncio
+
+import attrs
+import pytest
+
+from invsvc_async import Absent, Applied, Verdict
+from tests.faults.conftest import SHORT, client_of
+from tests.faults.test_siblings import URL, cancelled, effects
+
+pytestmark = pytest.mark.every_python
+
+
+async def is_written(client, intent):
+    """Tell whether the webhook has the description that was sent, whatever wrote it."""
+    found = await client.webhooks.list()
+    ours = [hook for hook in found if hook.description == intent.body["description"]]
+    return Applied(ours[0], duplicates=tuple(ours[1:])) if ours else Absent()
+
+
+def write(client, method, path, text):
+    body = {"description": text}
+    if method == "POST":
+        body |= {"url": URL, "events": ["invoice.created"]}
+    return client.write(method, path, json=body, reader=is_written)
+
+
+async def test_older_write_with_a_reader_is_not_resumed_elsewhere_over_a_newer_one(service, client):
+    """An intent from elsewhere does not tell what was written after it, so its write is not sent again."""
+    path = f"/webhooks/{service.seed_webhook(description='start').id}"
+    bare = await cancelled(service, write(client, "PUT", path, "old"), "webhooks.update", "hang")
+    await write(client, "PUT", path, "new")
+    async with client_of(service) as other:
+        outcome = await other.resume(bare, reader=is_written).outcome()
+
+    assert [entry.body["description"] for entry in effects(service, "webhooks.update")] == ["new"]
+    assert outcome.verdict is Verdict.NOT_APPLIED
+    assert "make the write again" in outcome.message
+
+
+async def test_write_with_a_reader_is_resumed_in_its_client(service, client):
+    """A client knows that it sent nothing to the thing since, and sends it again."""
+    path = f"/webhooks/{service.seed_webhook(description='start').id}"
+    await cancelled(service, write(client, "PUT", path, "old"), "webhooks.update", "hang")
+    outcome = await client.resume(client.unsettled[0], reader=is_written).outcome()
+
+    assert outcome.verdict is Verdict.APPLIED
+    assert len(effects(service, "webhooks.update")) == 1
+
+
+async def test_create_with_a_reader_that_is_resumed_while_its_own_run_goes_on(service, client):
+    """One awaiter is cancelled and its intent resumed, while another still awaits the write: one effect."""
+    create = write(client, "POST", "/webhooks", "mine")
+    service.script("webhooks.create", "hang")
+    first, second = asyncio.create_task(create.outcome()), asyncio.create_task(create.outcome())
+    await service.arrived("webhooks.create", 1)
+    await asyncio.sleep(0.02)
+    first.cancel()
+    await asyncio.wait([first])
+    (intent,) = client.unsettled
+    resumed, outcome = await asyncio.gather(client.resume(intent, reader=is_written).outcome(), second)
+
+    assert len(effects(service, "webhooks.create")) == 1
+    assert (resumed.verdict, outcome.verdict) == (Verdict.APPLIED, Verdict.APPLIED)
+
+
+@pytest.mark.parametrize("operation", ["webhooks.create", "webhooks.update"])
+async def test_write_that_was_resumed_in_vain_and_is_awaited_again(service, client, operation):
+    """What a later run of it sent counts: it is not sent beside that."""
+    if operation == "webhooks.create":
+        await client.webhooks.list()
+        write = client.webhooks.create(url=URL, events=["invoice.created"], on_lost_secret="keep")
+    else:
+        write = client.webhooks.update(service.seed_webhook().id, description="mine")
+    await cancelled(service, write, operation, "hang")
+    resumed = client.resume(attrs.evolve(client.unsettled[0], policy=SHORT))
+    await cancelled(service, resumed, operation, "late 0.2, then hang")
+    outcome = await write.outcome()
+    await asyncio.sleep(SHORT.settle_after_loss)  # until nothing can land any more
+
+    assert len(effects(service, operation)) == 1
+    assert outcome.verdict is Verdict.APPLIED
