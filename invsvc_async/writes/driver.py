@@ -158,17 +158,22 @@ class Driver(Generic[T]):
             begin = self._begin
             start = new_start(self.spec, self.line, self._intent) if begin is None else begin(self._intent)
         else:
-            in_doubt = self._was_in_doubt()
-            latest = self.writes.left_open.get(self.intent.identity) if in_doubt else None
-            if not in_doubt or (latest is not None and latest.newest is not False):
+            latest = self.writes.left_open.get(self.intent.identity)
+            if self._is_up_to_date(latest):
                 if self.history:
                     self._add(Tick(self.session.clock.now()))
                 return
-            # Meanwhile a later write was sent, or another run of this client found the verdict.
+            # Meanwhile a later write was sent, or another run of this client sent it or found the verdict.
             start = taken_up(self.session, latest or self.current_intent())
         self._intent, self.history, self.first = start.intent, start.history, start.first
         if self.history:
             self._use_known_verdict()
+
+    def _is_up_to_date(self, latest: Intent | None) -> bool:
+        """Return whether neither another run sent this write meanwhile nor a newer write was sent."""
+        if latest is None:
+            return not self._was_in_doubt() and self.intent.identity not in self.writes.ended
+        return latest.newest is not False and len(latest.sent) <= len(self.current_intent().sent)
 
     def _latest_revision(self) -> Intent:
         """Return what this client knows of an intent that it took up, but has not begun to settle."""
