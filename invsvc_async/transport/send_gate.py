@@ -125,7 +125,7 @@ class Gate(aiohttp.Payload):
         if self._sealed:
             return "it was already sent, or given up"
         if exchange.not_after is not None and now > exchange.not_after:
-            return "the proof that allowed it had expired"
+            return "the time until which it may be sent had passed"
         if self._loop.time() >= exchange.deadline:
             return "its deadline had passed"
         return self._objection_to(protocol)

@@ -247,8 +247,11 @@ class Driver(Generic[T]):
         if self.journal is not None:
             mode = self.session.livemode
             until = await self.journal.sending(stored(self._known(), livemode=mode, send=send, at=started))
+            # Not later than the journal says: the deadline does not count time asleep on every system.
+            latest = started + send.attempt_timeout
             if until is not None:
-                exchange.not_after = until if send.not_after is None else min(until, send.not_after)
+                latest = min(latest, until)
+            exchange.not_after = latest if send.not_after is None else min(latest, send.not_after)
         self._leaving = send, started
         try:
             await self.view.send(self.request, exchange)

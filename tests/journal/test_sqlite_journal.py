@@ -15,8 +15,10 @@ import attrs
 import pytest
 
 from invsvc_async import JournalError, NotFoundError, Verdict
+from invsvc_async.concurrency.clock import SystemClock
 from invsvc_async.journal import sqlite_entries
 from invsvc_async.journal.sqlite_journal import SqliteJournal
+from invsvc_async.reconcile.history import Attempt
 from tests.batch.conftest import HOOK, client_of
 from tests.faults.conftest import SHORT
 from tests.journal.killed import killed_before_its_await_returns
@@ -131,6 +133,31 @@ async def test_write_is_stored_before_its_first_byte(service, tmp_path):
 
     assert len(stored) == 1
     assert '"sent":[{' in stored[0][0]
+
+
+async def test_write_is_not_sent_later_than_its_file_says(service, tmp_path):
+    """A machine that wakes between the two sends nothing then: a kill would leave a send that seems over."""
+    stored = []
+
+    class AsleepOnce(SqliteJournal, SystemClock):
+        slept = 0.0
+
+        def now(self):
+            return super().now() + self.slept
+
+        async def sending(self, intent):
+            stored.append(self.now())
+            await super().sending(intent)
+            self.slept = 3600.0  # which the event loop's clock may not count
+
+    journal = AsleepOnce(tmp_path / "outbox.db")
+    async with client_of(service, journal=journal, clock=journal) as client:
+        outcome = await client.webhooks.create(**HOOK, tag=True).outcome()
+
+    attempts = [event for event in outcome.history if isinstance(event, Attempt)]
+    assert [attempt.end for attempt in attempts] == ["not sent", "answered"]
+    assert stored[1] <= attempts[1].started <= stored[1] + attempts[1].timeout
+    assert (outcome.verdict, service.arrivals("webhooks.create")) == (Verdict.APPLIED, 1)
 
 
 async def test_cancelled_write_in_flight_stays(service, tmp_path):

@@ -153,7 +153,7 @@ async def test_gate_and_a_proof_that_expires():
     gate = gate_of(not_after=5.0, clock=HandClock(5.0))
     await gate.write(Wire())
     assert gate.exchange.started == 5.0
-    with pytest.raises(RefusedError, match=r"^the proof that allowed it had expired$"):
+    with pytest.raises(RefusedError, match=r"^the time until which it may be sent had passed$"):
         await gate_of(not_after=5.0, clock=HandClock(5.001)).write(Wire())
 
 

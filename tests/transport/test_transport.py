@@ -74,7 +74,7 @@ async def test_words_of_a_refusal_by_the_gate():
         await transport.send(exchange := request_to(server, not_after=0.0))
 
         assert (exchange.end, len(server.arrivals)) == (End.NOT_SENT, 0)
-        assert str(exchange.error) == "the proof that allowed it had expired"
+        assert str(exchange.error) == "the time until which it may be sent had passed"
 
 
 async def silent(peer):
