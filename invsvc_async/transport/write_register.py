@@ -40,7 +40,8 @@ class LeftOpen(Struct, eq=False):
     """The intents with an unknown outcome: those of this client, and those that its journal had before."""
 
     unsettled: OrderedDict[str, Intent] = field(default_factory=OrderedDict)  # of this client, by identity
-    leftovers: dict[str, Intent] | None = None  # of the process before; None: the journal was not read yet
+    # Others in the journal, most of them of the process before; None: the journal was not read yet.
+    leftovers: dict[str, Intent] | None = None
     looking: asyncio.Lock = field(default_factory=asyncio.Lock)
     _by_line: dict[str, set[str]] = field(default_factory=dict)
     _lines: dict[str, str] = field(default_factory=dict)
@@ -56,7 +57,11 @@ class LeftOpen(Struct, eq=False):
         self._index(intent, line, in_journal=in_journal)
         if len(self.unsettled) > UNSETTLED_KEPT:
             identity, oldest = next(iter(self.unsettled.items()))
-            self.take(identity)
+            if identity in self._in_journal and self.leftovers is not None:
+                del self.unsettled[identity]
+                self.leftovers[identity] = oldest  # the journal must be told when a newer write is sent
+            else:
+                self.take(identity)
             log.error(
                 "more than %d unsettled writes: intent %s is no longer in client.unsettled",
                 UNSETTLED_KEPT,

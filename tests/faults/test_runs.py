@@ -8,6 +8,7 @@ import attrs
 import pytest
 
 from invsvc_async import Absent, Applied, Verdict
+from invsvc_async.transport import write_register
 from tests.faults.conftest import SHORT, client_of
 from tests.faults.test_siblings import URL, cancelled, effects
 
@@ -83,3 +84,18 @@ async def test_write_that_was_resumed_in_vain_and_is_awaited_again(service, clie
 
     assert len(effects(service, operation)) == 1
     assert outcome.verdict is Verdict.APPLIED
+
+
+async def test_write_that_a_full_client_dropped_and_a_newer_one_followed(service, tmp_path, monkeypatch):
+    """The journal does not go on saying that it is the newest: no stranger is blamed for what came after."""
+    monkeypatch.setattr(write_register, "UNSETTLED_KEPT", 1)
+    path, journey, other = tmp_path / "outbox.db", *(service.seed_journey(status="draft") for _ in range(2))
+    async with client_of(service, journal=path) as first:
+        update = first.journeys.update
+        await cancelled(service, update(journey.id, name="old"), "journeys.update", "hang")
+        await cancelled(service, update(other.id, name="x"), "journeys.update", "hang")
+        await update(journey.id, name="new")
+    async with client_of(service, journal=path) as second:
+        verdicts = {found.intent.body["name"]: found.verdict for found in await second.recover()}
+
+    assert verdicts == {"old": Verdict.UNKNOWN, "x": Verdict.NOT_APPLIED}
