@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import statistics
 import time
 from functools import partial
@@ -14,7 +15,7 @@ from invsvc_async.client import options_of
 from invsvc_async.doctor.parameter_names import IMPORTS, Named, find_names
 from invsvc_async.doctor.probe import Answer, Prober, ReadList
 from invsvc_async.errors import InvsvcError
-from invsvc_async.transport.session import Request
+from invsvc_async.transport.session import NO_TOKEN, Request
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -123,7 +124,10 @@ async def _of_credential(prober: Prober, list_: Answer, *, is_person: bool) -> l
     """Check kind and mode.  The kind is configured; its form and what it may read must match."""
     credential = prober.view.session.credential
     try:
-        token = (await credential.header()).removeprefix("Bearer ")
+        async with asyncio.timeout(prober.view.timeouts.attempt):
+            token = (await credential.header()).removeprefix("Bearer ")
+    except TimeoutError:
+        return [Finding(question="kind of credential", answer=f"unknown: {NO_TOKEN}", good=None)]
     except InvsvcError as error:  # of a TokenProvider
         return [Finding(question="kind of credential", answer=f"unknown: {error}", good=None)]
     form = "in the form of a JWT" if token.count(".") == 2 else "not in the form of a JWT"

@@ -146,9 +146,11 @@ class _Call:
 
     async def _parsed(self, exchange: Exchange) -> Envelope:
         """Parse an answer. If the token was stale, send one more request."""
-        if exchange.status == 401 and not self.token_renewed and await self.view.renew_token(exchange):
-            self.token_renewed = True
-            exchange = await self._attempt()
+        if exchange.status == 401 and not self.token_renewed:
+            within = min(self.view.timeouts.attempt, self._left())
+            if await self.view.renew_token(exchange, within=within):
+                self.token_renewed = True
+                exchange = await self._attempt()
         return self.view.opened(self.request, exchange)
 
     async def _attempt(self) -> Exchange:

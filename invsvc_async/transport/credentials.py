@@ -99,7 +99,8 @@ class TokenProvider(Credential):
     A token that an async callable fetches, used until the authentication layer refuses it.
 
     *source* takes no arguments and returns the token. Only one call of it runs at a time, however many
-    requests wait. *kind* is the kind of token: ``"api_key"``, ``"oauth_token"`` or ``"person_token"``.
+    requests wait, so it needs a time limit of its own. *kind* is the kind of token: ``"api_key"``,
+    ``"oauth_token"`` or ``"person_token"``.
     """
 
     renewable = True

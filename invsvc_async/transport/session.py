@@ -415,7 +415,7 @@ class ClientOptions(msgspec.Struct, kw_only=True, eq=False):
         if error_of(exchange, "").own_envelope:
             return False
         try:
-            async with asyncio.timeout(within or self.timeouts.attempt):
+            async with asyncio.timeout(self.timeouts.attempt if within is None else within):
                 return await credential.renew(exchange.headers.get("Authorization"))
         except TimeoutError:
             return False

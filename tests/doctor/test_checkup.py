@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import tomllib
 
@@ -30,7 +31,7 @@ PATIENT = Timeouts(attempt=30.0, connect=30.0, call=60.0)  # a busy machine is n
 
 
 async def examined(service, **settings):
-    async with quick_client(service, timeout=PATIENT, **settings) as client:
+    async with quick_client(service, **{"timeout": PATIENT, **settings}) as client:
         return await examine(client)
 
 
@@ -200,6 +201,16 @@ async def test_token_that_cannot_be_fetched():
 
     async with Simulator() as service:
         found = await examined(service, credential=TokenProvider(fail, kind="api_key"))
+
+    assert (found.usable, answer(found, "kind of credential").good) == (False, None)
+
+
+async def test_token_that_does_not_come():
+    """A source that hangs is a finding, too: the checkup ends."""
+    short = Timeouts(attempt=0.02, call=0.02)
+    async with Simulator() as service:
+        hanging = TokenProvider(lambda: asyncio.Event().wait(), kind="api_key")
+        found = await asyncio.wait_for(examined(service, credential=hanging, timeout=short), 30)
 
     assert (found.usable, answer(found, "kind of credential").good) == (False, None)
 

@@ -359,6 +359,23 @@ async def test_fresh_token_that_is_refused_too(rig):
     assert rig.service.arrivals("webhooks.get") == 3
 
 
+async def test_fresh_token_that_does_not_come(rig):
+    """The wait for it ends with the call, and the 401 is raised."""
+    tokens, loop = [rig.service.issue_key()], asyncio.get_running_loop()
+
+    async def source() -> str:
+        return tokens.pop() if tokens else await loop.create_future()
+
+    rig.service.script("webhooks.get", "401 raw")
+    client = rig.client(credential=TokenProvider(source, kind="api_key"), timeout=Timeouts(call=2.0))
+    begun = loop.time()
+    with pytest.raises(AuthenticationError):
+        await client.webhooks.get("wh_1")
+
+    assert loop.time() - begun < 20.0
+    assert rig.service.arrivals("webhooks.get") == 1
+
+
 async def test_plan_without_the_feature_is_no_stale_token(rig):
     """A 401 in the standard envelope is raised as it is."""
     asked = []
