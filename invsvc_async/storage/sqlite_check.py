@@ -21,11 +21,18 @@ _INDEXES = """
 SELECT list.name, list."unique", made.sql FROM pragma_index_list(?) AS list
 LEFT JOIN sqlite_master AS made ON made.type = 'index' AND made.name = list.name
 """
-_COLUMNS = "SELECT name FROM pragma_index_xinfo(?) WHERE key ORDER BY seqno"
+_COLUMNS = """
+SELECT made.name, found.type = 'INTEGER' AND found.pk = 0 FROM pragma_index_xinfo(?) AS made
+LEFT JOIN pragma_table_info(?) AS found ON found.name = made.name WHERE made.key ORDER BY made.seqno
+"""
 _TEXTS = """
 SELECT sum(typeof({column}) = 'text'), max({order}), group_concat({column} || ' ' || rowid, ' ') FROM (
     SELECT rowid, {column} FROM {table} {source} WHERE {order} > ? ORDER BY {order} LIMIT ?
 )
+"""
+_SUMS = """
+SELECT count(*), sum(typeof({column}) = 'integer'), sum((1 + rowid % 8191) * ({column} % 65521))
+FROM {table} {source} WHERE {where}
 """
 _ENTRIES = "SELECT count(*) FROM {table} INDEXED BY {index} WHERE {where}"
 _ROWS = "SELECT count(*) FROM {table} NOT INDEXED WHERE {where}"
@@ -41,6 +48,7 @@ class _Index(NamedTuple):
     columns: tuple[str, ...]
     where: str
     is_unique: bool
+    is_number: bool  # one column of integers, other than the row's number
 
 
 def check_file(connection: sqlite3.Connection, name: str) -> None:
@@ -48,9 +56,9 @@ def check_file(connection: sqlite3.Connection, name: str) -> None:
     Compare the tables of the file *name* with their indexes.
 
     ``PRAGMA integrity_check`` looks up each row in each index, which takes a minute and more for ten million
-    keys in no order. In a large file the keys are compared by sums of their hashes instead, for which table
-    and index are each read in their own order. The rows of other indexes are looked up: their order is about
-    that of the table.
+    keys in no order. In a large file the keys are compared by sums of their hashes instead, and numbers by
+    sums of their products with the row's number: table and index are each read in their own order. The rows
+    of other indexes, which are few, are looked up.
 
     Raises:
         JournalError: They differ: the file is damaged.
@@ -72,6 +80,12 @@ def _differing(connection: sqlite3.Connection) -> Iterator[str]:
         for index in _indexes(connection, table):
             if index.is_unique and len(index.columns) == 1:
                 found = {_texts(connection, table, index, by_index=each) for each in (True, False)}
+            elif index.is_number:
+                names = {"table": table, "column": index.columns[0], "where": index.where}
+                found = {
+                    connection.execute(_SUMS.format(source=source, **names)).fetchone()
+                    for source in (f"INDEXED BY {index.name}", "NOT INDEXED")
+                }
             else:
                 same = " AND ".join(f"b.{column} IS a.{column}" for column in index.columns)
                 names = {"table": table, "index": index.name, "where": index.where, "same": same}
@@ -84,8 +98,9 @@ def _differing(connection: sqlite3.Connection) -> Iterator[str]:
 
 def _indexes(connection: sqlite3.Connection, table: str) -> Iterator[_Index]:
     for name, is_unique, sql in connection.execute(_INDEXES, (table,)).fetchall():
-        columns = tuple(column for (column,) in connection.execute(_COLUMNS, (name,)))
-        yield _Index(name, columns, (sql or "").partition(" WHERE ")[2] or "true", bool(is_unique))
+        columns, are_numbers = zip(*connection.execute(_COLUMNS, (name, table)), strict=True)
+        where = (sql or "").partition(" WHERE ")[2] or "true"
+        yield _Index(name, columns, where, bool(is_unique), is_number=are_numbers == (1,))
 
 
 def _texts(connection: sqlite3.Connection, table: str, index: _Index, *, by_index: bool) -> tuple[int, int]:
