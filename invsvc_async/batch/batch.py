@@ -147,8 +147,8 @@ class Batch:
             InvalidRequestError: The batch belongs to another base URL, or was begun with another credential.
 
         """
+        await self.entries.open()
         try:
-            await self.entries.open()
             await self._check_place()
             self.epoch = str(await self.entries.fact("epoch", token_hex(16)))
             self.restored = await restored_of(self.entries.fact, self.client)

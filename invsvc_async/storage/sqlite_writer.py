@@ -124,16 +124,6 @@ class Writer:
 
         """
         self.start_thread()
-        await self.opened()
-
-    async def opened(self) -> None:
-        """
-        Wait until the connection is open.
-
-        Raises:
-            JournalError: It cannot be opened.
-
-        """
         await asyncio.shield(self._opened)
 
     async def stop(self) -> None:
