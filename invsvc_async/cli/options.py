@@ -66,7 +66,11 @@ def confirm(question: str) -> None:
 
 @contextmanager
 def _interruptible() -> Generator[None]:
-    """Let Ctrl-C end the block at once: an event loop would only cancel its task, which the block delays."""
+    """
+    End the block at once on Ctrl-C.
+
+    An event loop would cancel its task, which takes effect only after the block.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -134,16 +134,22 @@ async def test_files_put_back(service, client, file, tmp_path, lost):
     assert service.arrivals("webhooks.create") + service.arrivals("webhooks.update") == 2
 
 
-async def test_copy_whose_writes_do_not_fit(service, client, file, tmp_path, caplog):
+async def sent_after_its_copy(client, path, keys):
+    """Copy the application's file, send the write of *keys*, and put the copy back, without the journal."""
+    kept = path.with_name("kept")
+    shutil.copy(path, kept)
+    async with Outbox.open(path, client) as outbox:
+        assert await sent(outbox, keys) == [Verdict.APPLIED]
+    shutil.copy(kept, path)
+    for beside in path.parent.glob("app.db-outbox-*"):
+        beside.unlink()
+
+
+async def test_copy_whose_writes_do_not_fit(service, client, file, caplog):
     """What an older copy has as to do may have been sent: it is UNKNOWN if the code cannot read it, then settled."""
     path, fill = file
     keys = await fill(client.webhooks.create(**HOOK))
-    shutil.copy(path, tmp_path / "kept")
-    async with Outbox.open(path, client) as outbox:
-        assert await sent(outbox, keys) == [Verdict.APPLIED]
-    shutil.copy(tmp_path / "kept", path)
-    for beside in tmp_path.glob("app.db-outbox-*"):
-        beside.unlink()
+    await sent_after_its_copy(client, path, keys)
     async with Outbox.open(path, client, restored=True) as outbox:
         journal = outbox._store.entries
         with caplog.at_level(logging.CRITICAL, "invsvc_async.outbox"):
@@ -159,16 +165,11 @@ async def test_copy_whose_writes_do_not_fit(service, client, file, tmp_path, cap
     assert service.arrivals("webhooks.create") == 1
 
 
-async def test_rows_of_a_copy_that_do_not_fit(service, client, file, tmp_path):
+async def test_rows_of_a_copy_that_do_not_fit(service, client, file):
     """What was not moved to the journal when the copy was made may have been sent since, too."""
     path, fill = file
     keys = await fill(client.webhooks.create(**HOOK))
-    shutil.copy(path, tmp_path / "kept")
-    async with Outbox.open(path, client) as outbox:
-        assert await sent(outbox, keys) == [Verdict.APPLIED]
-    shutil.copy(tmp_path / "kept", path)
-    for beside in tmp_path.glob("app.db-outbox-*"):
-        beside.unlink()
+    await sent_after_its_copy(client, path, keys)
     async with aiosqlite.connect(path) as made:
         await made.execute("UPDATE invsvc_outbox SET intent = replace(intent, 'webhooks.create', 'gone')")
         await made.commit()

@@ -30,6 +30,20 @@ async def taken(outbox, count):
     return keys
 
 
+async def verdicts_of_retrying(outbox):
+    """Dispatch with a callback that retries its write, until one was applied; give the verdicts it got."""
+    verdicts, both = [], asyncio.Event()
+
+    async def retrying(result):
+        verdicts.append(result.verdict)
+        await outbox.retry(result.key)
+        both.set() if result.applied else None
+
+    async with outbox.dispatching(on_result=retrying), asyncio.timeout(60):
+        await both.wait()
+    return verdicts
+
+
 async def test_next_one_acknowledges_the_one_before(service, client, outbox, connection):
     """What was acknowledged is not given again; the last one is, because nobody has asked for another."""
     keys = await finished(service, client, outbox, connection, 3)
@@ -97,15 +111,6 @@ async def test_callback_that_fails_gets_its_verdict_again(service, client, outbo
 async def test_callback_that_retries_its_write_gets_the_new_verdict(service, client, outbox, connection):
     """What it acknowledges is the refusal, not the verdict of the write that is sent again."""
     service.script("webhooks.update", "403")
-    verdicts, both = [], asyncio.Event()
-
-    async def retrying(result):
-        verdicts.append(result.verdict)
-        await outbox.retry(result.key)
-        both.set() if result.applied else None
-
     await enqueue(outbox, connection, client.webhooks.update(service.seed_webhook().id, description="x"))
-    async with outbox.dispatching(on_result=retrying), asyncio.timeout(60):
-        await both.wait()
-    assert verdicts == [Verdict.REFUSED, Verdict.APPLIED]
+    assert await verdicts_of_retrying(outbox) == [Verdict.REFUSED, Verdict.APPLIED]
     assert service.arrivals("webhooks.update") == 2

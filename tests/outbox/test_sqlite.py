@@ -17,7 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from invsvc_async import ApiKey, InvalidRequestError, JournalError, Outbox, Verdict
 from tests.batch.conftest import HOOK, client_of
 from tests.outbox.conftest import CONNECTIONS, Rollback, verdict_of
-from tests.outbox.test_results import taken
+from tests.outbox.test_results import taken, verdicts_of_retrying
 
 PROGRAM = """
 import asyncio, sys
@@ -377,17 +377,8 @@ async def test_reading_beside_the_process_that_sends(service, client, outbox, co
 async def test_callback_that_retries_its_write_gets_the_new_verdict(service, client, outbox, connection):
     """As in PostgreSQL: the verdict that it acknowledges is the first one."""
     service.script("webhooks.update", "403")
-    verdicts, both = [], asyncio.Event()
-
-    async def retrying(result):
-        verdicts.append(result.verdict)
-        await outbox.retry(result.key)
-        both.set() if result.applied else None
-
     await enqueue(outbox, connection, update(client, service))
-    async with outbox.dispatching(on_result=retrying), asyncio.timeout(60):
-        await both.wait()
-    assert verdicts == [Verdict.REFUSED, Verdict.APPLIED]
+    assert await verdicts_of_retrying(outbox) == [Verdict.REFUSED, Verdict.APPLIED]
     assert service.arrivals("webhooks.update") == 2
 
 
