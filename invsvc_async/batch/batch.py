@@ -147,8 +147,8 @@ class Batch:
             InvalidRequestError: The batch belongs to another base URL, or was begun with another credential.
 
         """
-        await self.entries.open()
         try:
+            await self.entries.open()
             await self._check_place()
             self.epoch = str(await self.entries.fact("epoch", token_hex(16)))
             self.restored = await restored_of(self.entries.fact, self.client)
@@ -264,8 +264,8 @@ class Batch:
             last = await self.entries.last_position()
             if not 0 <= since <= last:
                 raise InvalidRequestError(
-                    f"since: {since} is no position of this journal, whose last is {last}. Pass the position "
-                    "of one of its results, or 0."
+                    f"since: {since} is no position of this journal, whose last is {last}",
+                    hint="Pass the position of one of its results, or 0.",
                 )
             while page := await self.entries.finished(wanted, since, _PAGE, last):
                 for entry in page:
@@ -383,7 +383,7 @@ def reopened(
 
     """
     if isinstance(keys, str):
-        raise InvalidRequestError("keys: must be several keys, not a text. Pass a list.")
+        raise InvalidRequestError("keys: must be several keys, not a text", hint="Pass a list.")
     named = [verdict] if isinstance(verdict, str) else [*verdict]
     wanted = {*map(_verdict, named), *(_FAILED if failed else ())}
     chosen = None if keys is None else [*keys]
@@ -392,7 +392,7 @@ def reopened(
             "verdict: applied writes are done, and sending them again would have a second effect"
         )
     if not wanted and chosen is None:
-        raise InvalidRequestError("retry: nothing is chosen. Pass verdict, failed or keys.")
+        raise InvalidRequestError("retry: nothing is chosen", hint="Pass verdict, failed or keys.")
     wanted = wanted or {*Verdict} - {Verdict.APPLIED}
 
     async def reopen(entries: Entries) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from functools import cache
 from itertools import chain
@@ -19,7 +20,6 @@ from invsvc_async.storage.sqlite_errors import in_words
 from invsvc_async.storage.sqlite_writer import Writer, transaction
 
 if TYPE_CHECKING:
-    import asyncio
     from collections.abc import Callable, Sequence
 
     from invsvc_async.journal.entry import Entry
@@ -88,6 +88,7 @@ class SqliteEntries:
         self._same = SameFile(self.path, self._name, "all that use it")
         self._lock = FileLock(self.path, self._name, self.in_use)
         self._writer: Writer | None = None
+        self._starting: Writer | None = None  # its connection is being opened
         self._at_once = 0  # rows in one statement, at most
         self._commons_stored = 0  # how many are committed
         self._sends = 0  # rows that the current group has stored as about to be sent
@@ -95,26 +96,33 @@ class SqliteEntries:
 
     async def open(self) -> None:
         """
-        Acquire the file; create it with mode 0600 if it does not exist.
+        Acquire the file; create it with mode 0600 if it does not exist. If cancelled, it has to be closed.
 
         Raises:
             JournalError: Another process owns it; it is damaged, not a journal, or of a newer version; the
                 folder is not writable.
 
         """
-        if not self._reading:
-            self._lock.acquire()
-        writer = Writer(self._name, self._connect, self._store, ended=self._group_ended)
+        if self._starting is None:
+            if not self._reading:
+                self._lock.acquire()
+            self._starting = Writer(
+                self._name, self._connect, self._store, check=self._same.check, ended=self._group_ended
+            )
+            self._starting.start_thread()
         try:
-            await writer.start()
+            await self._starting.opened()
+        except asyncio.CancelledError:
+            raise  # its thread still uses the file: opening again, or closing, takes it up
         except BaseException:
+            self._starting = None
             self._lock.release()
             raise
-        self._writer = writer
+        self._writer, self._starting = self._starting, None
 
     async def aclose(self) -> None:
         """Store everything and release the file."""
-        writer, self._writer = self._writer, None
+        writer, self._writer, self._starting = self._writer or self._starting, None, None
         if writer is not None:
             try:
                 await writer.stop()
@@ -230,7 +238,6 @@ class SqliteEntries:
         Usually they are one statement, which is its own transaction.  Each further statement releases the
         GIL several times, and getting it back from a busy event loop takes milliseconds.
         """
-        self._same.check()
         kept = [row for row in rows.values() if row is not None]
         if connection.in_transaction or not self._is_one_statement(connection, kept, rows):
             with transaction(connection):

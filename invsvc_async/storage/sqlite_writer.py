@@ -73,8 +73,8 @@ class Writer:
 
     *connect* opens the connection.  *store* writes ``{key: row or None}`` (``None``: delete), in the open
     transaction or in one of its own.  Both run on the thread.  *begin* is the statement, or function, that
-    starts the transaction of a group.  *ended* is called there after each group, once its requests are
-    complete, with whether all succeeded.
+    starts the transaction of a group.  *check* is called there before each group, which fails if it raises;
+    *ended* after each, once its requests are complete, with whether all succeeded.
     """
 
     def __init__(
@@ -84,12 +84,14 @@ class Writer:
         store: Callable[[sqlite3.Connection, dict[str, tuple[Any, ...] | None]], None] | None = None,
         *,
         begin: str | Callable[[sqlite3.Connection], object] = "BEGIN",
+        check: Callable[[], None] | None = None,
         ended: Callable[[sqlite3.Connection, bool], None] | None = None,
     ) -> None:
         self._name = name
         self._connect = connect
         self._store = store or _no_rows
         self._begin = begin
+        self._check = check
         self._ended_group = ended
         self._groups: SimpleQueue[list[_Job] | None] = SimpleQueue()
         self._loop = asyncio.get_running_loop()
@@ -124,6 +126,16 @@ class Writer:
 
         """
         self.start_thread()
+        await self.opened()
+
+    async def opened(self) -> None:
+        """
+        Wait until the connection is open.
+
+        Raises:
+            JournalError: It cannot be opened.
+
+        """
         await asyncio.shield(self._opened)
 
     async def stop(self) -> None:
@@ -206,6 +218,8 @@ class Writer:
         return True
 
     def _run(self, connection: sqlite3.Connection, jobs: list[_Job]) -> None:
+        if self._check is not None:
+            self._check()
         rows: dict[str, tuple[Any, ...] | None] = {}
         if all(job.act is None for job in jobs):
             self._store(connection, {job.key: job.row for job in jobs})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import sys
+import threading
 from weakref import WeakSet
 
 import pytest
@@ -20,6 +21,7 @@ from invsvc_async.batch import engine as engine_module
 from invsvc_async.batch.engine import Engine
 from invsvc_async.batch.item import Item
 from invsvc_async.batch.pacing import Slots
+from invsvc_async.journal import sqlite_entries
 from invsvc_async.journal.entry import LostChunkError, State
 from invsvc_async.reconcile.own_writes import OwnWrites
 from tests.batch.conftest import HOOK, client_of
@@ -212,6 +214,38 @@ async def test_stopped_run_makes_room_for_the_next(service, client, tmp_path):
         await batch.stop()
         await all_of(batch, creates(client, 20))
         assert (await batch.summary()).verdicts == {Verdict.APPLIED: 20}
+
+
+async def test_opening_that_is_cancelled(client, tmp_path, monkeypatch):
+    """The journal is closed, so that it can be opened again."""
+    begun, may_end, real = threading.Event(), threading.Event(), sqlite_entries.check_file
+    async with Batch.open(tmp_path / "run.db", client):
+        pass
+
+    def check(*values):
+        begun.set()
+        may_end.wait(30)
+        real(*values)
+
+    monkeypatch.setattr(sqlite_entries, "check_file", check)
+    opening = asyncio.create_task(Batch.open(tmp_path / "run.db", client).__aenter__())
+    await asyncio.to_thread(begun.wait, 30)
+    opening.cancel()
+    await asyncio.sleep(0)
+    may_end.set()
+    await asyncio.wait([opening])
+    assert opening.cancelled()
+    async with Batch.open(tmp_path / "run.db", client) as batch:
+        assert (await batch.summary()).total == 0
+
+
+async def test_retry_in_a_file_that_is_deleted(client, tmp_path, monkeypatch):
+    """What it would change is lost with the file, so the error says so."""
+    monkeypatch.setattr("invsvc_async.storage.same_file._LOOK_EVERY", 0.0)
+    async with Batch.open(tmp_path / "run.db", client) as batch:
+        (tmp_path / "run.db").rename(tmp_path / "moved.db")
+        with pytest.raises(JournalError, match="deleted or replaced while it was open"):
+            await batch.retry(failed=True)
 
 
 async def test_second_run_at_once_is_refused(service, client, tmp_path):

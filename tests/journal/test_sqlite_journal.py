@@ -8,6 +8,7 @@ import signal
 import sqlite3
 import stat
 import sys
+import threading
 from contextlib import closing
 
 import attrs
@@ -15,6 +16,7 @@ import pytest
 
 from invsvc_async import JournalError, NotFoundError, Verdict
 from invsvc_async.concurrency.clock import SystemClock
+from invsvc_async.journal import sqlite_entries
 from invsvc_async.journal.sqlite_journal import SqliteJournal
 from invsvc_async.reconcile.history import Attempt
 from tests.batch.conftest import HOOK, client_of
@@ -301,6 +303,37 @@ async def test_second_owner_is_told_who_holds_it(service, tmp_path):
                 pass
     async with client_of(service, journal=path):
         pass
+
+
+@pytest.mark.parametrize("then", ["close", "open"])
+async def test_opening_that_is_cancelled(tmp_path, monkeypatch, then):
+    """The file stays this owner's while a thread still opens it; no thread is left once it is closed."""
+    begun, may_end = threading.Event(), threading.Event()
+    path = tmp_path / "outbox.db"
+    journal, other = SqliteJournal(path), SqliteJournal(path)
+    await journal.open()
+    await journal.aclose()
+
+    def check(_connection, _name):
+        begun.set()
+        may_end.wait(30)
+
+    monkeypatch.setattr(sqlite_entries, "check_file", check)
+    journal = SqliteJournal(path)
+    opening = asyncio.create_task(journal.open())
+    await asyncio.to_thread(begun.wait, 30)
+    opening.cancel()
+    await asyncio.wait([opening])
+    with pytest.raises(JournalError, match="is in use"):
+        await other.open()
+    may_end.set()
+    if then == "open":
+        await journal.open()
+        assert [intent async for intent in journal.open_intents()] == []
+    await journal.aclose()
+    await other.open()
+    await other.aclose()
+    assert [each.name for each in threading.enumerate() if str(path) in each.name] == []
 
 
 async def test_second_owner_by_another_name_is_told(service, tmp_path):

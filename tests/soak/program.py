@@ -68,9 +68,10 @@ class InlineWriter(Writer):
         self._chance = chance
         self._connection: sqlite3.Connection | None = None
 
-    async def start(self) -> None:
-        """Open the connection."""
+    def start_thread(self) -> None:
+        """Open the connection; there is no thread."""
         self._connection = self._connect()
+        self._open_succeeded()
 
     async def stop(self) -> None:
         """Commit what was asked for, and close."""

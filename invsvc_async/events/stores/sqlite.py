@@ -315,11 +315,12 @@ class SqliteStore:
             return db
 
         def beginning(db: sqlite3.Connection) -> None:
-            same.check()
             # IMMEDIATE, because a transaction that starts as a reader fails if another process writes.
             begin(db, self._wait)
 
-        writer = Writer(self._name, connecting, begin=beginning, ended=checkpoints.committed)
+        writer = Writer(
+            self._name, connecting, begin=beginning, check=same.check, ended=checkpoints.committed
+        )
         writer.start_thread()
         return _File(path, writer, check, checkpoints)
 
