@@ -211,6 +211,8 @@ class SqliteEntries:
         if empty:
             self._create(connection)
         else:
+            if not self._reading:
+                self._lock.read_ahead()
             check_file(connection, self._name)  # a key that an index lost would be sent again as new
             if not (self._reading or "position" in columns):
                 connection.executescript(f"BEGIN IMMEDIATE; {_POSITIONS} COMMIT;")

@@ -17,28 +17,29 @@ _LARGE: Final = 64 << 20  # bytes: up to here PRAGMA integrity_check takes about
 # each row would wait for a busy event loop each time.
 _AT_ONCE: Final = 1000
 _TABLES = "SELECT name FROM sqlite_master WHERE type = 'table' AND sql NOT LIKE '%WITHOUT ROWID%'"
+# "main", because a view may stand for a table of an older schema.
 _INDEXES = """
-SELECT list.name, list."unique", made.sql FROM pragma_index_list(?) AS list
+SELECT list.name, list."unique", made.sql FROM pragma_index_list(?, 'main') AS list
 LEFT JOIN sqlite_master AS made ON made.type = 'index' AND made.name = list.name
 """
 _COLUMNS = """
-SELECT made.name, found.type = 'INTEGER' AND found.pk = 0 FROM pragma_index_xinfo(?) AS made
-LEFT JOIN pragma_table_info(?) AS found ON found.name = made.name WHERE made.key ORDER BY made.seqno
+SELECT made.name, found.type = 'INTEGER' AND found.pk = 0 FROM pragma_index_xinfo(?, 'main') AS made
+LEFT JOIN pragma_table_info(?, 'main') AS found ON found.name = made.name WHERE made.key ORDER BY made.seqno
 """
 _TEXTS = """
-SELECT sum(typeof({column}) = 'text'), max({order}), group_concat({column} || ' ' || rowid, ' ') FROM (
-    SELECT rowid, {column} FROM {table} {source} WHERE {order} > ? ORDER BY {order} LIMIT ?
+SELECT sum(typeof({column}) = 'text'), sum(rowid % 1000003), max({order}), group_concat({column}, ' ') FROM (
+    SELECT rowid, {column} FROM main.{table} {source} WHERE {order} > ? ORDER BY {order} LIMIT ?
 )
 """
 _SUMS = """
 SELECT count(*), sum(typeof({column}) = 'integer'), sum((1 + rowid % 8191) * ({column} % 65521))
-FROM {table} {source} WHERE {where}
+FROM main.{table} {source} WHERE {where}
 """
-_ENTRIES = "SELECT count(*) FROM {table} INDEXED BY {index} WHERE {where}"
-_ROWS = "SELECT count(*) FROM {table} NOT INDEXED WHERE {where}"
-_FOUND = """
-SELECT count(*) FROM {table} AS a NOT INDEXED WHERE {where}
-AND EXISTS (SELECT 1 FROM {table} AS b INDEXED BY {index} WHERE {where} AND {same} AND b.rowid = a.rowid)
+_ENTRIES = "SELECT count(*), count(*) FROM main.{table} INDEXED BY {index} WHERE {where}"
+_ROWS = """
+SELECT count(*), count(*) FILTER (WHERE EXISTS (
+    SELECT 1 FROM main.{table} AS b INDEXED BY {index} WHERE {where} AND {same} AND b.rowid = a.rowid
+)) FROM main.{table} AS a NOT INDEXED WHERE {where}
 """
 _SMALLEST = -(2**63)
 
@@ -68,11 +69,16 @@ def check_file(connection: sqlite3.Connection, name: str) -> None:
     if sizes[0] * sizes[1] <= _LARGE:
         check(connection, name)
         return
-    found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
-    if found != "ok":
-        raise damaged(name, found)
-    for index in _differing(connection):
-        raise damaged(name, f"the index {index} differs from its table")
+    connection.execute("BEGIN")  # one state of the file, because its owner may write to it
+    try:
+        found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+        if found != "ok":
+            raise damaged(name, found)
+        for index in _differing(connection):
+            raise damaged(name, f"the index {index} differs from its table")
+    finally:
+        if connection.in_transaction:  # some errors end it
+            connection.execute("ROLLBACK")
 
 
 def _differing(connection: sqlite3.Connection) -> Iterator[str]:
@@ -89,9 +95,7 @@ def _differing(connection: sqlite3.Connection) -> Iterator[str]:
             else:
                 same = " AND ".join(f"b.{column} IS a.{column}" for column in index.columns)
                 names = {"table": table, "index": index.name, "where": index.where, "same": same}
-                found = {
-                    connection.execute(each.format(**names)).fetchone() for each in (_ENTRIES, _ROWS, _FOUND)
-                }
+                found = {connection.execute(each.format(**names)).fetchone() for each in (_ENTRIES, _ROWS)}
             if len(found) > 1:
                 yield index.name
 
@@ -103,16 +107,18 @@ def _indexes(connection: sqlite3.Connection, table: str) -> Iterator[_Index]:
         yield _Index(name, columns, where, bool(is_unique), is_number=are_numbers == (1,))
 
 
-def _texts(connection: sqlite3.Connection, table: str, index: _Index, *, by_index: bool) -> tuple[int, int]:
-    """Return the number of texts, and a sum of the hashes of all values with their row numbers."""
+def _texts(
+    connection: sqlite3.Connection, table: str, index: _Index, *, by_index: bool
+) -> tuple[int, int, int]:
+    """Return the number of texts, and sums of the rows' numbers and of the hashes of all values."""
     (column,) = index.columns
     order, source = (column, f"INDEXED BY {index.name}") if by_index else ("rowid", "NOT INDEXED")
     text = _TEXTS.format(table=table, column=column, order=order, source=source)
     last: str | int = "" if by_index else _SMALLEST
-    rows = total = 0
+    rows = numbers = hashes = 0
     while True:
-        count, last, joined = connection.execute(text, (last, _AT_ONCE)).fetchone()
+        count, number, last, joined = connection.execute(text, (last, _AT_ONCE)).fetchone()
         if joined is None:
-            return rows, total
-        rows += count
-        total += sum(map(hash, joined.split(" ")))
+            return rows, numbers, hashes
+        rows, numbers = rows + count, numbers + number
+        hashes += sum(map(hash, joined.split(" ")))

@@ -93,6 +93,45 @@ def test_index_that_lacks_rows(path, before, after):
         sqlite_check.check_file(connection, "the journal")
 
 
+def test_index_that_is_empty(path):
+    """Where an index has no entries and no row belongs into it, nothing is damaged."""
+    with closing(sqlite3.connect(path)) as connection:
+        with connection:
+            connection.execute(
+                "UPDATE entries SET state = 2, verdict = 'applied', claim = NULL, position = NULL"
+            )
+        sqlite_check.check_file(connection, "the journal")
+
+
+def test_owner_that_writes_meanwhile(path):
+    """A reader compares one state of the file."""
+    with closing(sqlite3.connect(path)) as owner, closing(sqlite3.connect(path)) as reader:
+        reader.isolation_level = None
+
+        def write(statement):
+            if "group_concat" in statement or "EXISTS" in statement:
+                with owner:
+                    owner.execute("DELETE FROM entries WHERE seq = (SELECT min(seq) FROM entries)")
+
+        reader.set_trace_callback(write)
+        sqlite_check.check_file(reader, "the journal")
+        left = owner.execute("SELECT count(*) FROM entries").fetchone()[0]
+
+    assert left < ROWS, "nothing was written meanwhile"
+
+
+def test_view_of_an_older_schema(path):
+    """The table is checked that the view hides."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("CREATE TEMP VIEW entries AS SELECT * FROM main.entries")
+        sqlite_check.check_file(connection, "the journal")
+        connection.execute("PRAGMA writable_schema = ON")
+        connection.execute("UPDATE sqlite_master SET sql = replace(sql, 'state < 2', 'state < 1')")
+    with closing(sqlite3.connect(path)) as connection, pytest.raises(JournalError, match="not_done differs"):
+        connection.execute("CREATE TEMP VIEW entries AS SELECT * FROM main.entries")
+        sqlite_check.check_file(connection, "the journal")
+
+
 def test_small_files_are_checked_by_sqlite(path, monkeypatch):
     """They are read in a moment either way."""
     monkeypatch.setattr(sqlite_check, "_LARGE", 1 << 30)
