@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random as randomness
+import threading
 import time
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar
@@ -134,7 +135,8 @@ class Receiver:
         self.on_handling: Callable[[Handling, Awaitable[None]], Awaitable[None]] | None = None
         """Called around each call of a handler; for tracing."""
         self._test_handler: EventHandler | None = None
-        self._sync: dict[int, SyncReceiver] = {}  # one, once it is used
+        self._sync: SyncReceiver | None = None
+        self._making_sync = threading.Lock()
 
     @property
     def store(self) -> Store:
@@ -280,12 +282,11 @@ class Receiver:
     @property
     def sync(self) -> SyncReceiver:
         """Return this receiver for applications that are not async; it runs in a thread of its own."""
-        if self._sync:
-            return self._sync[0]
         from invsvc_async.events.receiving.sync import SyncReceiver
 
-        # The first deliveries may come in several threads, and all must get the same one.
-        return self._sync.setdefault(0, SyncReceiver(self))
+        with self._making_sync:  # the first deliveries may come in several threads
+            self._sync = self._sync or SyncReceiver(self)
+            return self._sync
 
     @property
     def wsgi_app(self) -> Callable[[dict[str, Any], Callable[..., object]], Iterable[bytes]]:
