@@ -36,6 +36,7 @@ COMMANDS = {
     "processes": "benchmarks.bench_scale processes",
     "sqlite_journal": "benchmarks.bench_scale journal",
     "postgres_journal": "benchmarks.bench_scale journal postgres",
+    "resume": "benchmarks.bench_resume",
     "receive": "benchmarks.bench_receive",
     "large_events": "benchmarks.bench_large_events 10000000",
     "receivers": "tests.soak.receivers",
