@@ -497,7 +497,11 @@ class Client:
 
     async def __aenter__(self) -> Self:
         if self._view.session.writes.journal is not None:
-            await self._view.session.writes.journal.open()
+            try:
+                await self._view.session.writes.journal.open()
+            except asyncio.CancelledError:
+                await self.aclose()  # nobody else will: the journal's thread would keep the file
+                raise
         return self
 
     async def __aexit__(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import threading
 from functools import cache
 from itertools import chain
 from pathlib import Path
@@ -64,6 +65,9 @@ _CONFLICT = f" ON CONFLICT (key) DO UPDATE SET {_CHANGES}"
 _STATE = _COLUMNS.index("state")
 _CANNOT_WRITE = {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN}
 _PATIENCE = 2.0  # s to wait for a lock of another program
+_LOOK_EVERY = (
+    10_000  # steps of SQLite (about a millisecond) between two looks whether the opening was given up
+)
 _MOST_ROWS = 256  # in one statement
 _STEP = 16  # statements have a multiple of this many rows: few enough to stay prepared
 
@@ -89,6 +93,7 @@ class SqliteEntries:
         self._lock = FileLock(self.path, self._name, self.in_use)
         self._writer: Writer | None = None
         self._starting: Writer | None = None  # its connection is being opened
+        self._given_up = threading.Event()  # the opening: the check of a large file takes a minute
         self._at_once = 0  # rows in one statement, at most
         self._commons_stored = 0  # how many are committed
         self._sends = 0  # rows that the current group has stored as about to be sent
@@ -106,6 +111,7 @@ class SqliteEntries:
         if self._starting is None:
             if not self._reading:
                 self._lock.acquire()
+            self._given_up = threading.Event()
             self._starting = Writer(
                 self._name, self._connect, self._store, check=self._same.check, ended=self._group_ended
             )
@@ -121,7 +127,8 @@ class SqliteEntries:
         self._writer, self._starting = self._starting, None
 
     async def aclose(self) -> None:
-        """Store everything and release the file."""
+        """Store everything and release the file. An opening that is under way ends soon."""
+        self._given_up.set()
         writer, self._writer, self._starting = self._writer or self._starting, None, None
         if writer is not None:
             try:
@@ -169,7 +176,9 @@ class SqliteEntries:
         except (OSError, sqlite3.Error) as error:
             raise in_words(self._name, error) from error
         try:
+            connection.set_progress_handler(self._given_up.is_set, _LOOK_EVERY)
             self._prepare(connection)
+            connection.set_progress_handler(None, 0)
         except BaseException as error:
             connection.close()
             if self._reading and getattr(error, "sqlite_errorcode", 0) & 0xFF in _CANNOT_WRITE:

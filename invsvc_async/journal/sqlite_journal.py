@@ -12,7 +12,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from invsvc_async.errors import JournalError
+from invsvc_async.errors import ConfigurationError, JournalError
 from invsvc_async.journal.doubt import in_doubt
 from invsvc_async.journal.entry import Entry, State
 from invsvc_async.journal.epoch import CountedEntries
@@ -73,6 +73,7 @@ class SqliteJournal:
         self._opened = False
         self._closed = False
         self._opening = asyncio.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None  # that of the first opening
         self._run = 0  # counts the openings: an entry with a smaller number is from an earlier process
         # All that follow are by the identity of intents, which is the key of their entries.
         self._left: set[str] = set()  # entries of earlier processes
@@ -89,11 +90,19 @@ class SqliteJournal:
         Raises:
             JournalError: Another process owns it; it is damaged, not an outbox, or of a newer version; the
                 folder is not writable.
+            ConfigurationError: It belongs to another event loop.
 
         """
         if self._closed:
             raise JournalError(
                 f"journal {self._entries.path}: the client is closed, so nothing was sent. Open a new client."
+            )
+        loop = asyncio.get_running_loop()
+        self._loop = self._loop or loop
+        if self._loop is not loop:
+            raise ConfigurationError(
+                f"journal {self._entries.path}: its client belongs to the event loop that used it first. "
+                "Make one client for each loop."
             )
         async with self._opening:
             if not self._opened:

@@ -165,7 +165,7 @@ class Writer:
             job.error = self._ended
             job.resolve()
             return
-        if not (self._waiting or self._under_way):
+        if not (self._waiting or self._under_way or self._loop.is_closed()):  # if it is, `stop` hands over
             self._loop.call_soon(self._hand_over)  # together with all that is requested until then
         self._waiting.append(job)
 

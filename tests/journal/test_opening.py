@@ -1,0 +1,62 @@
+"""Journals of clients whose opening is cancelled, and clients that are used from another event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+from invsvc_async import Client, ConfigurationError, Webhook
+from invsvc_async.journal import sqlite_entries
+from invsvc_async.testing import serving
+from tests.batch.conftest import HOOK, client_of
+
+ENDLESS = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n"
+
+
+async def test_client_is_cancelled_while_its_large_journal_is_checked(service, tmp_path, monkeypatch):
+    """The check ends at once, and the file is free for another client of this process."""
+    path, begun = tmp_path / "outbox.db", threading.Event()
+    async with client_of(service, journal=path):
+        pass
+
+    def check(connection, _name):
+        begun.set()
+        connection.execute(ENDLESS)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(sqlite_entries, "check_file", check)
+        entering = asyncio.create_task(client_of(service, journal=path).__aenter__())
+        await asyncio.to_thread(begun.wait, 30)
+        entering.cancel()
+        async with asyncio.timeout(30):
+            await asyncio.wait([entering])
+    assert entering.cancelled()
+    async with client_of(service, journal=path) as client:
+        assert await client.recover() == []
+    assert [each.name for each in threading.enumerate() if str(path) in each.name] == []
+
+
+def test_client_with_a_journal_in_another_event_loop(tmp_path):
+    """It is refused in words and nothing is sent; once its loop is closed, it can be closed in another one."""
+    with serving() as service:
+        client = client_of(service, journal=tmp_path / "outbox.db", headers={"Connection": "close"})
+        asyncio.run(created(client))
+        with pytest.raises(ConfigurationError, match="belongs to the event loop"):
+            asyncio.run(created(client))
+        with pytest.raises(ConfigurationError, match="belongs to the event loop"):
+            asyncio.run(client.recover())
+        asyncio.run(client.aclose())
+
+        async def again():
+            async with client_of(service, journal=tmp_path / "outbox.db") as other:
+                return await other.recover()
+
+        assert asyncio.run(again()) == []
+        assert service.arrivals("webhooks.create") == 1
+
+
+async def created(client: Client) -> Webhook:
+    """Create a webhook."""
+    return await client.webhooks.create(**HOOK)
