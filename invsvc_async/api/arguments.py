@@ -6,6 +6,7 @@ One error names all bad arguments.  Values that the specification leaves open ar
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import attrs
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from invsvc_async.settings import ParameterNames
 
 __all__ = ["Checked", "are_parameters", "check", "check_team", "wire_name"]
+
+_DIGITS = re.compile("-?[0-9]{1,15}")  # a time may be before 1970
 
 
 @attrs.define(kw_only=True)
@@ -85,10 +88,18 @@ def wire_name(parameter: Parameter, names: ParameterNames) -> str | None:
 
 
 def are_parameters(query: Mapping[str, str], operation: Operation, names: ParameterNames) -> bool:
-    """Return whether *operation* has a parameter for each name in *query*."""
-    own = {wire_name(row, names) for row in operation.parameters if row.where == "query"}
+    """Return whether *operation* has a parameter for each name in *query*, whose value it could be."""
+    rows = {wire_name(row, names): row for row in operation.parameters if row.where == "query"}
     filtered = any(row.form is Form.METADATA for row in operation.parameters)
-    return all(name in own or (filtered and name.startswith(METADATA)) for name in query)
+    return all(
+        _is_value(rows[name], value) if name in rows else filtered and name.startswith(METADATA)
+        for name, value in query.items()
+    )
+
+
+def _is_value(parameter: Parameter, text: str) -> bool:
+    """Return whether *text* can be a value of *parameter* on the wire: times and numbers are digits."""
+    return parameter.form not in {Form.INTEGER, Form.TIME} or _DIGITS.fullmatch(text) is not None
 
 
 def _place(

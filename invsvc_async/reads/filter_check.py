@@ -27,6 +27,8 @@ Filter: TypeAlias = "tuple[str, Callable[[Any], bool]]"  # Any: an item; True: i
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ROUNDING = timedelta(seconds=1)  # the service also takes seconds, so it may compare in seconds
+_LAST = 253_402_300_798_000  # ms: the last time that can still be rounded up
+_LONGEST = 18  # digits of a folio
 _SPELLINGS = {"cancelled": "canceled"}
 
 
@@ -68,7 +70,7 @@ def _status(asked: str) -> Callable[[Any], bool]:
 
 
 def _folio(asked: str) -> Callable[[Any], bool]:
-    if not asked.isdecimal():
+    if not asked.isdecimal() or len(asked) > _LONGEST:
         return lambda _: False
     return lambda item: item.folio_number != int(asked)
 
@@ -96,7 +98,7 @@ def _client(asked: str, name: str) -> Callable[[Any], bool]:
 
 
 def _instant(asked: str) -> datetime:
-    return _EPOCH + timedelta(milliseconds=int(asked))
+    return _EPOCH + timedelta(milliseconds=min(int(asked), _LAST))
 
 
 def _created_after(asked: str) -> Callable[[Any], bool]:

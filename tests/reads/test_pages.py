@@ -20,6 +20,7 @@ from invsvc_async.errors import (
     ServerError,
     ValidationFailedError,
 )
+from invsvc_async.reads.resume_token import Place, Position, write_token
 from invsvc_async.settings import ParameterNames, ReadRetries
 from invsvc_async.simulator import Simulator
 from invsvc_async.transport.credentials import ApiKey
@@ -384,6 +385,7 @@ async def test_filter_that_is_not_honoured(lists, asked, item):
         ({"series": "A"}, {"series": "A"}),
         ({"folio": "007"}, {"folio_number": 7}),
         ({"folio": "A-7"}, {"folio_number": 7}),
+        ({"folio": "7" * 5000}, {"folio_number": 7}),
         ({"client_id": "c1"}, {"client": {"id": "c1"}}),
         ({"client_id": "c1"}, {"client": "broken"}),
         ({"client_tax_id": "aaa010101aaa"}, {"client": {"tax_id": "AAA010101AAA"}}),
@@ -392,6 +394,7 @@ async def test_filter_that_is_not_honoured(lists, asked, item):
         ({"metadata": {"a.b": "1"}}, {"metadata": {}}),
         ({"created_after": 1_777_636_800_500}, {"created_at": 1_777_636_800_000}),
         ({"created_before": 1_777_636_800_000}, {"created_at": 1_777_636_800_000}),
+        ({"created_before": 10**16}, {"created_at": 1_777_636_800_000}),
         ({"series": "A"}, {}),
         ({"created_after": date(2026, 5, 2)}, {"created_at": "broken"}),
     ],
@@ -474,6 +477,35 @@ async def test_token_of_another_list(service, client):
         with pytest.raises(InvalidRequestError, match="token"):
             other.resume(token)
     assert service.arrivals() == 1
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        {"created_after": "yesterday"},
+        {"created_before": "1e9"},
+        {"created_before": "9" * 5000},
+        {"limit": ""},
+        {"page": "\u00b2", "metadata.a": "b"},
+        {"unknown": "1"},
+    ],
+)
+async def test_token_with_values_that_no_list_has(lists, query):
+    """A forged token is refused in words, even if the service would answer to it."""
+    lists.pages = [{"data": items(1, created_at=1_777_636_800_000, metadata={"a": "b"}), "has_more": True}]
+    place = Place(operation="invoices.egress", query=query, team=None, position=Position())
+
+    with pytest.raises(InvalidRequestError, match="token: contains arguments"):
+        await folios(lists.client.invoices.egress().resume(write_token(place)))
+    assert lists.asked == []
+
+
+async def test_token_of_a_time_before_1970(lists):
+    """All that a call accepts is accepted in its token."""
+    lists.pages = [{"data": items(1, created_at=1_777_636_800_000), "next": "a"}]
+    pages = lists.client.invoices.egress(created_after=date(1969, 1, 1))
+
+    assert len(await pages.resume(pages.token_after(await pages))) == 1
 
 
 async def test_token_of_the_other_list(client):
