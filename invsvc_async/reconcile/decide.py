@@ -55,6 +55,7 @@ __all__ = ["ANSWERED", "PROOF_LASTS", "READ_TIME", "answered_at_once", "decide",
 NOT_SENT_TRIES = 3  # retries of a request that never left
 PROOF_LASTS = 5.0  # s: for so long after its end, a read that shows absence allows a re-send
 READ_TIME = 5.0  # s: timeout of one settling read
+SHORTEST_TRY = 1.0  # s: minimum timeout of such a retry, unless half of the configured one is shorter
 SHORTEST_RESEND = 5.0  # s: minimum timeout of a re-send, unless the configured attempt timeout is shorter
 NOT_SENT_PAUSES = (0.1, 0.5, 2.0)  # s before each further try
 BASELINE_PAUSES = (0.1, 0.5)  # s before the read of baseline and clock is retried
@@ -203,10 +204,16 @@ def _never_left(known: Known) -> Decision:
     if tries > NOT_SENT_TRIES:
         reason = f"the request never left this machine, in {tries} attempts"
         return not_applied(known, "never sent", reason, cause="never left")
+    usual = _send(known).attempt_timeout
+    least = min(SHORTEST_TRY, usual / 2)
+    again = _after_pause(known, NOT_SENT_PAUSES[tries - 1], out_of_time - least)
+    left = out_of_time - known.now
+    if isinstance(again, Wait):
+        return again
+    if again is not None and left >= least:
+        return Send(attempt_timeout=min(usual, left))
     reason = "the request never left this machine before the call's timeout"
-    return _after_pause(known, NOT_SENT_PAUSES[tries - 1], out_of_time) or not_applied(
-        known, "never sent", reason, cause="never left"
-    )
+    return not_applied(known, "never sent", reason, cause="never left")
 
 
 def _is_rate(attempt: Attempt) -> bool:

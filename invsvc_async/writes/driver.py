@@ -259,8 +259,13 @@ class Driver(Generic[T]):
             self._leaving = None
             if exchange.end is not None:
                 self._add(self._attempt(exchange, send))
-        if exchange.status == 401 and await self._renewed(exchange, send):
+        if exchange.status == 401 and self._can_use_token() and await self._renewed(exchange, send):
             self._mark_renewed()
+
+    def _can_use_token(self) -> bool:
+        """Return whether a 401 is followed by another send: once, and not where it answers a re-send."""
+        known = self._known()
+        return not known.in_doubt and not any(each.token_renewed for each in known.attempts)
 
     async def _renewed(self, exchange: Exchange, send: Send) -> bool:
         try:

@@ -281,6 +281,40 @@ async def test_source_of_tokens_that_hangs(service):
     assert service.arrivals("webhooks.delete") == 0
 
 
+async def test_source_of_tokens_that_hangs_near_the_end_of_the_call(service):
+    """A further try gets what is left of the call, so that all tries together keep its limit."""
+    loop = asyncio.get_running_loop()
+
+    async def source():
+        await asyncio.Event().wait()
+
+    credential, timeout = TokenProvider(source, kind="api_key"), Timeouts(attempt=10.0, call=14.0)
+    async with client_of(service, credential=credential, timeout=timeout) as client:
+        begun = loop.time()
+        outcome = await client.write("POST", "/payments", json={}).outcome()
+
+    assert (outcome.verdict, outcome.attempts) == (Verdict.NOT_APPLIED, 2)
+    assert loop.time() - begun == pytest.approx(14.0, abs=0.5)
+
+
+async def test_resend_that_is_refused_waits_for_no_token(service):
+    """A 401 to a re-send is the verdict, which no fresh token changes."""
+    fetched = []
+
+    async def source():
+        fetched.append(1)
+        if len(fetched) > 1:
+            await asyncio.Event().wait()
+        return service.api_key
+
+    hook = service.seed_webhook()
+    service.script("webhooks.update", "reset", "401 raw")
+    async with client_of(service, credential=TokenProvider(source, kind="api_key")) as client:
+        outcome = await client.webhooks.update(hook.id, description="new").outcome()
+
+    assert (outcome.verdict, outcome.attempts, len(fetched)) == (Verdict.REFUSED, 2, 1)
+
+
 async def test_reader_that_is_cancelled_by_itself(service, client):
     """It is a failed read, as any failure of the caller's code; cancelling the write is not caught by that."""
     failures = iter([asyncio.CancelledError(), None])

@@ -163,6 +163,8 @@ VERDICTS = {
     "429 and waiting allowed, out of time": (PATIENT, [limited(retry_after=5.5)], Verdict.REFUSED, "answered"),
     "429 that says nothing": (PATIENT, [attempt(status=429, retry_after=1.0)], Verdict.REFUSED, "answered"),
     "never left, four times": (CREATE, [not_sent(0), not_sent(1), not_sent(2), not_sent(5)], Verdict.NOT_APPLIED, "never sent"),
+    "never left, little time": (CREATE, [not_sent(0), not_sent(59)], Verdict.NOT_APPLIED, "never sent"),
+    "never left, woken too late": (CREATE, [not_sent(0), Tick(59.5)], Verdict.NOT_APPLIED, "never sent"),
     "never left, out of time": (CREATE, [not_sent(0), not_sent(61)], Verdict.NOT_APPLIED, "never sent"),
     # no read
     "in doubt without a reader": (TEAM, [lost()], Verdict.UNKNOWN, "none"),
@@ -314,6 +316,8 @@ GOES_ON = {
     # definite noes that go on
     "never left": (CREATE, [not_sent()], Wait(pytest.approx(0.1))),
     "never left, waited": (CREATE, [not_sent(), Tick(0.12)], Send(attempt_timeout=30.0)),
+    "never left, less time than an attempt": (CREATE, [not_sent(40), not_sent(75), Tick(75.6)], Send(attempt_timeout=pytest.approx(24.4))),
+    "never left, a late wake": (CREATE, [not_sent(0), not_sent(55), Tick(57)], Send(attempt_timeout=pytest.approx(3.0))),
     "never left, three times": (CREATE, [not_sent(0), not_sent(1), not_sent(2)], Wait(pytest.approx(2.0))),
     "429, due as its time ends": (PATIENT, [limited(ended=0.5, retry_after=4.5)], Wait(4.5)),
     "429, due now": (PATIENT, [limited(ended=0.5, retry_after=4.5), Tick(5.0)], Send(attempt_timeout=30.0)),
