@@ -204,15 +204,17 @@ class SqliteJournal:
             yield outcome_of(entry, self._entries.commons)
 
     async def aclose(self) -> None:
-        """Release the file, with everything stored."""
-        await asyncio.sleep(0)  # the application is about to get what was just returned
-        if self._opened:
-            self._remove({**self._next, **self._heard})
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        self._opened, self._closed = False, True
-        await self._entries.aclose()
+        """Release the file, with everything stored, even if it is cancelled."""
+        try:
+            await asyncio.sleep(0)  # the application is about to get what was just returned
+        finally:
+            if self._opened:
+                self._remove({**self._next, **self._heard})
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+            self._opened, self._closed = False, True
+            await self._entries.aclose()
 
     # --- entries
 

@@ -195,7 +195,14 @@ class ClientState(msgspec.Struct, kw_only=True, eq=False, weakref=True):
         self.closed = True
         for sleeping in self.pauses:
             sleeping.cancel()
-        await self.transport.aclose()
+        try:
+            await self.transport.aclose()
+        except asyncio.CancelledError:
+            await self._close_journal()  # nobody may call this again: its thread would keep the file
+            raise
+        await self._close_journal()
+
+    async def _close_journal(self) -> None:
         if self.writes.journal is not None:
             await self.writes.journal.aclose()
 

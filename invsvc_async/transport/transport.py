@@ -209,12 +209,14 @@ class Transport:
         if in_use:
             self._refuse_other_loop()
         self._closed = True
-        if in_use:
-            await self._interrupt()
-        if self._timer is not None:
-            self._timer.cancel()
-        if self._session is not None and not self._user_supplied:
-            await self._session.close()
+        try:
+            if in_use:
+                await self._interrupt()
+        finally:  # also if it is cancelled
+            if self._timer is not None:
+                self._timer.cancel()
+            if self._session is not None and not self._user_supplied:
+                await self._session.close()
 
     async def _interrupt(self) -> None:
         for gate in tuple(self._in_flight):

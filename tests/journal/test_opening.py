@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from invsvc_async import Client, ConfigurationError, Webhook
+from invsvc_async import Client, ConfigurationError, Verdict, Webhook
 from invsvc_async.journal import sqlite_entries
 from invsvc_async.testing import serving
 from tests.batch.conftest import HOOK, client_of
@@ -36,6 +36,25 @@ async def test_client_is_cancelled_while_its_large_journal_is_checked(service, t
     async with client_of(service, journal=path) as client:
         assert await client.recover() == []
     assert [each.name for each in threading.enumerate() if str(path) in each.name] == []
+
+
+@pytest.mark.parametrize("turns", [1, 2, 3, 4, 5, 6])
+async def test_close_that_is_cancelled(service, tmp_path, turns):
+    """Whenever that happens, the file is released, and the write in flight is in it."""
+    path = tmp_path / "outbox.db"
+    client = await client_of(service, journal=path).__aenter__()
+    await client.webhooks.list()
+    service.script("webhooks.create", "hang")
+    writing = asyncio.create_task(client.webhooks.create(**HOOK).outcome())
+    await service.arrived("webhooks.create")
+    closing = asyncio.create_task(client.aclose())
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    closing.cancel()
+    await asyncio.wait([closing, writing])
+    async with client_of(service, journal=path) as other:
+        [outcome] = await other.recover()
+    assert outcome.verdict is Verdict.NOT_APPLIED
 
 
 def test_client_with_a_journal_in_another_event_loop(tmp_path):
