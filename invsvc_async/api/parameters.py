@@ -15,7 +15,7 @@ from decimal import Decimal
 from functools import cache
 from math import isfinite
 from typing import TYPE_CHECKING, Any, cast
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from invsvc_async.api.json_values import (
     Problems,
@@ -33,9 +33,10 @@ from invsvc_async.models.common import Model
 if TYPE_CHECKING:
     from invsvc_async.codec.exact_json import Wire
 
-__all__ = ["CONTROL", "FORMS", "METADATA", "is_segment", "quoted", "texts_of"]
+__all__ = ["CONTROL", "FORMS", "METADATA", "is_below_base", "is_segment", "quoted", "texts_of"]
 
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+_QUOTED = re.compile(r"/(?!/)[A-Za-z0-9_.~/%:@!$&'()*+,;=-]+")
 METADATA = "metadata."  # the prefix of metadata filters on the wire
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -79,6 +80,17 @@ def is_segment(text: str) -> bool:
     """Return whether *text* can be one segment of a path."""
     return (
         0 < len(text) <= _LONGEST and "/" not in text and text not in {".", ".."} and not CONTROL.search(text)
+    )
+
+
+def is_below_base(path: str) -> bool:
+    """Return whether *path*, quoted and with a slash before it, stays below the base URL."""
+    whole = unquote(path.removeprefix("/"))
+    return (
+        _QUOTED.fullmatch(path) is not None
+        and CONTROL.search(whole) is None
+        and not ("\\" in whole or "//" in whole)
+        and {".", ".."}.isdisjoint(whole.split("/"))
     )
 
 

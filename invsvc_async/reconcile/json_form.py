@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from decimal import Decimal
 from functools import cache
+from math import isfinite
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import attrs
@@ -11,6 +12,7 @@ from msgspec import Raw
 
 from invsvc_async import settings
 from invsvc_async.api.operations import BY_NAME
+from invsvc_async.api.parameters import is_below_base, is_segment
 from invsvc_async.codec import envelope
 from invsvc_async.errors import ConfigurationError, InvalidRequestError, InvsvcError
 from invsvc_async.reconcile import history
@@ -19,6 +21,7 @@ from invsvc_async.reconcile.intent import Intent
 if TYPE_CHECKING:
     from cattrs import Converter
 
+    from invsvc_async.api.operations import Operation
     from invsvc_async.codec.exact_json import Wire
     from invsvc_async.reconcile.history import Event, Finding
 
@@ -127,6 +130,8 @@ def misfit(intent: Intent) -> str | None:
         names = {"method", "path"}
     if set(intent.path) != names:
         return f"its path has {sorted(intent.path)}, not {sorted(names)}"
+    if not _is_request(operation, intent):
+        return "its path or query is none that a write can have"
     if operation.finder in ("journey", "created_webhook", "updated_webhook") and not isinstance(
         intent.body, dict
     ):
@@ -137,7 +142,19 @@ def misfit(intent: Intent) -> str | None:
         return f"its {error}"
     if operation.finder == "created_webhook" and not isinstance(intent.body.get("url"), str):
         return "its body has no url"
+    if any(sent.attempt_timeout < 0 for sent in intent.sent):
+        return "one of its sends had less than no time"
     return "its baseline is not an object" if not isinstance(intent.baseline, (dict, type(None))) else None
+
+
+def _is_request(operation: Operation, intent: Intent) -> bool:
+    """Return whether the request stays below the base URL, and in its team."""
+    path = intent.path
+    if operation.listed:
+        fits = all(map(is_segment, path.values()))
+    else:
+        fits = path["method"] in ("DELETE", "PATCH", "POST", "PUT") and is_below_base(path["path"])
+    return fits and "team" not in intent.query
 
 
 def event_to_wire(event: Event) -> Wire:
@@ -218,7 +235,10 @@ def _exactly(kind: type[T]) -> Any:  # Any: cattrs' own form of a hook
 def _number(value: Any, _: object) -> float:  # Any: a Decimal or an int of the parser
     if not isinstance(value, (int, Decimal)) or isinstance(value, bool):
         raise TypeError("expected a number")
-    return float(value)
+    number = float(value)
+    if not isfinite(number):
+        raise TypeError("expected a number that is not so large")
+    return number
 
 
 def _reader(value: object, _: object) -> str | None:

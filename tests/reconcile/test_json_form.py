@@ -147,6 +147,12 @@ DAMAGED = {
     "end of no kind": (change(sent=[{"earliest": None, "latest": None, "attempt_timeout": 1, "end": {"kind": "maybe", "latest": None}}]), "kind"),
     "time that is text": (change(sent=[{"earliest": "1", "latest": None, "attempt_timeout": 1, "end": None}]), "earliest"),
     "impossible policy": (change(policy={"deadline": -1}), "policy"),
+    "time beyond all numbers": (change(sent=[{"earliest": None, "latest": None, "attempt_timeout": 1, "end": None}]).replace('1, "end', '1e999, "end'), "attempt_timeout"),
+    "send of less than no time": (change(sent=[{"earliest": None, "latest": None, "attempt_timeout": -1e6, "end": None}]), "less than no time"),
+    "query that names a team": (change(query={"team": "team_2"}), "path or query"),
+    **{f"id {each!a}": (change(operation="webhooks.delete", path={"id": each}), "path or query") for each in ("", "..", "a/b", "a\n")},
+    **{f"path {each!a}": (change(operation="client.write", path={"method": "POST", "path": each}), "path or query") for each in ("x", "//x", "/../x", "/%2e%2e/x", "/a%5Cb", "/x?a=b", "/x y", "/x\r\nX: y", "@a.example/")},
+    "method that reads": (change(operation="client.write", path={"method": "GET", "path": "/x"}), "path or query"),
     "foreign reader": (change(policy={"journey_reader": "os.system"}), "reader"),
 }  # fmt: skip
 
