@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 KEPT = 600.0  # s: how long an answer's bounds are used (a quartz clock drifts by tens of ms in that time)
 _BUCKET = 60.0
-_WHOLE_MS = 0.001  # timestamps are truncated to whole milliseconds
+WHOLE_MS = 0.001  # timestamps are truncated to whole milliseconds
 
 
 def bounds_of(stamp: int, started: float, ended: float) -> Bounds:
@@ -27,7 +27,7 @@ def bounds_of(stamp: int, started: float, ended: float) -> Bounds:
     Return the bounds from one answer with *stamp* (server ms), sent at *started* and received at *ended*.
     """
     server = stamp / 1000
-    return Bounds(low=server - ended, high=server + _WHOLE_MS - started)
+    return Bounds(low=server - ended, high=server + WHOLE_MS - started)
 
 
 def agree(known: Iterable[Bounds], slack: float) -> Bounds | None:
@@ -61,7 +61,7 @@ class ServerClock(Struct):
 
     def learn(self, stamp: int, started: float, ended: float) -> None:
         """Learn from an answer's *stamp* (server ms) and the local times of its send and receipt."""
-        low, high = stamp / 1000 - ended, stamp / 1000 + _WHOLE_MS - started
+        low, high = stamp / 1000 - ended, stamp / 1000 + WHOLE_MS - started
         if self._buckets and ended - self._buckets[-1][0] < _BUCKET:
             begun, known_low, known_high = self._buckets[-1]
             if low > known_low or high < known_high:

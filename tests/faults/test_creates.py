@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
+import attrs
 import pytest
 
 from invsvc_async import SecretLostError, Timeouts, Verdict
 from invsvc_async.simulator import reads
-from tests.faults.conftest import client_of
+from tests.faults.conftest import SHORT, client_of
 
 pytestmark = pytest.mark.every_python
 
@@ -32,6 +33,19 @@ async def test_identical_untagged_creates_take_turns(service, client):
     assert [outcome.verdict for outcome in outcomes] == [Verdict.APPLIED] * 3
     assert len({outcome.value.id for outcome in outcomes}) == 3
     assert {outcome.value.id for outcome in outcomes} == {entry.target for entry in effects(service)}
+
+
+async def test_create_without_any_slack_of_clocks(service, client):
+    """A time of creation is cut to its millisecond, which does not put it before the send."""
+    policy = attrs.evolve(SHORT, clock_slack=0.0)
+    for _ in range(20):
+        await client.webhooks.list()
+    service.script("webhooks.create", *["apply, then reset"] * 20)
+    writes = [create(client, url=f"https://me.example/{number}") for number in range(20)]
+    outcomes = [await write.with_policy(policy).outcome() for write in writes]
+
+    assert {outcome.verdict for outcome in outcomes} == {Verdict.APPLIED}
+    assert len(effects(service)) == 20
 
 
 async def test_identical_tagged_creates_run_side_by_side(service, client):
