@@ -121,6 +121,25 @@ class LeftOpen(Struct, eq=False):
                         revised.append(kept[identity])
         return revised
 
+    def not_overtaken(self, line: str | None, newest: str) -> list[Intent]:
+        """Return the open writes of *line* but *newest* that no newer write has overtaken."""
+        if line is None or line not in self._by_line:
+            return []
+        intents = [self.get(identity) for identity in self._by_line[line] - {newest}]
+        return [intent for intent in intents if intent is not None and intent.newest is not False]
+
+    def reinstate(self, before: list[Intent]) -> list[Intent]:
+        """
+        Undo ``overtake`` of the intents *before*, because the newer write never left.
+
+        Return those that the journal must store.
+        """
+        for intent in before:
+            for kept in (self.unsettled, self.leftovers or {}):
+                if intent.identity in kept:
+                    kept[intent.identity] = intent
+        return [intent for intent in before if intent.identity in self._in_journal]
+
 
 class WriteRegister(Struct, kw_only=True, eq=False):
     """

@@ -240,27 +240,41 @@ class Driver(Generic[T]):
             return
         if self.line is not None and can_overtake(self.operation.name):
             self.writes.lines.use(self.line, self.intent.identity if self._takes_up else "", started)
-        if self.writes.left_open:
-            for overtaken in self.writes.left_open.overtake(self.line, self.intent.identity):
-                assert self.writes.journal is not None
-                self.writes.journal.shelved(overtaken, sent=True)
-        if self.journal is not None:
-            mode = self.session.livemode
-            until = await self.journal.sending(stored(self._known(), livemode=mode, send=send, at=started))
-            # Not later than the journal says: the deadline does not count time asleep on every system.
-            latest = started + send.attempt_timeout
-            if until is not None:
-                latest = min(latest, until)
-            exchange.not_after = latest if send.not_after is None else min(latest, send.not_after)
-        self._leaving = send, started
+        overtaken = self._overtake() if self.writes.left_open else []
         try:
+            if self.journal is not None:
+                mode = self.session.livemode
+                until = await self.journal.sending(
+                    stored(self._known(), livemode=mode, send=send, at=started)
+                )
+                # Not later than the journal says: the deadline does not count time asleep on every system.
+                latest = started + send.attempt_timeout
+                if until is not None:
+                    latest = min(latest, until)
+                exchange.not_after = latest if send.not_after is None else min(latest, send.not_after)
+            self._leaving = send, started
             await self.view.send(self.request, exchange)
         finally:
             self._leaving = None
             if exchange.end is not None:
                 self._add(self._attempt(exchange, send))
+            if overtaken and exchange.end in (None, End.NOT_SENT) and not self._known().sends:
+                self._store(self.writes.left_open.reinstate(overtaken))
         if exchange.status == 401 and self._can_use_token() and await self._renewed(exchange, send):
             self._mark_renewed()
+
+    def _overtake(self) -> list[Intent]:
+        """Mark the open writes of this line as overtaken, and return them as they were."""
+        left_open, line, own = self.writes.left_open, self.line, self.intent.identity
+        before = left_open.not_overtaken(line, own)
+        self._store(left_open.overtake(line, own))
+        return before
+
+    def _store(self, revised: list[Intent]) -> None:
+        """Store intents that another write has changed, without waiting."""
+        for intent in revised:
+            assert self.writes.journal is not None
+            self.writes.journal.shelved(intent, sent=True)
 
     def _can_use_token(self) -> bool:
         """Return whether a 401 is followed by another send: once, and not where it answers a re-send."""

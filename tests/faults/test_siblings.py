@@ -8,12 +8,13 @@ from contextlib import suppress
 import attrs
 import pytest
 
-from invsvc_async import ApiKey, Batch, Client, Intent, ReconcilePolicy, Verdict
+from invsvc_async import ApiKey, Batch, Client, Intent, ReconcilePolicy, Timeouts, Verdict
 from tests.faults.conftest import NO_WAIT, SHORT, client_of
 
 pytestmark = pytest.mark.every_python
 
 URL = "https://me.example/in"
+PATIENT = Timeouts(attempt=30.0, call=60.0)
 NEVER = attrs.evolve(SHORT, resend="never")
 TIGHT = attrs.evolve(SHORT, clock_slack=0.05, clock_band=0.4)  # so that a gap between creates is short
 
@@ -68,6 +69,40 @@ async def test_update_right_after_an_update_is_sent_again(service, client):
 
     assert (outcome.verdict, outcome.resends) == (Verdict.APPLIED, 1)
     assert [entry.body["name"] for entry in effects(service, "journeys.update")] == ["first", "second"]
+
+
+@pytest.mark.parametrize("ends", ["out of time", "cancelled"])
+async def test_newer_update_that_never_leaves(service, tmp_path, ends):
+    """It overtakes nothing: the older one, in doubt, is still the newest, and is sent again when it is resumed."""
+    path, journey = tmp_path / "outbox.db", service.seed_journey(status="draft")
+    policy = attrs.evolve(SHORT, settle_after_loss=0.1, clock_slack=0.01, clock_band=0.05)
+    async with client_of(service, journal=path, reconcile=policy, max_concurrency=2) as client:
+        await client.journeys.get(journey.id)
+        bare = await cancelled(
+            service, client.journeys.update(journey.id, name="older"), "journeys.update", "hang"
+        )
+        service.script("webhooks.list", "hang")
+        filling = asyncio.create_task(client.with_options(timeout=PATIENT).webhooks.list())
+        await service.arrived("webhooks.list")
+        hurried = client.with_options(
+            timeout=PATIENT if ends == "cancelled" else Timeouts(attempt=0.1, call=0.2)
+        )
+        write = asyncio.create_task(hurried.journeys.update(journey.id, name="newer").outcome())
+        if ends == "cancelled":
+            while client.unsettled[0].newest:  # noqa: ASYNC110 - until it waits for a place
+                await asyncio.sleep(0.01)
+            write.cancel()
+        await asyncio.wait([write])
+        filling.cancel()
+        await asyncio.wait([filling])
+        assert ends == "cancelled" or write.result().verdict is Verdict.NOT_APPLIED
+        if ends == "cancelled":
+            assert (await client.resume(bare).outcome()).verdict is Verdict.APPLIED
+            return
+    async with client_of(service, journal=path) as client:
+        [left] = [intent async for intent in client._view.session.writes.journal.open_intents()]
+
+    assert (left.key, left.newest) == (bare.key, True)
 
 
 async def test_applied_update_of_a_known_journey_needs_one_read(service, client):
