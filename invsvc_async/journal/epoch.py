@@ -58,7 +58,8 @@ def wrong_with(journal: Standing | None, beside: Standing | None, *, is_empty: b
         if journal is None or not journal.sends:
             return None
         return (
-            "the file {beside} is missing, so this may be a copy, and later sends may be in another journal. "
+            "the file {beside} is missing or empty, so this may be a copy, and later sends may be in another "
+            "journal. "
             "If it was moved, move that file too, or run {it} with --moved"
         )
     if journal is None and is_empty:
@@ -177,6 +178,8 @@ class Epoch:
             return None, False
         except OSError as error:
             raise self._unusable(error) from error
+        if not text.strip(b"\0"):  # a kill or power cut came before its first count: nothing was sent yet
+            return None, False
         try:
             return msgspec.json.decode(text, type=Standing), False
         except msgspec.DecodeError:

@@ -152,7 +152,7 @@ async def test_copy_without_the_file_beside_it(service, client, tmp_path):
     path = tmp_path / "run.db"
     await run(path, client, creates(client, 5))
     copy = copied(path, tmp_path / "elsewhere")
-    words = await refused(copy, client, "run.db.epoch is missing, so this may be a copy", creates(client, 6))
+    words = await refused(copy, client, "run.db.epoch is missing or empty, so this may be a copy", creates(client, 6))
     assert "--moved" in words
     assert service.arrivals("webhooks.create") == 5
     await run(copy, client, creates(client, 6), moved=True)
@@ -193,6 +193,21 @@ async def test_file_beside_another_journal(service, client, tmp_path, kind):
         assert [key for key, each in results.items() if each.applied is not True] == ["row-5"]
         assert results["row-5"].verdict is Verdict.UNKNOWN  # since when it may have been sent is not known
         assert len(service.ledger.effects("webhooks.create")) == 5
+
+
+@pytest.mark.parametrize("text", [b"", bytes(80)], ids=["empty", "zeros"])
+async def test_file_that_a_kill_left_unwritten(service, client, tmp_path, text):
+    """A journal without sends is opened; one that has counted some is refused, as if the file were lost."""
+    path = tmp_path / "run.db"
+    beside = path.with_name("run.db.epoch")
+    await run(path, client)
+    beside.write_bytes(text)
+    results = await run(path, client, creates(client, 2))
+    assert [each.applied for each in results.values()] == [True, True]
+    beside.write_bytes(text)
+    await refused(path, client, "run.db.epoch is missing or empty", creates(client, 3))
+    assert len(service.ledger.effects("webhooks.create")) == service.arrivals("webhooks.create") == 2
+    assert len(await run(path, client, creates(client, 3), moved=True)) == 1
 
 
 async def test_restored_updates(service, client, tmp_path):
