@@ -47,6 +47,10 @@ class Sink(Protocol):
         """Close the file; *whole* means that the list is complete."""
         ...
 
+    def tidy(self) -> None:
+        """Remove what resuming needs, once the file is complete and no note says otherwise."""
+        ...
+
 
 def present(item: Model, name: str) -> Any:  # Any: a field's value
     """Return a field; ``None`` if it is absent or malformed."""
@@ -96,6 +100,9 @@ class TextSink:
         """Close the file."""
         if self._file is not None:
             self._file.close()
+
+    def tidy(self) -> None:
+        """Do nothing: there is one file."""
 
     def _csv_line(self, item: Model) -> bytes:
         cells = [*(text_of(present(item, name)) for name in wire_names(type(item))), "; ".join(named(item))]

@@ -69,7 +69,7 @@ class ParquetSink:
         return self._done
 
     def close(self, *, whole: bool) -> None:
-        """Join the parts, one row group at a time, and remove them."""
+        """Join the parts, one row group at a time."""
         if not whole:
             return
         joined = self.folder / "joined"
@@ -82,6 +82,9 @@ class ParquetSink:
                 for group in range(part.num_row_groups):
                     out.write_table(part.read_row_group(group))
         joined.replace(self.path)
+
+    def tidy(self) -> None:
+        """Remove the parts."""
         shutil.rmtree(self.folder)
 
     def _part(self, number: int) -> Path:

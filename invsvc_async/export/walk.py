@@ -168,6 +168,7 @@ class _Export:
         self.sink.close(whole=whole)
         if whole:
             self.note_path.unlink(missing_ok=True)
+            self.sink.tidy()
 
 
 async def _on_thread(work: Callable[[], T]) -> T:

@@ -152,7 +152,9 @@ async def test_copy_without_the_file_beside_it(service, client, tmp_path):
     path = tmp_path / "run.db"
     await run(path, client, creates(client, 5))
     copy = copied(path, tmp_path / "elsewhere")
-    words = await refused(copy, client, "run.db.epoch is missing or empty, so this may be a copy", creates(client, 6))
+    words = await refused(
+        copy, client, "run.db.epoch is missing or empty, so this may be a copy", creates(client, 6)
+    )
     assert "--moved" in words
     assert service.arrivals("webhooks.create") == 5
     await run(copy, client, creates(client, 6), moved=True)

@@ -9,6 +9,7 @@ import os
 from decimal import Decimal
 from importlib.util import find_spec
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -117,6 +118,25 @@ async def test_stopped_by_cancellation(form, service, client, tmp_path):
 
     assert noted["rows"] == 8
     assert ids(target) == await in_order(client)
+
+
+@pytest.mark.parametrize("form", FORMS)
+async def test_killed_at_the_end(form, service, client, tmp_path, monkeypatch):
+    """The file was complete, but not yet noted as such: no row is lost or comes twice."""
+    target, note = tmp_path / f"out.{form}", tmp_path / f"out.{form}.resume"
+    service.script("invoices.egress", "pass", *["500"] * 4)
+    with pytest.raises(ServerError):
+        await export.invoices(client.invoices.egress(limit=4), target)
+    with monkeypatch.context() as killed:
+        killed.setattr(type(note), "unlink", Mock(side_effect=OSError("killed")))
+        with pytest.raises(OSError, match="killed"):
+            await export.invoices(client.invoices.egress(limit=4), target, resume=True)
+    assert note.exists()
+
+    await export.invoices(client.invoices.egress(limit=4), target, resume=True)
+
+    assert ids(target) == await in_order(client)
+    assert list(tmp_path.iterdir()) == [target]
 
 
 @pytest.mark.parametrize("form", ["jsonl", "csv"])
