@@ -46,9 +46,14 @@ class InlineWriter(Writer):
         super().__init__(*arguments, **named)
         self.connection: sqlite3.Connection | None = None
 
-    async def start(self) -> None:
-        """Open the connection."""
-        self.connection = self._connect()
+    def start_thread(self) -> None:
+        """Open the connection; there is no thread."""
+        try:
+            self.connection = self._connect()
+        except JournalError as error:
+            self._died(error)
+        else:
+            self._open_succeeded()
 
     async def stop(self) -> None:
         """Commit what was asked for, and close."""
