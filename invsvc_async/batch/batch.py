@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from math import inf
 from secrets import token_hex
@@ -162,8 +163,13 @@ class Batch:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.stop(grace=0.0)
-        await self.entries.aclose()
+        try:
+            await self.stop(grace=0.0)
+        except asyncio.CancelledError:
+            await self.stop(grace=0.0)  # what is under way would go on beside the next owner of the journal
+            raise
+        finally:
+            await self.entries.aclose()
 
     def run(self, writes: Writes = ()) -> AsyncIterator[Result]:
         """

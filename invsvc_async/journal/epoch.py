@@ -236,12 +236,9 @@ class CountedEntries(SqliteEntries):
         )
         self._on_sends = None if reading else self._epoch.ended
 
-    async def aclose(self) -> None:
-        """Store everything and release the file."""
-        try:
-            await super().aclose()
-        finally:
-            self._epoch.close()
+    def _release(self) -> None:
+        self._epoch.close()
+        super()._release()
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
         super()._prepare(connection)

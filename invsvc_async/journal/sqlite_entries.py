@@ -122,7 +122,7 @@ class SqliteEntries:
             raise  # its thread still uses the file: opening again, or closing, takes it up
         except BaseException:
             self._starting = None
-            self._lock.release()
+            self._release()
             raise
         self._writer, self._starting = self._starting, None
 
@@ -133,8 +133,14 @@ class SqliteEntries:
         if writer is not None:
             try:
                 await writer.stop()
-            finally:
-                self._lock.release()
+            except asyncio.CancelledError:  # its thread still stores what was requested
+                writer.when_ended(self._release)
+                raise
+            self._release()
+
+    def _release(self) -> None:
+        """Release the file, which nothing uses any more."""
+        self._lock.release()
 
     def put(self, entry: Entry) -> asyncio.Future[None]:
         """Store *entry*, replacing any of its key; the future completes once it is on the disk."""

@@ -187,10 +187,12 @@ class SqliteStore:
     async def aclose(self) -> None:
         """Store everything and close both files."""
         writer, self._writer = self._writer, None
-        if writer is not None:
-            await writer.stop()
-        if self._journal is not None:
-            await self._journal.aclose()
+        try:
+            if writer is not None:
+                await writer.stop()
+        finally:
+            if self._journal is not None:
+                await self._journal.aclose()
 
     @property
     def _app(self) -> Writer:

@@ -148,6 +148,15 @@ class Writer:
         while self._thread.is_alive():
             await asyncio.to_thread(self._thread.join)
 
+    def when_ended(self, act: Callable[[], None]) -> None:
+        """Call *act* on another thread once the connection is closed. For a cancelled :meth:`stop`."""
+
+        def wait() -> None:
+            self._thread.join()
+            act()
+
+        threading.Thread(target=wait, name=f"invsvc {self._name} (closing)", daemon=True).start()
+
     def store(self, key: str, row: tuple[Any, ...] | None) -> asyncio.Future[None]:
         """Store *row* under *key*, or delete it if None; the future completes once that is on the disk."""
         done: asyncio.Future[None] = self._loop.create_future()

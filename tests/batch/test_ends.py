@@ -6,6 +6,7 @@ import asyncio
 import gc
 import sys
 import threading
+from contextlib import suppress
 from weakref import WeakSet
 
 import pytest
@@ -214,6 +215,36 @@ async def test_stopped_run_makes_room_for_the_next(service, client, tmp_path):
         await batch.stop()
         await all_of(batch, creates(client, 20))
         assert (await batch.summary()).verdicts == {Verdict.APPLIED: 20}
+
+
+async def test_end_that_is_cancelled(service, client, tmp_path):
+    """However often it is cancelled, what is under way ends first, and then the journal is closed."""
+    begun, may_end = asyncio.Event(), asyncio.Event()
+
+    async def keep(_key, _webhook):
+        begun.set()
+        while not may_end.is_set():
+            with suppress(asyncio.CancelledError):
+                await may_end.wait()
+
+    async def use():
+        async with Batch.open(tmp_path / "run.db", client, on_secret=keep) as batch:
+            await all_of(batch, creates(client, 1))
+
+    using = asyncio.create_task(use())
+    await begun.wait()
+    for _ in range(3):  # of the run, of its stop, and of the batch's
+        using.cancel()
+        for _ in range(5):
+            await asyncio.sleep(0)
+    assert not using.done()
+    may_end.set()
+    await asyncio.wait([using])
+    assert using.cancelled()
+    async with Batch.open(tmp_path / "run.db", client) as batch:
+        await all_of(batch, creates(client, 1))
+        assert (await batch.summary()).verdicts == {Verdict.APPLIED: 1}
+    assert service.arrivals("webhooks.create") == 1
 
 
 async def test_opening_that_is_cancelled(client, tmp_path, monkeypatch):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from itertools import product
 
 import msgspec
@@ -129,3 +131,29 @@ async def test_count_after_a_group_that_failed(tmp_path):
     await entries.open()
     assert await counts(entries, path) == (4, 4)
     await entries.aclose()
+
+
+async def test_closing_that_is_cancelled(tmp_path):
+    """The file stays this owner's until its thread has stored and counted what was requested."""
+    begun, may_end = threading.Event(), threading.Event()
+    path = tmp_path / "run.db"
+    entries, other = SqliteBatch(path), SqliteBatch(path)
+    await entries.open()
+    entries.ask(lambda _: begun.set() or may_end.wait(30))
+    await asyncio.to_thread(begun.wait, 30)
+    entries.put(entry("a"))
+    closing = asyncio.create_task(entries.aclose())
+    await asyncio.sleep(0)
+    closing.cancel()
+    await asyncio.wait([closing])
+    assert closing.cancelled()
+    with pytest.raises(JournalError, match="is in use"):
+        await other.open()
+    may_end.set()
+    for thread in [each for each in threading.enumerate() if str(path) in each.name]:
+        await asyncio.to_thread(thread.join, 30)
+
+    await other.open()
+    assert [each.key for each in await other.in_flight(0, 10)] == ["a"]
+    assert await counts(other, path) == (1, 1)
+    await other.aclose()

@@ -8,6 +8,7 @@ import os
 import signal
 import sqlite3
 import sys
+import threading
 from contextlib import closing
 
 import aiosqlite
@@ -70,6 +71,22 @@ async def enqueue(outbox, connection, *writes):
     keys = [await outbox.enqueue(connection, write) for write in writes]
     await connection.commit()
     return keys
+
+
+async def test_closing_that_is_cancelled(path, client):
+    """Both files are closed all the same, so that the outbox can be opened again."""
+    begun, may_end = threading.Event(), threading.Event()
+    outbox = await Outbox.open(path, client).__aenter__()
+    outbox._store._app.act(lambda _: begun.set() or may_end.wait(30))
+    await asyncio.to_thread(begun.wait, 30)
+    leaving = asyncio.create_task(outbox.__aexit__(None, None, None))
+    await asyncio.sleep(0)
+    leaving.cancel()
+    await asyncio.wait([leaving])
+    assert leaving.cancelled()
+    may_end.set()
+    async with Outbox.open(path, client) as again:
+        assert await again.entries() == []
 
 
 async def test_committed_write_is_sent_once_and_rolled_back_never(service, client, outbox, connection):
