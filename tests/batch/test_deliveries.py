@@ -119,6 +119,19 @@ async def test_write_that_is_retried_before_its_result_is_taken(service, client,
     assert [result.verdict for result in rest] == [Verdict.APPLIED]
 
 
+async def test_position_after_a_retry(service, client, journal):
+    """It is a new one, also if the journal was opened again: who read up to the first gets the second result."""
+    service.script("webhooks.create", "403")
+    async with Batch.open(journal, client, **SECRETS) as batch:
+        [first] = await taken_of(batch, creates(client, 1), 1)
+    async with Batch.open(journal, client, **SECRETS) as batch:
+        assert await batch.retry(failed=True) == 1
+    async with Batch.open(journal, client, **SECRETS) as batch:
+        assert [result async for result in batch.results(since=first.position)] == []
+        await all_of(batch)
+        assert [result.applied async for result in batch.results(since=first.position)] == [True]
+
+
 async def test_results_since_a_position(client, journal):
     """They are what finished after it, in that order."""
     async with Batch.open(journal, client, **SECRETS) as batch:

@@ -334,9 +334,9 @@ def _put_fact(name: str, value: str | None, connection: sqlite3.Connection) -> N
 
 def _positions(connection: sqlite3.Connection) -> tuple[int, int]:
     """Return the last position whose result was taken, and the last one that was assigned."""
-    taken = int(fact(connection, "taken") or 0)
+    taken, reopened = (int(fact(connection, name) or 0) for name in ("taken", "position"))
     (last,) = connection.execute("SELECT max(position) FROM entries WHERE position IS NOT NULL").fetchone()
-    return taken, max(taken, last or 0)
+    return taken, max(taken, reopened, last or 0)
 
 
 def _save_taken(position: int, connection: sqlite3.Connection) -> None:
@@ -470,6 +470,7 @@ def _reopen_some(
     """Reopen the entries that the query *text* finds, in one transaction; return their earlier numbers."""
     found = [row for row in connection.execute(text, values) if Verdict(row[1]) in keep_sends]
     again = places = [row[0] for row in found]
+    _set_fact(connection, "position", _positions(connection)[1])  # that of a reopened entry is not used again
     keeping = [keep_sends[Verdict(row[1])] for row in found]
     if newest:
         through, end = last_of(fact(connection, FACT)), _last_seq(connection)
