@@ -87,6 +87,7 @@ class Pool:
         self._retry = retry
         self._pool: Any = None  # Any: asyncpg has no types
         self.patience: float = patience
+        self._usual_patience: float | None = None  # if it is shorter now
 
     async def connect(
         self, prepare: Callable[[Any], Awaitable[None]], **server_settings: str
@@ -178,7 +179,7 @@ class Pool:
         while True:
             try:
                 async with asyncio.timeout(min(self.patience, _ANSWER)):
-                    return await act()
+                    result = await act()
             except AWAY as error:
                 if isinstance(error, ValueError):  # a value that it cannot store, not a matter of connections
                     raise self._refused(error) from error
@@ -187,6 +188,10 @@ class Pool:
                 await asyncio.sleep(min(self.patience, _PAUSE))
             except asyncpg.PostgresError as error:
                 raise self._refused(error) from error
+            else:
+                if self._usual_patience is not None:
+                    self.patience, self._usual_patience = self._usual_patience, None
+                return result
 
     async def ask_for_lock(self, act: Callable[[Any], Awaitable[T]]) -> T:  # Any: asyncpg's connection
         """
@@ -293,20 +298,19 @@ class Pool:
     @asynccontextmanager
     async def hurried(self) -> AsyncGenerator[None]:
         """
-        Wait only briefly for the statements in the block; if that fails, also for those after it.
+        Wait only briefly for the statements in the block; if that fails, also after it, until one succeeds.
 
         Raises:
             JournalError: The time was too short.
 
         """
-        self.patience = _TO_LEAVE
         try:
             async with asyncio.timeout(_TO_LEAVE):
                 yield
         except (JournalError, TimeoutError) as error:
-            self.patience = _AT_THE_END
+            if self._usual_patience is None:
+                self._usual_patience, self.patience = self.patience, _AT_THE_END
             raise JournalError(f"{self._name} is away. Check that its server can be reached.") from error
-        self.patience = PATIENCE
 
     @asynccontextmanager
     async def lent(self) -> AsyncGenerator[Any]:  # Any: asyncpg's connection

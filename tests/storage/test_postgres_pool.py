@@ -152,3 +152,27 @@ async def test_pool_that_is_not_open():
     """The words say what to do."""
     with pytest.raises(JournalError, match="Open it first"):
         await Pool(database().address, "journal june").fetch("SELECT 1")
+
+
+async def test_hurry_of_another_task(pool, monkeypatch):
+    """What others wait for is tried as long as before; after a failure too, once the database answers."""
+    monkeypatch.setattr(postgres_pool, "_AT_THE_END", 30.0)
+    pool.patience, is_away = 90.0, asyncio.Event()
+
+    async def act():
+        if not is_away.is_set():
+            is_away.set()
+            raise ConnectionResetError
+        return "done"
+
+    async with pool.hurried():
+        assert pool.patience == 90.0
+    assert pool.patience == 90.0
+    monkeypatch.setattr(postgres_pool, "_TO_LEAVE", 0.01)
+    for _ in range(2):
+        with pytest.raises(JournalError, match="is away"):
+            async with pool.hurried():
+                await asyncio.Event().wait()
+        assert pool.patience == 30.0
+    assert await pool.steadily(act) == "done"
+    assert pool.patience == 90.0
