@@ -8,13 +8,15 @@ from functools import partial
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from invsvc_async.batch.journals.postgres import _without_sends
+from invsvc_async.batch.journals.postgres import _RESTORED, _without_sends
 from invsvc_async.batch.journals.postgres_epoch import PlaceError
+from invsvc_async.batch.restored import last_of
 from invsvc_async.concurrency.cancellation import raise_if_cancelled
-from invsvc_async.journal.entry import State
+from invsvc_async.journal.entry import State, entry_of
 from invsvc_async.journal.packed_intent import pack
 from invsvc_async.outbox import caller_connections
 from invsvc_async.outbox.schema import SharedEntries
+from invsvc_async.outbox.unsendable import may_be_sent
 from invsvc_async.reconcile.history import Verdict
 
 if TYPE_CHECKING:
@@ -254,13 +256,18 @@ class OutboxEntries(SharedEntries):
 
         A process that is about to send it finds that it is gone, and does not.
         """
-        dropped: list[str] = []  # from all tries
+        dropped: set[int] = set()  # from all tries
 
         async def drop(connection: Any) -> None:  # Any: asyncpg's
-            rows = await connection.fetch(
-                "DELETE FROM entries WHERE key = $1 AND state <> $2 RETURNING key", key, int(State.SENDING)
-            )
-            dropped.extend(row["key"] for row in rows)
+            row = await connection.fetchrow("SELECT * FROM entries WHERE key = $1 FOR UPDATE", key)
+            if row is None:
+                return
+            if row["state"] != State.DONE:
+                of_copy = row["seq"] <= last_of(await connection.fetchval(_RESTORED))
+                if of_copy or may_be_sent(entry_of(row)):
+                    return
+            await connection.execute("DELETE FROM entries WHERE seq = $1", row["seq"])
+            dropped.add(row["seq"])
 
         await self.ask(drop)
         return bool(dropped)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from invsvc_async.journal.packed_intent import Commons
     from invsvc_async.reconcile.outcome import Outcome
 
-__all__ = ["outcome_in", "result_in", "verdict_of_lost", "verdict_of_unfit"]
+__all__ = ["may_be_sent", "outcome_in", "result_in", "verdict_of_lost", "verdict_of_unfit"]
 
 log: logging.Logger = logging.getLogger("invsvc_async.outbox")
 
@@ -55,7 +55,7 @@ def verdict_of_unfit(entry: Entry, error: InvsvcError, *, is_of_copy: bool = Fal
     *is_of_copy*: the outbox was restored from a copy, after which it may have been sent. The advice of
     *error* is left out: it is about arguments, or about a damaged file.
     """
-    sent = is_of_copy or _may_be_sent(entry)
+    sent = is_of_copy or may_be_sent(entry)
     cause = error.__cause__ if isinstance(error, JournalError) else error
     why = "; ".join(cause.problems) if isinstance(cause, InvalidRequestError) else str(error)
     what = "it may have been sent, and cannot be settled" if sent else "it was not sent"
@@ -69,7 +69,7 @@ def verdict_of_unfit(entry: Entry, error: InvsvcError, *, is_of_copy: bool = Fal
     return _ended(entry, Verdict.UNKNOWN if sent else Verdict.NOT_APPLIED, record)
 
 
-def _may_be_sent(entry: Entry) -> bool:
+def may_be_sent(entry: Entry) -> bool:
     """Return whether *entry* may have been sent; one that is done again after UNKNOWN keeps its sends."""
     if entry.state is not State.TO_DO:
         return True

@@ -69,6 +69,16 @@ async def test_database_restored_from_a_backup(service, client, outbox, connecti
     )
 
 
+async def test_write_of_a_copy_is_not_dropped(service, client, outbox, connection):
+    """It may have been sent since the copy was made; what was enqueued later is dropped."""
+    writes = [client.webhooks.update(service.seed_webhook().id, description="x") for _ in range(2)]
+    [first, late] = await enqueue(outbox, connection, *writes)
+    through = (await outbox.entry(first)).seq
+    await outbox._store.fact("restored", f'{{"through": {through}, "since": null}}')
+    assert [await outbox.drop(key) for key in (first, late)] == [False, True]
+    assert [entry.key for entry in await outbox.entries()] == [first]
+
+
 async def test_complete_database_in_another_place(service, client, outbox, connection, address):
     """With ``moved`` what is open is sent without a doubt."""
     hook = service.seed_webhook().id
