@@ -380,10 +380,11 @@ class SqliteStore:
     async def drop(self, key: str) -> bool:
         """Delete a row that was not moved yet, or an entry that is done; return whether there was one."""
         async with self._moving:
-            if await self._app.act(partial(rows.drop, self._base_url, key)):
-                return True
-            entry = await self.entry(key)
-            if entry is None or entry.state is not State.DONE:
+            found = await self._of_keys([key])  # first: a kill may have left a moved row unmarked
+            if not found:
+                return bool(await self._app.act(partial(rows.drop, self._base_url, key)))
+            (entry,) = found
+            if entry.state is not State.DONE:
                 return False
             await self._app.act(partial(rows.delete_rows, self._base_url, [key]))
             await self.entries.ask(partial(prune.drop, key))

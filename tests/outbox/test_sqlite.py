@@ -323,6 +323,21 @@ async def test_kill_while_a_write_is_dropped(service, client, outbox, connection
     assert [entry.body["description"] for entry in service.ledger.effects()] == ["right"]
 
 
+async def test_drop_after_a_kill_while_a_write_was_taken_up(service, client, outbox, connection):
+    """The journal has the write, and its row does not say so: it is sent, so it is not called dropped."""
+    [key] = await enqueue(outbox, connection, update(client, service))
+    ((intent,),) = await connection.execute_fetchall("SELECT intent FROM invsvc_outbox")
+    await outbox._store.move(lambda _: None)
+    await connection.execute("UPDATE invsvc_outbox SET moved = 0, intent = ?", (intent,))
+    await connection.commit()
+    assert not await outbox.drop(key)
+    async with outbox.dispatching():
+        assert (await verdict_of(outbox, key)).verdict is Verdict.APPLIED
+    assert service.arrivals("webhooks.update") == 1
+    assert await outbox.drop(key)
+    assert await connection.execute_fetchall("SELECT key FROM invsvc_outbox") == []
+
+
 async def test_retry_while_a_newer_write_to_the_same_thing_is_sent(service, client, outbox, connection):
     """The retried one waits for it, and is then overtaken: the newer one keeps its effect."""
     hook = service.seed_webhook().id
