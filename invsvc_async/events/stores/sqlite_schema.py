@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import threading
 import time
 from typing import TYPE_CHECKING, Final
 
@@ -133,6 +134,7 @@ _FREE: Final = """
 """
 _LOOK_AGAIN: Final = 0.001  # s
 _SLICE: Final = 2_000  # rows in one transaction: other processes write in between
+_creating: Final = threading.Lock()  # so that no other thread has connected meanwhile
 
 
 def connect(path: str, name: str, wait: float, steady: Callable[[], float]) -> sqlite3.Connection:
@@ -144,7 +146,7 @@ def connect(path: str, name: str, wait: float, steady: Callable[[], float]) -> s
         sqlite3.Error: It is damaged, locked or full.
     """
     try:
-        os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+        _create(path)
     except OSError as error:
         raise JournalError(
             f"{name}: the file cannot be opened ({error.strerror}). Check the path and its permissions."
@@ -158,6 +160,17 @@ def connect(path: str, name: str, wait: float, steady: Callable[[], float]) -> s
         db.close()
         raise
     return db
+
+
+def _create(path: str) -> None:
+    """
+    Create the file at *path* with mode 0600, unless it exists.
+
+    An existing one is not opened: to close it would end the locks that SQLite has on it in this process.
+    """
+    with _creating:
+        if not os.path.exists(path):  # noqa: PTH110 - as the path is given
+            os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
 
 
 def _prepare(db: sqlite3.Connection, name: str, wait: float) -> None:

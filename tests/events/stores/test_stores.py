@@ -876,6 +876,24 @@ async def test_sqlite_file_that_is_deleted_in_use(tmp_path, monkeypatch, is_repl
     await store.close()
 
 
+async def test_sqlite_file_that_is_opened_twice_in_a_process(tmp_path) -> None:
+    """What is stored stays, although another process closes the file: it does not take itself for the last one."""
+    path = str(tmp_path / "events.db")
+    stores = [events.SqliteStore(path) for _ in range(2)]
+    for number, store in enumerate(stores):
+        await store.put(delivery(f"before {number}"))
+    text = (
+        "import sqlite3, sys; db = sqlite3.connect(sys.argv[1]); "
+        "print(db.execute('SELECT count(*) FROM delivery').fetchone()[0]); db.close()"
+    )
+    for number in (2, 3):
+        other = await asyncio.create_subprocess_exec(sys.executable, "-c", text, path, stdout=PIPE)
+        assert (await other.communicate())[0].split() == [b"%d" % number]
+        await stores[0].put(delivery("after"))
+    for store in stores:
+        await store.close()
+
+
 async def test_sqlite_file_of_a_process_that_changes_its_folder(tmp_path, monkeypatch) -> None:
     """It stays the same file, by whatever name it was opened."""
     monkeypatch.setattr("invsvc_async.storage.same_file._LOOK_EVERY", 0.0)
