@@ -42,7 +42,10 @@ __all__ = ["Item", "ItemOptions"]
 
 def _claim_of(outcome: Outcome[Any], webhook_id: str | None) -> str | None:  # Any: of any operation
     """Return the id of the webhook that was made, marked if an answer gave it."""
-    return webhook_id if webhook_id is None or outcome.secret_lost else f"{ANSWERED}{webhook_id}"
+    if webhook_id is None:
+        return None
+    webhook_id = webhook_id.replace("\0", "\ufffd")  # PostgreSQL would refuse it, and all stored with it
+    return webhook_id if outcome.secret_lost else f"{ANSWERED}{webhook_id}"
 
 
 class Store(Protocol):

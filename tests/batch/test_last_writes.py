@@ -455,6 +455,15 @@ async def change_claim(batch, claim):
         await batch.entries.ask(lambda connection: connection.execute(text, (claim,)).rowcount)
 
 
+async def test_id_that_postgresql_cannot_store(service, journal, monkeypatch):
+    """A null character in the id of a new webhook fails neither that create nor those stored with it."""
+    real = service._state.new_id
+    monkeypatch.setattr(service._state, "new_id", lambda prefix: f"{real(prefix)}\0")
+    async with opened(service, journal) as (client, batch):
+        writes = [client.webhooks.create(**{**HOOK, "url": f"https://{number}.example"}) for number in (1, 2)]
+        assert [result.applied for result in await all_of(batch, writes)] == [True, True]
+
+
 async def test_claim_of_a_match_is_a_guess(service, journal):
     """A create that was found by a match, and not by an answer, claims its webhook without the mark."""
     service.script("webhooks.create", "apply, then reset")
