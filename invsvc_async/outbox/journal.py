@@ -459,14 +459,22 @@ class SharedJournal:
         if self._closed:
             return
         self._closed = True
-        if self._leases is not None and self._beating is not None and self._lane is not None:
-            with suppress(JournalError):
-                async with self._entries.hurried():
-                    if self._removing:
-                        await asyncio.wait([*self._removing])
-                    await self._entries.idle()
-                    await self._entries.end(self._lane)
-                    await self._entries.leave(self._leases.name)
-            self._beating.cancel()
-            await asyncio.wait([self._beating])
-        await self._entries.aclose()
+        try:
+            await self._leave()
+        finally:  # also if that was cancelled: signs of life would keep others from what is open
+            if self._beating is not None:
+                self._beating.cancel()
+                await asyncio.wait([self._beating])
+            await self._entries.aclose()
+
+    async def _leave(self) -> None:
+        """Store what is pending, and release the chunk, if the database answers."""
+        if self._leases is None or self._lane is None:
+            return
+        with suppress(JournalError):
+            async with self._entries.hurried():
+                if self._removing:
+                    await asyncio.wait([*self._removing])
+                await self._entries.idle()
+                await self._entries.end(self._lane)
+                await self._entries.leave(self._leases.name)

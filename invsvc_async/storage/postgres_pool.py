@@ -307,9 +307,11 @@ class Pool:
         try:
             async with asyncio.timeout(_TO_LEAVE):
                 yield
-        except (JournalError, TimeoutError) as error:
+        except (JournalError, TimeoutError, asyncio.CancelledError) as error:
             if self._usual_patience is None:
                 self._usual_patience, self.patience = self.patience, _AT_THE_END
+            if isinstance(error, asyncio.CancelledError):
+                raise
             raise JournalError(f"{self._name} is away. Check that its server can be reached.") from error
 
     @asynccontextmanager

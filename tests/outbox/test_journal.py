@@ -423,6 +423,30 @@ async def test_unknown_write_stays_open(service, address):
     assert service.arrivals("webhooks.update") == 1
 
 
+async def test_closing_that_is_cancelled(service, address, monkeypatch):
+    """The process gives no more signs of life, which would keep others from what it has left open."""
+    waiting = asyncio.Event()
+
+    async def idle(_entries):
+        waiting.set()
+        await asyncio.Event().wait()
+
+    client = client_of(service, journal=address)
+    await client.webhooks.update(service.seed_webhook().id, description="x")
+    journal = client._view.session.writes.journal
+    with monkeypatch.context() as patch:
+        patch.setattr(JournalEntries, "idle", idle)
+        closing = asyncio.create_task(journal.aclose())
+        await waiting.wait()
+        closing.cancel()
+        await asyncio.wait([closing])
+    assert closing.cancelled()
+    assert journal._beating.done()
+    with pytest.raises(JournalError, match="is not open"):
+        await journal._entries.fetch("SELECT 1")
+    await client.aclose()
+
+
 async def test_journal_of_no_client_and_of_a_closed_one(service, address):
     """Neither can be opened, and so nothing is sent."""
     with pytest.raises(ConfigurationError, match="belongs to no client"):
