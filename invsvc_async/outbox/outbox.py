@@ -56,6 +56,7 @@ _PAUSES = (
     30.0,
 )  # s before dispatching is begun again after a failure, one after the other
 _POLICIES = 1000  # policies remembered
+_TRIES = 5  # to insert a write whose key others delete at the same time
 _NO_READERS = (
     "An outbox stores data, and another process could not call a function of this one. Leave the reader out: "
     "the write is then UNKNOWN if its answer is lost."
@@ -178,14 +179,22 @@ class Outbox:
         intent = intent_of(spec)
         content = content_of(spec.request, spec.team, spec.tag)
         thing = thing_of(spec.request, spec.team, spec.tag)
-        if not await self._store.insert(connection, intent, content, thing):
+        for _ in range(_TRIES):
+            if await self._store.insert(connection, intent, content, thing):
+                return intent.key
             stored = await self._store.content_seen_by(connection, intent.key)
-            if stored is not None and stored != content:
+            if stored == content:
+                return intent.key
+            if stored is not None:
                 raise InvalidRequestError(
                     f"key: the outbox has another write under the key {intent.key!r}",
                     hint="Give this one its own key.",
                 )
-        return intent.key
+            # It was deleted between the two statements, so this one can be inserted now.
+        raise JournalError(
+            f"outbox: the write under the key {intent.key!r} cannot be read. Nothing was inserted. Check the "
+            "rights of the connection's role, or give this write its own key."
+        )
 
     def _check_open(self) -> None:
         if not self._open:

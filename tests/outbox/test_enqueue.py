@@ -51,6 +51,36 @@ async def test_connection_without_a_transaction_is_refused(service, client, outb
     assert await outbox._store.entry("alone") is None
 
 
+@pytest.mark.parametrize("often", [1, 99])
+async def test_key_that_is_deleted_meanwhile(service, client, outbox, connection, monkeypatch, often):
+    """The write is inserted, or the error says that it is not: nothing is lost."""
+    seen, left = outbox._store.content_seen_by, often
+
+    async def deleted_before(*values):
+        nonlocal left
+        left -= 1
+        if left < 0:
+            return await seen(*values)
+        if often == 1:
+            await outbox._store.fetch("DELETE FROM entries WHERE key = 'order-1'")
+        return None
+
+    async with connection.transaction():
+        await outbox.enqueue(connection, update(client, service, "old").keyed("order-1"))
+    monkeypatch.setattr(outbox._store, "content_seen_by", deleted_before)
+    async with connection.transaction():
+        enqueued = outbox.enqueue(connection, update(client, service, "new").keyed("order-1"))
+        if often == 1:
+            await enqueued
+        else:
+            with pytest.raises(JournalError, match=r"cannot be read\. Nothing was inserted"):
+                await enqueued
+    if often == 1:
+        async with outbox.dispatching():
+            assert (await verdict_of(outbox, "order-1")).verdict is Verdict.APPLIED
+        assert [entry.body["description"] for entry in service.ledger.effects()] == ["new"]
+
+
 async def test_session_that_commits_by_itself_is_refused(service, client, outbox):
     """An engine in autocommit mode has no transactions, though its sessions seem to."""
     engine = create_async_engine(
