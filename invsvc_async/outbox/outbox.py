@@ -105,8 +105,7 @@ class Outbox:
         *path* is the address of a PostgreSQL database, ``postgresql://…``, or the path of a file of SQLite.
         Either is the application's own database, because they share transactions. In an address,
         ``outbox=NAME`` names one of several, and ``silence=SECONDS`` is after how long a process that gives
-        no sign of life is replaced (default 10; the same in each process). Each base URL and credential has
-        an outbox of its own.
+        no sign of life is replaced (default 10). Each base URL and credential has an outbox of its own.
 
         *concurrency*, *rate*, *tag* and *on_secret* are those of :meth:`Batch.open`. *same_mode* asserts that
         a new credential has the team and data mode of the earlier one, whose writes it continues. With

@@ -8,8 +8,10 @@ import logging
 import pytest
 
 from invsvc_async import ApiKey, ConfigurationError, JournalError, Outbox, Verdict
+from invsvc_async.client import options_of
 from invsvc_async.outbox import dispatch, item
 from invsvc_async.outbox.leases import Leases
+from invsvc_async.outbox.postgres import LANES
 from invsvc_async.simulator import Simulator
 from tests.batch.conftest import HOOK, client_of
 from tests.outbox.conftest import verdict_of
@@ -276,6 +278,23 @@ async def test_newer_write_in_flight_beyond_those_fetched_first(
     assert [outcome.verdict for outcome in outcomes] == [Verdict.NOT_APPLIED, Verdict.APPLIED]
     sent = [entry.body["description"] for entry in service.ledger.effects() if entry.path_id == hook]
     assert sent == ["new"]
+
+
+async def test_process_with_a_longer_silence(service, address):
+    """What it may rely on to send is not taken over by one with a shorter silence before its own is over."""
+    longer = address.replace("silence=1", "silence=60")
+    async with (
+        client_of(service) as client,
+        Outbox.open(longer, client) as patient,
+        Outbox.open(address, client) as hasty,
+    ):
+        one, other = (Leases(each._store, options_of(client).session.clock) for each in (patient, hasty))
+        await one.beat()
+        assert len(await one.take(LANES)) == LANES
+        text = "UPDATE members SET seen = seen - make_interval(secs => $2) WHERE name = $1"
+        for seconds, many in ((50.0, 0), (20.0, LANES)):
+            await hasty._store.fetch(text, one.name, seconds)
+            assert len(await other.take(LANES)) == many
 
 
 async def test_dropped_write_is_not_sent(service, client, outbox, connection):
