@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
+from contextlib import closing, suppress
 from functools import cache
 from itertools import chain
 from pathlib import Path
@@ -110,6 +111,7 @@ class SqliteEntries:
         """
         if self._starting is None:
             if not self._reading:
+                self._check_program()
                 self._lock.acquire()
             self._given_up = threading.Event()
             self._starting = Writer(
@@ -173,6 +175,30 @@ class SqliteEntries:
             raise JournalError(f"{self._name}: it is not open. Open it first.")
         return self._writer
 
+    def _check_program(self) -> None:
+        """
+        Check that the file is no other program's, before anything but SQLite opens it.
+
+        To close it, as the lock then does, would end the locks that SQLite has on it in this process.
+        """
+        with suppress(OSError, sqlite3.Error):  # the next opening says what is wrong
+            if not self.path.is_file():
+                return
+            log = self.path.with_name(f"{self.path.name}-wal")
+            place = f"{self.path.as_uri()}?mode=ro"
+            if not log.exists():  # it would be created
+                place += "&immutable=1"
+            with closing(sqlite3.connect(place, uri=True, timeout=0)) as connection:
+                self._check_application(connection)
+
+    def _check_application(self, connection: sqlite3.Connection) -> bool:
+        """Return whether the file has no tables; raise if they are another program's."""
+        application = connection.execute("PRAGMA application_id").fetchone()[0]
+        empty = not connection.execute("SELECT 1 FROM sqlite_master").fetchone()
+        if not empty and application != _APPLICATION:
+            raise JournalError(f"{self._name}: the file is another program's database. Choose another path.")
+        return empty
+
     # --- on the writer's thread
 
     def _connect(self) -> sqlite3.Connection:
@@ -204,10 +230,7 @@ class SqliteEntries:
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
         version = connection.execute("PRAGMA user_version").fetchone()[0]
-        application = connection.execute("PRAGMA application_id").fetchone()[0]
-        empty = not connection.execute("SELECT 1 FROM sqlite_master").fetchone()
-        if not empty and application != _APPLICATION:
-            raise JournalError(f"{self._name}: the file is another program's database. Choose another path.")
+        empty = self._check_application(connection)
         if not empty and version != SCHEMA:
             raise JournalError(
                 f"{self._name}: it has version {version}, and this package reads version {SCHEMA}. "

@@ -336,6 +336,27 @@ async def test_opening_that_is_cancelled(tmp_path, monkeypatch, then):
     assert [each.name for each in threading.enumerate() if str(path) in each.name] == []
 
 
+async def test_database_of_the_application_is_left_alone(tmp_path):
+    """It is refused, nothing is left beside it, and its own connection still keeps others from its log."""
+    path = tmp_path / "app.db"
+    text = (
+        "import sqlite3, sys; db = sqlite3.connect(sys.argv[1]); "
+        "print(db.execute('SELECT count(*) FROM mine').fetchone()[0]); db.close()"
+    )
+    with closing(sqlite3.connect(path, isolation_level=None)) as own:
+        own.execute("PRAGMA journal_mode = WAL")
+        own.execute("CREATE TABLE mine (n)")
+        with pytest.raises(JournalError, match="another program's database"):
+            await SqliteJournal(path).open()
+        for number in range(2):
+            other = await asyncio.create_subprocess_exec(
+                sys.executable, "-c", text, path, stdout=asyncio.subprocess.PIPE
+            )
+            assert (await other.communicate())[0].split() == [b"%d" % number]
+            own.execute("INSERT INTO mine VALUES (1)")
+    assert [found.name for found in tmp_path.iterdir()] == ["app.db"]
+
+
 async def test_second_owner_by_another_name_is_told(service, tmp_path):
     """A link to the file is the file: it has one owner, by whatever name."""
     path, link = tmp_path / "outbox.db", tmp_path / "link.db"
