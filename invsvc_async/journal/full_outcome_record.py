@@ -200,7 +200,7 @@ def _text(text: str) -> str:
 
 def _value_of(record: VerdictRecord, operation: str) -> Any:  # Any: as in outcome_of
     value = record.value
-    if value is None or (record.basis == "reader" and not isinstance(value, dict)):
+    if not isinstance(value, dict):
         return value  # the type is that of a user-supplied reader
     return result_of(BY_NAME[operation]).of_state(value)
 

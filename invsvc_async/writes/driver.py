@@ -11,7 +11,7 @@ import attrs
 from msgspec.structs import replace
 
 from invsvc_async.errors import InvsvcError, ServiceError, TransportError, UnreadableResponseError
-from invsvc_async.models.common import Model, once
+from invsvc_async.models.common import once
 from invsvc_async.models.webhooks import Webhook
 from invsvc_async.reconcile.decide import ANSWERED, answered_at_once, decide
 from invsvc_async.reconcile.facts import Known
@@ -426,14 +426,12 @@ class Driver(Generic[T]):
     async def _value_of(self, done: Done) -> T | None:
         if done.verdict is not Verdict.APPLIED:
             return None
-        if isinstance(done.value, Model) or (
-            done.evidence.basis == "reader" and not isinstance(done.value, dict)
-        ):
-            return done.value  # type: ignore[return-value]  # a user-supplied reader decides what it is
+        if isinstance(done.value, dict):
+            return self.result.of_state(done.value)
         if done.value is None and self.operation.finder == "updated_webhook":
             state = (await self._look("webhooks.get")).seen  # the answer need not hold the webhook
             return self.result.of_state(state or dict(self.intent.path))
-        return None if done.value is None else self.result.of_state(done.value)
+        return cast("T | None", done.value)  # a user-supplied reader decides what it is
 
     def _claim(self, done: Done) -> None:
         """Note which webhooks this write made. A unique tag shows that by itself."""

@@ -21,6 +21,7 @@ from invsvc_async import (
     InvalidRequestError,
     NotFoundError,
     NotSentError,
+    Outcome,
     RateLimitedError,
     ReconcilePolicy,
     Superseded,
@@ -87,6 +88,21 @@ async def test_value_of_what_an_own_reader_finds(service, client, finding, form)
 
     assert isinstance(team, Team)
     assert (team.id, team.problems) == ("team_9", ())
+
+
+@pytest.mark.parametrize("finding", [Applied, Holds])
+@pytest.mark.parametrize("value", ["team_9", ["team_9"], 9])
+async def test_value_of_a_reader_that_is_no_object(service, client, finding, value):
+    """It is the value of the outcome, and of the outcome's stored form."""
+
+    async def reader(_client, _intent):
+        return finding(value)
+
+    service.script("teams.create", "apply, then reset")
+    outcome = await client.teams.create(legal_name="Acme", reader=reader).outcome()
+
+    assert (outcome.verdict, outcome.value) == (Verdict.APPLIED, value)
+    assert Outcome.from_json(outcome.to_json()).value == value
 
 
 def test_reader_that_cannot_be_called(service, client):

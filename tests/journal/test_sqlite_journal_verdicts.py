@@ -368,6 +368,8 @@ async def test_value_with_numbers_keeps_every_digit(applied, tmp_path):
         ({"at": float("nan")}, "reader", None),
         ({"text": "\ud800"}, "reader", None),
         ("plain text", "reader", "plain text"),
+        ("plain text", "equal", "plain text"),
+        ("plain text", "answered", "plain text"),
     ],
 )
 async def test_value_of_a_user_supplied_reader(applied, tmp_path, value, basis, kept):
