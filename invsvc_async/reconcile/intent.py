@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal
 
 import attrs
@@ -16,6 +17,15 @@ __all__ = ["NEVER_LISTED", "Intent", "Scope", "Sent", "SentEnd"]
 
 # `forgotten_until` of a create whose client had not read the list of webhooks: all of them may be unknown.
 NEVER_LISTED = 10**15
+
+
+def _as_read_back(value: Wire) -> Wire:
+    """Return *value* with each float as the ``Decimal`` that its JSON is decoded to."""
+    if isinstance(value, float):
+        return Decimal(repr(value))
+    if isinstance(value, dict):
+        return {name: _as_read_back(each) for name, each in value.items()}
+    return [_as_read_back(each) for each in value] if isinstance(value, list) else value
 
 
 @attrs.frozen(kw_only=True)
@@ -84,7 +94,7 @@ class Intent:
     operation: str
     path: dict[str, str] = attrs.field(factory=dict)
     query: dict[str, str] = attrs.field(factory=dict)
-    body: Wire = None
+    body: Wire = attrs.field(default=None, eq=_as_read_back)
     has_body: bool = True
     scope: Scope
     tag: str | None = None

@@ -78,6 +78,15 @@ def test_intent_survives_json():
     assert Intent.from_json(INTENT.to_json()) == INTENT
 
 
+def test_intent_with_floats_in_its_body_survives_json():
+    """It is equal to the one that is read back, whose numbers are decimals; another number is not."""
+    body = {**INTENT.body, "x": 1.1, "list": [0.1, 1e22, {"y": 5e-324}], "whole": 10.0}
+    intent = attrs.evolve(INTENT, body=body)
+
+    assert Intent.from_json(intent.to_json()) == intent
+    assert attrs.evolve(intent, body={**body, "x": 1.2}) != intent
+
+
 def test_own_journey_reader_survives_by_name():
     """A callable becomes the name under which a client finds its own."""
     own = attrs.evolve(INTENT, policy=ReconcilePolicy(journey_reader=lambda _client, _intent: None))
