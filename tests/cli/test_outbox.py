@@ -80,7 +80,12 @@ async def test_writes_are_listed_shown_retried_and_dropped(service, place, invsv
     assert "403" in json.loads(out)["message"]
     assert (await invsvc("show", place, "waiting"))[0] == 1
     assert (await invsvc("show", place, "nowhere"))[0] == 1
-    assert [(await invsvc("drop", place, "gone"))[0] for _ in range(2)] == [0, 1]
+    code, out, _ = await invsvc("drop", place, "gone", "--json")
+    assert (code, json.loads(out)) == (0, {"key": "gone", "dropped": True})
+    code, out, errors = await invsvc("drop", place, "gone", "--json")
+    assert (code, json.loads(out)) == (1, {"key": "gone", "dropped": False})
+    assert "gone: not dropped" in json.loads(errors)["error"]["message"]
+    assert (await invsvc("drop", place, "gone"))[:2] == (1, "")
     assert (await invsvc("retry", place, "waiting"))[0] == 1
     code, out, _ = await invsvc("prune", place, "--days", "0", "--json")
     assert (code, json.loads(out)) == (0, {"deleted": 0})  # nobody has had the verdict
@@ -97,11 +102,13 @@ async def test_work_sends_until_interrupted(service, place, tmp_path):
         async with Outbox.open(place, client) as outbox:
             await enqueued(place, outbox, client, service, "one")
         own = {"INVSVC_BASE_URL": service.base_url, "INVSVC_API_KEY": service.api_key}
-        working = child("outbox", "work", place, env={**ENVIRONMENT, **own}, cwd=tmp_path)
+        working = child("outbox", "work", place, "--json", env={**ENVIRONMENT, **own}, cwd=tmp_path)
+        assert json.loads(await asyncio.to_thread(working.stdout.readline)) == {"state": "sending"}
         await service.arrived("webhooks.update")
         working.send_signal(signal.SIGINT)
-        _, errors = await asyncio.to_thread(working.communicate)
-        assert working.returncode == 0, errors
+        out, errors = await asyncio.to_thread(working.communicate)
+        assert (working.returncode, errors) == (0, "")
+        assert json.loads(out) == {"state": "stopping"}
         async with Outbox.open(place, client) as outbox, outbox.dispatching():
             assert (await verdict_of(outbox, "one")).applied
     assert service.arrivals("webhooks.update") == 1

@@ -57,6 +57,14 @@ def test_client_imports_no_rules():
 
 
 @pytest.mark.parametrize("name", COMMANDS)
+def test_each_command_has_json(name):
+    """`--json` is an option of each command, and of each of its subcommands."""
+    command = typer.main.get_command(app).get_command(None, name)
+    for each in getattr(command, "commands", {name: command}).values():
+        assert "--json" in {option for param in each.params for option in param.opts}, each.name
+
+
+@pytest.mark.parametrize("name", COMMANDS)
 def test_summary_in_the_list_of_commands(name):
     """It is the first sentence of the command's own help, with which the list would be slower to print."""
     command = typer.main.get_command(app).get_command(None, name)

@@ -122,7 +122,11 @@ def list_(
     limit: Annotated[int, typer.Option(min=1, help="Maximum number of events.")] = 100,
     json_: Json = False,
 ) -> None:
-    """List events, oldest first: `invsvc events list --store events.db`."""
+    """
+    List events, oldest first: `invsvc events list --store events.db`.
+
+    With --json it prints one object per line, not an array.
+    """
     wanted = _selection([], None if state == "all" else state, type_, handler, since, until)
     until_done(_list(store, table_, wanted, after, limit, as_json=json_))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import signal
+import sys
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path  # noqa: TC003 - typer reads the types
 from typing import TYPE_CHECKING, Annotated, Any
@@ -50,6 +51,7 @@ def work(
     moved: Annotated[
         bool, typer.Option("--moved", help="It is complete, although it is in another place.")
     ] = False,
+    json_: Json = False,
     profile: Profile = None,
     team: Team = None,
 ) -> None:
@@ -57,15 +59,15 @@ def work(
     Send what is committed, until interrupted.
 
     Several may run at once on PostgreSQL.  The verdicts stay for the application, which takes them with
-    `outbox.results()`.
+    `outbox.results()`.  With --json it prints a line when it begins to send, and one when it stops.
     """
     settings = {"rate": rate, "same_mode": same_mode, "restored": restored, "moved": moved}
-    until_done(_work(place, concurrency, secrets_to, profile, team, settings))
+    until_done(_work(place, concurrency, secrets_to, profile, team, settings, as_json=json_))
 
 
 async def _work(
     place: str, concurrency: int, secrets_to: Path | None, profile: str | None, team: str | None,
-    settings: dict[str, Any],
+    settings: dict[str, Any], *, as_json: bool,
 ) -> None:  # fmt: skip
     from invsvc_async.outbox import Outbox
 
@@ -83,9 +85,17 @@ async def _work(
             for number in (signal.SIGINT, signal.SIGTERM):
                 asyncio.get_running_loop().add_signal_handler(number, stopped.set)
         async with outbox.dispatching():
-            note("sending what is committed; press Ctrl-C to leave")
+            _tell("sending", "sending what is committed; press Ctrl-C to leave", as_json=as_json)
             await stopped.wait()
-            note("stopping: writes in flight have 10 s to finish")
+            _tell("stopping", "stopping: writes in flight have 10 s to finish", as_json=as_json)
+
+
+def _tell(state: str, words: str, *, as_json: bool) -> None:
+    if as_json:
+        emit_json({"state": state})
+        sys.stdout.flush()
+    else:
+        note(words)
 
 
 @asynccontextmanager
@@ -210,6 +220,7 @@ def drop(
     *,
     same_mode: SameMode = False,
     yes: Yes = False,
+    json_: Json = False,
     profile: Profile = None,
     team: Team = None,
 ) -> None:
@@ -226,8 +237,12 @@ def drop(
         async with _opened(place, profile, team, same_mode=same_mode) as outbox:
             return await outbox.drop(key)
 
-    if until_done(dropped()):
-        note(f"{key}: dropped")
+    gone = until_done(dropped())
+    if json_:
+        emit_json({"key": key, "dropped": gone})
+    if gone:
+        if not json_:
+            note(f"{key}: dropped")
         raise typer.Exit(DONE)
     fail(f"{key}: not dropped: there is no such write, or it may have been sent and has no verdict yet")
     raise typer.Exit(FAILED)
