@@ -128,6 +128,8 @@ def check_async(handler: object) -> None:
 
 def check_settings(types: Sequence[object], settings: Settings) -> None:
     """Raise ``ConfigurationError`` if a type is not in the specification, or a setting is not valid."""
+    if not types:
+        raise ConfigurationError("on: no type is given. Pass at least one, or on('*').")
     for name in types:
         if not isinstance(name, str) or not _is_known(name):
             raise ConfigurationError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Final
 
 from invsvc_async.errors import ConfigurationError
@@ -25,17 +26,19 @@ _NEEDED: Final = (
 )  # of a store
 
 
-def choose_store(dedupe: Store | str | None, store: Store | str | None, mode: str) -> Store:
+def choose_store(
+    dedupe: Store | str | os.PathLike[str] | None, store: Store | str | os.PathLike[str] | None, mode: str
+) -> Store:
     """Return the store that the arguments of ``Receiver`` mean; raises ``ConfigurationError``."""
     if dedupe is not None and store is not None:
         raise ConfigurationError("store: dedupe means the same. Pass only one of them.")
     chosen = store if store is not None else dedupe
-    if isinstance(chosen, str):
-        return open_store(chosen)
+    if isinstance(chosen, (str, os.PathLike)):
+        return open_store(os.fspath(chosen))
     if chosen is not None:
         if not all(callable(getattr(chosen, name, None)) for name in _NEEDED):
             raise ConfigurationError(
-                f"store: {type(chosen).__name__} is not a Store. Pass a Store, or a path or address as text."
+                f"store: {type(chosen).__name__} is not a Store. Pass a Store, a path, or an address as text."
             )
         return chosen
     if mode == "inbox":

@@ -740,6 +740,7 @@ def test_registration_that_is_refused() -> None:
         lambda: inbox.on("invoice.created", name="a:b")(another),
         lambda: inbox.on("invoice.created", name="")(another),
         lambda: inbox.on("invoice.created", name=5)(another),  # type: ignore[arg-type]
+        lambda: inbox.on()(another),
         lambda: inbox.on("robot.*")(another),  # type: ignore[arg-type]
         lambda: inbox.on("invoice*")(another),  # type: ignore[arg-type]
         lambda: inbox.on(".*")(another),  # type: ignore[arg-type]

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -26,6 +25,9 @@ from tests.events.bodies import (
     v2,
     v11,
 )
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 pytestmark = pytest.mark.one_python
 
@@ -258,7 +260,7 @@ def test_handler_that_cannot_be_one() -> None:
         {"secrets": SECRET, "max_body_bytes": 0},
         {"secrets": SECRET, "inbox": {"attempts": 3}},
         {"secrets": SECRET, "store": 5},
-        {"secrets": SECRET, "store": Path("events.db")},
+        {"secrets": SECRET, "store": b"events.db"},
         {"secrets": SECRET, "store": "a.db", "dedupe": "b.db"},
         {"secrets": SECRET, "store": "postgresql://h/d", "dedupe": events.MemoryStore()},
     ],
@@ -285,6 +287,16 @@ def test_store_by_either_name(name: str) -> None:
     store = events.MemoryStore()
 
     assert events.Receiver(secrets=SECRET, **{name: store}).store is store  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["store", "dedupe"])
+async def test_store_at_a_path(name: str, tmp_path: Path) -> None:
+    """A ``Path`` means the same file as its text."""
+    receiver = events.Receiver(secrets=SECRET, **{name: tmp_path / "events.db"})  # type: ignore[arg-type]
+    async with receiver:
+        assert (tmp_path / "events.db").exists()
+
+    assert isinstance(receiver.store, events.SqliteStore)
 
 
 @pytest.mark.parametrize("mode", ["inline", "inbox"])
