@@ -80,6 +80,8 @@ def intent_from_json(text: str | bytes) -> Intent:
 
 def parsed(text: str | bytes, what: str) -> dict[str, Wire]:
     """Decode the JSON object in *text*, and check its version."""
+    if not isinstance(text, (str, bytes)):
+        raise InvalidRequestError(f"not {what}: must be text or bytes, not {type(text).__name__}")
     if len(text) > LONGEST:
         raise InvalidRequestError(f"not {what}: the text is longer than {LONGEST} characters")
     try:

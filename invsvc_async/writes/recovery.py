@@ -12,6 +12,7 @@ import msgspec
 
 from invsvc_async.concurrency.cancellation import raise_if_cancelled
 from invsvc_async.errors import InvalidRequestError, InvsvcError
+from invsvc_async.reconcile.intent import Intent
 from invsvc_async.writes.driver import Driver
 from invsvc_async.writes.new_intent import spec_of_intent
 from invsvc_async.writes.start import close_lines_of_leftovers, taken_up
@@ -20,7 +21,6 @@ from invsvc_async.writes.write import Write
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from invsvc_async.reconcile.intent import Intent
     from invsvc_async.reconcile.outcome import Outcome
     from invsvc_async.settings import AnyReader
     from invsvc_async.transport.journal import Journal
@@ -153,9 +153,15 @@ def check_scope(view: ClientOptions, intent: Intent, *, same_mode: bool, in_doub
     Elsewhere, a write that was applied would seem absent. *in_doubt* is whether it has to be looked for.
 
     Raises:
-        InvalidRequestError: It belongs to another base URL or team, or may belong to another data mode.
+        InvalidRequestError: It belongs to another base URL or team, or may belong to another data mode; or it
+            is not an Intent.
 
     """
+    if not isinstance(intent, Intent):
+        raise InvalidRequestError(
+            f"intent: must be an Intent, not a {type(intent).__name__}",
+            hint="Make one of its text with Intent.from_json.",
+        )
     session, scope = view.session, intent.scope
     if scope.base_url != session.base_url:
         raise _refusal(intent, f"belongs to {scope.base_url}, but this client uses {session.base_url}")

@@ -162,6 +162,8 @@ DAMAGED = {
     **{f"id {each!a}": (change(operation="webhooks.delete", path={"id": each}), "path or query") for each in ("", "..", "a/b", "a\n")},
     **{f"path {each!a}": (change(operation="client.write", path={"method": "POST", "path": each}), "path or query") for each in ("x", "//x", "/../x", "/%2e%2e/x", "/a%5Cb", "/x?a=b", "/x y", "/x\r\nX: y", "@a.example/")},
     "method that reads": (change(operation="client.write", path={"method": "GET", "path": "/x"}), "path or query"),
+    "no text": (None, "must be text or bytes, not NoneType"),
+    "an object": ({"key": "row-17"}, "must be text or bytes, not dict"),
     "foreign reader": (change(policy={"journey_reader": "os.system"}), "reader"),
 }  # fmt: skip
 

@@ -99,6 +99,15 @@ async def test_settle_refuses_another_base_url(service, client):
         assert other.arrivals() == 0
 
 
+@pytest.mark.parametrize("given", [None, {}, "{}", 5])
+async def test_settle_and_resume_of_what_is_no_intent(client, given):
+    """It is refused in words, which name the way from an intent's text."""
+    with pytest.raises(InvalidRequestError, match=r"Intent\.from_json"):
+        await client.settle(given)
+    with pytest.raises(InvalidRequestError, match=r"Intent\.from_json"):
+        client.resume(given)
+
+
 async def test_settle_refuses_another_team(service):
     """A client that acts on one team does not settle what was for another, or for none that is named."""
     team = service.teams[1]
