@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import os
 import re
 from contextlib import asynccontextmanager
@@ -127,6 +128,7 @@ class Client:
     ) -> None:
         if not isinstance(credential, Credential):
             raise ConfigurationError("credential: must be ApiKey, OAuthToken, PersonToken or TokenProvider")
+        _check_hooks(on_attempt=on_attempt, on_decision=on_decision, on_unsettled=on_unsettled)
         if log_to_stderr(os.environ):
             on_attempt = logged(on_attempt)
         clock = clock or SystemClock()
@@ -573,9 +575,21 @@ def _headers(extra: Mapping[str, str] | None, user_agent: str | None) -> dict[st
     return checked_headers({"Accept": "application/json", "User-Agent": ours, **(extra or {})})
 
 
+def _check_hooks(**hooks: object) -> None:
+    for name, hook in hooks.items():
+        if hook is not None and (not callable(hook) or inspect.iscoroutinefunction(hook)):
+            raise ConfigurationError(
+                f"{name}: must be a function that is not async. To await something, start a task in it."
+            )
+
+
 def _journal(given: str | Path | Journal | None) -> Journal | None:
-    if given is None or not isinstance(given, (str, PathLike)):
+    if given is None or (not isinstance(given, (str, PathLike)) and hasattr(given, "sending")):
         return given
+    if not isinstance(given, (str, PathLike)):
+        raise ConfigurationError(
+            f"journal: must be a path, postgresql://… or a Journal, not a {type(given).__name__}."
+        )
     if not is_postgres(str(given)):
         from invsvc_async.journal.sqlite_journal import SqliteJournal
 

@@ -34,6 +34,11 @@ HOOK = {"url": "https://me.example/in", "events": ["invoice.created"]}
         ({"headers": {"authorization": "x"}}, "authorization is set by the client itself"),
         ({"headers": {"X-One": "a\r\nX-Two: b"}}, "value of X-One contains a line break"),
         ({"user_agent": "a\nb"}, "value of User-Agent contains a line break"),
+        ({"session": "https://h.example"}, r"session: must be an aiohttp\.ClientSession, not a str"),
+        ({"ssl": "ca.pem"}, "ssl: must be an SSLContext"),
+        ({"journal": 3}, "journal: must be a path"),
+        ({"on_attempt": "print"}, "on_attempt: must be a function"),
+        ({"on_unsettled": asyncio.sleep}, "on_unsettled: must be a function that is not async"),
     ],
 )
 def test_settings_that_cannot_work(settings, reason):

@@ -8,6 +8,7 @@ whether bytes can have been sent: the class of an exception proves nothing.
 from __future__ import annotations
 
 import asyncio
+import ssl as tls
 import warnings
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import lru_cache
@@ -27,7 +28,6 @@ from invsvc_async.transport.response_body import Download, body_at_hand, failure
 from invsvc_async.transport.send_gate import Gate, RefusedError
 
 if TYPE_CHECKING:
-    import ssl as tls
     from collections.abc import AsyncGenerator, Awaitable
 
     from invsvc_async.concurrency.adaptive_limit import AdaptiveLimit
@@ -60,8 +60,8 @@ class Transport:
     not closed. Its middlewares do not run, and redirects are not followed, because both can send twice.
 
     Raises:
-        ConfigurationError: A number is not a whole number, or too small. Or ``ssl``, ``trust_env`` or
-            ``proxy`` is given with a session, which has its own.
+        ConfigurationError: A number is not a whole number, or too small; or *session* or ``ssl`` is of
+            another type. Or ``ssl``, ``trust_env`` or ``proxy`` is given with a session, which has its own.
 
     """
 
@@ -82,6 +82,7 @@ class Transport:
         check_count("max_response_bytes", max_response_bytes, least=1)
         if max_concurrency != "adaptive":
             check_count("max_concurrency", max_concurrency, least=1)
+        _check_types(session, ssl)
         if session is not None and (ssl is not None or trust_env or proxy is not None):
             raise ConfigurationError(
                 "ssl, trust_env and proxy: cannot be combined with session. Configure the session instead."
@@ -370,6 +371,18 @@ def _timeout(connect: float, user_supplied: bool) -> aiohttp.ClientTimeout:  # n
     if user_supplied:
         return aiohttp.ClientTimeout(total=None, sock_connect=connect, ceil_threshold=inf)
     return aiohttp.ClientTimeout(total=None, connect=connect, ceil_threshold=inf)
+
+
+def _check_types(session: object, ssl: object) -> None:
+    if session is not None and not isinstance(session, aiohttp.ClientSession):
+        raise ConfigurationError(
+            f"session: must be an aiohttp.ClientSession, not a {type(session).__name__}. Pass it without a "
+            "wrapper, because one that retries could send a write twice."
+        )
+    if ssl is not None and not isinstance(ssl, (tls.SSLContext, aiohttp.Fingerprint, bool)):
+        raise ConfigurationError(
+            f"ssl: must be an SSLContext, an aiohttp.Fingerprint or a boolean, not a {type(ssl).__name__}."
+        )
 
 
 def _refuse_unfit(session: aiohttp.ClientSession, loop: asyncio.AbstractEventLoop) -> None:
