@@ -43,7 +43,10 @@ _HINTS: dict[Cause | None, str] = {  # of NOT_APPLIED, if the hint of the error'
     "never left": "Nothing was sent. Check the address and the network, then write again.",
     "overtaken": "Nothing was changed. Write again only to replace the newer write.",
     "perhaps overtaken": "Nothing was changed. Read the current state, then write again or leave it.",
-    "only read": "Nothing was changed. To send it, use client.resume(intent) or invsvc resume.",
+    "only read": (
+        "Nothing was changed. It is safe to write again. client.resume(intent) and invsvc resume do so, too; "
+        "an update or a delete only in the process that made it."
+    ),
 }
 
 
