@@ -8,7 +8,7 @@ import pickle
 
 import pytest
 
-from invsvc_async import ApiKey, Client
+from invsvc_async import ApiKey, Client, Timeouts
 from invsvc_async.errors import ConfigurationError, InvalidRequestError, NotFoundError
 from invsvc_async.simulator import Simulator
 from invsvc_async.testing import VirtualClock
@@ -60,6 +60,14 @@ async def test_key_that_no_journal_takes(key):
     async with Client(BASE, ApiKey("abc")) as client:
         with pytest.raises(InvalidRequestError, match="key"):
             client.webhooks.create(**HOOK).keyed(key)
+
+
+@pytest.mark.parametrize("policy", [5, "never", {"deadline": 1}, Timeouts()])
+async def test_policy_of_another_type(policy):
+    """It is refused, and the write with it, before anything is sent."""
+    async with Client(BASE, ApiKey("abc")) as client:
+        with pytest.raises(ConfigurationError, match="policy: must be ReconcilePolicy"):
+            client.webhooks.create(**HOOK).with_policy(policy)
 
 
 async def test_write_that_was_closed():

@@ -166,6 +166,11 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
         names = [field.name for field in attrs.fields(ReconcilePolicy)]
         changes = {name: given[name] for name in names if given[name] is not UNSET}
         self._spent = True  # even if it is refused below: nobody is left to await it
+        other: object = policy
+        if other is not None and not isinstance(other, ReconcilePolicy):
+            from invsvc_async.errors import ConfigurationError
+
+            raise ConfigurationError(f"policy: must be ReconcilePolicy(…), not {type(other).__name__}.")
         return self._but(policy=attrs.evolve(policy or self._spec.policy, **changes))
 
     def keyed(self, key: str) -> Write[T_co]:
