@@ -111,7 +111,8 @@ def _place(
         problems.append(f"{parameter.name}: {off}")
     elif value is None:
         if not parameter.nullable:
-            problems.append(f"{parameter.name}: must not be null. Leave it out instead")
+            advice = "" if parameter.required else ". Leave it out instead"
+            problems.append(f"{parameter.name}: must not be null{advice}")
         checked.body[wire] = None
     else:
         formed = FORMS[parameter.form](parameter, value, problems)

@@ -151,6 +151,11 @@ def test_fields_left_out_and_null() -> None:
     assert problems(operations.JOURNEYS_UPDATE, journey="j", name=None) == (
         "name: must not be null. Leave it out instead",
     )
+    assert problems(operations.JOURNEYS_UPDATE, journey=None, name="x") == ("journey: must not be null",)
+    assert problems(operations.WEBHOOKS_CREATE, url=None, events=None) == (
+        "url: must not be null",
+        "events: must not be null",
+    )
 
 
 def test_update_of_a_journey_without_a_field() -> None:
