@@ -33,7 +33,7 @@ from invsvc_async.events.stores import Delivery
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, Awaitable, Callable, Iterable
-    from os import PathLike
+    from pathlib import Path
     from types import TracebackType
 
     from aiohttp import web
@@ -89,10 +89,10 @@ class Receiver:
         *,
         secrets: SecretsSource,
         shared_header: SharedHeadersSource = None,
-        dedupe: Store | str | PathLike[str] | None = None,
+        dedupe: Store | str | Path | None = None,
         accept_unsigned: bool = False,
         mode: Literal["inline", "inbox"] = "inline",
-        store: Store | str | PathLike[str] | None = None,
+        store: Store | str | Path | None = None,
         inbox: InboxPolicy | None = None,
         deadline: float = 8.0,
         max_body_bytes: int = 1 << 20,

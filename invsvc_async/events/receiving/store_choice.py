@@ -9,6 +9,8 @@ from invsvc_async.errors import ConfigurationError
 from invsvc_async.events.stores import open_store
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from invsvc_async.events.stores import Store
 
 __all__ = ["choose_store"]
@@ -26,9 +28,7 @@ _NEEDED: Final = (
 )  # of a store
 
 
-def choose_store(
-    dedupe: Store | str | os.PathLike[str] | None, store: Store | str | os.PathLike[str] | None, mode: str
-) -> Store:
+def choose_store(dedupe: Store | str | Path | None, store: Store | str | Path | None, mode: str) -> Store:
     """Return the store that the arguments of ``Receiver`` mean; raises ``ConfigurationError``."""
     if dedupe is not None and store is not None:
         raise ConfigurationError("store: dedupe means the same. Pass only one of them.")
