@@ -93,6 +93,8 @@ async def test_writes_are_listed_shown_retried_and_dropped(service, place, invsv
     assert (code, said.strip()) == (0, "0 writes deleted")
     code, out, _ = await invsvc("retry", place, "refused", "--json")
     assert (code, json.loads(out)) == (0, ["refused"])
+    code, out, said = await invsvc("drop", place, "waiting")
+    assert (code, out, said.strip()) == (0, "", "waiting: dropped")
 
 
 @pytest.mark.parametrize("place", ["PostgreSQL"], indirect=True)
