@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal
 import attrs
 
 from invsvc_async.errors import InvalidRequestError, NotFoundError
+from invsvc_async.reads.retry import NOT_A_CONDITION, is_plain_function, is_true
 from invsvc_async.reconcile.history import Absent, Applied, CannotTell
 
 if TYPE_CHECKING:
@@ -65,8 +66,13 @@ def get(path: str, *, matches: Callable[[Wire], bool]) -> Reader:
     behind.  A 404 in the service's own envelope counts as absent.  The first page of a list with more pages
     proves no absence.
 
+    Raises:
+        InvalidRequestError: *matches* is async, or is no function.
+
     Spec: Endpoints.
     """
+    if not is_plain_function(matches):
+        raise InvalidRequestError(f"matches: {NOT_A_CONDITION}")
     return _Get(path, matches)
 
 
@@ -118,7 +124,7 @@ class _Get:
                 raise
             return Absent()
         payload = envelope.data
-        if self.matches(payload):
+        if is_true("matches", self.matches, payload):
             return Applied(payload)
         if envelope.has_more or envelope.next:
             return CannotTell(f"{self.path}: the list has more pages, so what is not on the first may exist")

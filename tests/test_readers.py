@@ -171,6 +171,25 @@ async def test_webhooks_that_are_not_all(more):
         assert not (await client.webhooks.list()).is_full
 
 
+async def matching_in_a_coroutine(_payload):
+    return False
+
+
+@pytest.mark.parametrize("matches", [matching_in_a_coroutine, "id"])
+def test_matches_that_cannot_be_asked(matches):
+    """An async function would always be true, so each write would count as applied."""
+    with pytest.raises(InvalidRequestError, match="matches: must be a function that is not async"):
+        readers.get("/x", matches=matches)
+
+
+@pytest.mark.filterwarnings("ignore:coroutine 'matching_in_a_coroutine' was never awaited")
+async def test_matches_that_returns_a_coroutine(client, intent):
+    """The read has failed, so it proves nothing."""
+    reader = readers.get("/webhooks", matches=lambda payload: matching_in_a_coroutine([payload]))
+    with pytest.raises(InvalidRequestError, match="matches: must be a function that is not async"):
+        await reader(client, intent)
+
+
 @pytest.mark.parametrize("name", ["invoice_by_idempotency_key", "reminder_operation", "get"])
 def test_reader_has_a_name(name):
     """An intent holds a reader by its name, so each has one."""

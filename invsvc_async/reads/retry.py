@@ -7,12 +7,14 @@ A read that succeeds at once makes no tenacity object and no task.
 from __future__ import annotations
 
 import asyncio
+import inspect
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 import attrs
 
 from invsvc_async.errors import (
     DeadlineExceededError,
+    InvalidRequestError,
     InvsvcError,
     ServiceError,
     TransportError,
@@ -29,7 +31,9 @@ if TYPE_CHECKING:
     from invsvc_async.transport.session import ClientOptions, Request
     from invsvc_async.transport.transport import Exchange
 
-__all__ = ["poll", "read", "wait_problems"]
+__all__ = ["NOT_A_CONDITION", "is_plain_function", "is_true", "poll", "read", "wait_problems"]
+
+NOT_A_CONDITION = "must be a function that is not async"
 
 T = TypeVar("T")
 
@@ -96,7 +100,7 @@ async def poll(
                 raise
             failure = error
         else:
-            if until(seen):
+            if is_true("until", until, seen):
                 return seen
         if clock.now() + every >= end:
             raise DeadlineExceededError(
@@ -105,14 +109,34 @@ async def poll(
         await clock.sleep(every)
 
 
-def wait_problems(*, timeout: float, poll: float) -> list[str]:
-    """Return what is wrong with *timeout* and *poll*, which must be positive numbers of seconds."""
+def wait_problems(*, timeout: float, poll: float, until: object) -> list[str]:
+    """Return what is wrong with the times of a wait, in seconds, and with its condition."""
     times = {"timeout": timeout, "poll": poll}
-    return [
+    problems = [
         f"{name}: must be a number of seconds, more than 0"
         for name, value in times.items()
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0
     ]
+    return problems if is_plain_function(until) else [*problems, f"until: {NOT_A_CONDITION}"]
+
+
+def is_plain_function(given: object) -> bool:
+    """Return whether *given* can be called without ``await``: the result of an async one is always true."""
+    return callable(given) and not inspect.iscoroutinefunction(given)
+
+
+def is_true(name: str, condition: Callable[[T], object], value: T) -> bool:
+    """
+    Return whether *condition* is true of *value*.
+
+    Raises:
+        InvalidRequestError: It returned an awaitable.  *name* is that of the argument.
+
+    """
+    result = condition(value)
+    if inspect.isawaitable(result):
+        raise InvalidRequestError(f"{name}: {NOT_A_CONDITION}", hint="Correct it and call again.")
+    return bool(result)
 
 
 def _is_transient(error: BaseException) -> bool:

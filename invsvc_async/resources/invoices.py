@@ -158,7 +158,7 @@ class Invoices(Resource):
 
         """
         on = self._on(options)
-        others = retry.wait_problems(timeout=timeout, poll=poll)
+        others = retry.wait_problems(timeout=timeout, poll=poll, until=until or _is_completed)
         operation = operations.INVOICES_DOWNLOAD_STATUS
         request = on._request(operation, {"request_id": request_id}, team=team, others=others)
         return await retry.poll(

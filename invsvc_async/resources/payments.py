@@ -100,7 +100,7 @@ class Payments(Resource):
 
         """
         on = self._on(options)
-        times = retry.wait_problems(timeout=timeout, poll=poll)
+        times = retry.wait_problems(timeout=timeout, poll=poll, until=until)
         request = on._reminder(payment_id, operation_id, extra_query, team, times)
         return await retry.poll(
             on._view,

@@ -483,6 +483,31 @@ async def test_wait_without_sensible_times(rig, times):
     assert rig.service.arrivals() == 0
 
 
+async def never(_found):
+    return False
+
+
+@pytest.mark.parametrize("until", [never, "completed"])
+async def test_wait_with_a_condition_that_cannot_be_asked(rig, until):
+    """An async function would always be true, because nobody awaits it; both waits refuse it."""
+    client = rig.client()
+    with pytest.raises(InvalidRequestError, match="until: must be a function that is not async"):
+        await client.invoices.wait_for_download("x", until=until)
+    with pytest.raises(InvalidRequestError, match="until: must be a function that is not async"):
+        await client.payments.settle_reminder("p", "0b9e6b0a-3f52-4d0e-9a6f-6f0d7b8f5a11", until=until)
+    assert rig.service.arrivals() == 0
+
+
+@pytest.mark.filterwarnings("ignore:coroutine 'never' was never awaited")
+async def test_wait_with_a_condition_that_returns_a_coroutine(rig):
+    """It is no answer, and does not end the wait as if it were true."""
+    request = rig.service.seed_download(status="processing", packages=[])
+    with pytest.raises(InvalidRequestError, match="until: must be a function that is not async"):
+        await rig.client().invoices.wait_for_download(
+            request["request_id"], until=lambda download: never([download])
+        )
+
+
 async def test_settle_a_reminder(rig):
     """The same UUID is read until the caller is content; nothing is ever sent."""
     payment, operation = "pay_1", "0b9e6b0a-3f52-4d0e-9a6f-6f0d7b8f5a11"
