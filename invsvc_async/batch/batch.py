@@ -126,6 +126,9 @@ class Batch:
             raise ConfigurationError(
                 f"stop_after: is {stop_after!r}. Pass a number of writes from 1, or a share between 0 and 1."
             )
+        for name, callback in (("on_secret", on_secret), ("on_progress", on_progress)):
+            if callback is not None and not callable(callback):
+                raise ConfigurationError(f"{name}: must be a function, not a {type(callback).__name__}.")
         return cls(
             entries_of(path, restored=restored, moved=moved),
             client,

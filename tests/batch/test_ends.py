@@ -359,10 +359,19 @@ async def test_place_of_one_who_was_cancelled():
 
 
 @pytest.mark.parametrize(
-    "settings", [{"concurrency": 0}, {"concurrency": "many"}, {"rate": 0}, {"rate": -1.0}, {"rate": "2"}]
+    "settings",
+    [
+        {"concurrency": 0},
+        {"concurrency": "many"},
+        {"rate": 0},
+        {"rate": -1.0},
+        {"rate": "2"},
+        {"on_secret": "secrets.jsonl"},
+        {"on_progress": 5},
+    ],
 )
 def test_settings_that_cannot_work(tmp_path, client, settings):
-    """A concurrency below one, or a rate that is not positive, is refused at once."""
+    """A concurrency below one, a rate that is not positive, or a callback that is none, is refused at once."""
     with pytest.raises(ConfigurationError):
         Batch.open(tmp_path / "run.db", client, **settings)
 
