@@ -40,6 +40,7 @@ HOOK = ("webhooks.create", "url=https://me.example/in", "events=invoice.created"
         ("settle nofile.json", 2, "does not exist"),
         ("export webhooks", 2, "can be exported"),
         ("export invoices --format xml", 2, "'xml' is unknown"),
+        ("export invoices -o -", 2, "an export writes a file"),
         ("export invoices -o nowhere/x.csv", 1, "nowhere/x.csv: No such file or directory\n"),
         ("listen", 2, "--accept-unsigned"),
         ("serve --faults nonsense", 2, "is not among"),

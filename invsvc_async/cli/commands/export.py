@@ -58,6 +58,11 @@ def command(
         raise typer.BadParameter(
             "only invoices and invoices.payment_complements can be exported", param_hint="WHAT"
         )
+    if str(output) == "-":
+        raise typer.BadParameter(
+            "an export writes a file, so that it can be resumed; for a pipe, use invsvc list --jsonl",
+            param_hint="--output",
+        )
     path = output or Path(f"{what}.{format_ or 'jsonl'}")
     arguments = {"limit": 100, **arguments_of(operation, words or [])}
     if resume and not overwrite and _is_finished(path, json_=json_):
