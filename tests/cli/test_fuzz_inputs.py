@@ -19,7 +19,11 @@ from invsvc_async.reconcile.history import Attempt, End, Reading
 from invsvc_async.reconcile.intent import Scope
 from tests.support.fuzzing import OFFLINE, WRITES, as_wire, changed, damaged, fuzzed, plain, spoilt, texts
 
-pytestmark = [pytest.mark.fuzz, pytest.mark.untraced]
+pytestmark = [
+    pytest.mark.fuzz,
+    pytest.mark.untraced,
+    pytest.mark.filterwarnings("ignore::UserWarning"),  # of arguments that are valid, and surely a mistake
+]
 
 DELETE = Intent(
     key="k",
@@ -50,7 +54,6 @@ LINE = {
 }
 
 
-@pytest.mark.filterwarnings("ignore:events. is empty:UserWarning")  # valid, and surely a mistake
 @fuzzed
 @given(lines=st.lists(spoilt(LINE), max_size=4))
 def test_lines_of_any_bytes(lines):
@@ -79,7 +82,6 @@ def test_resume_token_of_any_text(token):
         OFFLINE.invoices.egress().resume(token)
 
 
-@pytest.mark.filterwarnings("ignore::UserWarning")  # of events that are surely a mistake
 @fuzzed
 @given(arguments=st.dictionaries(st.sampled_from(["url", "events", "description", "status", "tag"]), plain))
 def test_arguments_of_any_kind(arguments):
