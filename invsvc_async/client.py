@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import os
 import re
 from contextlib import asynccontextmanager
@@ -17,6 +16,7 @@ import msgspec
 
 from invsvc_async._version import __version__
 from invsvc_async.concurrency.clock import Clock, SystemClock
+from invsvc_async.concurrency.plain_function import is_plain_function
 from invsvc_async.concurrency.retry_quota import RetryQuota
 from invsvc_async.errors import ConfigurationError
 from invsvc_async.models.common import UNSET
@@ -577,7 +577,7 @@ def _headers(extra: Mapping[str, str] | None, user_agent: str | None) -> dict[st
 
 def _check_hooks(**hooks: object) -> None:
     for name, hook in hooks.items():
-        if hook is not None and (not callable(hook) or inspect.iscoroutinefunction(hook)):
+        if hook is not None and not is_plain_function(hook):
             raise ConfigurationError(
                 f"{name}: must be a function that is not async. To await something, start a task in it."
             )

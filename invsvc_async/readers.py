@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Literal
 
 import attrs
 
+from invsvc_async.concurrency.plain_function import is_plain_function
 from invsvc_async.errors import InvalidRequestError, NotFoundError
-from invsvc_async.reads.retry import NOT_A_CONDITION, is_plain_function, is_true
+from invsvc_async.reads.retry import NOT_A_CONDITION, is_true
 from invsvc_async.reconcile.history import Absent, Applied, CannotTell
 
 if TYPE_CHECKING:

@@ -59,8 +59,7 @@ def wrong_with(journal: Standing | None, beside: Standing | None, *, is_empty: b
             return None
         return (
             "the file {beside} is missing or empty, so this may be a copy, and later sends may be in another "
-            "journal. "
-            "If it was moved, move that file too, or run {it} with --moved"
+            "journal. If it was moved, move that file too, or run {it} with --moved"
         )
     if journal is None and is_empty:
         if not beside.sends:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 import attrs
 
+from invsvc_async.concurrency.plain_function import is_plain_function
 from invsvc_async.errors import (
     DeadlineExceededError,
     InvalidRequestError,
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from invsvc_async.transport.session import ClientOptions, Request
     from invsvc_async.transport.transport import Exchange
 
-__all__ = ["NOT_A_CONDITION", "is_plain_function", "is_true", "poll", "read", "wait_problems"]
+__all__ = ["NOT_A_CONDITION", "is_true", "poll", "read", "wait_problems"]
 
 NOT_A_CONDITION = "must be a function that is not async"
 
@@ -118,11 +119,6 @@ def wait_problems(*, timeout: float, poll: float, until: object) -> list[str]:
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0
     ]
     return problems if is_plain_function(until) else [*problems, f"until: {NOT_A_CONDITION}"]
-
-
-def is_plain_function(given: object) -> bool:
-    """Return whether *given* can be called without ``await``: the result of an async one is always true."""
-    return callable(given) and not inspect.iscoroutinefunction(given)
 
 
 def is_true(name: str, condition: Callable[[T], object], value: T) -> bool:

@@ -75,8 +75,7 @@ class FileLock:
         self._advice = advice
         self._path = path
         self._beside = path.with_name(f"{path.name}.owner")
-        self._open: list[int] = []
-        self._file = -1
+        self._open: list[int] = []  # of the lock file, then of the file
         self._identity: tuple[int, int] | None = None
 
     def acquire(self) -> None:
@@ -111,7 +110,7 @@ class FileLock:
             if _identity(self._path.stat()) in _owned:
                 # Not opened: to close it would end the locks that SQLite has on it in this process.
                 raise self._in_use(f"process {os.getpid()} under another name")
-        self._file = number = self._opened(self._path)
+        number = self._opened(self._path)
         if _is_locked(number):
             raise self._in_use("another process under another name")
         self._identity = _identity(os.fstat(number))
@@ -142,7 +141,7 @@ class FileLock:
         seven times as long.
         """
         offset = 0
-        while hasattr(os, "pread") and (part := os.pread(self._file, _PART, offset)):
+        while hasattr(os, "pread") and (part := os.pread(self._open[-1], _PART, offset)):
             offset += len(part)
 
     def release(self) -> None:

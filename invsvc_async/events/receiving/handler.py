@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 import attrs
 
 from invsvc_async.api.event_types import EVENT_TYPES
+from invsvc_async.concurrency.plain_function import is_plain_function
 from invsvc_async.errors import ConfigurationError
 from invsvc_async.events.receiving.pace import Pace
 
@@ -137,7 +138,7 @@ def check_settings(types: Sequence[object], settings: Settings) -> None:
             )
     for name in ("where", "key"):
         function = getattr(settings, name)
-        if function is not None and (not callable(function) or inspect.iscoroutinefunction(function)):
+        if function is not None and not is_plain_function(function):
             raise ConfigurationError(f"{name}: {function!r} is not valid. Use a function that is not async.")
     rate: object = settings.rate
     if rate is not None and (not isinstance(rate, (int, float)) or not 0 < rate < float("inf")):

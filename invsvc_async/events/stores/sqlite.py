@@ -314,10 +314,8 @@ class SqliteStore:
                 raise
             return db
 
-        def beginning(db: sqlite3.Connection) -> None:
-            # IMMEDIATE, because a transaction that starts as a reader fails if another process writes.
-            begin(db, self._wait)
-
+        # IMMEDIATE, because a transaction that starts as a reader fails if another process writes.
+        beginning = partial(begin, wait=self._wait)
         writer = Writer(
             self._name, connecting, begin=beginning, check=same.check, ended=checkpoints.committed
         )

@@ -1,0 +1,12 @@
+"""Functions of users that are called without ``await``."""
+
+from __future__ import annotations
+
+import inspect
+
+__all__ = ["is_plain_function"]
+
+
+def is_plain_function(given: object) -> bool:
+    """Return whether *given* can be called without ``await``: the result of an async one is always true."""
+    return callable(given) and not inspect.iscoroutinefunction(given)
