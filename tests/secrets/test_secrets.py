@@ -31,7 +31,7 @@ from invsvc_async.simulator.faults import KINDS
 from tests.secrets.known_secrets import shown
 from tests.secrets.search_plugin import marking
 from tests.support.hostile import once, whole
-from tests.support.raw_server import RawServer, obliging, server_tls  # noqa: F401 - a fixture
+from tests.support.raw_server import OK, RawServer, obliging, server_tls  # noqa: F401 - a fixture
 
 pytestmark = pytest.mark.untraced
 
@@ -221,6 +221,20 @@ ECHOES = {
 REFUSALS = ("the layer before it", "escaped")  # of the credential, not of one write
 
 
+def repeating(answer):
+    """Make a script that answers with *answer*, and with 200 once a paused batch has asked whether it is back."""
+    asked = []
+
+    async def script(peer):
+        while arrival := await peer.arrival():
+            if b"/webhooks/none" in arrival.head:
+                asked.append(arrival)
+            await peer.send(OK if asked else answer)
+            await peer.end("fin")
+
+    return script
+
+
 @pytest.mark.parametrize("how", ECHOES)
 async def test_service_that_repeats_the_token(marks, tmp_path, how):
     """It is taken out of what an error holds, whole or in a journal, and of the headers of its answer."""
@@ -228,7 +242,7 @@ async def test_service_that_repeats_the_token(marks, tmp_path, how):
     status, body = ECHOES[how]
     said = (token.replace("/", r"\/") if how == "escaped" else token).encode()
     answer = whole(body.replace(b"%s", said), f"WWW-Authenticate: Bearer {token}", status=status)
-    async with RawServer(once(answer)) as server:
+    async with RawServer(once(answer) if how in REFUSALS else repeating(answer)) as server:
         base = str(server.url).removesuffix("/things/1")
         policy = ReconcilePolicy(settle_after_error=0.01, settle_after_loss=0.01, deadline=0.2)
         async with Client(base, ApiKey(token), reads=ReadRetries(attempts=1), reconcile=policy) as client:
