@@ -18,6 +18,7 @@ from invsvc_async.errors import (
     InvsvcError,
     NotSentError,
     ServiceError,
+    UnreadableResponseError,
 )
 from invsvc_async.reconcile.facts import time_of
 from invsvc_async.reconcile.history import Attempt, End, Reading, Resumed, Verdict
@@ -293,6 +294,8 @@ class CircuitBreaker:
             return await self._probe(renews=True)
         except BatchStoppedError:
             raise
+        except UnreadableResponseError as error:
+            return f"the service's answer cannot be read (HTTP {error.status})"
         except InvsvcError as error:
             return _unreachable(error)
 

@@ -273,6 +273,19 @@ async def test_5xx_in_a_row(service, tmp_path, caplog):
     assert made_once(service, 40)
 
 
+async def test_probe_with_an_unreadable_answer(service, tmp_path, caplog):
+    """The reason is not that the service cannot be reached."""
+    fast = client_of(service, clock=FastClock())
+    async with fast as client, Batch.open(tmp_path / "run.db", client, concurrency=8) as batch:
+        service.script("webhooks.create", *["503"] * 8)
+        service.script("webhooks.list", *["503"] * 4)
+        service.script("webhooks.get", "html")
+        async with asyncio.timeout(60):
+            await all_of(batch, creates(client, 20))
+    assert "the batch is paused: the service's answer cannot be read (HTTP 200)" in caplog.text
+    assert made_once(service, 20)
+
+
 @pytest.mark.parametrize("end", ["reset", "hang"])
 async def test_lost_answers_in_a_row(service, tmp_path, caplog, end):
     """Writes that were sent and got no answer pause the batch. None counts as unsent: each is applied once."""
