@@ -13,6 +13,7 @@ from invsvc_async import (
     CallOptions,
     Client,
     InvalidRequestError,
+    Timeouts,
     Verdict,
 )
 from invsvc_async.batch import Batch
@@ -66,10 +67,10 @@ async def test_headers_of_a_call(tmp_path):
             if arrival.method == "GET":
                 await peer.send(GONE)
 
-    traced = CallOptions(headers={"X-Trace": "t-1"})
+    traced, timeouts = CallOptions(headers={"X-Trace": "t-1"}), Timeouts(attempt=3.0)
     async with (
         RawServer(silent_to_writes) as server,
-        Client(str(server.url.with_path("/v2")), ApiKey("k"), reconcile=POLICY) as client,
+        Client(str(server.url.with_path("/v2")), ApiKey("k"), reconcile=POLICY, timeout=timeouts) as client,
     ):
         writes = [client.webhooks.delete("wh_1", options=traced), client.webhooks.delete("wh_2")]
         async with Batch.open(tmp_path / "run.db", client) as batch:

@@ -153,10 +153,10 @@ async def test_slots_of_all_workers_together(service):
         worker(service, journal, concurrency=3) as (_, two),
     ):
         other = asyncio.create_task(work(two))
-        results = await all_of(one, creates(client, 120))
+        results = await all_of(one, creates(client, 40))
         await two.stop()
         shared = await other
-    assert len(results) + len(shared) == 120
+    assert len(results) + len(shared) == 40
     assert most_at_once(service) <= 3
 
 
