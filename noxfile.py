@@ -1,7 +1,7 @@
 """
 Every check of the project, each in its own environment.
 
-``nox`` without arguments runs the tests, the linters and the type checkers.
+``nox`` without arguments runs the tests, the linters and the type checkers; ``CI=1 nox`` the long tests, too.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ OWN = f"{sys.version_info.major}.{sys.version_info.minor}"  # always available; 
 PYTHONS = sorted({"3.11", "3.12", "3.13", "3.14", OWN}, key=lambda version: int(version.partition(".")[2]))
 EXTRAS = ("cli", "otel", "parquet", "postgres", "uvloop", "zstd")  # installed by users
 NO_NETWORK = 75  # exit code of tests.support.audit without the index
+CI = os.environ.get("CI", "") not in ("", "0", "false")  # run the long tests, too, and measure coverage
 FLOOR = 95  # % covered: statements and branches together, and branches alone
 
 nox.options.default_venv_backend = "uv|virtualenv"
@@ -50,10 +51,10 @@ if index := os.environ.get("PIP_INDEX_URL"):
 @nox.session(python=PYTHONS)
 def tests(session: nox.Session) -> None:
     """
-    Run the tests.
+    Run the tests; with ``CI=1`` also the long ones.
 
-    nox's own Python runs all, with a minimum coverage.  The oldest and the newest run what they can affect,
-    and those between what aiohttp and asyncio may do differently there.
+    nox's own Python runs all, with a minimum coverage if ``CI`` is set.  The oldest and the newest run what
+    they can affect, and those between what aiohttp and asyncio may do differently there.
     """
     session.install(".[dev]")
     if Path("/dev/shm").is_dir():  # noqa: S108 - journals flush at every step, which is slow on a disk
@@ -65,11 +66,13 @@ def tests(session: nox.Session) -> None:
     elif session.python == OWN:
         totals = session.cache_dir / "coverage.json"  # create_tmp would change TMPDIR
         reports = ("--cov-report=term", f"--cov-report=json:{totals}")
-        cover = ("--cov", "--cov-branch", *reports, f"--cov-fail-under={FLOOR}")
-        traced = _files_without("untraced", "types")
-        session.run(*pytest, *cover, "-m", "not (untraced or types)", *traced)
-        _check_branches(session, totals)
-        session.run(*pytest, "-m", "untraced", *_files_with("untraced"))
+        cover = ("--cov", "--cov-branch", *reports, f"--cov-fail-under={FLOOR}") if CI else ()
+        session.run(*pytest, *cover, "-m", "not (untraced or types)", *_files_without("untraced", "types"))
+        if CI:
+            _check_branches(session, totals)
+            session.run(*pytest, "-m", "untraced", *_files_with("untraced"))
+        else:
+            session.log("not run: the long tests, and coverage. CI=1 nox runs them, which takes much longer")
         session.run(*pytest, "tests/faults/test_write_matrix.py", env={"INVSVC_TEST_LOOP": "uvloop"})
     elif session.python in {PYTHONS[0], PYTHONS[-1]}:
         session.log(f"only run on Python {OWN}: untraced, one_python, types")
