@@ -17,6 +17,7 @@ from invsvc_async.errors import (
     ConfigurationError,
     InvsvcError,
     NotSentError,
+    ResponseLostError,
     ServiceError,
     UnreadableResponseError,
 )
@@ -294,8 +295,6 @@ class CircuitBreaker:
             return await self._probe(renews=True)
         except BatchStoppedError:
             raise
-        except UnreadableResponseError as error:
-            return f"the service's answer cannot be read (HTTP {error.status})"
         except InvsvcError as error:
             return _unreachable(error)
 
@@ -311,7 +310,11 @@ class CircuitBreaker:
                     return await self._probe(renews=False)
                 return _refused(error.status)
             is_back = error.status == 429 or (error.own_envelope and error.status < 500)
-            return None if is_back else f"the service answers HTTP {error.status}"
+            return None if is_back else _failure(exchange)
+        except ResponseLostError:
+            return _failure(exchange)
+        except UnreadableResponseError:
+            return f"the service's answer cannot be read (HTTP {exchange.status})"
         return None
 
     async def _renewed(self, exchange: Exchange, refusal: ServiceError) -> bool:

@@ -273,16 +273,25 @@ async def test_5xx_in_a_row(service, tmp_path, caplog):
     assert made_once(service, 40)
 
 
-async def test_probe_with_an_unreadable_answer(service, tmp_path, caplog):
-    """The reason is not that the service cannot be reached."""
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        ("html", "the service's answer cannot be read (HTTP 200)"),
+        ("reset", "the service does not answer (connection lost)"),
+        ("502", "the service answers HTTP 502"),
+    ],
+)
+async def test_probe_that_shows_nothing(service, tmp_path, caplog, answer, words):
+    """The service can be reached: the reason for the pause says what came instead of an answer."""
     fast = client_of(service, clock=FastClock())
     async with fast as client, Batch.open(tmp_path / "run.db", client, concurrency=8) as batch:
         service.script("webhooks.create", *["503"] * 8)
         service.script("webhooks.list", *["503"] * 4)
-        service.script("webhooks.get", "html")
+        service.script("webhooks.get", answer)
         async with asyncio.timeout(60):
             await all_of(batch, creates(client, 20))
-    assert "the batch is paused: the service's answer cannot be read (HTTP 200)" in caplog.text
+    assert f"the batch is paused: {words}" in caplog.text
+    assert "cannot be reached" not in caplog.text
     assert made_once(service, 20)
 
 

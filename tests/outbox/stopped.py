@@ -42,7 +42,10 @@ class Slow:
     """The lane of an item, whose first put comes after the process was stopped."""
 
     def __init__(self, lane, points) -> None:
-        self.lane, self.points, self.commons = lane, points, lane.commons
+        self.lane, self.points = lane, points
+
+    def __getattr__(self, name):
+        return getattr(self.lane, name)
 
     def put(self, entry, left=None):
         return asyncio.ensure_future(self._later(entry, left))

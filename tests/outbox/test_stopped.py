@@ -8,13 +8,17 @@ import signal
 import sys
 from contextlib import asynccontextmanager
 
+import attrs
+
 from invsvc_async import Outbox, Timeouts, Verdict
 from invsvc_async.journal.entry import State
-from tests.batch.conftest import client_of
+from tests.batch.conftest import POLICY, client_of
 from tests.outbox.conftest import verdict_of
 from tests.outbox.stopped import POINTS
 from tests.outbox.test_dispatch import enqueue
 from tests.outbox.test_results import taken
+
+PATIENT = attrs.evolve(POLICY, deadline=900.0)
 
 
 async def test_process_that_wakes_up_in_the_middle_of_its_writes(service, address, connection):
@@ -25,7 +29,7 @@ async def test_process_that_wakes_up_in_the_middle_of_its_writes(service, addres
     Then they divide what is new.
     """
     async with (
-        client_of(service, timeout=Timeouts(attempt=60.0, call=90.0)) as client,
+        client_of(service, timeout=Timeouts(attempt=600.0, call=900.0), reconcile=PATIENT) as client,
         Outbox.open(address, client) as outbox,
     ):
 
