@@ -15,6 +15,7 @@ from invsvc_async.batch.restored import restored_of
 from invsvc_async.batch.result import Result
 from invsvc_async.batch.run import Run
 from invsvc_async.client import options_of
+from invsvc_async.concurrency.plain_function import is_plain_function
 from invsvc_async.errors import ConfigurationError, InvalidRequestError
 from invsvc_async.reconcile.history import Verdict
 from invsvc_async.settings import check_count
@@ -126,9 +127,12 @@ class Batch:
             raise ConfigurationError(
                 f"stop_after: is {stop_after!r}. Pass a number of writes from 1, or a share between 0 and 1."
             )
-        for name, callback in (("on_secret", on_secret), ("on_progress", on_progress)):
-            if callback is not None and not callable(callback):
-                raise ConfigurationError(f"{name}: must be a function, not a {type(callback).__name__}.")
+        if on_secret is not None and not callable(on_secret):
+            raise ConfigurationError(f"on_secret: must be a function, not a {type(on_secret).__name__}.")
+        if on_progress is not None and not is_plain_function(on_progress):
+            raise ConfigurationError(
+                "on_progress: must be a function that is not async. To await something, start a task in it."
+            )
         return cls(
             entries_of(path, restored=restored, moved=moved),
             client,

@@ -7,6 +7,7 @@ import gc
 import sys
 import threading
 from contextlib import suppress
+from functools import partial
 from weakref import WeakSet
 
 import pytest
@@ -368,10 +369,11 @@ async def test_place_of_one_who_was_cancelled():
         {"rate": "2"},
         {"on_secret": "secrets.jsonl"},
         {"on_progress": 5},
+        {"on_progress": partial(asyncio.sleep, 0)},
     ],
 )
 def test_settings_that_cannot_work(tmp_path, client, settings):
-    """A concurrency below one, a rate that is not positive, or a callback that is none, is refused at once."""
+    """A concurrency below one, a rate that is not positive, or a callback that is none or cannot be awaited, is refused."""
     with pytest.raises(ConfigurationError):
         Batch.open(tmp_path / "run.db", client, **settings)
 
