@@ -16,7 +16,7 @@ def client_of(service: Simulator, **settings) -> Client:
     settings = {
         "credential": ApiKey(service.api_key),
         "reconcile": POLICY,
-        "timeout": Timeouts(attempt=2.0),
+        "timeout": Timeouts(attempt=20.0),
         **settings,
     }
     return Client(service.base_url, **settings)
