@@ -9,4 +9,6 @@ __all__ = ["is_plain_function"]
 
 def is_plain_function(given: object) -> bool:
     """Return whether *given* can be called without ``await``: the result of an async one is always true."""
-    return callable(given) and not inspect.iscoroutinefunction(given)
+    if not callable(given) or inspect.iscoroutinefunction(given):
+        return False
+    return isinstance(given, type) or not inspect.iscoroutinefunction(given.__call__)

@@ -83,7 +83,8 @@ class Handler:
     def wants(self, event: Event) -> bool:
         """Whether it is to be called with *event*; raises what its ``where`` raises."""
         where = self.settings.where
-        return ("*" in self.types or self.is_for(event.type)) and (where is None or bool(where(event)))
+        is_for = "*" in self.types or self.is_for(event.type)
+        return is_for and (where is None or _is_true(where(event), self.name))
 
     def ordering_key(self, event: Event) -> str | None:
         """Return a text of fixed length for the event's key, or ``None``; raises what ``key`` raises."""
@@ -149,6 +150,15 @@ def _is_known(name: str) -> bool:
     family = name.removesuffix("*")
     known = name in EVENT_TYPES or name == "*"
     return known or (family.endswith(".") and any(kind.startswith(family) for kind in EVENT_TYPES))
+
+
+def _is_true(found: object, name: str) -> bool:
+    """Return whether the result of a ``where`` is true; a coroutine always would be."""
+    if inspect.isawaitable(found):
+        if inspect.iscoroutine(found):
+            found.close()  # so that nothing warns that it was never awaited
+        raise TypeError(f"where: that of {name!r} is async. Use a function that is not.")
+    return bool(found)
 
 
 def _name_of(function: EventHandler) -> str:

@@ -124,14 +124,19 @@ class Handlers:
 
     def of(self, entry: Entry, event: Event) -> Handler | None:
         """Return the handler that an entry is for, if it wants the event."""
-        if not entry.handler:
-            return next(iter(self.matching(event)), None)
-        handler = self._by_name.get(entry.handler)
+        if entry.handler:
+            handler = self._by_name.get(entry.handler)
+        else:
+            handler = next(iter(self.matching(event)), None)
         return handler if handler is not None and handler.wants(event) else None
 
-    def policy_of(self, name: str) -> InboxPolicy:
-        """Return the policy of the handler with that name."""
-        handler = self._by_name.get(name)
+    def policy_of(self, entry: Entry) -> InboxPolicy:
+        """Return the policy of the handler that an entry is for."""
+        if entry.handler or self._store is not None:
+            handler = self._by_name.get(entry.handler)
+        else:  # the store knows no handlers, so that there is one for each type
+            own, rest = self._by_type.get(entry.type) or self._by_type_of(entry.type)
+            handler = next(iter(own or rest), None)
         return self._policy if handler is None else handler.policy
 
     def groups(self) -> list[Group]:

@@ -94,7 +94,8 @@ class Inline:
             until = min(until, asyncio.get_running_loop().time() + timeout)
         try:
             with Deadline(asyncio.get_running_loop(), until):
-                await self._handle(handler, event, 1 if entry is None else entry.attempts)
+                if handler.settings.where is None or handler.wants(event):  # raises what where raises
+                    await self._handle(handler, event, 1 if entry is None else entry.attempts)
         except asyncio.CancelledError:  # the sender disconnected: accept its next attempt
             if entry is not None:
                 self._later(self._store.release(entry, delay=0))

@@ -174,7 +174,7 @@ class Worker:
         for entry in entries:
             name = f"{entry.type} {_key_of(entry)}".rstrip()
             task = asyncio.create_task(self._run(entry), name=name)
-            self._running[task] = now + self._handlers.policy_of(entry.handler).timeout + _MARGIN
+            self._running[task] = now + self._handlers.policy_of(entry).timeout + _MARGIN
             task.add_done_callback(self._ended)
             task.add_done_callback(report_failure)
         return bool(entries)
@@ -213,7 +213,7 @@ class Worker:
 
     async def _run(self, entry: Entry) -> None:
         """Handle one event and store the result."""
-        policy = self._handlers.policy_of(entry.handler)
+        policy = self._handlers.policy_of(entry)
         if entry.attempts > policy.attempts:  # all leases ran out: it may kill the process every time
             await self._bury(entry, f"not handled in {policy.attempts} attempts")
             return
@@ -264,7 +264,7 @@ class Worker:
     async def failed(self, entry: Entry, error: Exception) -> None:
         """Store that handling failed, for a retry or as a dead letter."""
         unreadable = isinstance(error, MalformedEventError)
-        policy = self._handlers.policy_of(entry.handler)
+        policy = self._handlers.policy_of(entry)
         if unreadable or entry.attempts >= policy.attempts:
             await self._bury(entry, reason_of(error))
             return

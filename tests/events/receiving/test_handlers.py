@@ -342,6 +342,46 @@ async def test_predicate_that_fails() -> None:
     assert (letter.handler, letter.reason.split(":")[0]) == ("broken", "AttributeError")
 
 
+@pytest.mark.parametrize("signed", [False, True])
+async def test_inline_predicate_that_fails(signed: bool) -> None:
+    """Its handler is not called with an event that may not be for it; the event is sent or tried again."""
+    receiver = receiver_of("inline")
+    calls = Calls(receiver)
+    name = "sat.invoice.synced" if signed else "invoice.created"
+    calls.add("broken", name, where=lambda event: event.nothing)
+    calls.add("steady", name)
+    body = signed_body(name) if signed else v2(name)
+
+    async with receiver:
+        for _ in range(2):
+            answer = await deliver(receiver, body, signed=signed, shared=not signed)
+            assert answer.outcome == "failed" or signed
+        if signed:
+            await settled(receiver, dead=1)
+
+    assert [name for name, _ in calls] == ["steady"]
+
+
+async def async_predicate(_: object) -> bool:
+    return False
+
+
+@pytest.mark.parametrize("mode", ["inline", "inbox"])
+async def test_predicate_whose_result_must_be_awaited(mode: str) -> None:
+    """It is a failed attempt of its handler: a coroutine, never awaited, would count as true."""
+    receiver = receiver_of(mode)
+    calls = Calls(receiver)
+    calls.add("wrong", where=lambda event: async_predicate(event.type))
+    calls.add("steady")
+
+    async with receiver:
+        await deliver(receiver, v2("invoice.created"))
+        if mode == "inbox":
+            await settled(receiver, dead=1)
+
+    assert [name for name, _ in calls] == ["steady"]
+
+
 class Ordered:
     """A receiver with a handler in the order of the invoice's uuid, and events of two invoices."""
 
@@ -725,6 +765,11 @@ async def test_rate_that_allows_a_call_before_the_worker_waits(monkeypatch) -> N
     assert len(calls) == 6
 
 
+class AsyncCall:
+    async def __call__(self, _: object) -> bool:
+        return False
+
+
 def test_registration_that_is_refused() -> None:
     """What could not work is refused when it is registered."""
     inbox, inline = receiver_of(), receiver_of("inline")
@@ -746,6 +791,7 @@ def test_registration_that_is_refused() -> None:
         lambda: inbox.on(".*")(another),  # type: ignore[arg-type]
         lambda: inbox.on(5)(another),  # type: ignore[arg-type]
         lambda: inbox.on("invoice.*", where=another)(another),  # type: ignore[arg-type]
+        lambda: inbox.on("invoice.*", where=AsyncCall())(another),  # type: ignore[arg-type]
         lambda: inbox.on("invoice.*", where="total > 5")(another),  # type: ignore[arg-type]
         lambda: inbox.on("invoice.*", key=another)(another),  # type: ignore[arg-type]
         lambda: inbox.on("invoice.*", attempts=0)(another),
@@ -826,6 +872,24 @@ async def test_store_that_does_not_know_handlers() -> None:
         await settled(receiver)
 
     assert sorted(calls) == [("first", "dlv_0"), ("first", "dlv_0"), ("rest", "dlv_2"), ("second", "dlv_1")]
+
+
+@pytest.mark.parametrize("mode", ["inline", "inbox"])
+async def test_limits_in_a_store_that_does_not_know_handlers(mode: str) -> None:
+    """Attempts of a handler are its own, also those of the rest; a failing where is an attempt."""
+    receiver = receiver_of(mode, store=Plain(), inbox=FAST)
+    calls = Calls(receiver, once=9, rest=9)
+    calls.add("once", "sat.invoice.synced", attempts=1)
+    calls.add("broken", "invoice_batch.completed", where=lambda event: event.nothing)
+    calls.add("rest", "*", attempts=2)
+
+    async with receiver:
+        await deliver(receiver, signed_body("sat.invoice.synced"), signed=True)
+        await deliver(receiver, signed_body("invoice_batch.completed"), signed=True)
+        await deliver(receiver, signed_body("sat.invoice.deleted", number=2), signed=True)
+        await settled(receiver, dead=3)
+
+    assert sorted(name for name, _ in calls) == ["once", "rest", "rest"]
 
 
 @pytest.mark.parametrize("version", ["v1", "v2"])
