@@ -143,7 +143,8 @@ class Worker:
         groups, store = self._handlers.groups(), self._handlers.store
         if store is None:  # it does not know handlers, so that it may return an event for any of them
             lease = max(group.timeout for group in groups) + _MARGIN
-            return self._start(await self._store.take(limit=self._room(), lease=lease))
+            now = asyncio.get_running_loop().time()
+            return self._start(await self._store.take(limit=self._room(), lease=lease), now)
         self._turns += 1  # each group is the first in its turn, so that none waits for ever
         first = self._turns % len(groups)
         started = False
@@ -158,7 +159,7 @@ class Worker:
                 entries = await store.take(limit=limit, lease=lease, handlers=group.names)
                 if group.pace is not None:
                     group.pace.use(len(entries), now)
-                started = self._start(entries) or started
+                started = self._start(entries, now) or started
         return started
 
     def _room(self) -> int:
@@ -169,12 +170,13 @@ class Worker:
         now = asyncio.get_running_loop().time()
         return min([self._policy.poll, *(pace.wait(now) for pace in self._held_by)])
 
-    def _start(self, entries: Sequence[Entry]) -> bool:
-        now = asyncio.get_running_loop().time()
+    def _start(self, entries: Sequence[Entry], since: float) -> bool:
+        """Start what was taken; its leases began at *since*, by the loop's time, or a little later."""
         for entry in entries:
             name = f"{entry.type} {_key_of(entry)}".rstrip()
-            task = asyncio.create_task(self._run(entry), name=name)
-            self._running[task] = now + self._handlers.policy_of(entry).timeout + _MARGIN
+            end = since + self._handlers.policy_of(entry).timeout + _MARGIN
+            task = asyncio.create_task(self._run(entry, end - _MARGIN / 2), name=name)
+            self._running[task] = end
             task.add_done_callback(self._ended)
             task.add_done_callback(report_failure)
         return bool(entries)
@@ -211,18 +213,24 @@ class Worker:
         self._running.pop(task, None)
         self._stir.set()
 
-    async def _run(self, entry: Entry) -> None:
-        """Handle one event and store the result."""
+    async def _run(self, entry: Entry, latest: float) -> None:
+        """Handle one event until the loop's time *latest*, just before its lease ends; store the result."""
         policy = self._handlers.policy_of(entry)
         if entry.attempts > policy.attempts:  # all leases ran out: it may kill the process every time
             await self._bury(entry, f"not handled in {policy.attempts} attempts")
+            return
+        if asyncio.get_running_loop().time() >= latest:
+            _log.warning(
+                "%s %s was not begun in its lease: the event loop was blocked", entry.type, _key_of(entry)
+            )
+            await self._store.release(entry, delay=0)
             return
         store, deliveries = self._handlers.store, []
         try:
             event = parse(entry.body or b"")
             deliveries = self._handlers.to_assign(entry, event)
             if not deliveries:
-                await self._call(entry, event, policy.timeout)
+                await self._call(entry, event, policy.timeout, latest)
         except asyncio.CancelledError:
             await self._store.release(entry, delay=0)
             raise
@@ -234,19 +242,21 @@ class Worker:
             else:
                 await self.succeeded(entry)
 
-    async def _call(self, entry: Entry, event: Event, timeout: float) -> None:
+    async def _call(self, entry: Entry, event: Event, timeout: float, latest: float) -> None:
         handler = self._handlers.of(entry, event)
         if handler is None:
             _log.info("There is no handler for %s: it is ignored", event.type)
             return
-        limit = asyncio.timeout(timeout)
+        # Less than the timeout, if something has blocked the event loop since the event was taken.
+        seconds = min(timeout, latest - asyncio.get_running_loop().time())
+        limit = asyncio.timeout(seconds)
         try:
             async with limit:
                 await self._handle(handler, event, entry.attempts)
         except TimeoutError as error:
             if not limit.expired():  # a timeout of its own
                 raise
-            raise TimeoutError(f"the handler did not end within {timeout:g} s") from error
+            raise TimeoutError(f"the handler did not end within {seconds:g} s") from error
 
     async def succeeded(self, entry: Entry, event: Event | None = None) -> None:
         """Store that *entry* is handled; *event* has its body, if only a claim was stored."""

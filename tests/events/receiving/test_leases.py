@@ -1,0 +1,84 @@
+"""Leases while a handler blocks the event loop, of which others wait for their turn."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from invsvc_async import events
+from tests.events.bodies import SHARED, encoded, v2
+from tests.support.virtual_time import VirtualTimeLoop
+
+pytestmark = pytest.mark.one_python
+
+POLICY = events.InboxPolicy(timeout=4.0, initial=0.01, maximum=0.01)  # so that a lease is of 9 s
+
+
+class Plain:
+    """A store of the plain protocol, which knows no handlers."""
+
+    def __init__(self, store: events.MemoryStore) -> None:
+        self._store = store
+
+    def __getattr__(self, name: str) -> Any:
+        if name in {"assign", "give"}:
+            raise AttributeError(name)
+        return getattr(self._store, name)
+
+
+class Handler:
+    """It takes 3.5 s, and blocks the event loop before that when it is called first."""
+
+    def __init__(self, blocked: float) -> None:
+        self.blocked = blocked
+        self.running: Counter[str | None] = Counter()
+        self.most = 0
+        self.handled: Counter[str | None] = Counter()
+
+    async def __call__(self, event: events.Event) -> None:
+        """Handle an event."""
+        loop, key = asyncio.get_running_loop(), event.dedupe_key
+        assert isinstance(loop, VirtualTimeLoop)
+        self.running[key] += 1
+        self.most = max(self.most, self.running[key])
+        try:
+            loop._now += self.blocked  # as time.sleep would
+            self.blocked = 0.0
+            await asyncio.sleep(3.5)
+            self.handled[key] += 1
+        finally:
+            self.running[key] -= 1
+
+
+async def run(handler: Handler, *, is_plain: bool) -> None:
+    """Handle three events in two receivers with one store."""
+    memory = events.MemoryStore(steady=asyncio.get_running_loop().time)
+    store: Any = Plain(memory) if is_plain else memory
+    for number in (1, 2, 3):
+        body = encoded(v2("invoice.created", number=number))
+        await memory.put(events.Delivery(key=f"dlv_{number}", type="invoice.created", body=body))
+    header = events.SharedHeader(*SHARED)
+    one, two = (
+        events.Receiver(secrets=(), shared_header=header, mode="inbox", store=store, inbox=POLICY)
+        for _ in range(2)
+    )
+    for receiver in (one, two):
+        receiver.on("invoice.created")(handler)
+    async with one, two, asyncio.timeout(300):
+        while (await memory.counts())["open"]:  # noqa: ASYNC110
+            await asyncio.sleep(0.5)
+
+
+@pytest.mark.parametrize("is_plain", [False, True])
+@pytest.mark.parametrize("blocked", [1.0, 6.0, 10.0])
+def test_events_that_wait_while_a_handler_blocks(blocked: float, is_plain: bool) -> None:
+    """Each is handled once, and by one receiver at a time, although its lease began before the block."""
+    handler = Handler(blocked)
+    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+        runner.run(run(handler, is_plain=is_plain))
+
+    assert handler.handled == {"dlv_1": 1, "dlv_2": 1, "dlv_3": 1}
+    assert handler.most == 1
