@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "COUNTED", "EXACT", "STATES", "Backlog", "DeadLetter", "Delivery", "Entry", "HandlerStore", "Standing",
-    "State", "StateStats", "Store", "StoredEvent", "event_key", "is_copy", "key_for", "open_store",
+    "State", "StateStats", "Store", "StoredEvent", "copy_key", "event_key", "is_copy", "key_for",
+    "open_store",
 ]  # fmt: skip
 
 State: TypeAlias = Literal["open", "handled", "dead"]
@@ -232,7 +233,8 @@ class HandlerStore(Store, Protocol):
 
     An event that several handlers get is stored once for each, so that each copy has its own lease, attempts
     and end.  The first has the event's key, and the others that of ``key_for``.  A delivery that is claimed
-    while the event's key belongs to another handler gets such a key, too.
+    while the event's key belongs to another handler gets such a key, too, and keeps it once that claim is
+    deleted.
 
     Of all open deliveries with one ``ordering_key``, only one is due or leased, and no other is due before it
     is handled or dead.  The one with the lowest id is next.
@@ -273,6 +275,11 @@ class HandlerStore(Store, Protocol):
 def key_for(handler: str, key: str | None, number: int, received_at: float) -> str:
     """Return the key of the copy of an event for *handler*; no other family of keys starts like this."""
     return f"{_COPY}{handler}:{key if key is not None else f'#{number}@{received_at!r}'}"
+
+
+def copy_key(delivery: Delivery) -> str | None:
+    """Return the key of the copy of an event with a key for the delivery's handler, if it has both."""
+    return key_for(delivery.handler, delivery.key, 0, 0.0) if delivery.handler and delivery.key else None
 
 
 def event_key(key: str | None, handler: str) -> str | None:

@@ -25,6 +25,7 @@ from invsvc_async.events.stores import (
     State,
     StateStats,
     StoredEvent,
+    copy_key,
     is_copy,
     key_for,
 )
@@ -111,9 +112,10 @@ class MemoryStore:
 
     async def claim(self, delivery: Delivery, *, lease: float) -> Entry | Standing:
         """Store a delivery and lease it at once; also lease a known one whose lease ran out."""
-        record = self._known(delivery)
-        if record is not None and delivery.handler and record.handler not in {"", delivery.handler}:
-            key = key_for(delivery.handler, delivery.key, record.id, record.received)
+        record, key = self._known(delivery), copy_key(delivery)
+        is_own = record is not None and record.handler in {"", delivery.handler}
+        # A copy without the event itself: that was another handler's claim, which was deleted.
+        if key is not None and not is_own and (record is not None or key in self._by_key):
             delivery = attrs.evolve(delivery, key=key)
             record = self._known(delivery)
         record = record or self._add(delivery)

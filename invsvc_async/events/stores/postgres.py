@@ -24,8 +24,8 @@ from invsvc_async.events.stores import (
     State,
     StateStats,
     StoredEvent,
+    copy_key,
     is_copy,
-    key_for,
     postgres_indexes,
 )
 from invsvc_async.events.stores import postgres_handlers as of_handlers
@@ -78,9 +78,12 @@ _TO_2: Final = """
 _TO_3: Final = of_handlers.TO_3 + "COMMENT ON TABLE {table} IS '{mark}';"
 _STEPS: Final = {"1": _TO_2 + _TO_3, "2": _TO_3}
 # now() is the time before the statement waited for a locked row; clock_timestamp() is the time after.
+# Nothing is added if the handler has had a copy, with the key $7: then the event's own key was that of
+# another handler's claim, which was deleted.
 _CLAIM: Final = """
     INSERT INTO {table} AS kept (key, type, body, state, due, token, attempts, handler)
-    VALUES ($1, $2, $3, 'open', now() + $4 * interval '1 second', $5, 1, $6)
+    SELECT $1::text, $2::text, $3::bytea, 'open', now() + $4 * interval '1 second', $5::text, 1, $6::text
+    WHERE NOT EXISTS (SELECT FROM {table} WHERE key = $7) OR EXISTS (SELECT FROM {table} WHERE key = $1)
     ON CONFLICT (key) DO UPDATE SET
         due = clock_timestamp() + $4 * interval '1 second',
         token = excluded.token, attempts = kept.attempts + 1
@@ -90,8 +93,7 @@ _CLAIM: Final = """
         (SELECT ordering_key FROM {table}_ordered AS ordered WHERE ordered.id = kept.id)
 """
 _CLAIMED: Final = """
-    SELECT state, body IS NOT NULL, id, handler, extract(epoch FROM received)::float8 AS received_at
-    FROM {table} WHERE key = $1
+    SELECT state, body IS NOT NULL, handler FROM {table} WHERE key = $1
 """
 _LEASE: Final = """
     UPDATE {table} AS kept
@@ -287,17 +289,17 @@ class PostgresStore:
     async def claim(self, delivery: Delivery, *, lease: float) -> Entry | Standing:
         """Store a delivery and lease it at once; also lease a known one whose lease ran out."""
         token = secrets.token_hex(8)
-        values = (delivery.type, delivery.body, lease, token, delivery.handler)
-        rows = await self._rows(_CLAIM, delivery.key, *values)
+        values, copy = (delivery.type, delivery.body, lease, token, delivery.handler), copy_key(delivery)
+        rows = await self._rows(_CLAIM, delivery.key, *values, copy)
         if rows:
             return Entry(**rows[0])
         found = await self._rows(_CLAIMED, delivery.key)
-        if found and delivery.handler and found[0]["handler"] not in {"", delivery.handler}:
-            key = key_for(delivery.handler, delivery.key, found[0]["id"], found[0]["received_at"])
-            rows = await self._rows(_CLAIM, key, *values)
+        is_own = bool(found) and found[0]["handler"] in {"", delivery.handler}
+        if copy is not None and not is_own and (found or await self._rows(_CLAIMED, copy)):
+            rows = await self._rows(_CLAIM, copy, *values, None)
             if rows:
                 return Entry(**rows[0])
-            found = await self._rows(_CLAIMED, key)
+            found = await self._rows(_CLAIMED, copy)
         if found and found[0][0] != "open":
             return Standing.HANDLED
         return Standing.STORED if found and found[0][1] else Standing.BUSY

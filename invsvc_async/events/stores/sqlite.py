@@ -135,8 +135,9 @@ class SqliteStore:
         """Store a delivery and lease it at once; also lease a known one whose lease ran out."""
 
         def work(db: sqlite3.Connection) -> Entry | Standing:
-            now = self._steady()
-            number, found = insert(db, delivery, received=self._clock(), due=now), delivery
+            now, number, found = self._steady(), None, delivery
+            if not sqlite_handlers.has_copy(db, delivery):
+                number = insert(db, delivery, received=self._clock(), due=now)
             if number is None:
                 found = sqlite_handlers.claimable(db, delivery)
                 if found is not delivery:

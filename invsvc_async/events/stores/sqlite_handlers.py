@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from invsvc_async.events.stores import Delivery, Entry, StoredEvent, is_copy, key_for
+from invsvc_async.events.stores import Delivery, Entry, StoredEvent, copy_key, is_copy, key_for
 
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Collection, Sequence
 
-__all__ = ["assign", "claimable", "complete", "due_for", "give", "insert", "insert_copy", "leave_order"]
+__all__ = [
+    "assign", "claimable", "complete", "due_for", "give", "has_copy", "insert", "insert_copy", "leave_order",
+]  # fmt: skip
 
 # The join leaves out what a process of version 2, which does not know the table, has ended.
 _FIRST_OPEN: Final = """
@@ -29,6 +31,7 @@ _ASSIGN: Final = """
     UPDATE delivery SET due = ?, since = ?, token = '', attempts = 0, handler = ?
     WHERE id = ? AND token = ? AND state = 'open'
 """
+_HAS: Final = "SELECT 1 FROM delivery WHERE key = ?"
 _KNOWN: Final = "SELECT id, received, handler, state = 'open' AND body IS NULL FROM delivery WHERE key = ?"
 _COMPLETE: Final = "UPDATE delivery SET body = ? WHERE key = ? AND state = 'open' AND body IS NULL"
 # An open one that is for no handler yet will be for all that it fits.
@@ -90,13 +93,21 @@ def insert_copy(
 
 
 def claimable(db: sqlite3.Connection, delivery: Delivery) -> Delivery:
-    """Return *delivery* under the key that its handler has, because its own is known."""
-    number, received, handler = db.execute(
-        "SELECT id, received, handler FROM delivery WHERE key = ?", (delivery.key,)
-    ).fetchone()
-    if handler in {"", delivery.handler} or not delivery.handler:
+    """Return *delivery* under the key that its handler has, because its own, or that of a copy, is known."""
+    row = db.execute("SELECT handler FROM delivery WHERE key = ?", (delivery.key,)).fetchone()
+    if not delivery.handler or (row is not None and row[0] in {"", delivery.handler}):
         return delivery
-    return attrs.evolve(delivery, key=key_for(delivery.handler, delivery.key, number, received))
+    return attrs.evolve(delivery, key=copy_key(delivery))
+
+
+def has_copy(db: sqlite3.Connection, delivery: Delivery) -> bool:
+    """
+    Return whether the delivery's handler has had a copy of the event.
+
+    Then the event's own key does not tell: it was another handler's claim, which may be deleted.
+    """
+    key = copy_key(delivery)
+    return key is not None and db.execute(_HAS, (key,)).fetchone() is not None
 
 
 def complete(db: sqlite3.Connection, delivery: Delivery, further: Sequence[Delivery], *, now: float) -> None:

@@ -96,6 +96,30 @@ async def test_claim_beside_an_abandoned_one(kept) -> None:
     assert (first.key, first.handler, first.attempts) == ("e_1", "first", 2)
 
 
+async def test_claim_after_that_of_another_handler_was_deleted(kept) -> None:
+    """A handler that has had the event does not get it again by the key that became free."""
+    claims = [Delivery(key="e_1", type="t", body=None, handler=name) for name in ("first", "second")]
+    first, second = [await kept.store.claim(claim, lease=10) for claim in claims]
+    assert await kept.store.handled(second)
+    assert await kept.store.release(first, delay=0)
+
+    assert await kept.store.claim(claims[1], lease=10) is Standing.HANDLED
+    again = await kept.store.claim(claims[0], lease=10)
+    assert (again.key, again.handler) == ("e_1", "first")
+    assert await kept.store.claim(claims[1], lease=10) is Standing.HANDLED
+
+
+async def test_claim_of_an_event_that_is_stored_twice_for_a_handler(kept) -> None:
+    """The event's own key counts, as older versions of this package have stored it."""
+    claims = [Delivery(key="e_1", type="t", body=None, handler=name) for name in ("first", "second")]
+    copy = Delivery(key="handler:second:e_1", type="t", body=None, handler="second")
+    await kept.store.handled(await kept.store.claim(copy, lease=10))
+    await kept.store.put(delivery("e_1", handler="second"))
+
+    assert (await kept.store.claim(claims[1], lease=10)).key == "e_1"
+    assert (await kept.store.claim(claims[0], lease=10)).key == "handler:first:e_1"
+
+
 async def test_claim_of_an_event_that_no_handler_is_known_of(kept) -> None:
     """An event that an older version handled is a duplicate for all handlers."""
     claim = await kept.store.claim(delivery(handler=""), lease=10)
