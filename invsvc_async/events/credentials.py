@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Credential", "Secret", "Secrets", "SecretsSource", "SharedHeader", "SharedHeaders",
-    "SharedHeadersSource", "checked", "has_signed", "is_retired", "keys_of", "shared_headers_of",
+    "SharedHeadersSource", "check_flag", "checked", "has_signed", "is_retired", "keys_of",
+    "shared_headers_of",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -204,6 +205,14 @@ def shared_headers_of(given: Any) -> tuple[SharedHeader, ...] | ConfigurationErr
     return ConfigurationError(
         "shared_header: neither a SharedHeader nor a list of them. Use SharedHeader(name, value)."
     )
+
+
+def check_flag(accept_unsigned: object) -> None:
+    """Raise ``ConfigurationError`` if it is not a boolean: ``"false"`` from the environment would be true."""
+    if not isinstance(accept_unsigned, bool):
+        raise ConfigurationError(
+            f"accept_unsigned: must be true or false, not a {type(accept_unsigned).__name__}."
+        )
 
 
 def checked(found: T | ConfigurationError) -> T:

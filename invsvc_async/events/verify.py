@@ -21,6 +21,7 @@ from invsvc_async.events.credentials import (
     Secrets,
     SharedHeader,
     SharedHeaders,
+    check_flag,
     checked,
     has_signed,
     is_retired,
@@ -91,7 +92,7 @@ def read(
         SignatureMissingError: This event must be signed.
         UnauthenticatedEventError: A resource event came without the shared header.
         MalformedEventError: The body is not an event.
-        ConfigurationError: A secret is empty or not text, or *shared_header* is of another type.
+        ConfigurationError: A secret is empty or not text, or another argument is of a wrong type.
 
     Spec: Events.
     """
@@ -99,6 +100,7 @@ def read(
     found_keys, found_headers = keys_of(secrets), shared_headers_of(shared_header)
     del secrets, shared_header
     keys, shared = checked(found_keys), checked(found_headers)
+    check_flag(accept_unsigned)
     proof = prove(body, headers, keys, shared, time.time(), accept_unsigned=accept_unsigned)
     event = parse(body, None if proof else headers)
     admit(event, proof, keys, shared, accept_unsigned=accept_unsigned)

@@ -331,6 +331,12 @@ def test_shared_header_of_another_type(given) -> None:
         events.read(BODY, signature(BODY), secrets=SECRET, shared_header=given)
 
 
+def test_text_instead_of_a_flag() -> None:
+    """A text, as from the environment, does not accept unsigned events."""
+    with pytest.raises(ConfigurationError, match="accept_unsigned"):
+        events.read(BODY, {}, accept_unsigned="false")  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("secrets", [None, 5, {"a": "b"}, SECRET + "\n", [SECRET, SECRET + "\r\n"], b" x"])
 def test_secret_of_another_kind_or_from_a_file(secrets) -> None:
     """A secret that could fit no signature is refused before any delivery, in words."""

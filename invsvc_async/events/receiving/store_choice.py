@@ -36,7 +36,7 @@ def choose_store(dedupe: Store | str | Path | None, store: Store | str | Path | 
     if isinstance(chosen, (str, os.PathLike)):
         return open_store(os.fspath(chosen))
     if chosen is not None:
-        if not all(callable(getattr(chosen, name, None)) for name in _NEEDED):
+        if isinstance(chosen, type) or not all(callable(getattr(chosen, name, None)) for name in _NEEDED):
             raise ConfigurationError(
                 f"store: {type(chosen).__name__} is not a Store. Pass a Store, a path, or an address as text."
             )

@@ -13,7 +13,7 @@ import logging
 from typing import TYPE_CHECKING, Any, Final
 
 from invsvc_async.errors import ConfigurationError
-from invsvc_async.events.credentials import checked, keys_of, shared_headers_of
+from invsvc_async.events.credentials import check_flag, checked, keys_of, shared_headers_of
 from invsvc_async.events.receiving.admission import Trust
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ class TrustSource:
         accept_unsigned: bool,
         max_age: float,
     ) -> None:
+        check_flag(accept_unsigned)
         self._accept_unsigned = accept_unsigned
         self._max_age = max_age
         self._keys = keys
