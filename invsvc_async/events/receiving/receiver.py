@@ -12,6 +12,7 @@ import logging
 import random as randomness
 import threading
 import time
+from contextlib import AsyncExitStack
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar
 
@@ -55,6 +56,7 @@ M = TypeVar("M", bound="Middleware")
 
 _log: Final = logging.getLogger("invsvc_async.events")
 _LIMIT: Final = 10.0  # s that the sender waits (spec: Delivery behavior)
+_TO_LEAVE: Final = 1.0  # s that a cancelled closing waits for its end
 _MARGIN: Final = 5.0  # s between the deadline and the end of the lease
 
 
@@ -138,6 +140,7 @@ class Receiver:
         self._test_handler: EventHandler | None = None
         self._sync: SyncReceiver | None = None
         self._making_sync = threading.Lock()
+        self._closing: asyncio.Task[None] | None = None
 
     @property
     def store(self) -> Store:
@@ -359,19 +362,39 @@ class Receiver:
             raise ConfigurationError(
                 "receiver: it is already running. Enter it once, when the application starts."
             )
+        if self._closing is not None and self._closing.get_loop() is asyncio.get_running_loop():
+            await asyncio.wait({self._closing})  # it was cancelled, and goes on
         await self._source.current()
-        await self._store.open()
+        try:
+            await self._store.open()
+        except asyncio.CancelledError:
+            await self._store.close()  # nobody else will
+            raise
         self._worker.start()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Wait up to the deadline for running handlers, release what is not handled, close the store."""
-        await self._worker.stop(grace=self.deadline)
-        await self._inline.stop(grace=self.deadline)
-        await self._source.stop()
-        await self._store.close()
+        """
+        Wait up to the deadline for running handlers, release what is not handled, close the store.
+
+        If it is cancelled, handlers are cancelled at once.  What takes longer then ends in the background.
+        """
+        self._closing = asyncio.create_task(self._close(), name="invsvc events close")
+        try:
+            await asyncio.shield(self._closing)
+        except asyncio.CancelledError:
+            self._worker.cancel()
+            await asyncio.wait({self._closing}, timeout=_TO_LEAVE)
+            raise
+
+    async def _close(self) -> None:
+        async with AsyncExitStack() as stack:  # so that each step is made whatever happens in another
+            stack.push_async_callback(self._store.close)
+            stack.push_async_callback(self._source.stop)
+            stack.push_async_callback(self._inline.stop, grace=self.deadline)
+            await self._worker.stop(grace=self.deadline)
 
     async def _receive(self, until: float, body: bytes, headers: Headers) -> Receipt:
         if len(body) > self.max_body_bytes:

@@ -117,6 +117,11 @@ class Worker:
                 await asyncio.wait({task}, timeout=grace)
         await ended(self._running, grace)
 
+    def cancel(self) -> None:
+        """Cancel what runs, because nobody waits for it any more; it releases what it has not handled."""
+        for task in self._running:
+            task.cancel()
+
     async def _work(self) -> None:
         while not self._stopping:
             self._stir.clear()

@@ -97,10 +97,10 @@ class SqliteStore:
 
     async def close(self) -> None:
         """Finish all requests of this event loop and close the file; the next use opens it again."""
-        await self._stop_left()
         file = self._files.pop(asyncio.get_running_loop(), None)
         if file is not None:
             await file.close()
+        await self._stop_left()
 
     async def put(self, delivery: Delivery, further: Sequence[Delivery] = ()) -> bool:
         """Store a delivery to be handled, also for other handlers; ``False`` if its key is known."""
@@ -294,6 +294,8 @@ class SqliteStore:
             await self._stop_left()
             file = self._files.get(loop)
         if file is None or file.writer.has_ended:
+            if file is not None:
+                file.end_threads()
             file = self._files[loop] = self._new_file()
         if file.check.failure is not None:
             raise file.check.failure
@@ -345,11 +347,17 @@ class _File:
     check: FileCheck
     checkpoints: Checkpoints
 
+    def end_threads(self) -> None:
+        """Let the threads beside the writer's end soon, also those that are about to start."""
+        self.check.end()
+        self.checkpoints.end()
+
     async def close(self) -> None:
-        await self.check.stop()
+        """End all threads, and wait until they have ended.  They also end if this is cancelled."""
+        self.end_threads()
         await self.writer.stop()
+        await self.check.stop()
         await asyncio.to_thread(self.checkpoints.stop)
-        await self.check.stop()  # it may have begun meanwhile, if the file was just being opened
 
 
 def _lease(db: sqlite3.Connection, number: int, *, now: float, seconds: float) -> Entry:

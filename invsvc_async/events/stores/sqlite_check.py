@@ -52,9 +52,13 @@ class FileCheck:
         else:
             self._thread.start()
 
+    def end(self) -> None:
+        """Let the check end soon, also one that is about to start."""
+        self._stopping.set()
+
     async def stop(self) -> None:
         """End the check, if it runs."""
-        self._stopping.set()
+        self.end()
         if self._thread.is_alive():
             await asyncio.to_thread(self._thread.join)
 

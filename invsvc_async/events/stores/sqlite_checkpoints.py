@@ -42,10 +42,14 @@ class Checkpoints:
             self._copied = db.total_changes
             self._due.set()
 
-    def stop(self) -> None:
-        """End the thread, if it runs; it may take as long as a checkpoint."""
+    def end(self) -> None:
+        """Let the thread end soon, also one that is about to start."""
         self._stopping = True
         self._due.set()
+
+    def stop(self) -> None:
+        """End the thread, if it runs; it may take as long as a checkpoint."""
+        self.end()
         if self._thread.is_alive():
             self._thread.join()
 

@@ -1,0 +1,159 @@
+"""A receiver or a store whose opening or closing is cancelled: it leaves no thread, and holds no event."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import pytest
+
+from invsvc_async import events
+from tests.events.bodies import SHARED, encoded, v2
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.one_python
+
+BODY = encoded(v2("invoice.created"))
+
+
+def receiver_at(path: Path, **settings: Any) -> events.Receiver:
+    header = events.SharedHeader(*SHARED)
+    return events.Receiver(secrets=(), shared_header=header, mode="inbox", store=path, **settings)
+
+
+async def threads_ended(path: Path) -> None:
+    """Wait until no thread uses the file; a thread that stays makes this fail."""
+    async with asyncio.timeout(30):
+        while any(str(path) in thread.name for thread in threading.enumerate()):  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+
+
+class Handler:
+    """It runs until it is cancelled, or may end; it ignores as many cancellations as set."""
+
+    def __init__(self, *, ignored: int = 0) -> None:
+        self.begun = asyncio.Event()
+        self.may_end = asyncio.Event()
+        self.ignored = ignored
+        self.ended = 0
+
+    async def __call__(self, _: events.Event) -> None:
+        """Handle an event."""
+        self.begun.set()
+        while not self.may_end.is_set():
+            try:
+                await self.may_end.wait()
+            except asyncio.CancelledError:
+                if not self.ignored:
+                    raise
+                self.ignored -= 1
+        self.ended += 1
+
+
+async def use(receiver: events.Receiver, handler: Handler) -> None:
+    async with receiver:
+        await receiver.receive(BODY, dict([SHARED]))
+        await handler.begun.wait()
+
+
+@pytest.mark.parametrize("by", ["task", "scope"])
+async def test_closing_that_is_cancelled(tmp_path, by: str) -> None:
+    """The handler that it waits for is cancelled, its event is due at once, and the file is closed."""
+    path = tmp_path / "events.db"
+    receiver, handler = receiver_at(path), Handler()
+    receiver.on("*", name="wait")(handler)
+
+    if by == "task":
+        using = asyncio.create_task(use(receiver, handler))
+        while receiver._closing is None:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        using.cancel()
+        await asyncio.wait({using})
+        assert using.cancelled()
+    else:
+        with anyio.CancelScope() as scope:
+            async with receiver:
+                await receiver.receive(BODY, dict([SHARED]))
+                await handler.begun.wait()
+                scope.cancel()  # from now on, whatever is awaited here is cancelled
+
+    await threads_ended(path)
+    store = events.SqliteStore(path)
+    (entry,) = await store.take(limit=9, lease=60)
+    await store.close()
+    assert (entry.handler, entry.attempts, handler.ended) == ("wait", 2, 0)
+
+
+async def test_receiver_that_is_entered_after_a_cancelled_closing(tmp_path, monkeypatch) -> None:
+    """It first waits for the end of that, which would else stop the new worker and close its file."""
+    monkeypatch.setattr("invsvc_async.events.receiving.receiver._TO_LEAVE", 0.01)
+    path = tmp_path / "events.db"
+    receiver, handler = receiver_at(path, deadline=0.1), Handler(ignored=5)
+    receiver.on("*", name="wait")(handler)
+    using = asyncio.create_task(use(receiver, handler))
+    while receiver._closing is None:  # noqa: ASYNC110
+        await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    using.cancel()
+    await asyncio.wait({using})
+    assert not receiver._closing.done()
+
+    async with receiver:
+        assert receiver._closing.done()
+        handler.may_end.set()
+        body = encoded(v2("invoice.created", number=2))
+        assert (await receiver.receive(body, dict([SHARED]))).outcome == "stored"
+        async with asyncio.timeout(30):
+            while handler.ended < 2:  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+
+    await threads_ended(path)
+
+
+@pytest.mark.parametrize("turns", [1, 2, 3, 5, 20])
+async def test_opening_that_is_cancelled(tmp_path, turns: int) -> None:
+    """The file is closed, whenever that happens, and can be opened again."""
+    path = tmp_path / "events.db"
+    receiver = receiver_at(path)
+
+    opening = asyncio.create_task(receiver.__aenter__())
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    opening.cancel()
+    await asyncio.wait({opening})
+    if not opening.cancelled():
+        await receiver.__aexit__(None, None, None)
+
+    await threads_ended(path)
+    async with receiver:
+        assert (await receiver.receive(BODY, dict([SHARED]))).outcome == "stored"
+
+
+@pytest.mark.parametrize("turns", [0, 1, 2, 5])
+@pytest.mark.parametrize("is_open", [False, True])
+async def test_store_whose_closing_is_cancelled(tmp_path, monkeypatch, turns: int, is_open: bool) -> None:
+    """All of its threads end, also those that its opening was about to start; what was asked for is stored."""
+    monkeypatch.setattr("invsvc_async.events.stores.sqlite_check._SMALL", 0)
+    path = tmp_path / "events.db"
+    store = events.SqliteStore(path)
+    if is_open:
+        await store.open()
+    putting = asyncio.create_task(store.put(events.Delivery(key="e_1", type="t", body=b"{}")))
+    await asyncio.sleep(0)
+
+    closing = asyncio.create_task(store.close())
+    await asyncio.sleep(0)
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    closing.cancel()
+    await asyncio.wait({closing, putting})
+
+    await threads_ended(path)
+    assert putting.result()
+    assert len(await store.take(limit=9, lease=60)) == 1
+    await store.close()
