@@ -10,6 +10,9 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import threading
+from contextlib import suppress
+from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, Final
 
 from invsvc_async.errors import ConfigurationError
@@ -61,6 +64,7 @@ class TrustSource:
         self._fetching = asyncio.Lock()
         self._next: asyncio.Task[None] | None = None
         self._under_way: set[asyncio.Task[None]] = set()
+        self._thread = _OwnThread()
 
     async def current(self) -> Trust:
         """
@@ -126,12 +130,8 @@ class TrustSource:
             self._began = loop.time()
             try:
                 async with asyncio.timeout(_LIMIT):
-                    keys = self._keys if isinstance(self._keys, tuple) else keys_of(await _asked(self._keys))
-                    headers = (
-                        self._headers
-                        if isinstance(self._headers, tuple)
-                        else shared_headers_of(await _asked(self._headers))
-                    )
+                    keys = keys_of(await self._asked(self._keys))
+                    headers = shared_headers_of(await self._asked(self._headers))
                 trust = self._checked_trust(checked(keys), checked(headers))
             except Exception as error:  # noqa: BLE001 - a vault's client may raise anything, also secrets
                 self._failed = True
@@ -148,8 +148,64 @@ class TrustSource:
             raise ConfigurationError(_NOTHING)
         return Trust(keys, headers, self._accept_unsigned)
 
+    async def _asked(self, source: object) -> Any:  # Any: it is checked afterwards
+        """Return a fixed value, or what a function returns; one that is not async runs in a thread."""
+        if not callable(source):
+            return source
+        found = await self._thread.call(source)
+        return await found if inspect.isawaitable(found) else found
 
-async def _asked(source: Callable[[], object]) -> Any:  # Any: it is checked afterwards
-    """Call a function; one that is not async runs in a thread."""
-    found = await asyncio.to_thread(source)
-    return await found if inspect.isawaitable(found) else found
+
+class _OwnThread:
+    """
+    Calls functions in a thread, one at a time, however long they hang.
+
+    In the threads of ``asyncio.to_thread``, calls that hang would leave none for handlers, and the process
+    could not end.
+    """
+
+    def __init__(self) -> None:
+        self._is_busy = False
+
+    async def call(self, function: Callable[[], object]) -> object:
+        """
+        Return what *function* returns, or raise what it raises.
+
+        Raises:
+            TimeoutError: An earlier call has not ended yet.
+        """
+        if self._is_busy:
+            raise TimeoutError
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[tuple[object, BaseException | None]] = loop.create_future()
+
+        def run() -> None:
+            found, error = None, None
+            try:
+                found = function()
+            except BaseException as failure:  # noqa: BLE001 - raised where it is awaited
+                error = failure
+            self._is_busy = False
+            with suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(_complete, done, (found, error))
+
+        thread = threading.Thread(
+            target=copy_context().run, args=(run,), name="invsvc events secrets", daemon=True
+        )
+        self._is_busy = True
+        try:
+            thread.start()
+        except BaseException:
+            self._is_busy = False
+            raise
+        found, error = await done
+        if error is not None:
+            raise error
+        return found
+
+
+def _complete(
+    done: asyncio.Future[tuple[object, BaseException | None]], result: tuple[object, BaseException | None]
+) -> None:
+    if not done.done():  # nobody waits for it any more
+        done.set_result(result)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -265,6 +266,42 @@ async def test_vault_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
         await hangs.wait()
         assert await sent(receiver, "whsec_1") == 200
         assert await sent(receiver, "whsec_2") == 503
+
+
+def test_vault_that_hangs_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is not called again while it hangs, takes no thread that handlers need, and lets the process end."""
+    monkeypatch.setattr(trust_source, "_PAUSE", 0.0)
+    gates = {2: threading.Event(), 4: threading.Event()}
+    calls: list[int] = []
+
+    def vault() -> str:
+        calls.append(number := len(calls) + 1)
+        if number in gates:
+            gates[number].wait()
+        return f"whsec_{number}"
+
+    async def refused(times: int) -> None:
+        with monkeypatch.context() as quick:
+            quick.setattr(trust_source, "_LIMIT", 0.01)
+            assert [await sent(receiver, "whsec_9") for _ in range(times)] == [503] * times
+
+    async def run() -> None:
+        assert await sent(receiver, "whsec_1") == 200
+        await refused(40)
+        assert len(calls) == 2
+        gates[2].set()
+        async with asyncio.timeout(30):
+            while await sent(receiver, "whsec_3") != 200:  # noqa: ASYNC110 - the thread has no event for it
+                await asyncio.sleep(0.001)
+        await refused(1)
+
+    receiver = receiver_of(secrets=vault)
+    rescue = threading.Timer(60, lambda: [gate.set() for gate in gates.values()])
+    rescue.start()
+    asyncio.run(run())
+    rescue.cancel()
+    assert not gates[4].is_set()
+    gates[4].set()
 
 
 async def test_vault_is_asked_anew_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
