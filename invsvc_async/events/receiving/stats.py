@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import Counter
 from datetime import UTC, datetime
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from invsvc_async.events.stores import Backlog
 
 __all__ = ["CredentialStats", "Health", "Observer", "ReceiverStats", "Tally"]
+
+_log: Final = logging.getLogger("invsvc_async.events")
 
 
 @attrs.frozen(kw_only=True)
@@ -79,7 +82,7 @@ class Health:
 
 
 class Observer(Protocol):
-    """What is told of a receiver's work, for metrics."""
+    """What is told of a receiver's work, for metrics.  What it raises is logged, and changes no result."""
 
     def answered(self, receipt: Receipt, seconds: float) -> None:
         """Count an answer."""
@@ -117,20 +120,20 @@ class Tally:
         self._answer_seconds += seconds
         self._slowest_answer = max(self._slowest_answer, seconds)
         for observer in self.observers:
-            observer.answered(receipt, seconds)
+            _tell(observer.answered, receipt, seconds)
 
     def called(self, handling: Handling, seconds: float, error: BaseException | None) -> None:
         """Count a call of a handler."""
         self._calls += 1
         self._failed_calls += error is not None
         for observer in self.observers:
-            observer.called(handling, seconds, error)
+            _tell(observer.called, handling, seconds, error)
 
     def ended(self, how: Literal["lease lost", "dead letter"]) -> None:
         """Count an event that was not simply handled."""
         self._ends[how] += 1
         for observer in self.observers:
-            observer.ended(how)
+            _tell(observer.ended, how)
 
     def matched(self, credential: Credential) -> None:
         """Count a delivery that *credential* authenticates."""
@@ -173,3 +176,10 @@ class Tally:
             backlog=self.backlog,
             credentials=tuple(credentials),
         )
+
+
+def _tell(told: Callable[..., None], *facts: object) -> None:
+    try:
+        told(*facts)
+    except Exception as error:  # noqa: BLE001 - an observer may raise anything
+        _log.error("An observer of the receiver failed: %s", type(error).__name__, exc_info=error)

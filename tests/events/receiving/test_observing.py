@@ -38,6 +38,34 @@ class Traced:
         return [(dict(one.attributes), getattr(one, "value", getattr(one, "count", None))) for one in points]
 
 
+@pytest.mark.parametrize("mode", ["inline", "inbox"])
+async def test_observer_that_fails(mode: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Its errors are logged; no handler is called again for them, and each answer is sent."""
+
+    class Broken:
+        def answered(self, *_: object) -> None:
+            raise ZeroDivisionError("answered")
+
+        def called(self, *_: object) -> None:
+            raise ZeroDivisionError("called")
+
+        def ended(self, *_: object) -> None:
+            raise ZeroDivisionError("ended")
+
+    service = Service(mode=mode, store=events.MemoryStore())
+    service.receiver.observe(Broken())
+    async with service.receiver:
+        assert (await service.deliver(v2("invoice.created"), shared=True)).status == 200
+        assert (await service.deliver(b"{", shared=True)).outcome == "dead letter"
+        await eventually(lambda: service.receiver.stats().calls)
+
+    assert len(service.seen) == 1
+    assert await service.receiver.store.counts() == {"open": 0, "handled": 1, "dead": 1}
+    assert {str(record.exc_info[1]) for record in caplog.records if record.exc_info} == {
+        "answered", "called", "ended",
+    }  # fmt: skip
+
+
 async def test_counts_of_answers_and_calls() -> None:
     """Answers by status and outcome, calls, failures and dead letters are counted."""
     service = Service(mode="inline", store=events.MemoryStore())
