@@ -396,6 +396,11 @@ def _refuse_unfit(session: aiohttp.ClientSession, loop: asyncio.AbstractEventLoo
                 f"session: the aiohttp session sends {name} by default, which breaks the rules of writes. "
                 "Remove it from the session's headers."
             )
+    if hdrs.AUTHORIZATION in session.headers:
+        raise ConfigurationError(
+            "session: the aiohttp session sends Authorization by default, which would go to this service in "
+            "requests that need no credential. Remove it from the session's headers."
+        )
     if session.auth is not None:
         raise ConfigurationError(
             "session: the aiohttp session has an `auth`, but the client sends its own credential. Remove it."

@@ -162,6 +162,19 @@ async def test_borrowed_session_with_a_header_that_breaks_writes(name):
         assert server.connections == 0
 
 
+async def test_borrowed_session_with_a_token_of_its_own():
+    """Refused: webhooks.health, which sends no credential, would send the other service's token."""
+    async with (
+        aiohttp.ClientSession(headers={"authorization": "Bearer other"}) as session,
+        RawServer(obliging) as server,
+        transport_for(server, session=session) as transport,
+    ):
+        with pytest.raises(ConfigurationError, match="Authorization") as caught:
+            await transport.send(request_to(server))
+        assert server.connections == 0
+        assert "other" not in str(caught.value)
+
+
 async def test_borrowed_session_with_a_login_of_its_own():
     """Refused: aiohttp would refuse to combine it with our credential at each request."""
     with warnings.catch_warnings():
