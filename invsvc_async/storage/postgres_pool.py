@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 from uuid import uuid4
 from zlib import crc32
@@ -142,6 +142,13 @@ class Pool:
             try:
                 await asyncio.wait_for(pool.close(), min(self.patience, 5.0))
             except AWAY:
+                pool.terminate()
+
+    def give_up(self) -> None:
+        """Drop the connections of an event loop that is closed. The server then sees their end."""
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            with suppress(RuntimeError):  # its transports cannot tell their loop
                 pool.terminate()
 
     async def ask(self, act: Callable[[Any], Awaitable[T]]) -> T:  # Any: asyncpg's connection

@@ -12,6 +12,8 @@ import re
 import secrets
 from typing import TYPE_CHECKING, Any, Final
 
+import attrs
+
 from invsvc_async.errors import ConfigurationError, JournalError
 from invsvc_async.events.stores import (
     COUNTED,
@@ -220,6 +222,20 @@ _DROP: Final = """
 """
 
 
+@attrs.define(eq=False)
+class _Connected:
+    """The connections of one event loop; no other one can use them."""
+
+    opening: asyncio.Lock = attrs.field(factory=asyncio.Lock)
+    pool: Pool | None = None
+    puts: GroupedPuts | None = None
+
+    def give_up(self) -> None:
+        """Cut the connections off, as far as that is possible without their loop."""
+        if self.pool is not None:
+            self.pool.give_up()
+
+
 class PostgresStore:
     """
     Store deliveries in *table* of the database at *dsn*; the table is created if it does not exist.
@@ -236,9 +252,7 @@ class PostgresStore:
         self._dsn = dsn
         self._table = table
         self._connections = connections
-        self._opening = asyncio.Lock()
-        self._pool: Pool | None = None
-        self._puts: GroupedPuts | None = None
+        self._by_loop: dict[asyncio.AbstractEventLoop, _Connected] = {}
         self._is_indexed = False
 
     def __repr__(self) -> str:
@@ -255,8 +269,9 @@ class PostgresStore:
         await self._opened()
 
     async def close(self) -> None:
-        """Close the connections; the next use opens them again."""
-        pool, self._pool, self._puts = self._pool, None, None
+        """Close the connections of this event loop; the next use opens them again."""
+        here = self._here()
+        pool, here.pool, here.puts = here.pool, None, None
         if pool is not None:
             await pool.aclose()
 
@@ -264,10 +279,9 @@ class PostgresStore:
         """Store a delivery to be handled, also for other handlers; ``False`` if its key is known."""
         new = None
         if not further and delivery.ordering_key is None:
-            if self._puts is None:
-                await self._opened()
-            assert self._puts is not None  # made with the pool
-            new = await self._puts.put(delivery)
+            here = self._by_loop.get(asyncio.get_running_loop())
+            puts = here.puts if here is not None and here.puts is not None else (await self._opened())[1]
+            new = await puts.put(delivery)
         if new is not None:
             return new
         return await self._ask(lambda connection: of_handlers.put(connection, self._table, delivery, further))
@@ -306,8 +320,7 @@ class PostgresStore:
 
     async def take(self, *, limit: int, lease: float, handlers: Collection[str] | None = None) -> list[Entry]:
         """Lease deliveries that are due and have a body, oldest first: all, or those for *handlers*."""
-        if self._pool is None:
-            await self._opened()  # which finds out about indexes
+        await self._pool()  # which finds out about indexes
         names = None if handlers is None else list(set(handlers))
         statement = _TAKE if names is None or not self._is_indexed else _TAKE_FOR
         values = (limit, lease, secrets.token_hex(8), names)
@@ -425,7 +438,7 @@ class PostgresStore:
         await in_slices(run, seconds=_SLICE)
 
     async def _index(self) -> None:
-        pool = self._pool or await self._opened()
+        pool = await self._pool()
         if self._is_indexed or self._connections < postgres_indexes.CONNECTIONS:
             return
         try:
@@ -442,14 +455,18 @@ class PostgresStore:
         )
 
     async def _ask(self, act: Callable[[Any], Awaitable[bool]]) -> bool:  # Any: asyncpg's connection
-        pool = self._pool or await self._opened()
+        pool = await self._pool()
         return await pool.ask(act)
 
     async def _rows(self, statement: str, *values: object) -> Any:  # Any: rows of asyncpg
-        pool = self._pool or await self._opened()
+        pool = await self._pool()
         return await pool.fetch(statement.format(table=self._table), *values)
 
-    async def _opened(self) -> Pool:
+    async def _pool(self) -> Pool:
+        here = self._by_loop.get(asyncio.get_running_loop())
+        return here.pool if here is not None and here.pool is not None else (await self._opened())[0]
+
+    async def _opened(self) -> tuple[Pool, GroupedPuts]:
         try:
             from invsvc_async.events.stores.postgres_puts import GroupedPuts
             from invsvc_async.storage.postgres_pool import Pool
@@ -457,8 +474,9 @@ class PostgresStore:
             raise ConfigurationError(
                 f"PostgresStore: {error.name} is not installed. Install invsvc-async[postgres]."
             ) from None
-        async with self._opening:
-            if self._pool is None:
+        here = self._here()
+        async with here.opening:
+            if here.pool is None or here.puts is None:
                 # Each statement is tried once, because the sender waits for only 10 s.
                 pool = Pool(
                     self._dsn,
@@ -468,8 +486,15 @@ class PostgresStore:
                     retry=False,
                 )
                 await pool.connect(self._prepare)
-                self._pool, self._puts = pool, GroupedPuts(pool, self._table)
-            return self._pool
+                here.pool, here.puts = pool, GroupedPuts(pool, self._table)
+            return here.pool, here.puts
+
+    def _here(self) -> _Connected:
+        """Return what belongs to this event loop, and forget those that are closed by now."""
+        for loop in list(self._by_loop):  # a copy: another loop may add its own
+            if loop.is_closed() and (left := self._by_loop.pop(loop, None)) is not None:
+                left.give_up()
+        return self._by_loop.setdefault(asyncio.get_running_loop(), _Connected())
 
     async def _prepare(self, connection: Any) -> None:  # Any: asyncpg has no types
         await connection.execute("SELECT pg_advisory_xact_lock($1)", _LOCK)

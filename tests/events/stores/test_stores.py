@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import gc
 import itertools
 import os
 import sqlite3
@@ -11,6 +12,7 @@ import stat
 import sys
 import threading
 import traceback
+import warnings
 from asyncio.subprocess import PIPE
 from collections import Counter
 from contextlib import closing
@@ -666,7 +668,7 @@ async def test_postgres_store_that_is_closed_in_use(postgres: str) -> None:
     """Closing waits for a connection in use no longer than a statement may take."""
     store = events.PostgresStore(postgres, table="closing")
     await store.open()
-    pool = store._pool
+    pool = await store._pool()
     pool.patience = 0.2
 
     async def act(connection) -> None:
@@ -679,6 +681,26 @@ async def test_postgres_store_that_is_closed_in_use(postgres: str) -> None:
 
     assert (await store.counts())["open"] == 0
     await store.close()
+
+
+def test_postgres_loop_that_ended_first(postgres: str) -> None:
+    """A store that was not closed can be used in the next event loop, and by several at once."""
+    store = events.PostgresStore(postgres, table="loops")
+
+    async def here(key: str) -> bool:
+        return await store.put(delivery(key))
+
+    async def both() -> list[bool]:
+        found = [await here("c"), await asyncio.to_thread(asyncio.run, here("d")), await here("d")]
+        await store.close()
+        return found
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)  # of connections whose loop was closed
+        found = [asyncio.run(here(key)) for key in ("a", "a", "b")]
+        assert asyncio.run(both()) == [True, True, False]
+        gc.collect()
+    assert found == [True, False, True]
 
 
 @pytest.mark.parametrize("mark", ["'invsvc_async events, version 99'", "NULL"])
