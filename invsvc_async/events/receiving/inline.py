@@ -89,11 +89,12 @@ class Inline:
         await ended(self._records, grace)
 
     async def _attempt(self, until: float, event: Event, handler: Handler, entry: Entry | None) -> Receipt:
-        timeout = handler.settings.timeout
+        loop, timeout = asyncio.get_running_loop(), handler.settings.timeout
         if timeout is not None:
-            until = min(until, asyncio.get_running_loop().time() + timeout)
+            until = min(until, loop.time() + timeout)
         try:
-            with Deadline(asyncio.get_running_loop(), until):
+            _check_time(loop.time(), until)
+            with Deadline(loop, until):
                 if handler.settings.where is None or handler.wants(event):  # raises what where raises
                     await self._handle(handler, event, 1 if entry is None else entry.attempts)
         except asyncio.CancelledError:  # the sender disconnected: accept its next attempt
@@ -144,3 +145,9 @@ class Inline:
         task.add_done_callback(self._records.discard)
         task.add_done_callback(report_failure)
         return task
+
+
+def _check_time(now: float, until: float) -> None:
+    """Raise ``TimeoutError`` after the deadline: if something blocked the loop, the lease may be over."""
+    if now >= until:
+        raise TimeoutError("the handler was not called before the deadline")

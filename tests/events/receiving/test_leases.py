@@ -72,6 +72,30 @@ async def run(handler: Handler, *, is_plain: bool) -> None:
             await asyncio.sleep(0.5)
 
 
+def test_inline_event_whose_handler_would_begin_late() -> None:
+    """It is not called once the deadline is over: the lease may be over, too, and the event another's."""
+
+    class Store(events.MemoryStore):
+        async def claim(self, delivery: events.Delivery, *, lease: float) -> events.Entry | events.Standing:
+            claimed = await super().claim(delivery, lease=lease)
+            loop._now += 20.0  # as if another handler had blocked the loop meanwhile
+            return claimed
+
+    async def receive() -> events.Receipt:
+        header = events.SharedHeader(*SHARED)
+        receiver = events.Receiver(secrets=(), shared_header=header, store=Store(steady=loop.time))
+        receiver.on("invoice.created")(handler)
+        return await receiver.receive(encoded(v2("invoice.created")), dict([SHARED]))
+
+    handler = Handler(0.0)
+    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+        loop = runner.get_loop()
+        assert isinstance(loop, VirtualTimeLoop)
+        assert runner.run(receive()).outcome == "failed"
+
+    assert handler.most == 0
+
+
 @pytest.mark.parametrize("is_plain", [False, True])
 @pytest.mark.parametrize("blocked", [1.0, 6.0, 10.0])
 def test_events_that_wait_while_a_handler_blocks(blocked: float, is_plain: bool) -> None:
