@@ -170,8 +170,8 @@ def refuse_by_head(method: str, headers: Headers, limit: int) -> Receipt | None:
     if method != "POST":
         return Receipt(405, "refused", headers={"Allow": "POST"})
     kind = (value_of(headers, "content-type") or "").partition(";")[0].strip().lower()
-    coding = (value_of(headers, "content-encoding") or "identity").lower()
-    if kind != "application/json" or coding != "identity":
+    coding = value_of(headers, "content-encoding")  # "" if it came twice; a server may have decoded it
+    if kind != "application/json" or (coding is not None and coding.lower() != "identity"):
         return Receipt(415, "refused", headers={"Accept": "application/json"})
     length = value_of(headers, "content-length") or ""
     if length.isdecimal() and (len(length) > 18 or int(length) > limit):

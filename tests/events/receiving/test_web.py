@@ -270,6 +270,7 @@ async def test_signature_in_another_form(host, form: str, caplog) -> None:
         ("POST", {"content_type": "text/plain"}, 415),
         ("POST", {"content_type": "application/x-www-form-urlencoded"}, 415),
         ("POST", {"content_encoding": "deflate"}, 415),
+        ("POST", {"content_encoding": "identity\r\nContent-Encoding: identity"}, 415),
         ("POST", {"content_type": "Application/JSON; charset=utf-8"}, 200),
         ("POST", {"content_encoding": "identity"}, 200),
     ],
