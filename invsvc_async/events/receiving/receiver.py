@@ -409,7 +409,7 @@ class Receiver:
             case Receipt() as refusal:
                 return refusal
             case Unreadable(error):
-                return await self._bury(until, body, error)
+                return await self._bury(until, body, error) if body else _without_body(error)
             case Admitted(event, "as a test"):
                 return await self._test(until, event)
             case Admitted(event) if self._mode == "inbox":
@@ -488,6 +488,15 @@ class Receiver:
             raise
         finally:
             self._tally.called(handling, loop.time() - started, failure)
+
+
+def _without_body(error: MalformedEventError) -> Receipt:
+    """Return the answer that makes the sender come back: it has sent a body, which was lost on the way."""
+    _log.error(
+        "An authentic delivery came without a body. Check that nothing reads it before the receiver, and "
+        "that the server accepts bodies in chunks."
+    )
+    return Receipt(503, "unavailable", error=error, headers={"Retry-After": "5"})
 
 
 def _is_refusal(verdict: object) -> bool:

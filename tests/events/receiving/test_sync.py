@@ -168,22 +168,25 @@ def test_requests_that_their_head_rules_out(framework: str) -> None:
     ("body", "environ", "expected"),
     [
         (RESOURCE, {"wsgi.input_terminated": True}, "200 OK"),
-        (RESOURCE, {}, "202 Accepted"),  # read as empty, and kept as a dead letter
+        (RESOURCE, {}, "503 Service Unavailable"),  # read as empty
         (RESOURCE[:-1], {"CONTENT_LENGTH": str(len(RESOURCE))}, "400 Bad Request"),
     ],
     ids=["in chunks", "without a length", "cut off"],
 )
-def test_body_of_another_length(body: bytes, environ: dict[str, Any], expected: str) -> None:
+@pytest.mark.parametrize("framework", ["wsgi", "django"])
+def test_body_of_another_length(body: bytes, environ: dict[str, Any], expected: str, framework: str) -> None:
     """A body without a length is read if the server marks its end; one that is cut off is not processed."""
     kept = Kept()
     name, value = SHARED
     answers: list[str] = []
     request = {
         "REQUEST_METHOD": "POST", "CONTENT_TYPE": "application/json", "wsgi.input": io.BytesIO(body),
+        "PATH_INFO": "/events", "SERVER_NAME": "me.example", "SERVER_PORT": "80", "wsgi.url_scheme": "http",
         f"HTTP_{name.upper().replace('-', '_')}": value, **environ,
     }  # fmt: skip
     with kept.receiver.sync:
-        b"".join(kept.receiver.wsgi_app(request, lambda status, _headers: answers.append(status)))
+        app = APPS[framework](kept.receiver)
+        b"".join(app(request, lambda status, _headers: answers.append(status)))
     assert answers == [expected]
     assert kept.seen == (["invoice.created"] if expected == "200 OK" else [])
 

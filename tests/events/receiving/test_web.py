@@ -179,7 +179,7 @@ async def test_signature_that_came_in_two_headers(host) -> None:
 
 
 UNREADABLE = {
-    "empty": b"",
+    "white space": b" ",
     "truncated": encoded(v2("invoice.created"))[:-9],
     "no JSON": b"event=invoice.created",
     "another JSON": b"[]",
@@ -211,6 +211,20 @@ async def test_body_that_is_no_event(host, what: str) -> None:
     assert answers == [400, 202, 202, 400]
     assert [letter.body for letter in await receiver.store.dead_letters()] == [body, body]
     assert seen == []
+
+
+@hosts
+async def test_body_that_was_lost_on_the_way(host) -> None:
+    """It is not acknowledged as a dead letter, of which nothing could be mended: the service sends it again."""
+    receiver = receiver_of([])
+    async with host(receiver) as port:
+        answers = [
+            status(await exchange(port, request(b"", headers_of(b"", **proof))))
+            for proof in ({}, {"shared": True}, {"signed": True}, {"test": True})
+        ]
+
+    assert answers == [400, 503, 503, 400]
+    assert await receiver.store.counts() == {"open": 0, "handled": 0, "dead": 0}
 
 
 @hosts
