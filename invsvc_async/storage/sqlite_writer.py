@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
+from invsvc_async.concurrency.threads import joined
 from invsvc_async.errors import JournalError
 from invsvc_async.storage.sqlite_errors import in_words
 
@@ -145,8 +146,7 @@ class Writer:
             if self._waiting:
                 self._groups.put(self._waiting)
         self._groups.put(None)
-        while self._thread.is_alive():
-            await asyncio.to_thread(self._thread.join)
+        await joined(self._thread)
 
     def when_ended(self, act: Callable[[], None]) -> None:
         """Call *act* on another thread once the connection is closed. For a cancelled :meth:`stop`."""

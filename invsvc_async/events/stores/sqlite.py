@@ -357,7 +357,7 @@ class _File:
         self.end_threads()
         await self.writer.stop()
         await self.check.stop()
-        await asyncio.to_thread(self.checkpoints.stop)
+        await self.checkpoints.stop()
 
 
 def _lease(db: sqlite3.Connection, number: int, *, now: float, seconds: float) -> Entry:

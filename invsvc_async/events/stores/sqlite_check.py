@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import sqlite3
 import threading
 from contextlib import closing
 from typing import Final
 
+from invsvc_async.concurrency.threads import joined
 from invsvc_async.errors import JournalError
 from invsvc_async.storage.sqlite_errors import check, in_words
 
@@ -59,8 +59,7 @@ class FileCheck:
     async def stop(self) -> None:
         """End the check, if it runs."""
         self.end()
-        if self._thread.is_alive():
-            await asyncio.to_thread(self._thread.join)
+        await joined(self._thread)
 
     def _run(self) -> None:
         while not self._is_done():

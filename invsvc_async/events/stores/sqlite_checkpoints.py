@@ -8,6 +8,7 @@ import threading
 from contextlib import closing
 from typing import Final
 
+from invsvc_async.concurrency.threads import joined
 from invsvc_async.events.stores.sqlite_upkeep import checkpoint
 
 __all__ = ["Checkpoints"]
@@ -47,11 +48,10 @@ class Checkpoints:
         self._stopping = True
         self._due.set()
 
-    def stop(self) -> None:
+    async def stop(self) -> None:
         """End the thread, if it runs; it may take as long as a checkpoint."""
         self.end()
-        if self._thread.is_alive():
-            self._thread.join()
+        await joined(self._thread)
 
     def _run(self) -> None:
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -157,3 +158,22 @@ async def test_store_whose_closing_is_cancelled(tmp_path, monkeypatch, turns: in
     assert putting.result()
     assert len(await store.take(limit=9, lease=60)) == 1
     await store.close()
+
+
+@pytest.mark.parametrize("small", [0, 8 << 20])
+async def test_closing_while_handlers_use_all_threads(tmp_path, monkeypatch, small: int) -> None:
+    """Code of handlers that hangs in a thread of asyncio's pool does not keep the receiver from closing."""
+    monkeypatch.setattr("invsvc_async.events.stores.sqlite_check._SMALL", small)
+    gate, pool = threading.Event(), ThreadPoolExecutor(1)
+    asyncio.get_running_loop().set_default_executor(pool)
+    hangs = asyncio.create_task(asyncio.to_thread(gate.wait))
+    path = tmp_path / "events.db"
+    try:
+        async with asyncio.timeout(30):
+            async with receiver_at(path) as receiver:
+                assert (await receiver.receive(BODY, dict([SHARED]))).outcome == "stored"
+        await threads_ended(path)
+        assert not hangs.done()
+    finally:
+        gate.set()
+        await asyncio.wait({hangs})

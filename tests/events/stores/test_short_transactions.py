@@ -148,7 +148,7 @@ async def test_log_is_copied_beside_deliveries(tmp_path) -> None:
     assert not [thread for thread in threading.enumerate() if "log of" in thread.name]
 
 
-def test_log_that_cannot_be_copied(tmp_path, caplog) -> None:
+async def test_log_that_cannot_be_copied(tmp_path, caplog) -> None:
     """That is said, and stops nobody: commits copy it from the limit on."""
     db = sqlite3.connect(":memory:")
     checkpoints = Checkpoints(str(tmp_path / "none" / "events.db"), "store")
@@ -156,6 +156,6 @@ def test_log_that_cannot_be_copied(tmp_path, caplog) -> None:
         checkpoints.start(db)
         checkpoints._thread.join(30)
 
-    checkpoints.stop()
+    await checkpoints.stop()
     assert "cannot be copied" in caplog.text
     db.close()
