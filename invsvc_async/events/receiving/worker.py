@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from invsvc_async.errors import MalformedEventError
 from invsvc_async.events.parse import parse
+from invsvc_async.events.receiving.loop_watch import LoopWatch
 from invsvc_async.events.stores import event_key
 
 if TYPE_CHECKING:
@@ -123,14 +124,18 @@ class Worker:
             task.cancel()
 
     async def _work(self) -> None:
-        while not self._stopping:
-            self._stir.clear()
-            if not await self._take():
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(self._pause()):
-                        await self._stir.wait()
+        watch = LoopWatch()
+        try:
+            while not self._stopping:
+                self._stir.clear()
+                if not await self._take(watch):
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(self._pause()):
+                            await self._stir.wait()
+        finally:
+            watch.stop()
 
-    async def _take(self) -> bool:
+    async def _take(self, watch: LoopWatch) -> bool:
         """Start what is due, within the limit; return ``False`` if there is nothing to do now."""
         self._held_by = []
         if not self._room():
@@ -139,17 +144,17 @@ class Worker:
         try:
             self._prune()
             self._sample()
-            return await self._take_due()
+            return await self._take_due(watch)
         except Exception as error:  # noqa: BLE001 - a user-supplied store may raise anything; continue
             _log.error("The event store failed; trying again in %s s: %s", self._policy.poll, error)
             return False
 
-    async def _take_due(self) -> bool:
+    async def _take_due(self, watch: LoopWatch) -> bool:
         groups, store = self._handlers.groups(), self._handlers.store
         if store is None:  # it does not know handlers, so that it may return an event for any of them
             lease = max(group.timeout for group in groups) + _MARGIN
-            now = asyncio.get_running_loop().time()
-            return self._start(await self._store.take(limit=self._room(), lease=lease), now)
+            watch.free = asyncio.get_running_loop().time()
+            return self._start(await self._store.take(limit=self._room(), lease=lease), watch)
         self._turns += 1  # each group is the first in its turn, so that none waits for ever
         first = self._turns % len(groups)
         started = False
@@ -161,10 +166,11 @@ class Worker:
                     self._held_by.append(group.pace)
             if limit > 0:
                 lease = group.timeout + _MARGIN
+                watch.free = now
                 entries = await store.take(limit=limit, lease=lease, handlers=group.names)
                 if group.pace is not None:
                     group.pace.use(len(entries), now)
-                started = self._start(entries, now) or started
+                started = self._start(entries, watch) or started
         return started
 
     def _room(self) -> int:
@@ -175,8 +181,9 @@ class Worker:
         now = asyncio.get_running_loop().time()
         return min([self._policy.poll, *(pace.wait(now) for pace in self._held_by)])
 
-    def _start(self, entries: Sequence[Entry], since: float) -> bool:
-        """Start what was taken; its leases began at *since*, by the loop's time, or a little later."""
+    def _start(self, entries: Sequence[Entry], watch: LoopWatch) -> bool:
+        """Start what was taken.  Its leases began when the loop was free, or a little later."""
+        since = watch.free
         for entry in entries:
             name = f"{entry.type} {_key_of(entry)}".rstrip()
             end = since + self._handlers.policy_of(entry).timeout + _MARGIN

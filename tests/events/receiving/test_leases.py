@@ -72,6 +72,52 @@ async def run(handler: Handler, *, is_plain: bool) -> None:
             await asyncio.sleep(0.5)
 
 
+@pytest.mark.parametrize("blocked", [0.0, 20.0])
+@pytest.mark.parametrize("is_plain", [False, True])
+def test_store_that_is_slow(blocked: float, is_plain: bool) -> None:
+    """Its time is not the handler's; but what blocks the loop until it answers counts, as leases go on."""
+
+    class Store(events.MemoryStore):
+        async def take(self, **arguments: Any) -> list[events.Entry]:
+            await asyncio.sleep(4.8)
+            entries = await super().take(**arguments)
+            if entries and self.blocked:
+                loop._now += self.blocked
+                self.blocked = 0.0
+                await asyncio.sleep(0.001)
+            return entries
+
+    async def receive() -> tuple[int, list[int]]:
+        store = Store(steady=loop.time)
+        store.blocked = blocked  # type: ignore[attr-defined]
+        policy = events.InboxPolicy(timeout=1.0)
+        header = events.SharedHeader(*SHARED)
+        receiver = events.Receiver(
+            secrets=(), shared_header=header, mode="inbox", store=store if not is_plain else Plain(store),
+            inbox=policy,
+        )  # fmt: skip
+        attempts: list[int] = []
+
+        @receiver.middleware
+        async def look(handling: events.Handling, _proceed: Any) -> None:
+            attempts.append(handling.attempt)
+
+        receiver.on("invoice.created", name="h")(handler)
+        body = encoded(v2("invoice.created"))
+        name = "" if is_plain else "h"
+        await store.put(events.Delivery(key="dlv_1", type="invoice.created", body=body, handler=name))
+        async with receiver, asyncio.timeout(300):
+            while (await store.counts())["open"]:  # noqa: ASYNC110
+                await asyncio.sleep(0.5)
+        return (await store.stats())["handled"].count, attempts
+
+    handler = Handler(0.0)
+    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+        loop = runner.get_loop()
+        assert isinstance(loop, VirtualTimeLoop)
+        assert runner.run(receive()) == (1, [2 if blocked else 1])
+
+
 def test_inline_event_whose_handler_would_begin_late() -> None:
     """It is not called once the deadline is over: the lease may be over, too, and the event another's."""
 
