@@ -358,10 +358,7 @@ class Receiver:
             JournalError: The store cannot be used.
             ConfigurationError: The receiver is already running, or its secrets cannot be fetched.
         """
-        if self._worker.is_running:
-            raise ConfigurationError(
-                "receiver: it is already running. Enter it once, when the application starts."
-            )
+        self._refuse_if_running()
         if self._closing is not None and self._closing.get_loop() is asyncio.get_running_loop():
             await asyncio.wait({self._closing})  # it was cancelled, and goes on
         await self._source.current()
@@ -370,6 +367,7 @@ class Receiver:
         except asyncio.CancelledError:
             await self._store.close()  # nobody else will
             raise
+        self._refuse_if_running()  # somebody else may have entered it meanwhile
         self._worker.start()
         return self
 
@@ -388,6 +386,12 @@ class Receiver:
             self._worker.cancel()
             await asyncio.wait({self._closing}, timeout=_TO_LEAVE)
             raise
+
+    def _refuse_if_running(self) -> None:
+        if self._worker.is_running:
+            raise ConfigurationError(
+                "receiver: it is already running. Enter it once, when the application starts."
+            )
 
     async def _close(self) -> None:
         async with AsyncExitStack() as stack:  # so that each step is made whatever happens in another

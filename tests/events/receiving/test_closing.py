@@ -177,3 +177,20 @@ async def test_closing_while_handlers_use_all_threads(tmp_path, monkeypatch, sma
     finally:
         gate.set()
         await asyncio.wait({hangs})
+
+
+async def test_receiver_that_is_entered_twice_at_once(tmp_path) -> None:
+    """One of the two is refused, also while the store is being opened; the other one works and closes."""
+    path = tmp_path / "events.db"
+    receiver, handler = receiver_at(path), Handler()
+    handler.may_end.set()
+    receiver.on("*", name="wait")(handler)
+
+    entered = await asyncio.gather(*(receiver.__aenter__() for _ in range(2)), return_exceptions=True)
+    assert sorted(type(one).__name__ for one in entered) == ["ConfigurationError", "Receiver"]
+    await receiver.receive(BODY, dict([SHARED]))
+    await handler.begun.wait()
+    await receiver.__aexit__(None, None, None)
+
+    await threads_ended(path)
+    assert not [task for task in asyncio.all_tasks() if task.get_name() == "invsvc events worker"]
