@@ -304,6 +304,26 @@ def test_vault_that_hangs_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     gates[4].set()
 
 
+async def test_vault_in_a_thread_that_fails_or_cannot_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The delivery that needs it is answered 503; it is called again for the next one."""
+    monkeypatch.setattr(trust_source, "_PAUSE", 0.0)
+    failures: list[BaseException] = [StopIteration(), OSError()]
+
+    def vault() -> str:
+        if failures:
+            raise failures.pop()
+        return "whsec_1"
+
+    def start(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    receiver = receiver_of(secrets=vault)
+    with monkeypatch.context() as full:
+        full.setattr("threading.Thread.start", start)
+        assert await sent(receiver, "whsec_1") == 503
+    assert [await sent(receiver, "whsec_1") for _ in range(3)] == [503, 503, 200]
+
+
 async def test_vault_is_asked_anew_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """What it returned is replaced once it is old, without a delivery that fits nothing."""
     monkeypatch.setattr(trust_source, "_PAUSE", 0.0)
