@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import TYPE_CHECKING, ClassVar
 
 from invsvc_async.batch.restored import restored_of
 from invsvc_async.batch.run import Run
 from invsvc_async.client import options_of
+from invsvc_async.errors import JournalError
 from invsvc_async.outbox.item import OutboxItem
 from invsvc_async.writes.recovery import check_scope
 
@@ -69,6 +71,24 @@ class OutboxRun(Run):
             left = await batch.entries.not_done(0, 1)
             if not left or left[0].seq > batch.restored.through:
                 await batch.entries.close_restored()
+
+    async def _close_lines(self, unknown: list[Entry]) -> None:
+        """As the base class. One that this version cannot read is waited for: its thing is not known."""
+        for entry in unknown:
+            try:
+                await super()._close_lines([entry])
+            except JournalError:
+                await self._outlast(entry)
+
+    async def _outlast(self, entry: Entry) -> None:
+        """Wait until *entry*, which has its verdict, can no longer take effect."""
+        options = options_of(self._batch.client)
+        policy = options.reconcile
+        longest = options.timeouts.attempt + policy.settle_after_loss
+        longest += 2 * policy.clock_slack + policy.clock_band
+        since = time.time() - (entry.done_at or 0) / 1000
+        if since < longest:
+            await options.session.clock.sleep(min(longest - since, longest))
 
     async def _leave(self) -> None:
         """End what is under way, and shelve the rest."""

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import time
+
 import aiosqlite
 import asyncpg
 import pytest
 
-from invsvc_async import ConfigurationError, InvalidRequestError, JournalError, Outbox, Verdict
+from invsvc_async import (
+    ConfigurationError,
+    InvalidRequestError,
+    JournalError,
+    Outbox,
+    ReconcilePolicy,
+    Timeouts,
+    Verdict,
+)
 from invsvc_async.simulator import Simulator
 from tests.batch.conftest import client_of
 from tests.outbox.conftest import verdict_of
@@ -147,3 +157,56 @@ async def test_write_in_flight_that_no_longer_fits(service, client, tmp_path, ca
     assert "may have been sent, and cannot be settled" in outcome.message
     assert key in caplog.text
     assert service.arrivals("webhooks.update") == 1
+
+
+TOMORROWS = "UPDATE entries SET intent = replace(intent, '{', '{\"of_tomorrow\":1,')"
+
+
+async def test_writes_after_one_in_flight_that_no_longer_fits(service, client, outbox, connection):
+    """They are sent, those to its own thing and others: only the one that cannot be read is left alone."""
+    hook = service.seed_webhook().id
+    service.script("webhooks.update", "apply, then hang")
+    async with connection.transaction():
+        unfit = await outbox.enqueue(connection, client.webhooks.update(hook, description="unfit"))
+    async with outbox.dispatching(grace=0.0):
+        await service.arrived("webhooks.update")
+    await outbox._store.fetch(TOMORROWS)
+    async with outbox.dispatching():
+        assert (await verdict_of(outbox, unfit)).verdict is Verdict.UNKNOWN
+        await outbox._store.fetch("UPDATE entries SET done_at = done_at - 60000")
+        async with connection.transaction():
+            writes = [client.webhooks.update(hook, description="next"), update(client, service)]
+            keys = [await outbox.enqueue(connection, write) for write in writes]
+        assert [(await verdict_of(outbox, key)).verdict for key in keys] == [Verdict.APPLIED] * 2
+    assert service.arrivals("webhooks.update") == 3
+
+
+async def test_file_with_a_write_in_flight_that_no_longer_fits(service, tmp_path):
+    """The next write is sent, also after a restart, once the unreadable one can no longer take effect."""
+    path = tmp_path / "app.db"
+    policy = ReconcilePolicy(settle_after_error=0.1, settle_after_loss=0.2, clock_slack=0.0, clock_band=0.0)
+    service.script("webhooks.update", "apply, then hang")
+    async with (
+        client_of(service, reconcile=policy, timeout=Timeouts(attempt=0.5)) as client,
+        Outbox.open(path, client) as outbox,
+        aiosqlite.connect(path) as connection,
+    ):
+
+        async def enqueued(text):
+            await connection.execute("BEGIN")
+            key = await outbox.enqueue(connection, update(client, service, text))
+            await connection.commit()
+            return key
+
+        unfit = await enqueued("unfit")
+        async with outbox.dispatching(grace=0.0):
+            await service.arrived("webhooks.update")
+        await outbox._store.entries.ask(lambda journal: journal.execute(TOMORROWS).rowcount)
+        late = await enqueued("late")
+        async with outbox.dispatching():
+            assert (await verdict_of(outbox, late)).verdict is Verdict.APPLIED
+            assert time.time() * 1000 >= (await outbox.entry(unfit)).done_at + 700
+        later = await enqueued("later")
+        async with outbox.dispatching():
+            assert (await verdict_of(outbox, later)).verdict is Verdict.APPLIED
+    assert [entry.body["description"] for entry in service.ledger.entries] == ["unfit", "late", "later"]
