@@ -53,6 +53,9 @@ _TAKE = """
 UPDATE chunks SET owner = t.token FROM unnest($1::bigint[], $2::text[]) AS t (id, token)
     WHERE chunks.id = t.id
 """
+_UNANSWERED = """
+SELECT c.id FROM chunks c JOIN unnest($1::text[]) AS token ON starts_with(c.owner, token) FOR UPDATE OF c
+"""
 # Members that are gone for good, and of which nothing is left.
 _FORGET = """
 DELETE FROM members m WHERE seen < clock_timestamp() - interval '1 day' - make_interval(secs => $1)
@@ -92,6 +95,7 @@ class Leases:
         self._clock = clock
         self._numbers = count(1)
         self._until = 0.0  # local s: others count this process as living until then, and longer
+        self._unanswered: set[str] = set()  # beginnings of tokens: what was acquired with them is not known
 
     async def beat(self) -> int:
         """Show that this process lives, and check which chunks it still has; return how many live."""
@@ -119,13 +123,9 @@ class Leases:
 
         With *credential*, take only those of a client that had it.
         """
-        number = next(self._numbers)
-        first = True
+        tokens = f"{self.token()}-"
 
         async def take(connection: Any) -> dict[int, bool]:  # Any: asyncpg's
-            nonlocal first
-            again, first = not first, False
-            tokens = f"{self.name}.{number}-"
             if credential is None:
                 text = _CANDIDATES.format(which="true")
                 rows = await connection.fetch(text, self._entries.silence, most)
@@ -142,19 +142,18 @@ class Leases:
                 for row in rows
                 if row["owner"] is None or worker_of(row["owner"]) not in alive
             }
+            if self._unanswered:  # what those tries have taken is ours, and perhaps not free
+                for row in await connection.fetch(_UNANSWERED, [*self._unanswered]):
+                    taken[row["id"]] = False
             if taken:
                 await connection.execute(_TAKE, [*taken], [f"{tokens}{chunk}" for chunk in taken])
-            if again:  # the reply of an earlier try was lost: what it has taken is ours, and perhaps not free
-                text = "SELECT id FROM chunks WHERE starts_with(owner, $1)"
-                for row in await connection.fetch(text, tokens):
-                    taken.setdefault(row["id"], False)
+            self._unanswered.add(tokens)
             return taken
 
         found = await self._entries.ask(take)
+        self._unanswered.clear()
         lanes = [
-            Lane(
-                self._entries, chunk, f"{self.name}.{number}-{chunk}", self._until, self._clock, was_free=free
-            )
+            Lane(self._entries, chunk, f"{tokens}{chunk}", self._until, self._clock, was_free=free)
             for chunk, free in sorted(found.items())
         ]
         self.lanes.update((lane.chunk, lane) for lane in lanes)
@@ -171,10 +170,10 @@ class Leases:
 
     async def give_up(self, lanes: list[Lane]) -> None:
         """Release chunks in which no send is in flight."""
-        for lane in lanes:
-            self.lanes.pop(lane.chunk, None)
         if lanes:
             await self._entries.release([lane.token for lane in lanes])
+        for lane in lanes:  # only now: if that failed, they are still ours
+            self.lanes.pop(lane.chunk, None)
 
     async def leave(self) -> None:
         """Release all chunks; no send may be in flight. If the database fails, others get them later."""
