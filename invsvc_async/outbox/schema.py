@@ -109,6 +109,11 @@ class SharedEntries(PlacedBatch):
         if self._create and (await self.fetch(_COUNTING))[0][0]:
             await self.ask(_stop_counting)
 
+    async def connected(self, connection: Any) -> None:  # Any: as above
+        """Check a new connection. Once it ends, the next one may find an older copy of the database."""
+        connection.add_termination_listener(lambda _: self._stored_commons.clear())
+        await super().connected(connection)
+
     async def _find(
         self, connection: Any, base_url: str, mine: str, *, same_mode: bool
     ) -> int:  # Any: as above

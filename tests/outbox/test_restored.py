@@ -203,3 +203,17 @@ def test_whether_an_unfit_write_may_have_been_sent(intent, verdict):
     """Its sends say so as far as they can be read; if they cannot, it may have been."""
     entry = Entry(key="k", state=State.TO_DO, operation="webhooks.create", intent=intent)
     assert verdict_of_unfit(entry, InvalidRequestError("unfit")).verdict == verdict
+
+
+async def test_enqueuing_goes_on_through_a_restore(service, client, outbox, connection, address):
+    """What the process has stored once may be missing in the copy, so it is stored again."""
+    hook = service.seed_webhook().id
+    await enqueue(outbox, connection, client.webhooks.update(hook, description="before"))
+    await connection.execute(f"TRUNCATE {outbox._store.schema}.commons, {outbox._store.schema}.entries")
+    text = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
+    await connection.execute(f"{text} AND application_name LIKE 'invsvc%'")
+    while outbox._store._pool.get_size():  # noqa: ASYNC110 - until the process sees it
+        await asyncio.sleep(0.01)
+    [key] = await enqueue(outbox, connection, client.webhooks.update(hook, description="after"))
+    async with Outbox.open(address, client) as other:
+        assert await sent(other, [key]) == [Verdict.APPLIED]
