@@ -187,7 +187,7 @@ class Pool:
             try:
                 async with asyncio.timeout(min(self.patience, _ANSWER)):
                     result = await act()
-            except AWAY as error:
+            except (*AWAY, asyncpg.DeadlockDetectedError) as error:
                 if isinstance(error, ValueError):  # a value that it cannot store, not a matter of connections
                     raise self._refused(error) from error
                 if not self._retry or loop.time() >= begun + self.patience:

@@ -176,3 +176,26 @@ async def test_hurry_of_another_task(pool, monkeypatch):
         assert pool.patience == 30.0
     assert await pool.steadily(act) == "done"
     assert pool.patience == 90.0
+
+
+async def test_deadlock_that_the_server_ends(pool, other):
+    """The transaction that it chose is run again, and both are done."""
+    await other.execute("TRUNCATE locked; INSERT INTO locked VALUES (1), (2)")
+    tries, first_locks = [], asyncio.Barrier(2)
+
+    def act(*rows):
+        async def act(connection):
+            tries.append(rows)
+            is_first = len(tries) <= 2
+            await connection.execute("SET LOCAL deadlock_timeout = '10ms'")
+            for row in rows:
+                await connection.execute("UPDATE locked SET n = n WHERE n = $1", row)
+                if is_first and row == rows[0]:
+                    await first_locks.wait()
+            return rows
+
+        return act
+
+    asked = [asyncio.create_task(pool.ask(act(1, 2))), asyncio.create_task(pool.ask(act(2, 1)))]
+    assert await asyncio.gather(*asked) == [(1, 2), (2, 1)]
+    assert len(tries) == 3
