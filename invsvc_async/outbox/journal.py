@@ -187,6 +187,7 @@ class SharedJournal:
         self._leases: Leases | None = None
         self._lane: Lane | None = None
         self._closed = False
+        self._loop: asyncio.AbstractEventLoop | None = None  # that of the first opening
         self._opening = asyncio.Lock()
         self._taking = asyncio.Lock()
         self._beating: asyncio.Task[None] | None = None
@@ -213,12 +214,15 @@ class SharedJournal:
 
         Raises:
             JournalError: The database cannot be used, or its schema is of another version.
+            ConfigurationError: It belongs to another event loop.
 
         """
         if self._closed:
             raise JournalError("journal: the client is closed, so nothing was sent. Open a new client.")
         if self._session is None:
             raise ConfigurationError("journal: belongs to no client. Pass it to one.")
+        self._loop = self._loop or asyncio.get_running_loop()
+        self._check_loop()
         async with self._opening:
             if self._leases is None:
                 await self._entries.open_for(self._session, same_mode=False)
@@ -233,6 +237,13 @@ class SharedJournal:
                     raise
                 self._leases = leases
                 self._beating = asyncio.create_task(self._beat(leases))
+
+    def _check_loop(self) -> None:
+        if self._loop is not asyncio.get_running_loop():
+            raise ConfigurationError(
+                "journal: its client belongs to the event loop that used it first. Make one client for each "
+                "loop."
+            )
 
     async def _new_lane(self, leases: Leases) -> Lane:
         token = leases.token()
@@ -454,10 +465,25 @@ class SharedJournal:
                 yield entry
 
     async def aclose(self) -> None:
-        """Disconnect, with everything stored. What is open is left to other processes."""
-        await asyncio.sleep(0)  # the application is about to get what was just returned
+        """
+        Disconnect, with everything stored, even if it is cancelled. What is open is left to other processes.
+
+        Raises:
+            ConfigurationError: It belongs to another event loop, which is not closed.
+
+        """
+        try:
+            await asyncio.sleep(0)  # the application is about to get what was just returned
+        finally:
+            if self._loop is not None and self._loop.is_closed():
+                self._closed = True  # its connections cannot be used: others notice that it is silent
+            await self._close()
+
+    async def _close(self) -> None:
         if self._closed:
             return
+        if self._loop is not None:
+            self._check_loop()
         self._closed = True
         try:
             await self._leave()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import signal
@@ -15,6 +16,7 @@ import pytest
 from invsvc_async import ApiKey, Client, ConfigurationError, JournalError, Timeouts, Verdict
 from invsvc_async.outbox.journal import JournalEntries, SharedJournal
 from invsvc_async.outbox.leases import Leases
+from invsvc_async.testing import serving
 from tests.batch.conftest import HOOK, POLICY, client_of
 from tests.outbox.test_enqueue import Relay
 from tests.support.database import database
@@ -445,6 +447,50 @@ async def test_closing_that_is_cancelled(service, address, monkeypatch):
     with pytest.raises(JournalError, match="is not open"):
         await journal._entries.fetch("SELECT 1")
     await client.aclose()
+
+
+async def test_closing_that_is_cancelled_at_once(service, address):
+    """What the process has left open is another's, though its silence would last for an hour."""
+    address = address.replace("silence=1", "silence=3600")
+    hook = service.seed_webhook().id
+    service.script("webhooks.update", "apply, then hang")
+    client = client_of(service, journal=address)
+    writing = asyncio.create_task(client.webhooks.update(hook, description="x").outcome())
+    await service.arrived("webhooks.update")
+    writing.cancel()
+    await asyncio.wait([writing])
+    closing = asyncio.create_task(client._view.session.writes.journal.aclose())
+    await asyncio.sleep(0)
+    closing.cancel()
+    await asyncio.wait([closing])
+    assert closing.cancelled()
+    async with client_of(service, journal=address) as other:
+        [outcome] = await other.recover()
+    assert outcome.verdict is Verdict.APPLIED
+    await client.aclose()
+
+
+@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")  # what the closed loop had cannot be closed
+def test_client_in_another_event_loop(address):
+    """It is refused in words and nothing is sent. Once its loop is closed, it can be closed in another one."""
+
+    async def write(client):
+        await client.webhooks.create(**HOOK)
+
+    async def recover(client):
+        await client.recover()
+
+    with serving() as service:
+        client = client_of(service, journal=address, headers={"Connection": "close"})
+        with asyncio.Runner() as runner:
+            runner.run(write(client))
+            for use in (write, recover, Client.aclose):
+                with pytest.raises(ConfigurationError, match="belongs to the event loop"):
+                    asyncio.run(use(client))
+        asyncio.run(client.aclose())
+        assert service.arrivals("webhooks.create") == 1
+    del client
+    gc.collect()
 
 
 async def test_journal_of_no_client_and_of_a_closed_one(service, address):
