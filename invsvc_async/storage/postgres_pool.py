@@ -172,7 +172,7 @@ class Pool:
 
     async def steadily(self, act: Callable[[], Awaitable[T]]) -> T:
         """
-        Run *act*, again while the database is away or does not answer.
+        Run *act*, again while the database is away, does not answer, or ends it as part of a deadlock.
 
         *act* must be idempotent, and its result must describe the state that it makes, not the one that it
         finds: if only the reply was lost, the second try finds what the first has done.
@@ -187,7 +187,10 @@ class Pool:
             try:
                 async with asyncio.timeout(min(self.patience, _ANSWER)):
                     result = await act()
-            except (*AWAY, asyncpg.DeadlockDetectedError) as error:
+            except asyncpg.DeadlockDetectedError as error:  # nothing of it was done
+                if loop.time() >= begun + self.patience:
+                    raise self._refused(error) from error
+            except AWAY as error:
                 if isinstance(error, ValueError):  # a value that it cannot store, not a matter of connections
                     raise self._refused(error) from error
                 if not self._retry or loop.time() >= begun + self.patience:

@@ -199,3 +199,17 @@ async def test_deadlock_that_the_server_ends(pool, other):
     asked = [asyncio.create_task(pool.ask(act(1, 2))), asyncio.create_task(pool.ask(act(2, 1)))]
     assert await asyncio.gather(*asked) == [(1, 2), (2, 1)]
     assert len(tries) == 3
+
+
+@pytest.mark.parametrize("retry", [True, False])
+async def test_deadlocks_without_an_end(pool, retry):
+    """The words say that the database refuses, not that it is away."""
+    pool.patience, pool._retry, tries = 0.05, retry, []
+
+    async def act():
+        tries.append(1)
+        raise asyncpg.DeadlockDetectedError
+
+    with pytest.raises(JournalError, match="journal june refused a statement"):
+        await pool.steadily(act)
+    assert len(tries) > 1
