@@ -22,6 +22,7 @@ from invsvc_async.batch.intake import Intake, chunks
 from invsvc_async.batch.journals.chunk_fencing import ChunkStore, token_of
 from invsvc_async.batch.journals.chunk_queue import QUEUED
 from invsvc_async.batch.journals.chunk_workers import Sign
+from invsvc_async.batch.journals.postgres_epoch import PlaceError
 from invsvc_async.batch.last_writes import take_claims
 from invsvc_async.batch.result import Result
 from invsvc_async.batch.run import Run, note_in_flight
@@ -400,11 +401,15 @@ class SharedRun(Run):
         try:
             for number in count(1):
                 await asyncio.sleep(self._entries.settings.silence / _BEATS)
-                with suppress(JournalError):
+                try:
                     if self._work:
                         await self._heartbeat(engine)
                     elif not self._looks and number % _IDLE_BEATS == 0 and self._entries.owes_results:
                         await self._entries.sign(self._sign())
+                except PlaceError:
+                    raise
+                except JournalError:
+                    pass
         except Exception as error:  # noqa: BLE001 - any error ends the run
             engine.fail(error)
 

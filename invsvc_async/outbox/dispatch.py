@@ -13,6 +13,7 @@ from functools import partial
 from math import ceil
 from typing import TYPE_CHECKING
 
+from invsvc_async.batch.journals.postgres_epoch import PlaceError
 from invsvc_async.batch.last_writes import take_claims
 from invsvc_async.batch.run import note_in_flight
 from invsvc_async.client import options_of
@@ -165,11 +166,15 @@ class Dispatcher(OutboxRun):
         try:
             while True:
                 self._beat_now.clear()
-                with suppress(JournalError):
+                try:
                     living = await self._leases.beat()
                     engine.share_pace(1 / living)
                     await self._divide(living)
                     self._wake.set()  # this is also the poll, in case no notification arrives
+                except PlaceError:
+                    raise
+                except JournalError:
+                    pass
                 raise_if_cancelled()
                 await set_within(self._beat_now, self._entries.silence / BEATS)
         except Exception as error:  # noqa: BLE001 - any error ends the run

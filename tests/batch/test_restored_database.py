@@ -11,8 +11,9 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from invsvc_async import JournalError, Verdict
+from invsvc_async import JournalError, Timeouts, Verdict
 from invsvc_async.batch import Batch
+from tests.batch.conftest import client_of
 from tests.batch.test_restored import creates, refused, run
 from tests.support.database import Database, database
 
@@ -100,6 +101,27 @@ async def test_server_restored_under_a_running_worker(service, client, server, t
     assert sent < 300
     await refused(journal, client, "a replica was promoted", creates(client, 20))
     assert service.arrivals("webhooks.create") == sent
+
+
+async def test_server_restored_under_a_worker_that_stores_nothing(service):
+    """It stops though the only write that it may send is not answered yet: the others could not be sent."""
+    text = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'invsvc batch'"
+    service.script("webhooks.create", "hang")
+    journal = database().journal("quiet", silence=1)
+    async with (
+        client_of(service, timeout=Timeouts(attempt=600.0, call=900.0)) as client,
+        Batch.open(journal, client, concurrency=1, on_secret=lambda *_: None) as batch,
+    ):
+        running = asyncio.create_task(anext(aiter(batch.run(creates(client, 3)))))
+        await service.arrived("webhooks.create")
+        batch.entries._place["timeline"] = "00000077"
+        connection = await asyncpg.connect(database().address)
+        await connection.execute(text)
+        await connection.close()
+        with pytest.raises(JournalError, match="a replica was promoted"):
+            async with asyncio.timeout(30):
+                await running
+    assert service.arrivals("webhooks.create") == 1
 
 
 async def test_tables_that_were_made_anew(service, client):

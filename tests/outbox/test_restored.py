@@ -217,3 +217,19 @@ async def test_enqueuing_goes_on_through_a_restore(service, client, outbox, conn
     [key] = await enqueue(outbox, connection, client.webhooks.update(hook, description="after"))
     async with Outbox.open(address, client) as other:
         assert await sent(other, [key]) == [Verdict.APPLIED]
+
+
+async def test_database_restored_under_an_idle_dispatcher(service, client, outbox, connection, caplog):
+    """The words say why nothing is sent, though there is nothing to send. It goes on once it may."""
+    text = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
+    with caplog.at_level(logging.ERROR, "invsvc_async.outbox"):
+        async with outbox.dispatching(), asyncio.timeout(60):
+            while outbox._store._place is None:  # noqa: ASYNC110 - nothing tells
+                await asyncio.sleep(0.01)
+            outbox._store._place["timeline"] = "00000077"
+            await connection.execute(f"{text} AND application_name LIKE 'invsvc%'")
+            while "restored from a backup" not in caplog.text:  # noqa: ASYNC110 - nothing tells
+                await asyncio.sleep(0.01)
+            update = client.webhooks.update(service.seed_webhook().id, description="later")
+            [key] = await enqueue(outbox, connection, update)
+            assert (await verdict_of(outbox, key)).verdict is Verdict.APPLIED  # the place was accepted
