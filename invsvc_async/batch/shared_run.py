@@ -22,17 +22,17 @@ from invsvc_async.batch.intake import Intake, chunks
 from invsvc_async.batch.journals.chunk_fencing import ChunkStore, token_of
 from invsvc_async.batch.journals.chunk_queue import QUEUED
 from invsvc_async.batch.journals.chunk_workers import Sign
-from invsvc_async.batch.journals.postgres_epoch import PlaceError
 from invsvc_async.batch.last_writes import take_claims
 from invsvc_async.batch.result import Result
 from invsvc_async.batch.run import Run, note_in_flight
 from invsvc_async.batch.run_status import note_total
 from invsvc_async.client import options_of
+from invsvc_async.concurrency.cancellation import raise_if_cancelled
 from invsvc_async.concurrency.deadline import set_within
 from invsvc_async.errors import JournalError
 from invsvc_async.journal.entry import Entry, LostChunkError, State
 from invsvc_async.journal.packed_intent import pack
-from invsvc_async.storage.postgres_pool import PATIENCE
+from invsvc_async.storage.postgres_pool import AWAY, PATIENCE
 from invsvc_async.writes.new_intent import intent_of
 
 if TYPE_CHECKING:
@@ -397,7 +397,11 @@ class SharedRun(Run):
     # --- heartbeats
 
     async def _beat(self, engine: Engine) -> None:
-        """Send heartbeats until stopped. Without them nothing may be sent, so an error ends the run."""
+        """
+        Send heartbeats until stopped.
+
+        Without them nothing may be sent. So an error ends the run, unless the database is away.
+        """
         try:
             for number in count(1):
                 await asyncio.sleep(self._entries.settings.silence / _BEATS)
@@ -406,10 +410,10 @@ class SharedRun(Run):
                         await self._heartbeat(engine)
                     elif not self._looks and number % _IDLE_BEATS == 0 and self._entries.owes_results:
                         await self._entries.sign(self._sign())
-                except PlaceError:
-                    raise
-                except JournalError:
-                    pass
+                except JournalError as error:
+                    raise_if_cancelled()
+                    if not isinstance(error.__cause__, AWAY):  # it would be refused again
+                        raise
         except Exception as error:  # noqa: BLE001 - any error ends the run
             engine.fail(error)
 
@@ -426,10 +430,11 @@ class SharedRun(Run):
         if mine:
             engine.share_pace(1 / workers)
         await self._entries.sign(self._sign())
-        await self._entries.fold_counts()
-        if now >= self._tidied + _TIDY:
-            self._tidied = now
-            await self._entries.tidy()
+        with suppress(JournalError):  # these can wait
+            await self._entries.fold_counts()
+            if now >= self._tidied + _TIDY:
+                self._tidied = now
+                await self._entries.tidy()
 
     async def _join(self, token: str) -> None:
         """Wait until the other workers have noticed this one, and left it its part of the rate."""

@@ -8,12 +8,12 @@ the writes of one thing are sent in their order.
 from __future__ import annotations
 
 import asyncio
+import logging
 from contextlib import suppress
 from functools import partial
 from math import ceil
 from typing import TYPE_CHECKING
 
-from invsvc_async.batch.journals.postgres_epoch import PlaceError
 from invsvc_async.batch.last_writes import take_claims
 from invsvc_async.batch.run import note_in_flight
 from invsvc_async.client import options_of
@@ -26,7 +26,7 @@ from invsvc_async.outbox.leases import Leases
 from invsvc_async.outbox.postgres import LANES, OutboxEntries
 from invsvc_async.outbox.run import BEATS, OutboxRun
 from invsvc_async.outbox.unsendable import verdict_of_unfit
-from invsvc_async.storage.postgres_pool import PATIENCE
+from invsvc_async.storage.postgres_pool import AWAY, PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from invsvc_async.outbox.leases import Lane
 
 __all__ = ["Dispatcher", "PostgresOutbox"]
+
+log: logging.Logger = logging.getLogger("invsvc_async.outbox")
 
 _AT_ONCE = 200  # entries fetched together
 _THINGS_KNOWN = 10_000  # things whose older writes were looked up once
@@ -162,7 +164,11 @@ class Dispatcher(OutboxRun):
     # --- which lanes
 
     async def _beat(self, engine: Engine) -> None:
-        """Store signs of life until stopped. Without them nothing may be sent, so an error ends the run."""
+        """
+        Store signs of life until stopped.
+
+        Without them nothing may be sent. So an error ends the run, unless the database is away.
+        """
         try:
             while True:
                 self._beat_now.clear()
@@ -171,10 +177,11 @@ class Dispatcher(OutboxRun):
                     engine.share_pace(1 / living)
                     await self._divide(living)
                     self._wake.set()  # this is also the poll, in case no notification arrives
-                except PlaceError:
-                    raise
-                except JournalError:
-                    pass
+                except JournalError as error:
+                    raise_if_cancelled()
+                    if not isinstance(error.__cause__, AWAY):  # it would be refused again
+                        raise
+                    log.warning("outbox: %s Nothing is sent until it is back.", error)
                 raise_if_cancelled()
                 await set_within(self._beat_now, self._entries.silence / BEATS)
         except Exception as error:  # noqa: BLE001 - any error ends the run

@@ -103,24 +103,32 @@ async def test_server_restored_under_a_running_worker(service, client, server, t
     assert service.arrivals("webhooks.create") == sent
 
 
-async def test_server_restored_under_a_worker_that_stores_nothing(service):
+@pytest.mark.parametrize(
+    ("trouble", "words"), [("restored", "a replica was promoted"), ("refusing", "refused a statement")]
+)
+async def test_trouble_under_a_worker_that_stores_nothing(service, trouble, words):
     """It stops though the only write that it may send is not answered yet: the others could not be sent."""
-    text = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'invsvc batch'"
     service.script("webhooks.create", "hang")
-    journal = database().journal("quiet", silence=1)
+    journal = database().journal(f"quiet_{trouble}", silence=1)
+    connection = await asyncpg.connect(database().address)
     async with (
         client_of(service, timeout=Timeouts(attempt=600.0, call=900.0)) as client,
         Batch.open(journal, client, concurrency=1, on_secret=lambda *_: None) as batch,
     ):
         running = asyncio.create_task(anext(aiter(batch.run(creates(client, 3)))))
         await service.arrived("webhooks.create")
-        batch.entries._place["timeline"] = "00000077"
-        connection = await asyncpg.connect(database().address)
-        await connection.execute(text)
-        await connection.close()
-        with pytest.raises(JournalError, match="a replica was promoted"):
+        if trouble == "restored":
+            batch.entries._place["timeline"] = "00000077"
+            text = (
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'invsvc%'"
+            )
+            await connection.execute(text)
+        else:
+            await connection.execute("ALTER TABLE invsvc_quiet_refusing.workers RENAME TO moved")
+        with pytest.raises(JournalError, match=words):
             async with asyncio.timeout(30):
                 await running
+    await connection.close()
     assert service.arrivals("webhooks.create") == 1
 
 

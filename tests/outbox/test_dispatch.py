@@ -429,3 +429,22 @@ async def test_dispatching_that_ends_as_its_database_fails(outbox, monkeypatch, 
 
     done, _ = await asyncio.wait([asyncio.create_task(dispatch())], timeout=30)
     assert done
+
+
+async def test_idle_dispatcher_whose_sign_of_life_is_refused(service, client, outbox, connection, caplog):
+    """The log says that nothing is sent, and why, though there is nothing to send. It goes on by itself."""
+
+    async def sent(text):
+        update = client.webhooks.update(service.seed_webhook().id, description=text)
+        [key] = await enqueue(outbox, connection, update)
+        assert (await verdict_of(outbox, key)).verdict is Verdict.APPLIED
+
+    with caplog.at_level(logging.ERROR, "invsvc_async.outbox"):
+        async with outbox.dispatching(), asyncio.timeout(60):
+            await sent("before")
+            await outbox._store.fetch("ALTER TABLE members RENAME TO moved")
+            while "nothing is sent" not in caplog.text:  # noqa: ASYNC110 - nothing tells
+                await asyncio.sleep(0.01)
+            assert "refused a statement" in caplog.text
+            await outbox._store.fetch("ALTER TABLE moved RENAME TO members")
+            await sent("after")
