@@ -14,6 +14,7 @@ from invsvc_async.outbox.leases import Leases
 from invsvc_async.outbox.postgres import LANES
 from invsvc_async.simulator import Simulator
 from tests.batch.conftest import HOOK, client_of
+from tests.batch.journals.lossy import lossy
 from tests.outbox.conftest import verdict_of
 from tests.soak.outboxes import run
 from tests.support.database import database, failing_at_return
@@ -448,3 +449,21 @@ async def test_idle_dispatcher_whose_sign_of_life_is_refused(service, client, ou
             assert "refused a statement" in caplog.text
             await outbox._store.fetch("ALTER TABLE moved RENAME TO members")
             await sent("after")
+
+
+async def test_idle_dispatcher_whose_database_goes_away(service, client, connection, caplog, monkeypatch):
+    """The log says so, and it goes on by itself once the database is back."""
+    monkeypatch.setattr(dispatch, "PATIENCE", 0.1)
+    async with lossy() as way:
+        address = way.journal("away").replace("batch=", "outbox=")
+        async with Outbox.open(address, client) as outbox, outbox.dispatching(), asyncio.timeout(60):
+            while not await outbox._store.fetch("SELECT 1 FROM members"):  # noqa: ASYNC110 - nothing tells
+                await asyncio.sleep(0.01)
+            way.cut()
+            while "Nothing is sent until it is back" not in caplog.text:  # noqa: ASYNC110 - nothing tells
+                await asyncio.sleep(0.01)
+            await way.open(way.port)
+            outbox._store.patience = 30.0
+            update = client.webhooks.update(service.seed_webhook().id, description="later")
+            [key] = await enqueue(outbox, connection, update)
+            assert (await verdict_of(outbox, key)).verdict is Verdict.APPLIED
