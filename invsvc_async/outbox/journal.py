@@ -293,11 +293,23 @@ class SharedJournal:
         identity = intent.identity
         while (removing := self._removed_by.get(identity)) is not None:  # it would remove what is stored now
             await asyncio.wait((removing,))
-        lane = self._mine.get(identity)
+        lane, is_new = self._mine.get(identity), False
         if lane is None:
-            lane = self._mine[identity] = await self._own_lane()
+            lane, is_new = await self._own_lane(), True
+            self._mine[identity] = lane
         self._left.pop(identity, None)
         self._reopen(identity)
+        while True:
+            try:
+                return await self._store_send(intent, lane)
+            except LostChunkError:
+                lost = lane
+                if is_new:  # nothing of it was stored, if only the chunk belongs to another process
+                    lane = self._mine[identity] = await self._own_lane()
+                if lane is lost:
+                    raise
+
+    async def _store_send(self, intent: Intent, lane: Lane) -> float:
         try:
             async with asyncio.timeout(self._entries.patience):
                 await lane.hold()

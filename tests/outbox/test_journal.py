@@ -411,6 +411,26 @@ async def test_unreadable_intent_is_left_and_named(service, address, caplog):
     assert "left in the journal" in caplog.text
 
 
+async def test_new_write_of_a_process_that_was_taken_for_dead(service, address):
+    """It is sent, because nobody else knows it. What another process has is not sent."""
+    hook = service.seed_webhook().id
+    service.script("webhooks.update", "apply, then hang")
+    async with client_of(service, journal=address) as client:
+        writing = asyncio.create_task(client.webhooks.update(hook, description="before").outcome())
+        await service.arrived("webhooks.update")
+        writing.cancel()
+        await asyncio.wait([writing])
+        [before] = client.unsettled
+        journal = client._view.session.writes.journal
+        await journal._entries.idle()
+        await journal._entries.fetch("UPDATE chunks SET owner = 'another.1'")
+        outcome = await client.webhooks.update(service.seed_webhook().id, description="new").outcome()
+        assert outcome.verdict is Verdict.APPLIED
+        with pytest.raises(JournalError, match="another one finds out"):
+            await journal.sending(before)
+    assert service.arrivals("webhooks.update") == 2
+
+
 async def test_unknown_write_stays_open(service, address):
     """It is left to the next process, which finds out that it was applied."""
     service.script("webhooks.update", "apply, then reset")
