@@ -151,6 +151,11 @@ class Pool:
             with suppress(RuntimeError):  # its transports cannot tell their loop
                 pool.terminate()
 
+    async def reconnect(self) -> None:
+        """Use no connection of now any more, once it is returned."""
+        if self._pool is not None:
+            await self._pool.expire_connections()
+
     async def ask(self, act: Callable[[Any], Awaitable[T]]) -> T:  # Any: asyncpg's connection
         """Run *act* on a connection, in a transaction of its own; again while the database is away."""
 

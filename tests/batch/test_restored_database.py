@@ -132,6 +132,28 @@ async def test_trouble_under_a_worker_that_stores_nothing(service, trouble, word
     assert service.arrivals("webhooks.create") == 1
 
 
+async def test_tables_that_are_restored_under_a_running_worker(service, client):
+    """It stops in words before it sends again what the copy has as open, although no connection ended."""
+    seen = []
+    connection = await asyncpg.connect(database().address, server_settings={"search_path": "invsvc_alive"})
+    with pytest.raises(JournalError, match="the tables were made anew"):
+        async with Batch.open(
+            database().journal("alive"), client, concurrency=1, on_secret=lambda *_: None
+        ) as batch:
+            async for result in batch.run(creates(client, 6)):
+                seen.append(result.key)
+                if len(seen) == 1:
+                    await connection.execute("CREATE TABLE copy AS TABLE entries")
+                if len(seen) == 4:
+                    await connection.execute(
+                        "BEGIN; CREATE TABLE anew (LIKE entries INCLUDING ALL); INSERT INTO anew TABLE copy;"
+                        "ALTER SEQUENCE entries_seq_seq OWNED BY anew.seq; DROP TABLE entries;"
+                        "ALTER TABLE anew RENAME TO entries; COMMIT"
+                    )
+    await connection.close()
+    assert service.arrivals("webhooks.create") == 6
+
+
 async def test_tables_that_were_made_anew(service, client):
     """A dump that was restored is refused; with *moved*, it goes on."""
     journal = database().journal("dumped")

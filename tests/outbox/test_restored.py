@@ -233,3 +233,25 @@ async def test_database_restored_under_an_idle_dispatcher(service, client, outbo
             update = client.webhooks.update(service.seed_webhook().id, description="later")
             [key] = await enqueue(outbox, connection, update)
             assert (await verdict_of(outbox, key)).verdict is Verdict.APPLIED  # the place was accepted
+
+
+async def test_tables_that_are_restored_under_a_dispatcher(service, client, outbox, connection, caplog):
+    """What the copy has as open is not sent again, although no connection ended."""
+    schema, hook = outbox._store.schema, service.seed_webhook().id
+    async with outbox.dispatching(), asyncio.timeout(60):
+        [first] = await enqueue(outbox, connection, client.webhooks.update(hook, description="first"))
+        await verdict_of(outbox, first)  # from now on it has its lanes
+        async with connection.transaction():
+            key = await outbox.enqueue(connection, client.webhooks.update(hook, description="second"))
+            await connection.execute(f"CREATE TABLE {schema}.copy AS TABLE {schema}.entries")
+        await verdict_of(outbox, key)
+        async with connection.transaction():
+            await connection.execute(
+                f"SET LOCAL search_path = {schema}; CREATE TABLE anew (LIKE entries INCLUDING ALL);"
+                "INSERT INTO anew TABLE copy; ALTER SEQUENCE entries_seq_seq OWNED BY anew.seq;"
+                "DROP TABLE entries; ALTER TABLE anew RENAME TO entries"
+            )
+        while "the tables were made anew" not in caplog.text:
+            assert len(service.ledger.entries) == 2
+            await asyncio.sleep(0.01)
+    assert len(service.ledger.entries) == 2

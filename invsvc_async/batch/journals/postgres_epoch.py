@@ -96,6 +96,9 @@ class PlacedBatch(PostgresBatch):
         if self._place is not None:
             self._compare(self._place, await _place_of(connection))
 
+    def _is_elsewhere(self, entries: str) -> bool:
+        return self._place is not None and self._place.get("entries", entries) != entries
+
     @property
     def _title(self) -> str:
         """What errors call it."""
