@@ -23,6 +23,7 @@ _BEGIN = "Begin one on it first: what is enqueued is sent only once your own tra
 _PLACE = re.compile(r"\$(\d+)")
 _PSYCOPG_FAILED = 3  # libpq's PQTRANS_INERROR
 _PSYCOPG_OPEN = 2  # libpq's PQTRANS_INTRANS
+_PSYCOPG_BUSY = 1  # libpq's PQTRANS_ACTIVE
 
 
 def checked(connection: object, database: Database) -> None:
@@ -120,6 +121,11 @@ def _state(kind: str, connection: Any) -> tuple[str, bool]:  # Any: the drivers'
             if status == _PSYCOPG_FAILED:
                 raise InvalidRequestError(
                     "connection: its transaction has failed", hint="Roll it back, and begin another."
+                )
+            if status == _PSYCOPG_BUSY:
+                raise InvalidRequestError(
+                    "connection: waits for earlier statements, perhaps of its pipeline",
+                    hint="Await those first, those of a pipeline by its sync().",
                 )
             return "PostgreSQL", status == _PSYCOPG_OPEN
         case "aiosqlite":

@@ -6,6 +6,7 @@ import time
 
 import aiosqlite
 import asyncpg
+import psycopg
 import pytest
 
 from invsvc_async import (
@@ -75,6 +76,21 @@ async def test_savepoint_that_is_rolled_back(service, client, outbox, connection
         assert (await verdict_of(outbox, kept)).verdict is Verdict.APPLIED
     assert await outbox.get(gone) is None
     assert [entry.body["description"] for entry in service.ledger.entries] == ["kept"]
+
+
+async def test_pipeline_of_psycopg(service, client, outbox):
+    """Whether it is in a transaction is known only after its earlier statements; then the write is inserted."""
+    async with (
+        await psycopg.AsyncConnection.connect(database().address) as connection,
+        connection.transaction(),
+        connection.pipeline() as pipeline,
+    ):
+        await connection.execute("SELECT 1")
+        with pytest.raises(InvalidRequestError, match="waits for earlier statements"):
+            await outbox.enqueue(connection, update(client, service))
+        await pipeline.sync()
+        key = await outbox.enqueue(connection, update(client, service))
+    assert (await outbox.entry(key)).key == key
 
 
 async def test_database_that_is_not_the_outboxes(service, client, outbox, tmp_path):
