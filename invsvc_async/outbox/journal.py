@@ -90,7 +90,7 @@ class JournalEntries(SharedEntries):
             await super().connected(connection)
         except PlaceError:
             self._stored_commons.clear()
-            async with connection.transaction():
+            async with connection.transaction(isolation="read_committed"):
                 self._place = await self._checked_place(connection)
 
     async def _checked_place(self, connection: Any) -> dict[str, str]:  # Any: as above

@@ -177,7 +177,7 @@ class Pool:
 
     async def steadily(self, act: Callable[[], Awaitable[T]]) -> T:
         """
-        Run *act*, again while the database is away, does not answer, or ends it as part of a deadlock.
+        Run *act*, again while the database is away, does not answer, or ends it because of others.
 
         *act* must be idempotent, and its result must describe the state that it makes, not the one that it
         finds: if only the reply was lost, the second try finds what the first has done.
@@ -192,9 +192,10 @@ class Pool:
             try:
                 async with asyncio.timeout(min(self.patience, _ANSWER)):
                     result = await act()
-            except asyncpg.DeadlockDetectedError as error:  # nothing of it was done
+            except (asyncpg.DeadlockDetectedError, asyncpg.SerializationError) as error:  # nothing was done
                 if loop.time() >= begun + self.patience:
                     raise self._refused(error) from error
+                await asyncio.sleep(min(self.patience, _PAUSE))
             except AWAY as error:
                 if isinstance(error, ValueError):  # a value that it cannot store, not a matter of connections
                     raise self._refused(error) from error
@@ -351,7 +352,8 @@ async def _in_transaction(connection: Any, act: Callable[[Any], Awaitable[T]]) -
 
     asyncpg's own context manager would wait for the rollback when it is cancelled; the server does that.
     """
-    transaction = connection.transaction()
+    # Not the default of a role or database: after a lock, a statement must see what others have committed.
+    transaction = connection.transaction(isolation="read_committed")
     await transaction.start()
     try:
         result = await act(connection)

@@ -14,6 +14,7 @@ from invsvc_async import JournalError
 from invsvc_async.batch import Batch
 from invsvc_async.batch.journals.open import entries_of
 from invsvc_async.batch.journals.postgres import PostgresBatch
+from invsvc_async.journal.entry import Entry, State
 from tests.batch.journals.lossy import lossy
 from tests.batch.journals.old_schemas import WITH_CLAIMED, old_schema
 from tests.batch.writing import all_of, creates
@@ -189,3 +190,37 @@ async def test_words_about_an_error_of_the_server(name, error, words):
     async with opened(PostgresBatch(database().journal(name))) as journal:
         with pytest.raises(JournalError, match=words):
             await journal.ask(fail)
+
+
+async def test_stricter_isolation_by_default(name, owner):
+    """Two that queue writes to one thing see each other's all the same: they are in one chunk, and so in order."""
+    address = database().journal(name, default_transaction_isolation="repeatable%20read")
+    lock = f"SELECT pg_advisory_xact_lock(hashtext('invsvc_{name}'))"
+    async with opened(PostgresBatch(address)) as one, opened(PostgresBatch(address)) as other:
+        await owner.execute(f"BEGIN; {lock}")
+        entry = {"state": State.TO_DO, "operation": "webhooks.update", "common": 1, "intent": "{}"}
+        asked = []
+        for number, each in enumerate((one, other), 1):
+            given = [(Entry(key=f"row-{number}", **entry), "/webhooks/wh_1")]
+            asked.append(asyncio.create_task(each.hand_out(given)))
+            text = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+            while await owner.fetchval(text) < number:  # noqa: ASYNC110 - the database tells
+                await asyncio.sleep(0.01)
+        await owner.execute("COMMIT")
+        await asyncio.gather(*asked)
+        rows = await one.fetch("SELECT DISTINCT chunk FROM entries")
+    assert len(rows) == 1
+
+
+async def test_conflict_under_a_stricter_isolation(name, owner):
+    """A statement that the server ends because of a change since its snapshot is run again."""
+    address = database().journal(name, default_transaction_isolation="repeatable%20read")
+    async with opened(PostgresBatch(address)) as journal:
+        await owner.execute(f"BEGIN; SET LOCAL search_path = invsvc_{name}")
+        await owner.execute("UPDATE facts SET value = 'x' WHERE name = 'schema'")
+        asking = asyncio.create_task(journal.fetch("UPDATE facts SET value = value || 'y' RETURNING value"))
+        text = "SELECT count(*) FROM pg_locks WHERE NOT granted"
+        while not await owner.fetchval(text):  # noqa: ASYNC110 - the database tells
+            await asyncio.sleep(0.01)
+        await owner.execute("COMMIT")
+        assert (await asking)[0]["value"] == "xy"
