@@ -50,6 +50,10 @@ _HINTS = {
     "53200": "It is out of memory. What was stored before is safe. Run again later.",
     "57014": "It was cancelled, perhaps by a statement_timeout of the role. What was stored before is safe.",
 }
+# What is stored before a send must outlast a crash of the server, whatever the default of the role.
+_DURABLE = """
+SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'
+"""
 PATIENCE = 60.0  # s of retries while the database is away
 _TO_OPEN = PATIENCE  # s of retries of the first connection
 _ANSWER = 30.0  # s to wait for an answer before the connection is dropped
@@ -117,7 +121,7 @@ class Pool:
             create: Any = asyncpg.create_pool  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
             self._pool = await create(
                 self._address, min_size=0, max_size=self._size, timeout=min(limit, 10.0), reset=_no_reset,
-                init=self.connected, server_settings=server_settings, connection_class=_Connection,
+                init=self._begun, server_settings=server_settings, connection_class=_Connection,
             )  # fmt: skip
             async with asyncio.timeout(limit), self.lent() as connection:
                 await _in_transaction(connection, prepare)
@@ -131,6 +135,10 @@ class Pool:
             await self.aclose()
             raise
         return None
+
+    async def _begun(self, connection: Any) -> None:  # Any: asyncpg's connection
+        await connection.execute(_DURABLE)
+        await self.connected(connection)
 
     async def connected(self, connection: Any) -> None:  # Any: asyncpg's connection
         """Check a new connection. A subclass may raise JournalError."""

@@ -224,3 +224,12 @@ async def test_conflict_under_a_stricter_isolation(name, owner):
             await asyncio.sleep(0.01)
         await owner.execute("COMMIT")
         assert (await asking)[0]["value"] == "xy"
+
+
+async def test_commits_that_a_default_leaves_in_memory(name):
+    """What is stored before a send would be lost if the server crashed: here each commit is on the disk."""
+    address = database().journal(name, synchronous_commit="off")
+    async with opened(PostgresBatch(address)) as journal:
+        assert [*(await journal.fetch("SHOW synchronous_commit"))[0]] == ["on"]
+    async with opened(PostgresBatch(address.replace("=off", "=remote_write"))) as journal:
+        assert [*(await journal.fetch("SHOW synchronous_commit"))[0]] == ["remote_write"]
