@@ -41,7 +41,7 @@ METADATA = "metadata."  # the prefix of metadata filters on the wire
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
-_LONGEST = 1024  # characters of an id without a pattern
+_LONGEST = 1024  # characters of an id
 
 
 def quoted(text: str) -> str:
@@ -58,13 +58,17 @@ def _id(parameter: Parameter, value: Any, problems: Problems) -> str:
             return ""
     if not isinstance(value, str):
         problems.append(f"{parameter.name}: is {kind_of(value)}, not {_wanted(parameter)}")
-    elif parameter.pattern is not None:
-        if _matcher(parameter.pattern)(value) is None:
-            problems.append(f"{parameter.name}: {quoted(value)} does not match ^{parameter.pattern}$")
-    elif not is_segment(value):
+    elif parameter.pattern is not None and _matcher(parameter.pattern)(value) is None:
+        problems.append(f"{parameter.name}: {quoted(value)} does not match ^{parameter.pattern}$")
+    elif (parameter.pattern is None or _is_odd(value)) and not is_segment(value):
         wanted = f"1 to {_LONGEST} characters without slashes and control characters"
         problems.append(f"{parameter.name}: {quoted(value)} is not a valid id ({wanted})")
     return str(value) if isinstance(value, str) else ""  # str(): it may be of a subclass
+
+
+def _is_odd(text: str) -> bool:
+    """Return whether *text*, which fits a pattern, may be no segment all the same."""
+    return len(text) > _LONGEST or not text.isprintable()
 
 
 @cache

@@ -128,6 +128,13 @@ def test_id_that_breaks_its_pattern(operation: Operation, given: dict[str, Any],
     assert problem.startswith(f"{name}: ")
 
 
+@pytest.mark.parametrize("rest", ["a" * 1022, "a\x01b", "a\0b", "a\x9fb", "a\ud800b"])
+def test_id_that_an_intent_cannot_have(rest: str) -> None:
+    """It is refused before anything is stored: no process could read such an intent again."""
+    [problem] = problems(operations.WEBHOOKS_UPDATE, webhook=f"wh_{rest}", description="x")
+    assert "is not a valid id (1 to 1024 characters" in problem
+
+
 def test_object_in_place_of_its_id() -> None:
     """An object is accepted instead of its id."""
     assert checked(operations.WEBHOOKS_DELETE, webhook=Webhook(id="wh_7")).path == {"id": "wh_7"}
