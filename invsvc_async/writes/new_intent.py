@@ -42,6 +42,9 @@ __all__ = [
 ]
 
 
+_SHORT = 500  # characters of a line: in UTF-8, four times as many fit into an index of PostgreSQL
+
+
 def new_tag() -> str:
     """Return a new tag. Its form is fixed, so that tags of other writes are recognised."""
     return f"[iv-{b32encode(token_bytes(10)).decode().lower()}]"
@@ -63,14 +66,25 @@ def line_of(request: Request, team: str | None, tag: str | None) -> str | None:
     """
     operation = request.operation
     if operation.finder == "created_webhook":
-        return f"tag {tag}" if is_unique(tag) else f"url {url_key(str(request.body['url']))}"
-    if request.raw_path is not None:
-        return None if request.method == "POST" else request.raw_path.partition("?")[0]
-    if operation.method == "POST":
+        line = f"tag {tag}" if is_unique(tag) else f"url {url_key(str(request.body['url']))}"
+    elif request.raw_path is not None:
+        if request.method == "POST":
+            return None
+        line = request.raw_path.partition("?")[0]
+    elif operation.method == "POST":
         return None
-    if not request.path:
-        return f"{operation.path} {team}"
-    return f"{operation.path.partition('{')[0]}{'/'.join(request.path.values())}"
+    elif not request.path:
+        line = f"{operation.path} {team}"
+    else:
+        line = f"{operation.path.partition('{')[0]}{'/'.join(request.path.values())}"
+    return line if len(line) <= _SHORT else _shortened(line)
+
+
+def _shortened(line: str) -> str:
+    whole = line.encode(errors="replace")
+    if len(whole) <= 4 * _SHORT:
+        return line
+    return f"{line[:_SHORT]} {blake2b(whole, digest_size=16).hexdigest()}"
 
 
 def request_of(intent: Intent) -> Request:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import time
 from collections import Counter
 from contextlib import asynccontextmanager
@@ -273,3 +274,24 @@ async def test_key_that_two_machines_give_to_different_writes(client, journal):
         ):
             await batch.entries.hand_out([(entry(b"other"), None)])
         assert (await batch.summary()).to_do == 1
+
+
+async def test_writes_to_things_with_long_names(service, client, journal):
+    """A URL that no index of the database can contain holds nothing up; the order of its writes is kept."""
+    url = "https://me.example/" + "".join(hashlib.sha512(bytes([n])).hexdigest() for n in range(200))
+    async with Batch.open(journal, client, tag=False, on_secret=lambda *_: None) as batch:
+        writes = [
+            client.webhooks.create(url=url, events=["invoice.created"], description=text).keyed(text)
+            for text in ("first", "second")
+        ]
+        results = await all_of(batch, writes)
+        assert [(each.key, each.verdict) for each in results] == [
+            ("first", Verdict.APPLIED), ("second", Verdict.APPLIED),
+        ]  # fmt: skip
+        shorter = f"https://me.example/{'a' * 600}"
+        await all_of(batch, [client.webhooks.create(url=shorter, events=["invoice.created"])])
+        rows = await batch.entries.fetch("SELECT DISTINCT thing FROM entries")
+    long, whole = sorted((row["thing"] for row in rows), key=len)
+    assert whole == f"url {shorter}"
+    assert long.startswith("url https://me.example/")
+    assert len(long) < 600
