@@ -9,7 +9,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from invsvc_async.batch.journals.postgres import _RESTORED, _without_sends
-from invsvc_async.batch.journals.postgres_epoch import PlaceError
+from invsvc_async.batch.journals.postgres_epoch import PlaceError, place_of
 from invsvc_async.batch.restored import last_of
 from invsvc_async.concurrency.cancellation import raise_if_cancelled
 from invsvc_async.journal.entry import State, entry_of
@@ -57,9 +57,9 @@ _IN_FLIGHT = f"""
 SELECT thing, max(seq) AS seq FROM entries WHERE thing = ANY ($1) AND done_at IS NULL
     AND state = {State.SENDING:d} AND NOT starts_with(thing, 'url ') GROUP BY thing
 """  # noqa: S608 - our own text
-_NOTE_LAST = """
-INSERT INTO facts SELECT 'copied through', coalesce(max(seq), 0)::text FROM entries ON CONFLICT DO NOTHING
-"""
+# Of each place, because a copy may contain the note of an earlier restore.
+_NOTED = "copied through at "
+_NOTE_LAST = "INSERT INTO facts SELECT $1, coalesce(max(seq), 0)::text FROM entries ON CONFLICT DO NOTHING"
 _TO_REOPEN = """
 SELECT seq, key, chunk, verdict, intent FROM entries WHERE key = ANY ($1) AND state = 2
     AND verdict <> 'applied' AND intent IS NOT NULL ORDER BY seq FOR UPDATE
@@ -148,14 +148,15 @@ class OutboxEntries(SharedEntries):
         try:
             await super().check_place()
         except PlaceError:  # what is enqueued from now on cannot have been sent
-            await self.fetch(_NOTE_LAST)
+            await self.ask(_note_last)
             raise
         if self._restored or self._moved:
-            await self.fetch("DELETE FROM facts WHERE name = 'copied through'")
+            await self.fetch("DELETE FROM facts WHERE starts_with(name, $1)", _NOTED)
         self._restored = self._moved = False
 
     async def _last_of_copy(self, connection: Any) -> int:  # Any: asyncpg's
-        noted = await connection.fetchval("SELECT value FROM facts WHERE name = 'copied through'")
+        text = "SELECT value FROM facts WHERE name = $1"
+        noted = await connection.fetchval(text, await _note_at(connection))
         return await super()._last_of_copy(connection) if noted is None else int(noted)
 
     def forget_place(self) -> None:
@@ -292,6 +293,15 @@ class OutboxEntries(SharedEntries):
 
         await self.ask(prune)
         return len(pruned)
+
+
+async def _note_last(connection: Any) -> None:  # Any: asyncpg's
+    await connection.execute(_NOTE_LAST, await _note_at(connection))
+
+
+async def _note_at(connection: Any) -> str:  # Any: asyncpg's
+    """Return the name of the note of the last entry that may have been sent before this place."""
+    return f"{_NOTED}{sorted((await place_of(connection)).items())}"
 
 
 def _number(text: str) -> int:

@@ -255,3 +255,34 @@ async def test_tables_that_are_restored_under_a_dispatcher(service, client, outb
             assert len(service.ledger.entries) == 2
             await asyncio.sleep(0.01)
     assert len(service.ledger.entries) == 2
+
+
+async def test_second_restore_from_a_copy_that_was_made_after_the_first(
+    service, client, outbox, connection, address, caplog
+):
+    """What was enqueued since the first one may have been sent since that copy, so it is settled first."""
+    hook, schema = service.seed_webhook().id, outbox._store.schema
+    await sent(outbox, await enqueue(outbox, connection, client.webhooks.update(hook, description="first")))
+    await outbox._store.fetch("UPDATE facts SET value = '00000077' WHERE name = 'place timeline'")
+
+    async def refused():
+        caplog.clear()
+        async with outbox.dispatching(), asyncio.timeout(60):
+            while "restored from a backup" not in caplog.text:  # noqa: ASYNC110 - nothing tells
+                await asyncio.sleep(0.02)
+
+    await refused()
+    [late] = await enqueue(outbox, connection, client.webhooks.update(hook, description="late"))
+    await connection.execute(f"SET search_path = {schema}; CREATE TABLE copy AS TABLE entries")
+    await connection.execute("CREATE TABLE facts_before AS TABLE facts")
+    async with Outbox.open(address, client, restored=True) as told:
+        assert await sent(told, [late]) == [Verdict.APPLIED]
+    await connection.execute(
+        "CREATE TABLE anew (LIKE entries INCLUDING ALL); INSERT INTO anew TABLE copy;"
+        "ALTER SEQUENCE entries_seq_seq OWNED BY anew.seq; DROP TABLE entries;"
+        "ALTER TABLE anew RENAME TO entries; TRUNCATE facts; INSERT INTO facts TABLE facts_before"
+    )
+    await refused()
+    async with Outbox.open(address, client, restored=True) as told:
+        assert await sent(told, [late]) == [Verdict.APPLIED]
+    assert service.arrivals("webhooks.update") == 2

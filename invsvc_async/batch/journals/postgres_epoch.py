@@ -14,7 +14,7 @@ from invsvc_async.batch.journals.postgres import PostgresBatch
 from invsvc_async.batch.restored import FACT, LATEST, THROUGH, mark
 from invsvc_async.errors import JournalError
 
-__all__ = ["PlaceError", "PlacedBatch"]
+__all__ = ["PlaceError", "PlacedBatch", "place_of"]
 
 _PLACE = """
 SELECT CASE WHEN NOT pg_is_in_recovery() THEN left(pg_walfile_name(pg_current_wal_lsn()), 8) END AS timeline,
@@ -94,7 +94,7 @@ class PlacedBatch(PostgresBatch):
 
         """
         if self._place is not None:
-            self._compare(self._place, await _place_of(connection))
+            self._compare(self._place, await place_of(connection))
 
     def _is_elsewhere(self, entries: str) -> bool:
         return self._place is not None and self._place.get("entries", entries) != entries
@@ -105,7 +105,7 @@ class PlacedBatch(PostgresBatch):
         return f"journal {self.settings.batch}"
 
     async def _checked_place(self, connection: Any) -> dict[str, str]:
-        place = await _place_of(connection)
+        place = await place_of(connection)
         found = {name: await connection.fetchval(_FACT, f"place {name}") for name in place}
         before = {name: value for name, value in found.items() if value is not None}
         if not (self._restored or self._moved):
@@ -133,7 +133,7 @@ class PlacedBatch(PostgresBatch):
                 )
 
 
-async def _place_of(connection: Any) -> dict[str, str]:
+async def place_of(connection: Any) -> dict[str, str]:
     """
     Return the place.
 
