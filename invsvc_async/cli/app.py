@@ -9,6 +9,7 @@ import warnings
 from functools import partial
 from importlib import import_module
 from io import TextIOWrapper
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import attrs
@@ -17,7 +18,15 @@ import typer.main
 from typer.core import TyperCommand, TyperGroup
 
 from invsvc_async._version import __version__
-from invsvc_async.cli.output import DONE, FAILED, USAGE, errors_as_json, fail, note
+from invsvc_async.cli.output import (
+    DONE,
+    FAILED,
+    USAGE,
+    discard_output,
+    errors_as_json,
+    fail,
+    note,
+)
 from invsvc_async.errors import ConfigurationError, InvalidRequestError, InvsvcError
 
 if TYPE_CHECKING:
@@ -164,6 +173,7 @@ def _globals(
 
 def run(arguments: Sequence[str]) -> int:
     """Run one command line and return its exit code.  Tracebacks are shown only with ``--debug``."""
+    _open_standard_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # latin-1, for example, lacks some characters
             stream.reconfigure(errors="replace")
@@ -175,7 +185,7 @@ def run(arguments: Sequence[str]) -> int:
             code = _code_of(arguments, shell)
         sys.stdout.flush()  # while BrokenPipeError can still be handled
     except BrokenPipeError:  # `invsvc list … | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        discard_output()
         return FAILED
     except Exception as error:
         if shell.debug:
@@ -184,6 +194,14 @@ def run(arguments: Sequence[str]) -> int:
     finally:
         errors_as_json.reset(restored)
     return code
+
+
+def _open_standard_streams() -> None:
+    """Replace closed ones (``<&-``) by the null device, before a journal or socket gets their numbers."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            null = Path(os.devnull).open(mode, encoding="utf-8")  # noqa: SIM115 - open until the end
+            setattr(sys, name, null)
 
 
 def _show_warning(

@@ -17,3 +17,7 @@ class EscapingConsole(Console):
     def print(self, *objects: Any, **options: Any) -> None:  # Any: as in rich
         """Print as rich does, with control characters as escape sequences of Python."""
         super().print(*(visible(each) if isinstance(each, str) else each for each in objects), **options)
+
+    def on_broken_pipe(self) -> None:
+        """Raise the error again: rich would end the process with 1, whatever the result is."""
+        raise  # noqa: PLE0704 - it is called while the error is handled

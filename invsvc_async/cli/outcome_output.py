@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from invsvc_async.api.operations import BY_NAME
-from invsvc_async.cli.output import DONE, FAILED, UNKNOWN, console, emit_json, fail, note
+from invsvc_async.cli.output import DONE, FAILED, UNKNOWN, console, emit_json, fail, note, reporting
 from invsvc_async.codec import envelope
 from invsvc_async.codec.encode import plain_of
 from invsvc_async.errors import InvalidRequestError
@@ -41,10 +41,11 @@ def exit_code_of(outcome: Outcome[Any]) -> int:
 
 def print_outcome(outcome: Outcome[Any], *, as_json: bool, story: Path | None) -> None:
     """Print verdict, story and value; write the whole story to a file if one is given."""
-    if as_json:
-        emit_json(_plain(outcome))
-    else:
-        _print(outcome)
+    with reporting(f"{outcome.intent.operation}: {outcome.verdict}: {outcome.message}"):
+        if as_json:
+            emit_json(_plain(outcome))
+        else:
+            _print(outcome)
     if story is not None:
         try:
             write_private(story, outcome.to_json())

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -24,6 +25,7 @@ __all__ = [
     "USAGE",
     "console",
     "counted",
+    "discard_output",
     "emit_json",
     "errors_as_json",
     "fail",
@@ -31,6 +33,7 @@ __all__ = [
     "note",
     "print_facts",
     "progress",
+    "reporting",
     "table",
     "visible",
 ]
@@ -83,18 +86,46 @@ def counted(number: int, noun: str) -> str:
 
 
 def fail(message: str, error: Exception | None = None) -> None:
-    """Print an error to stderr: a line of text, or with ``--json`` a line of JSON with facts of *error*."""
-    if errors_as_json.get():
-        facts: dict[str, object] = {"type": type(error).__name__ if error else "Error", "message": message}
-        facts |= {name: each for name in _ERROR_FACTS if (each := getattr(error, name, None)) is not None}
-        sys.stderr.write(_json_line({"error": facts}))
-        return
-    _print_words("invsvc:", f" {message}", "bold red")
+    """
+    Print an error to stderr: a line of text, or with ``--json`` a line of JSON with facts of *error*.
+
+    If stderr cannot be written to, the message is dropped.
+    """
+    with suppress(OSError):
+        if errors_as_json.get():
+            facts: dict[str, object] = {"type": type(error).__name__ if error else "Error"}
+            facts["message"] = message
+            facts |= {name: each for name in _ERROR_FACTS if (each := getattr(error, name, None)) is not None}
+            sys.stderr.write(_json_line({"error": facts}))
+        else:
+            _print_words("invsvc:", f" {message}", "bold red")
 
 
 def note(message: str) -> None:
-    """Print a note to stderr."""
-    _print_words(message, "", "dim")
+    """Print a note to stderr; if that cannot be written to, it is dropped, and the command goes on."""
+    with suppress(OSError):
+        _print_words(message, "", "dim")
+
+
+@contextmanager
+def reporting(result: str) -> Generator[None]:
+    """
+    Print the result of something that was done.
+
+    If stdout cannot be written to, *result* is reported on stderr instead, and the exit code stays: it is
+    that of the result.
+    """
+    try:
+        yield
+        sys.stdout.flush()
+    except OSError as error:
+        discard_output()
+        fail(f"stdout: cannot be written to ({error.strerror or error}). {result}", error)
+
+
+def discard_output() -> None:
+    """Redirect stdout, which cannot be written to, so that what is left in its buffer is discarded."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _print_words(styled: str, rest: str, style: str) -> None:
