@@ -12,15 +12,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Mapping
 
     from invsvc_async.client import Client
     from invsvc_async.reconcile.intent import Intent
 
 __all__ = [
-    "EscapeFormulas", "IntentFile", "Json", "Profile", "SameMode", "SecretsTo", "Story", "Team", "Yes",
-    "client_of", "confirm", "content_of", "intent_in",
+    "EscapeFormulas", "IntentFile", "JournalArgument", "JournalOption", "Json", "Profile", "SameMode",
+    "SecretsTo", "Story", "Team", "Yes", "check_outputs", "client_of", "confirm", "content_of", "intent_in",
+    "one_journal",
 ]  # fmt: skip
+
+_SQLITE = b"SQLite format 3\0"
 
 Profile = Annotated[str | None, typer.Option(help="A profile in invsvc.toml.", metavar="NAME")]
 Team = Annotated[str | None, typer.Option(help="Act on this team (Connect).", metavar="ID")]
@@ -51,10 +54,26 @@ SameMode = Annotated[
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before a delete.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON, and errors as JSON on stderr.")]
 
+JournalArgument = Annotated[
+    str | None, typer.Argument(help="The journal: a file, or postgresql://…", metavar="JOURNAL")
+]
+JournalOption = Annotated[
+    str | None, typer.Option("--journal", help="The journal, instead of the argument.", metavar="JOURNAL")
+]
+
 EscapeFormulas = Annotated[
     bool,
     typer.Option("--escape-formulas", help="In CSV, put ' before text that a spreadsheet would run."),
 ]
+
+
+def one_journal(argument: str | None, option: str | None) -> str:
+    """Return the journal, which a command takes as an argument or as an option."""
+    if argument is not None and option is None:
+        return argument
+    if option is not None and argument is None:
+        return option
+    raise typer.BadParameter("give it once, as an argument or with --journal", param_hint="JOURNAL")
 
 
 def confirm(question: str) -> None:
@@ -88,6 +107,49 @@ def existing_file(file: Path | None) -> Path | None:
             f"file {str(file)!r} {'is a directory' if file.is_dir() else 'does not exist'}"
         )
     return file
+
+
+def check_outputs(outputs: Mapping[str, Path | None], **inputs: Path | str | None) -> None:
+    """
+    Check, before anything is done, that no output would replace, or be mixed with, another file in use.
+
+    *outputs* are the files of options, and *inputs* what else the command uses.
+
+    Raises:
+        typer.BadParameter: Two are the same file, or an output is a SQLite database, such as a journal.
+
+    """
+    used = {place: f"the {name}" for name, file in inputs.items() if (place := _place_of(file)) is not None}
+    for option, file in outputs.items():
+        place = _place_of(file)
+        if place is None:
+            continue
+        if place in used:
+            raise typer.BadParameter(f"{file} is {used[place]}. Use another file.", param_hint=option)
+        if _is_database(place):
+            raise typer.BadParameter(
+                f"{file} is a database, such as a journal. Use another file.", param_hint=option
+            )
+        used[place] = f"the file of {option}"
+
+
+def _place_of(file: Path | str | None) -> Path | None:
+    """Return where a file is or will be; ``None`` for standard input, devices and addresses."""
+    if file is None or str(file) == "-" or "://" in str(file):
+        return None
+    try:
+        place = Path(file).resolve()
+        return place if place.is_file() or not place.exists() else None
+    except OSError:  # reported when the file is opened
+        return None
+
+
+def _is_database(place: Path) -> bool:
+    try:
+        with place.open("rb") as file:
+            return file.read(len(_SQLITE)) == _SQLITE
+    except OSError:  # it does not exist, or is reported when it is written
+        return False
 
 
 def content_of(file: Path) -> bytes:

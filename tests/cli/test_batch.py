@@ -102,11 +102,15 @@ async def test_file_with_bad_lines_sends_nothing(service, invsvc, here):
 
 
 async def test_bad_lines_can_be_left_out(service, invsvc, here):
-    """With `--skip-bad` the others are written, and what was left out is named."""
+    """With `--skip-bad` the others are written, and what was left out is named and counted: exit code 5."""
     file = write_file(here / "writes.jsonl", *BAD)
-    code, _, err = await invsvc(file, "--journal", "run.db", "--skip-bad")
-    assert (code, service.arrivals("webhooks.create")) == (0, 1)
+    code, out, err = await invsvc(file, "--journal", "run.db", "--skip-bad")
+    assert (code, service.arrivals("webhooks.create")) == (5, 1)
     assert "line 2: is not JSON" in err
+    assert "skipped lines    8, which are not valid" in out
+
+    _, out, _ = await invsvc(file, "--journal", "another.db", "--skip-bad", "--json")
+    assert (json.loads(out)["bad"], json.loads(out)["total"]) == (8, 1)
 
 
 async def test_empty_file_is_refused(invsvc, here):
@@ -241,6 +245,19 @@ async def test_prune_says_what_it_kept(service, invsvc, here):
         "  1 left as they are: not finished",
         "  1 left as they are: unknown, so their content is needed to settle them",
     ]
+
+
+@pytest.mark.parametrize(
+    "command", ["report", "close", "retry --failed", "prune --days 0", "watch", "workers"]
+)
+async def test_journal_as_an_argument_or_an_option(invsvc, here, command):
+    """Each command that needs nothing but the journal takes it in both ways, and once."""
+    for form in (("run.db",), ("--journal", "run.db")):
+        code, _, err = await invsvc(*command.split(), *form)
+        assert (code, "run.db: the file does not exist" in err) == (1, True)
+    for wrong in ((), ("run.db", "--journal", "run.db")):
+        code, _, err = await invsvc(*command.split(), *wrong)
+        assert (code, "JOURNAL: give it once" in err) == (2, True)
 
 
 async def test_retry_of_one_verdict_in_any_spelling(service, invsvc, here):

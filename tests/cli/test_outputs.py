@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 import sys
 
 import pytest
@@ -13,6 +14,11 @@ from invsvc_async.cli.app import run
 pytestmark = pytest.mark.one_python
 
 HOOK = ("write", "webhooks.create", "url=https://outputs.example/", "events=invoice.created")
+LINE = {
+    "operation": "webhooks.create",
+    "arguments": {"url": "https://outputs.example/", "events": ["invoice.created"]},
+    "key": "row-1",
+}
 
 
 def hooks_of(served):
@@ -58,6 +64,15 @@ def test_refusal_that_cannot_be_printed(invsvc, monkeypatch, capsys, left):
     assert "webhooks.delete: refused" in capsys.readouterr().err
 
 
+def test_summary_that_cannot_be_printed(invsvc, here, monkeypatch, capsys, full):
+    """A batch that has ended well ends with 0."""
+    (here / "writes.jsonl").write_text(json.dumps(LINE) + "\n")
+    monkeypatch.setattr(sys, "stdout", full)
+
+    assert run(["batch", "writes.jsonl", "--journal", "run.db", "--secrets-to", "secrets"]) == 0
+    assert "The run has ended" in capsys.readouterr().err
+
+
 def test_notes_that_cannot_be_printed(invsvc, monkeypatch, capsys, full):
     """What stderr does not take is dropped: the verdict is printed."""
     monkeypatch.setattr(sys, "stderr", full)
@@ -78,3 +93,52 @@ def test_stream_that_is_closed(invsvc, served, monkeypatch, stream):
     opened.close()
 
     assert code == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "refused"),
+    [
+        ("batch writes.jsonl --journal new.db --secrets-to new.db", "--secrets-to: new.db is the journal"),
+        ("batch writes.jsonl --journal run.db --secrets-to writes.jsonl", "writes.jsonl is the input"),
+        ("batch report run.db --html run.db", "--html: run.db is the journal"),
+        ("batch report run.db --failed run.db", "--failed: run.db is the journal"),
+        ("batch report run.db --jsonl other.db", "--jsonl: other.db is a database"),
+        ("batch report run.db --jsonl out --failed ./out", "--failed: out is the file of --jsonl"),
+        ("write webhooks.delete wh_1 --story other.db", "--story: other.db is a database"),
+        ("write --file writes.jsonl --story here --secrets-to here", "--story: here is the file of"),
+        ("write --file writes.jsonl --story writes.jsonl", "--story: writes.jsonl is the input"),
+        ("settle writes.jsonl --story writes.jsonl", "--story: writes.jsonl is the intent"),
+        ("resume writes.jsonl --story ./writes.jsonl", "--story: writes.jsonl is the intent"),
+        ("outbox work app.db --secrets-to app.db", "--secrets-to: app.db is the outbox"),
+    ],
+)
+def test_output_to_a_file_in_use(invsvc, served, here, words, refused):
+    """It is refused before anything is done, and each file stays as it is."""
+    (here / "writes.jsonl").write_text(json.dumps(LINE) + "\n")
+    for name in ("run.db", "other.db"):
+        with sqlite3.connect(here / name) as connection:
+            connection.execute("CREATE TABLE entries (key TEXT)")
+    before = hooks_of(served), {each.name: each.read_bytes() for each in here.iterdir()}
+
+    ran = invsvc(*words.split())
+
+    assert (ran.code, ran.out) == (2, "")
+    assert refused in ran.err
+    assert (hooks_of(served), {each.name: each.read_bytes() for each in here.iterdir()}) == before
+
+
+@pytest.mark.parametrize("device", ["/dev/null", "-"])
+def test_two_outputs_to_a_stream(invsvc, here, device):
+    """A device, or standard output, may be used twice."""
+    (here / "writes.jsonl").write_text(json.dumps(LINE) + "\n")
+    invsvc("batch", "writes.jsonl", "--journal", "run.db", "--secrets-to", "secrets")
+
+    assert invsvc("batch", "report", "run.db", "--jsonl", device, "--failed", device).code == 0
+
+
+def test_outbox_that_does_not_exist(invsvc, here):
+    """A misspelt path is an error: nothing would ever be sent from a new file."""
+    ran = invsvc("outbox", "work", "nope.db")
+
+    assert (ran.code, list(here.iterdir())) == (1, [])
+    assert "nope.db: the file does not exist" in ran.err

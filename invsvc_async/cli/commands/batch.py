@@ -13,7 +13,16 @@ from typer.core import TyperGroup
 
 from invsvc_async.cli.commands.batch_watch import watch
 from invsvc_async.cli.commands.batch_workers import workers
-from invsvc_async.cli.options import Json, Profile, Team, existing_file
+from invsvc_async.cli.options import (
+    JournalArgument,
+    JournalOption,
+    Json,
+    Profile,
+    Team,
+    check_outputs,
+    existing_file,
+    one_journal,
+)
 from invsvc_async.cli.output import DONE, USAGE, console, counted, emit_json, fail, note
 from invsvc_async.concurrency.event_loop import until_done
 from invsvc_async.storage.private_file import create_private, write_private
@@ -30,7 +39,6 @@ if TYPE_CHECKING:
 __all__ = ["app"]
 
 Journal = Annotated[str, typer.Option(help="The journal: a file, or postgresql://…", metavar="FILE")]
-
 
 Restored = Annotated[
     bool,
@@ -107,11 +115,13 @@ def run(  # noqa: PLR0913 - each is an option of its own
 
     Exits with 3 if the result of a write is unknown, 1 if a write was not applied, 4 if that is only because
     newer writes to the same resources were sent, and 0 otherwise.  5 means that nothing is wrong, except that
-    an input of the batch was not read to its end: run that input again, or use `invsvc batch close`.
+    an input of the batch was not read to its end: run that input again, or use `invsvc batch close`.  It
+    also means that invalid lines were skipped.
     """
     from invsvc_async.batch.file_check import rereadable
     from invsvc_async.cli.commands.batch_run import BatchOptions
 
+    check_outputs({"--secrets-to": secrets_to}, input=file, journal=journal)
     options = BatchOptions(
         journal=journal, concurrency=concurrency, rate=rate, tag=tag, secrets_to=secrets_to,
         same_mode=same_mode, stop_after=_limit(stop_after), restored=restored, moved=moved,
@@ -150,11 +160,12 @@ async def _run(
             note(f"{valid}, {invalid}; nothing was sent")
             return USAGE if checked.bad else DONE
         if checked.bad and not (skip_bad and writes.total):
-            fail("nothing was sent. Correct the lines above, or skip them with --skip-bad")
+            others = ", or skip them with --skip-bad" if writes.total else ""
+            fail(f"nothing was sent. Correct the input{others}")
             return USAGE
         if checked.creates_webhooks and options.secrets_to is None:
             note("the batch creates webhooks: their secrets are lost without --secrets-to FILE")
-        return await write(options, client, writes, total=writes.total, as_json=as_json)
+        return await write(options, client, writes, total=writes.total, bad=checked.bad, as_json=as_json)
 
 
 def _plain(checked: Checked) -> dict[str, Any]:  # Any: JSON values
@@ -164,8 +175,9 @@ def _plain(checked: Checked) -> dict[str, Any]:  # Any: JSON values
 
 @app.command()
 def prune(
+    journal: JournalArgument = None,
     *,
-    journal: Journal,
+    journal_: JournalOption = None,
     done_before: Annotated[
         datetime, typer.Option(help="Time of completion, in UTC; or use --days.")
     ] = datetime.max,  # noqa: DTZ901 - means "not given"
@@ -182,7 +194,7 @@ def prune(
     if (done_before == datetime.max) == (days is None):  # noqa: DTZ901 - means "not given"
         raise typer.BadParameter("use either --done-before or --days")
     before = done_before.replace(tzinfo=UTC) if days is None else datetime.now(UTC) - timedelta(days=days)
-    emptied, kept = until_done(_prune(journal, before))
+    emptied, kept = until_done(_prune(one_journal(journal, journal_), before))
     if json_:
         emit_json({"emptied": emptied, "kept": kept})
         return
@@ -193,9 +205,9 @@ def prune(
 
 
 @app.command()
-def close(*, journal: Journal, json_: Json = False) -> None:
+def close(journal: JournalArgument = None, *, journal_: JournalOption = None, json_: Json = False) -> None:
     """Mark incomplete inputs as complete with what was read of them: nothing more will come."""
-    closed = until_done(_close(journal))
+    closed = until_done(_close(one_journal(journal, journal_)))
     if json_:
         emit_json({"closed": closed})
     else:
@@ -219,8 +231,9 @@ async def _prune(journal: str, before: datetime) -> tuple[int, dict[str, int]]:
 
 @app.command()
 def retry(
+    journal: JournalArgument = None,
     *,
-    journal: Journal,
+    journal_: JournalOption = None,
     verdict: Annotated[
         list[str] | None, typer.Option(help="unknown, not-applied, refused or superseded; repeatable.")
     ] = None,
@@ -243,7 +256,7 @@ def retry(
     if not (verdict or failed or key):
         raise typer.BadParameter("use --verdict, --failed or --key")
     reopening = reopened(verdict or (), failed=failed, keys=key or None, force=force)
-    count = until_done(_reopen(journal, reopening))
+    count = until_done(_reopen(one_journal(journal, journal_), reopening))
     if json_:
         emit_json({"to_do": count})
     else:
@@ -261,8 +274,9 @@ app.command()(workers)
 
 @app.command()
 def worker(
+    journal: JournalArgument = None,
     *,
-    journal: Annotated[str, typer.Option(help="postgresql://…", metavar="ADDRESS")],
+    journal_: JournalOption = None,
     concurrency: Annotated[int, typer.Option(min=1, help="Maximum writes in flight in this worker.")] = 200,
     rate: Annotated[
         float | None, typer.Option(min=0.001, help="Sends per second of all workers together.")
@@ -284,8 +298,8 @@ def worker(
     from invsvc_async.cli.commands.batch_run import BatchOptions
 
     options = BatchOptions(
-        journal=journal, concurrency=concurrency, rate=rate, secrets_to=secrets_to, same_mode=same_mode,
-        restored=restored, moved=moved,
+        journal=one_journal(journal, journal_), concurrency=concurrency, rate=rate, secrets_to=secrets_to,
+        same_mode=same_mode, restored=restored, moved=moved,
     )  # fmt: skip
     raise typer.Exit(until_done(_work(options, profile, team, as_json=json_)))
 
@@ -299,8 +313,9 @@ async def _work(options: BatchOptions, profile: str | None, team: str | None, *,
 
 @app.command()
 def report(
-    journal: Annotated[str, typer.Argument(help="The journal: a file, or postgresql://…")],
+    journal: JournalArgument = None,
     *,
+    journal_: JournalOption = None,
     html: Annotated[Path | None, typer.Option(help="Write an HTML page here.")] = None,
     jsonl: Annotated[
         Path | None, typer.Option(help="Write each outcome as a line of JSON here; - is stdout.")
@@ -317,7 +332,9 @@ def report(
     The lines of `--failed` can be edited, and run with another journal.  A line whose write may be applied,
     or would overwrite a newer one, has a member "check" that says so.  It is not valid until that is deleted.
     """
-    until_done(_report(journal, html, jsonl, failed, as_json=json_))
+    place = one_journal(journal, journal_)
+    check_outputs({"--html": html, "--jsonl": jsonl, "--failed": failed}, journal=place)
+    until_done(_report(place, html, jsonl, failed, as_json=json_))
 
 
 async def _report(

@@ -20,6 +20,7 @@ from invsvc_async.cli.output import (
     fail,
     note,
     print_facts,
+    reporting,
 )
 from invsvc_async.errors import BatchStoppedError
 from invsvc_async.reconcile.history import Verdict
@@ -65,9 +66,19 @@ def client_of(profile: str | None, team: str | None, concurrency: int) -> Client
 
 
 async def write(
-    options: BatchOptions, client: Client, writes: Iterable[Write[Any]], *, total: int, as_json: bool
+    options: BatchOptions,
+    client: Client,
+    writes: Iterable[Write[Any]],
+    *,
+    total: int,
+    bad: int,
+    as_json: bool,
 ) -> int:  # Any: of any operation
-    """Run the unfinished writes of *writes* (*total* in all) and of the journal; return the exit code."""
+    """
+    Run the unfinished writes of *writes* (*total* in all) and of the journal; return the exit code.
+
+    *bad* lines of the input are not valid, and were skipped.
+    """
     from invsvc_async.batch.journals.open import name_of
     from invsvc_async.batch.reports.not_applied import groups_of
 
@@ -78,14 +89,14 @@ async def write(
         stop_reason = await _all_taken(batch.run(writes))
         summary, progress = await batch.summary(), batch.progress
         groups = await groups_of(batch.entries)
-    _print_summary(summary, progress, groups, name_of(options.journal), as_json=as_json)
+    _print_summary(summary, progress, groups, name_of(options.journal), bad=bad, as_json=as_json)
     if stop_reason is not None:
         fail(str(stop_reason))
         return FAILED
     if stopped:
         note("interrupted: run the same command again to resume; writes in flight are settled first")
         return INTERRUPTED
-    return _exit_code_of(summary)
+    return _exit_code_of(summary, bad)
 
 
 async def work(options: BatchOptions, client: Client, *, as_json: bool) -> int:
@@ -153,14 +164,14 @@ def _ignore(_key: str, _webhook: object) -> None:
     """Discard a secret; the user was warned."""
 
 
-def _exit_code_of(summary: Summary) -> int:
-    """Return the exit code of a finished batch."""
+def _exit_code_of(summary: Summary, bad: int) -> int:
+    """Return the exit code of a finished batch, of whose input *bad* lines were skipped."""
     if summary.unknown:
         return UNKNOWN
     missing = summary.total - summary.verdicts.get(Verdict.APPLIED, 0)
     if missing != summary.overtaken:
         return FAILED
-    if summary.open_inputs:
+    if summary.open_inputs or bad:
         return INCOMPLETE
     return OVERTAKEN if missing else DONE
 
@@ -222,15 +233,24 @@ def _status(progress: Progress) -> str:
 
 
 def _print_summary(
-    summary: Summary, progress: Progress | None, groups: list[Group], journal: str, *, as_json: bool
-) -> None:
-    from invsvc_async.cli.commands.batch_report import INPUT_INCOMPLETE, counts_of, plain_groups, show_groups
+    summary: Summary, progress: Progress | None, groups: list[Group], journal: str, *, bad: int = 0,
+    as_json: bool,
+) -> None:  # fmt: skip
+    from invsvc_async.cli.commands.batch_report import counts_of, plain_groups, show_groups
 
-    if as_json:
-        done, skipped = (progress.done, progress.skipped) if progress else (0, 0)
-        this_run = {"done_now": done, "skipped": skipped, "not_applied": plain_groups(groups, journal)}
-        emit_json(counts_of(summary) | this_run)
-        return
+    with reporting("The run has ended. `invsvc batch report` shows its result."):
+        if as_json:
+            done, skipped = (progress.done, progress.skipped) if progress else (0, 0)
+            this_run = {"done_now": done, "skipped": skipped, "bad": bad}
+            emit_json(counts_of(summary) | this_run | {"not_applied": plain_groups(groups, journal)})
+            return
+        print_facts(console(), _facts(summary, progress, bad))
+        show_groups(groups, journal)
+
+
+def _facts(summary: Summary, progress: Progress | None, bad: int) -> list[tuple[str, str]]:
+    from invsvc_async.cli.commands.batch_report import INPUT_INCOMPLETE
+
     facts = [(str(verdict), f"{count:,}") for verdict, count in sorted(summary.verdicts.items())]
     facts += [("left", f"{left:,}")] if (left := summary.to_do + summary.sending) else []
     facts += [("secrets lost", f"{summary.secrets_lost:,}")] if summary.secrets_lost else []
@@ -238,8 +258,9 @@ def _print_summary(
         facts.append(("overtaken", f"{summary.overtaken:,} of those not applied, by newer writes"))
     if summary.open_inputs:
         facts.append(INPUT_INCOMPLETE)
+    if bad:
+        facts.append(("skipped lines", f"{bad:,}, which are not valid"))
     if progress is not None:
         now = f"{progress.done:,} in {progress.seconds:.1f} s, {progress.rate:,.0f} per second"
         facts.append(("this run", f"{now}; {progress.skipped:,} already done"))
-    print_facts(console(), facts)
-    show_groups(groups, journal)
+    return facts

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from invsvc_async.cli.commands.batch_workers import plain_worker, state_of
-from invsvc_async.cli.options import Json  # noqa: TC001 - typer reads the types
+from invsvc_async.cli.options import JournalArgument, JournalOption, Json, one_journal
 from invsvc_async.cli.output import emit_json
 from invsvc_async.concurrency.event_loop import until_done
 from invsvc_async.errors import JournalError
@@ -36,8 +36,9 @@ _STOP = (signal.SIGINT, signal.SIGTERM)
 
 
 def watch(
-    journal: Annotated[str, typer.Argument(help="The journal: a file, or postgresql://…")],
+    journal: JournalArgument = None,
     *,
+    journal_: JournalOption = None,
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 selects a free port.")] = 0,
     open_: Annotated[
         bool, typer.Option("--open/--no-open", help="Open the page in a browser, or only print its address.")
@@ -49,7 +50,7 @@ def watch(
 
     It only reads, so it can run beside the batch, and after its end.  The page answers only to this machine.
     """
-    until_done(_watch(journal, port, opens=open_ and not json_, as_json=json_))
+    until_done(_watch(one_journal(journal, journal_), port, opens=open_ and not json_, as_json=json_))
 
 
 async def _watch(journal: str, port: int, *, opens: bool, as_json: bool) -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
-import typer
 
-from invsvc_async.cli.options import Json  # noqa: TC001 - typer reads the types
+from invsvc_async.cli.options import JournalArgument, JournalOption, Json, one_journal
 from invsvc_async.cli.output import emit_json, table
 from invsvc_async.concurrency.event_loop import until_done
 
@@ -18,14 +17,15 @@ __all__ = ["plain_worker", "state_of", "workers"]
 
 
 def workers(
-    journal: Annotated[str, typer.Argument(help="postgresql://…", metavar="ADDRESS")],
+    journal: JournalArgument = None,
     *,
+    journal_: JournalOption = None,
     json_: Json = False,
 ) -> None:
     """
     List the workers of a shared batch: where they run, how much and how fast, and their last sign of life.
     """
-    found = until_done(_workers(journal))
+    found = until_done(_workers(one_journal(journal, journal_)))
     if json_:
         emit_json([plain_worker(each) for each in found])
         return

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from invsvc_async.cli.options import Json, Profile, Team, Yes, client_of, confirm
+from invsvc_async.cli.options import Json, Profile, Team, Yes, check_outputs, client_of, confirm
 from invsvc_async.cli.output import DONE, FAILED, console, emit_json, fail, note, print_facts, table
 from invsvc_async.concurrency.event_loop import until_done
 from invsvc_async.reconcile.history import Verdict
@@ -61,6 +61,7 @@ def work(
     Several may run at once on PostgreSQL.  The verdicts stay for the application, which takes them with
     `outbox.results()`.  With --json it prints a line when it begins to send, and one when it stops.
     """
+    check_outputs({"--secrets-to": secrets_to}, outbox=place)
     settings = {"rate": rate, "same_mode": same_mode, "restored": restored, "moved": moved}
     until_done(_work(place, concurrency, secrets_to, profile, team, settings, as_json=json_))
 
@@ -70,6 +71,7 @@ async def _work(
     settings: dict[str, Any], *, as_json: bool,
 ) -> None:  # fmt: skip
     from invsvc_async.outbox import Outbox
+    from invsvc_async.storage.address import is_postgres
 
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(client_of(profile, team, max_concurrency=concurrency))
@@ -78,7 +80,10 @@ async def _work(
             from invsvc_async.batch.secrets_file import SecretsFile
 
             take = (await stack.enter_async_context(SecretsFile(secrets_to))).take
-        opened = Outbox.open(place, client, concurrency=concurrency, on_secret=take, **settings)
+        creates = is_postgres(place)  # the application has created a file; a misspelt path is not a new one
+        opened = Outbox.open(
+            place, client, concurrency=concurrency, on_secret=take, create=creates, **settings
+        )
         outbox = await stack.enter_async_context(opened)
         stopped = asyncio.Event()
         with suppress(NotImplementedError, RuntimeError):  # Windows, or not the main thread

@@ -15,6 +15,7 @@ from invsvc_async.cli.options import (
     SecretsTo,
     Story,
     Team,
+    check_outputs,
     intent_in,
 )
 from invsvc_async.concurrency.event_loop import until_done
@@ -45,6 +46,7 @@ def command(
     from invsvc_async.cli.commands.write import send
     from invsvc_async.cli.outcome_output import exit_code_of, print_outcome
 
+    check_outputs({"--secrets-to": secrets_to, "--story": story}, intent=file)
     intent = intent_in(file)
 
     def make(client: Client) -> Write[Any]:  # Any: the intent's operation says what the value is

@@ -13,6 +13,7 @@ from invsvc_async.cli.options import (
     SameMode,
     Story,
     Team,
+    check_outputs,
     client_of,
     intent_in,
 )
@@ -41,6 +42,7 @@ def command(
     """
     from invsvc_async.cli.outcome_output import exit_code_of, print_outcome
 
+    check_outputs({"--story": story}, intent=file)
     outcome = until_done(_settle(intent_in(file), profile, team, same_mode=same_mode), short=True)
     print_outcome(outcome, as_json=json_, story=story)
     raise typer.Exit(exit_code_of(outcome))

@@ -13,7 +13,17 @@ import typer
 
 from invsvc_async.api.operations import BY_NAME, Kind
 from invsvc_async.cli.arguments import complete_argument, complete_operation
-from invsvc_async.cli.options import Json, Profile, SecretsTo, Story, Team, Yes, client_of, confirm
+from invsvc_async.cli.options import (
+    Json,
+    Profile,
+    SecretsTo,
+    Story,
+    Team,
+    Yes,
+    check_outputs,
+    client_of,
+    confirm,
+)
 from invsvc_async.concurrency.event_loop import until_done
 
 if TYPE_CHECKING:
@@ -73,6 +83,7 @@ def command(
 
     # Read outside the event loop, so that Ctrl-C ends reading from a silent pipe.
     content = None if file is None else BytesIO(file.read())
+    check_outputs({"--secrets-to": secrets_to, "--story": story}, input=None if file is None else file.name)
 
     def make(client: Client) -> Write[Any]:
         write = (
