@@ -62,7 +62,10 @@ def _print(outcome: Outcome[Any]) -> None:
     if outcome.error is not None and outcome.verdict is not Verdict.APPLIED:
         out.print(str(outcome.error), markup=False)
     if outcome.secret_lost:
-        out.print("[yellow]its secret is lost: the service returns it only once[/]")
+        out.print(
+            "[yellow]its secret is lost: the service returns it only once. If you need it, delete the "
+            "webhook and create it again[/]"
+        )
     if outcome.value is not None:
         from invsvc_async.cli.formatting import show
 

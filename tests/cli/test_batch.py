@@ -260,13 +260,40 @@ async def test_journal_as_an_argument_or_an_option(invsvc, here, command):
         assert (code, "JOURNAL: give it once" in err) == (2, True)
 
 
+async def test_secrets_that_are_lost_are_named(service, invsvc, here):
+    """The summary counts them, and the report says of which webhooks, in text and JSON."""
+    service.script("webhooks.create", "apply, then 500")
+    file = write_file(here / "writes.jsonl", line(1), line(2))
+    _, out, _ = await invsvc(
+        file, "--journal", "run.db", "--secrets-to", "secrets.jsonl", "--concurrency", "1"
+    )
+    _, report, _ = await invsvc("report", "run.db")
+    told = json.loads((await invsvc("report", "run.db", "--json"))[1])
+
+    kept = [json.loads(each)["key"] for each in (here / "secrets.jsonl").read_text().splitlines()]
+    (lost,) = {"row-1", "row-2"} - {*kept}
+    (hook,) = [one["webhook"] for one in told["lost_secrets"]]
+    assert "secrets lost     1; `invsvc batch report` names them" in out
+    assert hook.startswith("wh_")
+    assert f"  - {lost} (webhooks.create): {hook}" in report
+    assert [one["key"] for one in told["lost_secrets"]] == [lost]
+
+
+async def test_retry_of_keys_that_are_not_there(invsvc, here):
+    """A key that the journal does not have, or whose write is applied, is not passed over in silence."""
+    file = write_file(here / "writes.jsonl", line(1))
+    await invsvc(file, "--journal", "run.db", "--secrets-to", "secrets.jsonl")
+    code, out, err = await invsvc("retry", "run.db", "--key", "row-1", "--key", "row-2")
+    assert (code, out[:9], "2 keys not scheduled" in err) == (0, "0 writes ", True)
+
+
 async def test_retry_of_one_verdict_in_any_spelling(service, invsvc, here):
     """Words of a verdict are separated by a space, a hyphen or an underscore."""
     service.script("webhooks.create", "403")
     assert (await invsvc(write_file(here / "writes.jsonl", line(0)), "--journal", "run.db"))[0] == 1
     for spelling in ("not applied", "not-applied", "not_applied"):
         code, out, _ = await invsvc("retry", "--journal", "run.db", "--verdict", spelling)
-        assert (code, out) == (0, "0 writes scheduled: run the batch\n")
+        assert (code, out) == (0, "0 writes scheduled: no write that has ended is chosen\n")
     code, out, _ = await invsvc("retry", "--journal", "run.db", "--verdict", "refused")
     assert (code, out) == (0, "1 write scheduled: run the batch\n")
 

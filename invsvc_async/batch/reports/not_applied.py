@@ -22,7 +22,16 @@ if TYPE_CHECKING:
     from invsvc_async.journal.entry import Entry
     from invsvc_async.reconcile.intent import Intent
 
-__all__ = ["FailedWrite", "Group", "Groups", "arguments_of", "commands_for", "failed_writes", "groups_of"]
+__all__ = [
+    "SHOWN",
+    "FailedWrite",
+    "Group",
+    "Groups",
+    "arguments_of",
+    "commands_for",
+    "failed_writes",
+    "groups_of",
+]
 
 SHOWN = 200  # writes of one group that a report lists
 _MOST_GROUPS = 100  # more, of codes that only the service knows, are one group

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from invsvc_async.batch.reports.not_applied import Groups
+from invsvc_async.batch.reports.not_applied import SHOWN, Groups
 from invsvc_async.batch.result import Result
 from invsvc_async.reconcile.history import Verdict
 
@@ -51,6 +51,7 @@ class Report:
     duplicates: int = 0
     faults: Counter[str] = attrs.field(factory=Counter[str])
     groups: list[Group] = attrs.field(factory=list)  # of the writes that are not applied
+    secrets_lost: list[Result] = attrs.field(factory=list)  # the first of them
 
     def quantile(self, part: float) -> float:
         """Return the time, in seconds, within which *part* of the writes had their verdict."""
@@ -103,6 +104,8 @@ def _count(report: Report, result: Result) -> None:
     report.reads += result.reads
     report.duplicates += len(result.duplicates)
     report.times[_step(result.seconds)] += 1
+    if result.secret_lost and len(report.secrets_lost) < SHOWN:
+        report.secrets_lost.append(result)
     if result.error is not None:
         report.faults[f"HTTP {result.status}" if result.status else result.error.partition(":")[0]] += 1
 

@@ -260,7 +260,12 @@ def retry(
     if json_:
         emit_json({"to_do": count})
     else:
-        console().print(f"{counted(count, 'write')} scheduled: run the batch")
+        then = "run the batch" if count else "no write that has ended is chosen"
+        console().print(f"{counted(count, 'write')} scheduled: {then}")
+    if (left := len({*(key or ())}) - count) > 0:
+        note(
+            f"{counted(left, 'key')} not scheduled: not in the journal, applied, open, or of another verdict"
+        )
 
 
 async def _reopen(journal: str, reopening: Callable[[Entries], Awaitable[int]]) -> int:

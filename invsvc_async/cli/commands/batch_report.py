@@ -32,6 +32,10 @@ __all__ = [
 ]
 
 INPUT_INCOMPLETE = "input", "incomplete: run it again to its end, or use `invsvc batch close`"
+_ADVICE = (
+    "No answer with the secret is in the journal. If a kill came just after the answer, the file of "
+    "--secrets-to has it. Otherwise delete the webhook, and create it again with another key."
+)
 _SHOWN = 20  # writes of one group listed on a terminal
 _MISSING_SHOWN = 20  # writes that a file of failed ones lacks
 
@@ -64,6 +68,7 @@ def plain(report: Report) -> dict[str, Any]:  # Any: JSON values
         "failures": dict(report.faults.most_common()),
         "second_effects": report.duplicates,
         "not_applied": plain_groups(report.groups, report.name),
+        "lost_secrets": [{"key": each.key, "webhook": each.thing} for each in report.secrets_lost],
         "unknowns": [
             _plain_result(each) | {"advice": group.advice}
             for group in report.groups
@@ -115,6 +120,19 @@ def show(report: Report) -> None:
     table(titles, rows, right=range(1, len(titles)))
     print_facts(console(), _facts(report))
     show_groups(report.groups, report.name)
+    _show_lost(report)
+
+
+def _show_lost(report: Report) -> None:
+    """Print which webhooks have no secret, and what to do about them."""
+    if not report.secrets_lost:
+        return
+    out = console()
+    out.print(f"\nsecrets lost: {report.summary.secrets_lost:,}\n  {_ADVICE}", markup=False)
+    for result in report.secrets_lost[:_SHOWN]:
+        out.print(f"  - {result.key} ({result.operation}): {result.thing}", markup=False)
+    if (more := report.summary.secrets_lost - _SHOWN) > 0:
+        out.print(f"  and {more:,} more: invsvc batch report --jsonl FILE has them all", markup=False)
 
 
 def show_groups(groups: list[Group], journal: str) -> None:

@@ -253,7 +253,8 @@ def _facts(summary: Summary, progress: Progress | None, bad: int) -> list[tuple[
 
     facts = [(str(verdict), f"{count:,}") for verdict, count in sorted(summary.verdicts.items())]
     facts += [("left", f"{left:,}")] if (left := summary.to_do + summary.sending) else []
-    facts += [("secrets lost", f"{summary.secrets_lost:,}")] if summary.secrets_lost else []
+    if summary.secrets_lost:
+        facts.append(("secrets lost", f"{summary.secrets_lost:,}; `invsvc batch report` names them"))
     if summary.overtaken:
         facts.append(("overtaken", f"{summary.overtaken:,} of those not applied, by newer writes"))
     if summary.open_inputs:
