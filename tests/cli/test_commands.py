@@ -612,8 +612,9 @@ def test_forced_color(invsvc, monkeypatch):
 # --- the whole program
 
 
-def test_interrupted_write(served, here):
-    """Ctrl-C in the middle of a write keeps its intent and says how to find out."""
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda each: each.name)
+def test_interrupted_write(served, here, number):
+    """Ctrl-C in the middle of a write keeps its intent and says how to find out, as do other signals."""
     before = served.ask("/_simulator/arrivals?operation=sheets.save_mapping")["arrivals"]
     served.script("sheets.save_mapping", "apply, then hang")
     keys = {"INVSVC_BASE_URL": served.base_url, "INVSVC_API_KEY": served.api_key}
@@ -621,7 +622,7 @@ def test_interrupted_write(served, here):
     while served.ask("/_simulator/arrivals?operation=sheets.save_mapping")["arrivals"] == before:
         assert writing.poll() is None
         time.sleep(0.02)
-    writing.send_signal(signal.SIGINT)
+    writing.send_signal(number)
     out, err = writing.communicate(timeout=60)
 
     assert (writing.returncode in (1, 130), out) == (True, "")  # older typer: 1

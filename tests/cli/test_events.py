@@ -114,6 +114,7 @@ def test_replay(stored):
     """Handled events whose bodies were kept wait again, and only these."""
     ran = stored("replay", "--all", "--since", "2020-01-01", "--json")
     assert (ran.code, json.loads(ran.out)) == (0, {"replayed": 1, "failed": 0})
+    assert "1 event passed over: no body was kept" in ran.err
     assert listed(stored, "--state", "open") == [("open", "kept"), ("open", "waits")]
     ran = stored("replay", "3")
     assert (ran.code, "cannot be replayed" in ran.err) == (1, True)

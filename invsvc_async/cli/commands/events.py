@@ -253,7 +253,7 @@ def replay(
 
     Their bodies must have been kept: `InboxPolicy(keep_bodies=…)`.  The same handlers are called again, or
     with --handler only that one, also for events that others have not handled.  Exits with 1 if the body of
-    an event was not kept.
+    an event that was given by its id was not kept.
     """
     if handler is not None and not handler.strip():  # an unset variable of the shell is not "all handlers"
         raise typer.BadParameter("give the handler's name", param_hint="--handler")
@@ -265,7 +265,7 @@ def replay(
 async def _change(
     address: str, table_: str, wanted: _Selection, done: str, *, handler: str | None = None, as_json: bool
 ) -> int:
-    changed = failed = 0
+    changed = failed = bodiless = 0
     async with _opened(address, table_) as store:
         act: Callable[[StoredEvent], Awaitable[bool]] = store.drop if done == "dropped" else store.revive
         if handler:
@@ -281,6 +281,10 @@ async def _change(
             elif event.id in wanted.ids:
                 fail(f"{event.id}: it cannot be {done}. Look at it with `show`")
                 failed += 1
+            else:
+                bodiless += done == "replayed" and event.body is None
+    if bodiless:
+        note(f"{counted(bodiless, 'event')} passed over: no body was kept (InboxPolicy(keep_bodies=…))")
     missing = len(wanted.ids) - changed - failed
     if as_json:
         emit_json({done: changed, "failed": failed + max(missing, 0)})

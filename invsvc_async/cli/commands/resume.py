@@ -18,7 +18,6 @@ from invsvc_async.cli.options import (
     check_outputs,
     intent_in,
 )
-from invsvc_async.concurrency.event_loop import until_done
 
 if TYPE_CHECKING:
     from invsvc_async.client import Client
@@ -43,7 +42,7 @@ def command(
     It reads first, and sends the write again only if the reads prove that it was not applied.  Exits with 0
     if the write was applied, 3 if the result is unknown, and 1 otherwise.
     """
-    from invsvc_async.cli.commands.write import send
+    from invsvc_async.cli.commands.write import send, until_settled
     from invsvc_async.cli.outcome_output import exit_code_of, print_outcome
 
     check_outputs({"--secrets-to": secrets_to, "--story": story}, intent=file)
@@ -52,7 +51,7 @@ def command(
     def make(client: Client) -> Write[Any]:  # Any: the intent's operation says what the value is
         return client.resume(intent, same_mode=same_mode)
 
-    outcome, lost = until_done(send(make, profile, team, secrets_to), short=True)
+    outcome, lost = until_settled(send(make, profile, team, secrets_to))
     print_outcome(outcome, as_json=json_, story=story)
     if lost is not None:
         raise lost

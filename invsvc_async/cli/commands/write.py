@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import nullcontext
+import signal
+from contextlib import contextmanager, nullcontext, suppress
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import attrs
 import typer
@@ -27,7 +28,7 @@ from invsvc_async.cli.options import (
 from invsvc_async.concurrency.event_loop import until_done
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Coroutine, Generator, Sequence
     from contextlib import AbstractAsyncContextManager
     from typing import BinaryIO
 
@@ -37,7 +38,11 @@ if TYPE_CHECKING:
     from invsvc_async.reconcile.outcome import Outcome
     from invsvc_async.writes.write import Write
 
-__all__ = ["command", "send"]
+__all__ = ["command", "send", "until_settled"]
+
+T = TypeVar("T")
+
+_STOP = ("SIGTERM", "SIGHUP")  # the latter is sent when a terminal is closed, and unknown to Windows
 
 
 def command(
@@ -74,7 +79,7 @@ def command(
     and 1 otherwise; also with 1 if a webhook's secret could not be stored.  Asks before a delete on a
     terminal.
 
-    If the result stays open, or on Ctrl-C, the intent is stored in a file for `invsvc settle`.
+    If the result stays open, or on Ctrl-C and SIGTERM, the intent is stored in a file for `invsvc settle`.
     """
     from invsvc_async.cli.outcome_output import exit_code_of, print_outcome
 
@@ -93,7 +98,7 @@ def command(
             confirm_delete(write)
         return write
 
-    outcome, lost = until_done(send(make, profile, team, secrets_to), short=True)
+    outcome, lost = until_settled(send(make, profile, team, secrets_to))
     print_outcome(outcome, as_json=json_, story=story)
     if lost is not None:
         raise lost
@@ -114,6 +119,32 @@ def confirm_delete(write: Write[Any]) -> None:
         raise
 
 
+def until_settled(sending: Coroutine[Any, Any, T]) -> T:  # Any: of coroutines
+    """Run *sending* to its end; a signal that ends processes interrupts it as Ctrl-C does."""
+    try:
+        return until_done(sending, short=True)
+    except asyncio.CancelledError:
+        raise KeyboardInterrupt from None
+
+
+@contextmanager
+def _cancelled_by_signals() -> Generator[None]:
+    """Cancel the task on SIGTERM and SIGHUP, so that its intent is stored.  Ignored ones (nohup) stay so."""
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None
+    numbers = [getattr(signal, name) for name in _STOP if hasattr(signal, name)]
+    numbers = [each for each in numbers if signal.getsignal(each) is signal.SIG_DFL]
+    with suppress(NotImplementedError, ValueError, RuntimeError):  # Windows, or not the main thread
+        for number in numbers:
+            loop.add_signal_handler(number, task.cancel)
+    try:
+        yield
+    finally:
+        with suppress(NotImplementedError, ValueError, RuntimeError):
+            for number in numbers:
+                loop.remove_signal_handler(number)
+
+
 async def send(
     make: Callable[[Client], Write[Any]], profile: str | None, team: str | None, secrets_to: Path
 ) -> tuple[Outcome[Any], JournalError | None]:
@@ -128,7 +159,7 @@ async def send(
         write = make(client)
         try:
             async with _secrets_file(write, secrets_to) as secrets:
-                with waiting.shown(client):
+                with _cancelled_by_signals(), waiting.shown(client):
                     outcome = await write.outcome()
                 if secrets is not None and getattr(outcome.value, "secret", None) is not None:
                     try:
