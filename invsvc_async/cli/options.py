@@ -173,9 +173,19 @@ def intent_in(file: Path) -> Intent:
         InvalidRequestError: It contains no intent.
 
     """
+    from invsvc_async.errors import InvalidRequestError
     from invsvc_async.reconcile.intent import Intent
 
-    return Intent.from_json(content_of(file))
+    content = content_of(file)
+    try:
+        return Intent.from_json(content)
+    except InvalidRequestError as error:
+        if b'"history":' not in content or b'"intent":' not in content:
+            raise
+        words = (
+            f"{file}: is a story, not an intent. `invsvc explain` reads it; its member `intent` is the intent"
+        )
+        raise InvalidRequestError(words, hint="Save that to a file of its own.") from error
 
 
 def client_of(profile: str | None, team: str | None, **settings: Any) -> Client:  # Any: arguments of Client

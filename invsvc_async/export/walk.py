@@ -113,8 +113,11 @@ class _Export:
         note = _read_note(self.note_path) if resume else None
         if note is None and not overwrite:
             for path, why in (
-                (self.note_path, "is an unfinished export. Resume or overwrite it"),
-                (self.path, "already exists. Use another path, or overwrite it"),
+                (
+                    self.note_path,
+                    "is an unfinished export. Use resume=True (--resume) or overwrite=True (--overwrite)",
+                ),
+                (self.path, "already exists. Use another path, or overwrite=True (--overwrite)"),
             ):
                 if path.exists():
                     raise ConfigurationError(f"{self.path}: {why}")

@@ -344,8 +344,9 @@ class Driver(Generic[T]):
         if no_such_read(known, reading):
             self.session.warn_once(
                 "journey_reader",
-                f"journeys.get: the answer was HTTP {reading.status}, so updates in doubt stay UNKNOWN. "
-                "Set ReconcilePolicy(journey_reader=…) to a read that this deployment has, or to None.",
+                f"journeys.get: the answer was HTTP {reading.status}. If the journey exists, this "
+                "deployment lacks the read, and updates in doubt stay UNKNOWN. Set "
+                "ReconcilePolicy(journey_reader=…) to a read that it has, or to None.",
             )
         return reading
 

@@ -289,7 +289,11 @@ def test_write_from_a_file(invsvc, here):
 
 @pytest.mark.parametrize(
     ("text", "words"),
-    [("", "0 writes"), ('{"operation": "teams.create"}\n' * 2, "2 writes"), ("{", "line 1: is not JSON")],
+    [
+        ("", "it has no write"),
+        ('{"operation": "teams.create"}\n' * 2, "2 writes"),
+        ("{", "line 1: is not JSON"),
+    ],
 )
 def test_write_from_a_file_that_holds_none(invsvc, here, text, words):
     """A file with no write, a bad one, or several is refused."""
@@ -477,6 +481,7 @@ def test_explain_of_a_story(invsvc, offline):
     assert ran.code == 0
     assert "attempt: done: applied (the service answered so)" in ran.out
     assert (told["said"], told["verdict"], told["same"]) == ("applied", "applied", True)
+    assert "is a story, not an intent" in invsvc("settle", "story.json").err
 
 
 def test_explain_of_another_verdict(invsvc, here):

@@ -139,13 +139,14 @@ async def test_ids_of_other_events(tmp_path):
     ]  # fmt: skip
 
 
-async def test_file_whose_last_line_was_cut_off(tmp_path):
+async def test_file_whose_last_line_was_cut_off(tmp_path, capsys):
     """The next event has a line of its own."""
     body = b'{"event":"payment.created","data":{"id":"pay_1"}}'
     (tmp_path / "events.jsonl").write_bytes(b'{"received_at":"2026-05')
     await listener_of(tmp_path).handle(events.parse(body))
 
     assert await replayed(Listener(), tmp_path / "events.jsonl", lines_of(tmp_path / "events.jsonl")) == 1
+    assert "line 1: not a stored event: it is not JSON" in capsys.readouterr().err
     *_, line = (tmp_path / "events.jsonl").read_text().splitlines()
     assert json.loads(line)["body"] == body.decode()
 

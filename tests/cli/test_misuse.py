@@ -43,6 +43,7 @@ HOOK = ("webhooks.create", "url=https://me.example/in", "events=invoice.created"
         ("export invoices -o -", 2, "an export writes a file"),
         ("export invoices -o nowhere/x.csv", 1, "nowhere/x.csv: No such file or directory\n"),
         ("listen", 2, "--accept-unsigned"),
+        ("listen --accept-unsigned --forward 127.0.0.1:1", 2, "--forward: must be an http(s) URL"),
         ("serve --faults nonsense", 2, "is not among"),
         ("conformance -- no-such-command", 2, "no-such-command: No such file"),
     ],

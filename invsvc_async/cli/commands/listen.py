@@ -80,6 +80,8 @@ def command(
         raise typer.BadParameter(
             "nothing authenticates events. Use --secret, --shared-header or --accept-unsigned"
         )
+    if forward is not None and not forward.startswith(("http://", "https://")):
+        raise typer.BadParameter("must be an http(s) URL", param_hint="--forward")
     listener = Listener(
         secrets=tuple(secret or ()),
         shared_header=_header(header),

@@ -17,7 +17,7 @@ from invsvc_async.api.json_values import is_object
 from invsvc_async.cli.options import content_of
 from invsvc_async.cli.output import emit_json, fail, note, visible
 from invsvc_async.codec import envelope
-from invsvc_async.errors import InvsvcError
+from invsvc_async.errors import InvsvcError, UnreadableResponseError
 from invsvc_async.events.credentials import checked, keys_of
 from invsvc_async.events.receiving.admission import key_of
 from invsvc_async.events.verify import signature_of
@@ -155,7 +155,10 @@ def _record(event: events.Event) -> dict[str, Any]:  # Any: JSON
 
 
 def _event_of(line: bytes) -> events.Event:
-    record = envelope.loads(line)
+    try:
+        record = envelope.loads(line)
+    except UnreadableResponseError as error:
+        raise ForwardError("not a stored event: it is not JSON") from error
     if not is_object(record) or not isinstance(record.get("body"), str):
         raise ForwardError("not a stored event: `body` is missing or not text")
     headers = {"X-Service-Test": "true"} if record.get("test") is True else {}

@@ -200,6 +200,6 @@ def _from_file(client: Client, file: BinaryIO) -> Write[Any]:
 
     lines = list(read_lines(file))
     if len(lines) != 1 or isinstance(lines[0], BadLine):
-        problem = str(lines[0]) if len(lines) == 1 else f"{len(lines)} writes. Use `invsvc batch` for several"
-        raise InvalidRequestError(f"--file: {problem}")
+        several = f"{len(lines)} writes. Use `invsvc batch` for several" if lines else "it has no write"
+        raise InvalidRequestError(f"--file: {lines[0] if len(lines) == 1 else several}")
     return as_write(client, lines[0].operation, lines[0].arguments, key=lines[0].key)
