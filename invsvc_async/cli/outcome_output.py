@@ -9,7 +9,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from invsvc_async.api.operations import BY_NAME
-from invsvc_async.cli.output import DONE, FAILED, UNKNOWN, console, emit_json, fail, note, reporting
+from invsvc_async.cli.output import (
+    DONE,
+    FAILED,
+    UNKNOWN,
+    console,
+    emit_json,
+    fail,
+    note,
+    print_hanging,
+    reporting,
+)
 from invsvc_async.codec import envelope
 from invsvc_async.codec.encode import plain_of
 from invsvc_async.errors import InvalidRequestError
@@ -20,8 +30,6 @@ from invsvc_async.storage.private_file import open_private, write_private
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rich.console import Console
-
     from invsvc_async.client import Client
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.reconcile.outcome import Outcome
@@ -30,7 +38,6 @@ if TYPE_CHECKING:
 __all__ = ["doubt_notifier", "exit_code_of", "print_outcome", "store_unsettled"]
 
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
-_HANGING = 4  # columns
 _COLOURS = {Verdict.APPLIED: "green", Verdict.UNKNOWN: "yellow"}
 
 
@@ -58,7 +65,7 @@ def _print(outcome: Outcome[Any]) -> None:
     colour = _COLOURS.get(outcome.verdict, "red")
     out.print(f"[bold {colour}]{str(outcome.verdict).upper()}[/]", end="  ")
     out.print(outcome.message, markup=False)
-    _print_story(out, outcome.explain())
+    print_hanging(out, outcome.explain(), style="dim")
     if outcome.error is not None and outcome.verdict is not Verdict.APPLIED:
         out.print(str(outcome.error), markup=False)
     if outcome.secret_lost:
@@ -70,20 +77,6 @@ def _print(outcome: Outcome[Any]) -> None:
         from invsvc_async.cli.formatting import show
 
         show(outcome.value)
-
-
-def _print_story(out: Console, story: str) -> None:
-    """Print the lines of a story; what does not fit a line is continued below it, indented."""
-    from rich.text import Text
-
-    from invsvc_async.cli.terminal_table import wrapped
-
-    for line in story.splitlines():
-        text = line.lstrip()
-        indent = len(line) - len(text)
-        for part in wrapped(text, out.width - indent - _HANGING):
-            out.print(Text(" " * indent + part, style="dim"), soft_wrap=True)
-            indent = len(line) - len(text) + _HANGING
 
 
 def _plain(outcome: Outcome[Any]) -> dict[str, Any]:

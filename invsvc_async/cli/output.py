@@ -32,6 +32,7 @@ __all__ = [
     "is_terminal",
     "note",
     "print_facts",
+    "print_hanging",
     "progress",
     "reporting",
     "table",
@@ -39,6 +40,7 @@ __all__ = [
 ]
 
 DONE, FAILED, USAGE, UNKNOWN, OVERTAKEN, INCOMPLETE = 0, 1, 2, 3, 4, 5
+_HANGING = 4  # columns
 _WIDE = 10_000  # columns: output to a file or pipe is not wrapped
 _ERROR_FACTS = ("operation", "status", "code", "request_id", "resume_token")  # in JSON, if an error has them
 
@@ -171,6 +173,20 @@ def table(
     for row in (titles, *rows):
         cells = (visible(cell.replace("\t", " ").replace("\n", " ")) for cell in row)
         sys.stdout.write("\t".join(cells) + "\n")
+
+
+def print_hanging(out: Console, text: str, *, style: str = "") -> None:
+    """Print lines with their indents; what does not fit a line is continued below it, indented further."""
+    from rich.text import Text
+
+    from invsvc_async.cli.terminal_table import wrapped
+
+    for line in visible(text).split("\n"):
+        words = line.lstrip(" ")
+        indent = len(line) - len(words)
+        for part in wrapped(words, out.width - indent - _HANGING):
+            out.print(Text(" " * indent + part, style=style), soft_wrap=True)
+            indent = len(line) - len(words) + _HANGING
 
 
 def print_facts(out: Console, facts: Iterable[tuple[str, str]]) -> None:

@@ -13,12 +13,15 @@ import sys
 
 import pytest
 
+from invsvc_async.batch.reports.not_applied import Groups
+from invsvc_async.batch.result import Result
 from invsvc_async.cli import waiting
 from invsvc_async.cli.app import COMMANDS, run
-from invsvc_async.cli.outcome_output import _print_story
-from invsvc_async.cli.output import console, fail, note, print_facts, progress, table
+from invsvc_async.cli.commands.batch_report import show_groups
+from invsvc_async.cli.output import console, fail, note, print_facts, print_hanging, progress, table
 from invsvc_async.cli.terminal_table import print_fields
 from invsvc_async.events import Delivery, SqliteStore
+from invsvc_async.reconcile.history import Verdict
 from tests.cli.conftest import ENVIRONMENT, called, child
 
 pytestmark = [pytest.mark.one_python, pytest.mark.usefixtures("here")]
@@ -120,11 +123,27 @@ def test_long_line_of_a_story(monkeypatch):
     monkeypatch.setenv("COLUMNS", "40")
     screen = Terminal()
     with contextlib.redirect_stdout(screen):
-        _print_story(console(), "first line\n     +0.1 s  sent, and its answer was lost: connection reset")
+        print_hanging(console(), "first line\n     +0.1 s  sent, and its answer was lost: connection reset")
 
     lines = re.sub(r"\x1b\[[0-9;]*m", "", screen.getvalue()).splitlines()
     assert lines[:2] == ["first line", "     +0.1 s  sent, and its answer"]
     assert lines[2:] == ["         was lost: connection reset"]
+
+
+def test_group_of_a_report(monkeypatch):
+    """Advice and errors are indented as long as they are; the command is whole, so that it can be copied."""
+    monkeypatch.setenv("COLUMNS", "40")
+    groups = Groups()
+    groups.add(
+        Result(key="u1", operation="webhooks.update", verdict=Verdict.REFUSED, status=404, error="no " * 20)
+    )
+    screen = Terminal()
+    with contextlib.redirect_stdout(screen):
+        show_groups(groups.sorted(), "a/path/to/a/run.db")
+
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", screen.getvalue()).splitlines()
+    assert "  $ invsvc batch report a/path/to/a/run.db --failed out.jsonl" in lines
+    assert [each for each in lines[2:] if not each.startswith("  ")] == []
 
 
 @pytest.mark.parametrize("stream", [io.StringIO, Terminal])

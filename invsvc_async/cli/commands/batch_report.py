@@ -8,7 +8,7 @@ import attrs
 
 from invsvc_async.batch.reports.not_applied import commands_for
 from invsvc_async.batch.result import Result
-from invsvc_async.cli.output import console, counted, note, print_facts, table
+from invsvc_async.cli.output import console, counted, note, print_facts, print_hanging, table
 from invsvc_async.codec import envelope
 from invsvc_async.reconcile.history import Verdict
 
@@ -128,7 +128,7 @@ def _show_lost(report: Report) -> None:
     if not report.secrets_lost:
         return
     out = console()
-    out.print(f"\nsecrets lost: {report.summary.secrets_lost:,}\n  {_ADVICE}", markup=False)
+    print_hanging(out, f"\nsecrets lost: {report.summary.secrets_lost:,}\n  {_ADVICE}")
     for result in report.secrets_lost[:_SHOWN]:
         out.print(f"  - {result.key} ({result.operation}): {result.thing}", markup=False)
     if (more := report.summary.secrets_lost - _SHOWN) > 0:
@@ -139,15 +139,14 @@ def show_groups(groups: list[Group], journal: str) -> None:
     """Print the groups of writes that are not applied: cause, advice, command, and the first writes."""
     out = console()
     for group, command in zip(groups, commands_for(groups, journal), strict=True):
-        out.print(f"\n{group.verdict}: {group.cause}: {group.count:,}", markup=False)
-        out.print(f"  {group.advice}", markup=False)
+        print_hanging(out, f"\n{group.verdict}: {group.cause}: {group.count:,}\n  {group.advice}")
         if command is not None:
-            out.print(f"  $ {command}", markup=False)
+            out.print(f"  $ {command}", markup=False, soft_wrap=True)  # whole, so that it can be copied
         for result in group.results[:_SHOWN]:
             words = result.message
             if result.verdict is Verdict.REFUSED and result.error:
                 words = result.error
-            out.print(f"  - {result.key} ({result.operation}): {words}", markup=False)
+            print_hanging(out, f"  - {result.key} ({result.operation}): {words}".replace("\n", " "))
         if (more := group.count - _SHOWN) > 0:
             out.print(f"  and {more:,} more: invsvc batch report --failed FILE lists them all", markup=False)
 
