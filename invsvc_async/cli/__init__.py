@@ -6,6 +6,7 @@ import sys
 
 __all__ = ["main"]
 
+_INTERRUPTED = 130  # the exit code of shells for SIGINT
 _EXTRA = ("typer", "rich", "click")
 
 
@@ -18,4 +19,6 @@ def main() -> None:
             raise
         sys.stderr.write(f"invsvc: needs {error.name}. Install the extra: pip install 'invsvc-async[cli]'.\n")
         sys.exit(2)
+    except KeyboardInterrupt:  # while modules are imported
+        sys.exit(_INTERRUPTED)
     sys.exit(run(sys.argv[1:]))

@@ -115,11 +115,13 @@ def reporting(result: str) -> Generator[None]:
     Print the result of something that was done.
 
     If stdout cannot be written to, *result* is reported on stderr instead, and the exit code stays: it is
-    that of the result.
+    that of the result. A reader that has left (``| head -1``) is not told more.
     """
     try:
         yield
         sys.stdout.flush()
+    except BrokenPipeError:
+        discard_output()
     except OSError as error:
         discard_output()
         fail(f"stdout: cannot be written to ({error.strerror or error}). {result}", error)

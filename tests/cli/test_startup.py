@@ -8,6 +8,7 @@ import sys
 import pytest
 import typer.main
 
+from invsvc_async.cli import main
 from invsvc_async.cli.app import COMMANDS, app
 
 pytestmark = pytest.mark.one_python
@@ -76,3 +77,16 @@ def test_get_imports_no_display():
     """Where nothing is a terminal, a read with ``--json`` does without rich and the decoder of bad fields."""
     found = imported_by("get", "webhooks.health", "--json")
     assert not {name for name in found if name.partition(".")[0] in {"rich", "cattrs"}}
+
+
+def test_ctrl_c_while_modules_are_imported(monkeypatch):
+    """It ends the program as later on, without a traceback."""
+
+    class Slow:
+        def __getattr__(self, name):
+            raise KeyboardInterrupt
+
+    monkeypatch.setitem(sys.modules, "invsvc_async.cli.app", Slow())
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 130
