@@ -28,6 +28,7 @@ from invsvc_async.cli.output import (
     note,
 )
 from invsvc_async.errors import ConfigurationError, InvalidRequestError, InvsvcError
+from invsvc_async.storage.private_file import errors_naming
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -183,7 +184,8 @@ def run(arguments: Sequence[str]) -> int:
         with warnings.catch_warnings():
             warnings.showwarning = partial(_show_warning, warnings.showwarning)
             code = _code_of(arguments, shell)
-        sys.stdout.flush()  # while BrokenPipeError can still be handled
+        with errors_naming("stdout"):
+            sys.stdout.flush()  # while errors can still be handled
     except BrokenPipeError:  # `invsvc list … | head`
         discard_output()
         return FAILED

@@ -102,8 +102,9 @@ class FileLock:
         except OSError as error:
             text = os.pread(number, 1000, 0) if hasattr(os, "pread") else b""
             raise self._in_use(_holder(text)) from error
-        os.ftruncate(number, 0)
-        os.write(number, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode())
+        with suppress(OSError):  # on a full disk the lock is held, but does not name its owner
+            os.ftruncate(number, 0)
+            os.write(number, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode())
 
     def _acquire_file(self) -> None:
         with suppress(OSError):  # it does not exist, or opening it says what is wrong

@@ -5,12 +5,14 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, BinaryIO
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
     from pathlib import Path
 
-__all__ = ["create_private", "open_private", "own_private", "write_private"]
+__all__ = ["create_private", "errors_naming", "open_private", "own_private", "write_private"]
 
 
 def open_private(path: str, flags: int) -> int:
@@ -48,5 +50,15 @@ def create_private(path: Path) -> BinaryIO:
 
 def write_private(path: Path, text: str) -> None:
     """Write *text* to the file at *path*; a new one has mode 0600."""
-    with create_private(path) as file:
+    with errors_naming(path), create_private(path) as file:
         file.write(text.encode())
+
+
+@contextmanager
+def errors_naming(path: Path | str) -> Generator[None]:
+    """Add *path* to an OSError of the block, which has none if the disk is full."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = error.filename or str(path)
+        raise

@@ -9,7 +9,9 @@ import sys
 
 import pytest
 
+from invsvc_async import JournalError
 from invsvc_async.cli.app import run
+from invsvc_async.storage.file_lock import FileLock
 
 pytestmark = pytest.mark.one_python
 
@@ -18,6 +20,12 @@ LINE = {
     "operation": "webhooks.create",
     "arguments": {"url": "https://outputs.example/", "events": ["invoice.created"]},
     "key": "row-1",
+}
+
+REFUSED = {
+    "operation": "webhooks.delete",
+    "arguments": {"webhook": "wh_none"},
+    "key": "row-2",
 }
 
 
@@ -146,3 +154,37 @@ def test_outbox_that_does_not_exist(invsvc, here):
 
     assert (ran.code, list(here.iterdir())) == (1, [])
     assert "nope.db: the file does not exist" in ran.err
+
+
+@pytest.mark.parametrize("option", ["--html", "--jsonl", "--failed"])
+def test_report_on_a_full_disk(invsvc, here, option):
+    """The error names the file."""
+    (here / "full").symlink_to("/dev/full")
+    (here / "writes.jsonl").write_text(json.dumps(LINE) + "\n" + json.dumps(REFUSED) + "\n")
+    invsvc("batch", "writes.jsonl", "--journal", "run.db", "--secrets-to", "secrets")
+
+    ran = invsvc("batch", "report", "run.db", option, "full")
+
+    assert (ran.code, "full: No space left on device" in ran.err) == (1, True)
+
+
+def test_list_to_a_full_disk(invsvc, monkeypatch, capsys, full):
+    """The error names stdout."""
+    monkeypatch.setattr(sys, "stdout", full)
+
+    assert run(["list", "webhooks", "--json"]) == 1
+    assert "stdout: No space left on device" in capsys.readouterr().err
+
+
+def test_lock_on_a_full_disk(here, monkeypatch):
+    """It is held, although its file does not name the owner."""
+
+    def write(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "write", write)
+    lock = FileLock(here / "run.db", "journal", "Stop it.")
+    lock.acquire()
+    with pytest.raises(JournalError, match="in use"):
+        FileLock(here / "run.db", "journal", "Stop it.").acquire()
+    lock.release()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -25,11 +25,10 @@ from invsvc_async.cli.options import (
 )
 from invsvc_async.cli.output import DONE, USAGE, console, counted, emit_json, fail, note
 from invsvc_async.concurrency.event_loop import until_done
-from invsvc_async.storage.private_file import create_private, write_private
+from invsvc_async.storage.private_file import create_private, errors_naming, write_private
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable
-    from contextlib import AbstractContextManager
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
     from typing import BinaryIO
 
     from invsvc_async.batch.file_check import Checked
@@ -387,8 +386,14 @@ async def _write_failed(entries: Entries, path: Path) -> None:
     note_missing(missing)
 
 
-def _file(path: Path) -> AbstractContextManager[BinaryIO]:
-    return nullcontext(sys.stdout.buffer) if str(path) == "-" else create_private(path)
+@contextmanager
+def _file(path: Path) -> Generator[BinaryIO]:
+    if str(path) == "-":
+        with errors_naming("stdout"):
+            yield sys.stdout.buffer
+    else:
+        with errors_naming(path), create_private(path) as file:
+            yield file
 
 
 @asynccontextmanager
