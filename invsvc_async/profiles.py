@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["FILE", "from_environment"]
 
 FILE = "invsvc.toml"
+_TOP = ("default_profile", "profiles")
 _TYPE_NAMES = {str: "a string", bool: "true or false", dict: "a table"}
 _KEYS = {"base_url": str, "team": str, "allow_insecure_http": bool, "names": dict, "reconcile": dict}
 
@@ -44,8 +45,11 @@ def from_environment(
 
 
 def _from_file(environment: Mapping[str, str], profile: str | None) -> dict[str, Any]:
-    path = Path(environment.get("INVSVC_CONFIG") or FILE)
+    elsewhere = environment.get("INVSVC_CONFIG")
+    path = Path(elsewhere or FILE)
     if not path.is_file():
+        if elsewhere:
+            raise ConfigurationError(f"INVSVC_CONFIG: {path} is not a file. Correct the path, or unset it.")
         if profile:
             raise ConfigurationError(
                 f"profile {profile!r} was requested, but {path} does not exist. "
@@ -56,6 +60,8 @@ def _from_file(environment: Mapping[str, str], profile: str | None) -> dict[str,
         whole = tomllib.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError, OSError) as error:  # huge numbers and deep nesting, among others
         raise ConfigurationError(f"{path}: cannot be read: {error}") from None
+    if unknown := [key for key in whole if key not in _TOP]:
+        raise ConfigurationError(f"{path}: {', '.join(unknown)} not allowed. Use only {' and '.join(_TOP)}.")
     profiles = whole.get("profiles", {})
     name = profile or whole.get("default_profile")
     if name is None:

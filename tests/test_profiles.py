@@ -74,6 +74,21 @@ def test_file_elsewhere(here):
     assert from_environment({"INVSVC_CONFIG": "mine.toml"}, "staging") == STAGING
 
 
+@pytest.mark.parametrize("path", ["nope.toml", "."])
+def test_file_elsewhere_that_is_not_there(path):
+    """A file that is named must exist: without its team, a write would go to another one."""
+    with pytest.raises(ConfigurationError, match=r"INVSVC_CONFIG: .* is not a file"):
+        from_environment({"INVSVC_CONFIG": path, "INVSVC_BASE_URL": "https://x.example/v2"}, None)
+
+
+def test_file_with_a_misspelt_key(here):
+    """It is refused, because the profile would be passed over."""
+    (here / "invsvc.toml").write_text('defualt_profile = "live"\n[profiles.live]\nteam = "team_7"\n')
+
+    with pytest.raises(ConfigurationError, match="defualt_profile not allowed"):
+        from_environment({"INVSVC_BASE_URL": "https://x.example/v2"}, None)
+
+
 def test_no_file(here, monkeypatch):
     """Without a file the environment is enough, but not where a profile is asked for."""
     (here / "invsvc.toml").unlink()

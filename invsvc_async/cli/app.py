@@ -150,7 +150,11 @@ def _globals(
     ctx: typer.Context,
     *,
     debug: Annotated[
-        bool, typer.Option("--debug", help="Show tracebacks, and log what the client does.")
+        bool,
+        typer.Option(
+            "--debug",
+            help="Show tracebacks, and log decisions about writes. INVSVC_LOG=debug also logs requests.",
+        ),
     ] = False,
     version: Annotated[  # noqa: ARG001 - handled by its callback
         bool, typer.Option("--version", help="Show the version.", callback=_show_version, is_eager=True)
