@@ -211,6 +211,9 @@ def retry(
             return await outbox.retry(*keys)
 
     found = until_done(marked())
+    for key in keys:
+        if key not in found:
+            fail(f"{key}: not marked: there is no such write, or it is applied or open")
     if json_:
         emit_json(found)
     else:
