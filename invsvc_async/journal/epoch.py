@@ -73,7 +73,8 @@ def wrong_with(journal: Standing | None, beside: Standing | None, *, is_empty: b
     missing = beside.sends - (0 if journal is None else journal.sends)
     if missing <= 0:
         return None
-    return f"it is an older copy, which lacks the last {missing:,} sends. Put the newest file back"
+    sends = "send" if missing == 1 else f"{missing:,} sends"
+    return f"it is an older copy, which lacks the last {sends}. Put the newest file back"
 
 
 SETTLED = (

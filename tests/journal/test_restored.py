@@ -56,7 +56,7 @@ async def test_older_copy_tells_nothing_false(service, restored, caplog, beside)
         assert len(outcome.intent.sent) == 2
     [told] = caplog.messages
     words = (
-        "it is an older copy, which lacks the last 1 sends"
+        "it is an older copy, which lacks the last send"
         if beside == "is there"
         else "outbox.db.epoch is missing or empty"
     )

@@ -33,8 +33,9 @@ __all__ = [
 
 INPUT_INCOMPLETE = "input", "incomplete: run it again to its end, or use `invsvc batch close`"
 _ADVICE = (
-    "No answer with the secret is in the journal. If a kill came just after the answer, the file of "
-    "--secrets-to has it. Otherwise delete the webhook, and create it again with another key."
+    "The journal has seen no answer with the secret. If a kill came just after the answer, or the journal "
+    "is a restored copy, the file of --secrets-to has it. Otherwise delete the webhook, and create it again "
+    "with another key."
 )
 _SHOWN = 20  # writes of one group listed on a terminal
 _MISSING_SHOWN = 20  # writes that a file of failed ones lacks
