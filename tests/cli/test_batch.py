@@ -117,6 +117,7 @@ async def test_empty_file_is_refused(invsvc, here):
     """An empty file is a mistake, in words."""
     code, _, err = await invsvc(write_file(here / "writes.jsonl", ""), "--journal", "run.db")
     assert code == 2
+    assert "must have one write per line" in err
     assert "contains no writes" in err
 
 

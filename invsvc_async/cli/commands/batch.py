@@ -48,6 +48,8 @@ Moved = Annotated[
 ]
 
 
+_CORRECT = "Correct these lines, or skip them with --skip-bad"
+_FORM = 'The input must have one write per line: {"operation": …, "arguments": {…}, "key": …}'
 _KEPT = {  # why prune has not emptied a write
     "open": "not finished",
     "unknown": "unknown, so their content is needed to settle them",
@@ -159,8 +161,7 @@ async def _run(
             note(f"{valid}, {invalid}; nothing was sent")
             return USAGE if checked.bad else DONE
         if checked.bad and not (skip_bad and writes.total):
-            others = ", or skip them with --skip-bad" if writes.total else ""
-            fail(f"nothing was sent. Correct the input{others}")
+            fail(f"nothing was sent. {_CORRECT if writes.total else _FORM}")
             return USAGE
         if checked.creates_webhooks and options.secrets_to is None:
             note("the batch creates webhooks: their secrets are lost without --secrets-to FILE")
