@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import csv
 import errno
@@ -19,6 +20,7 @@ import time
 import pytest
 
 from invsvc_async import ConfigurationError, Intent
+from invsvc_async.batch.secrets_file import SecretsFile
 from invsvc_async.cli.app import _report, run
 from tests.cli.conftest import ENVIRONMENT, child
 
@@ -261,6 +263,20 @@ def test_secret_on_a_full_disk(invsvc, monkeypatch, room):
     assert "APPLIED" in ran.out
     assert "its secret is lost" in ran.out
     assert "invsvc-secrets.jsonl: cannot store secrets (No space left on device)" in ran.err
+
+
+def test_interruption_while_the_secret_is_stored(invsvc, monkeypatch):
+    """The verdict is known, and printed: the write must not be sent again."""
+
+    async def interrupted(*_):
+        raise asyncio.CancelledError
+
+    monkeypatch.setattr(SecretsFile, "take", interrupted)
+    ran = invsvc("write", "webhooks.create", "url=https://w.example/3", "events=invoice.created")
+
+    assert (ran.code in (1, 130), ran.out) == (True, "")  # older typer: 1
+    assert "interrupted; webhooks.create: applied" in ran.err
+    assert "no write is in flight" not in ran.err
 
 
 def test_file_without_a_secret(invsvc, served, here):

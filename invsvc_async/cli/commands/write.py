@@ -149,6 +149,22 @@ async def send(
     make: Callable[[Client], Write[Any]], profile: str | None, team: str | None, secrets_to: Path
 ) -> tuple[Outcome[Any], JournalError | None]:
     """Send the write that *make* returns.  Also return the error if its secret could not be stored."""
+    from invsvc_async.cli.output import note
+
+    known: list[Outcome[Any]] = []
+    try:
+        return await _send(make, profile, team, secrets_to, known)
+    except asyncio.CancelledError:
+        for outcome in known:  # interrupted later, for example while the secret was stored
+            note(f"interrupted; {outcome.intent.operation}: {outcome.verdict}: {outcome.message}")
+        raise
+
+
+async def _send(
+    make: Callable[[Client], Write[Any]], profile: str | None, team: str | None, secrets_to: Path,
+    known: list[Outcome[Any]],
+) -> tuple[Outcome[Any], JournalError | None]:  # fmt: skip
+    """Do what ``send`` does, and append the outcome to *known* as soon as there is one."""
     from invsvc_async.cli.outcome_output import store_unsettled
     from invsvc_async.cli.output import note
     from invsvc_async.cli.waiting import WaitingForWrite
@@ -159,17 +175,20 @@ async def send(
         write = make(client)
         try:
             async with _secrets_file(write, secrets_to) as secrets:
-                with _cancelled_by_signals(), waiting.shown(client):
-                    outcome = await write.outcome()
-                if secrets is not None and getattr(outcome.value, "secret", None) is not None:
-                    try:
-                        await secrets.take(outcome.intent.key, outcome.value)
-                    except JournalError as error:
-                        return attrs.evolve(outcome, secret_lost=True), error
-                    note(f"its secret, which is returned only once, is in {secrets_to}, readable only by you")
+                with _cancelled_by_signals():
+                    with waiting.shown(client):
+                        outcome = await write.outcome()
+                    known.append(outcome)
+                    if secrets is not None and getattr(outcome.value, "secret", None) is not None:
+                        try:
+                            await secrets.take(outcome.intent.key, outcome.value)
+                        except JournalError as error:
+                            return attrs.evolve(outcome, secret_lost=True), error
+                        place = f"{secrets_to}, readable only by you"
+                        note(f"its secret, which is returned only once, is in {place}")
                 return outcome, None
         except asyncio.CancelledError:
-            if not client.unsettled:
+            if not (known or client.unsettled):
                 note("interrupted; no write is in flight")
             raise
         finally:
