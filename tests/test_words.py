@@ -132,6 +132,19 @@ def test_report_of_more_unknown_writes_than_a_terminal_shows(capsys):
     assert "1 duplicate effects, 2 lost webhook secrets" in shown
 
 
+def test_report_of_more_lost_secrets_than_a_terminal_shows(capsys):
+    """The first twenty are named, and where the others are."""
+    lost = [
+        Result(key=f"row-{n}", operation="webhooks.create", verdict=Verdict.APPLIED, thing=f"wh_{n}")
+        for n in range(22)
+    ]
+    batch_report.show(Report(name="run.db", summary=Summary(secrets_lost=25), secrets_lost=lost))
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "row-19 (webhooks.create): wh_19" in shown
+    assert "row-20" not in shown
+    assert "and 5 more: invsvc batch report --jsonl FILE" in shown
+
+
 def conformance(**settings):
     """Make what a run with one wrong report came to."""
     asked = Asked(operation="webhooks.update", path_id="wh_1", team="team_1", body="{}")

@@ -121,6 +121,7 @@ def test_stream_that_is_closed(invsvc, served, monkeypatch, stream):
         ("write --file writes.jsonl --story writes.jsonl", "--story: writes.jsonl is the input"),
         ("settle writes.jsonl --story writes.jsonl", "--story: writes.jsonl is the intent"),
         ("resume writes.jsonl --story ./writes.jsonl", "--story: writes.jsonl is the intent"),
+        ("listen --replay writes.jsonl --store other.db", "--store: other.db is a database"),
         ("outbox work app.db --secrets-to app.db", "--secrets-to: app.db is the outbox"),
     ],
 )

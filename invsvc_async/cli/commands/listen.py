@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from invsvc_async.cli.options import existing_file
+from invsvc_async.cli.options import check_outputs, existing_file
 from invsvc_async.concurrency.event_loop import until_done
 
 if TYPE_CHECKING:
@@ -82,6 +82,7 @@ def command(
         )
     if forward is not None and not forward.startswith(("http://", "https://")):
         raise typer.BadParameter("must be an http(s) URL", param_hint="--forward")
+    check_outputs({"--store": store})  # `invsvc events` has a --store that is a database
     listener = Listener(
         secrets=tuple(secret or ()),
         shared_header=_header(header),
