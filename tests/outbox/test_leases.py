@@ -43,7 +43,7 @@ async def test_release_that_fails_is_repeated(outbox, client):
 async def test_lanes_whose_acquisition_was_not_answered(client, monkeypatch):
     """The next try acquires them too, and not as free ones: their entries would else stay unsent."""
     async with lossy() as way:
-        address = way.journal("answer").replace("batch=", "outbox=")
+        address = way.journal("answer").replace("batch=", "outbox=").replace("silence=1", "silence=60")
         async with Outbox.open(address, client) as outbox:
             first, second = await leases_of(outbox, client), await leases_of(outbox, client)
             way.lose("UPDATE chunks SET owner", "COMMIT")

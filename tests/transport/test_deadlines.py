@@ -62,13 +62,13 @@ async def test_stream_past_the_deadline_of_its_head():
         await peer.send(b"HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\n")
         for _ in range(8):
             await peer.send(b"x")
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.25)
 
     async with RawServer(script) as server, transport_for(server) as transport:
-        head = request_to(server, "GET", within=0.2)
+        head = request_to(server, "GET", within=1.5)  # also the longest pause between two parts
         head.url = head.url.with_path("/stream")
         async with transport.stream(head) as download:
-            call = asyncio.create_task(transport.send(request_to(server, "GET", within=0.25)))
+            call = asyncio.create_task(transport.send(request_to(server, "GET", within=1.75)))
             assert await download.read() == b"xxxxxxxx"
             await call
 
