@@ -302,7 +302,7 @@ async def test_probe_that_shows_nothing(service, tmp_path, caplog, answer, words
 @pytest.mark.parametrize("end", ["reset", "hang"])
 async def test_lost_answers_in_a_row(service, tmp_path, caplog, end):
     """Writes that were sent and got no answer pause the batch. None counts as unsent: each is applied once."""
-    fast = fast_client_of(service, timeout=Timeouts(attempt=0.5))
+    fast = fast_client_of(service, timeout=Timeouts(attempt=3.0))
     async with fast as client, Batch.open(tmp_path / "run.db", client, concurrency=8) as batch:
         service.script("webhooks.create", *[f"apply, then {end}", end] * 4)
         service.script("webhooks.list", *["503"] * 4)

@@ -131,6 +131,7 @@ def test_output_to_a_file_in_use(invsvc, served, here, words, refused):
     for name in ("run.db", "other.db"):
         with sqlite3.connect(here / name) as connection:
             connection.execute("CREATE TABLE entries (key TEXT)")
+        connection.close()
     before = hooks_of(served), {each.name: each.read_bytes() for each in here.iterdir()}
 
     ran = invsvc(*words.split())
