@@ -25,6 +25,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import aiohttp
+
 from benchmarks import bench_journal
 from benchmarks.service import service
 from invsvc_async import ApiKey, Client, Timeouts
@@ -32,8 +34,6 @@ from invsvc_async.batch import Batch
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
-
-    from invsvc_async import Webhook
 
 _FLIGHTS = (1_000, 10_000, 20_000, 50_000)
 _MOST_CONNECTIONS = (
@@ -65,32 +65,55 @@ FROM generate_series($1::bigint, $2::bigint) AS n, (SELECT * FROM entries WHERE 
 
 
 def flight(sizes: tuple[int, ...]) -> None:
-    """Print the CPU and the memory of a call, for each number of calls in flight."""
-    print(f"{'calls in flight':>16}{'µs CPU a call':>16}{'KB a call':>12}")
+    """Print the CPU and the memory of a call, for each number of calls in flight, beside raw aiohttp's."""
+    heads = f"{'µs CPU a call':>16}{'raw aiohttp, µs':>18}{'KB a call':>12}{'raw aiohttp, KB':>18}"
+    print(f"{'calls in flight':>16}{heads}")
     for calls in sizes:
         with service(delay=1.0) as base:
-            command = [sys.executable, "-m", "benchmarks.bench_scale", "wave", base, str(calls)]
-            said = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
-        cpu, memory = json.loads(said)
-        print(f"{calls:>16,}{cpu * 1e6:>16.0f}{memory:>12.1f}", flush=True)
+            (raw, raw_memory), (cpu, memory) = (
+                _in_a_process("raw", base, calls),
+                _in_a_process("ours", base, calls),
+            )
+        figures = f"{cpu * 1e6:>16.0f}{raw * 1e6:>18.0f}{memory:>12.1f}{raw_memory:>18.1f}"
+        print(f"{calls:>16,}{figures}", flush=True)
 
 
-async def wave(base: str, calls: int) -> tuple[float, float]:
-    """Start *calls* at once; return the CPU seconds and the KB of each."""
+def _in_a_process(whose: str, base: str, calls: int) -> tuple[float, float]:
+    """Start *calls* at once in a new process; return the CPU seconds and the KB of each."""
+    command = [sys.executable, "-m", "benchmarks.bench_scale", "wave", whose, base, str(calls)]
+    cpu, memory = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
+    return cpu, memory
+
+
+async def wave(whose: str, base: str, calls: int) -> tuple[float, float]:
+    """Start *calls* at once in this process; return what each costs in raw aiohttp or in a client."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     places = min(calls, _MOST_CONNECTIONS, hard - _OTHER_FILES if hard > 0 else calls)  # -1: no limit
+    if whose == "raw":
+        connector = aiohttp.TCPConnector(limit=places)
+        async with aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout()) as session:
+            return await _spent(lambda: _raw(session, f"{base}/webhooks/wh_1"), calls)
     async with Client(base, ApiKey("key"), max_concurrency=places * 9 // 8, timeout=_PATIENCE) as client:
-        await client.webhooks.get("wh_1")
-        before, cpu = _resident(), time.process_time()
-        async with asyncio.TaskGroup() as group:
-            for _ in range(calls):
-                group.create_task(_ended(client.webhooks.get("wh_1")))
-        spent = time.process_time() - cpu
+        return await _spent(lambda: client.webhooks.get("wh_1"), calls)
+
+
+async def _raw(session: aiohttp.ClientSession, url: str) -> object:
+    async with session.get(url, headers={"Authorization": "Bearer key"}) as answer:
+        return json.loads(await answer.read())
+
+
+async def _spent(call: Callable[[], Awaitable[object]], calls: int) -> tuple[float, float]:
+    await call()
+    before, cpu = _resident(), time.process_time()
+    async with asyncio.TaskGroup() as group:
+        for _ in range(calls):
+            group.create_task(_ended(call()))
+    spent = time.process_time() - cpu
     return spent / calls, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / calls
 
 
-async def _ended(call: Awaitable[Webhook]) -> None:
+async def _ended(call: Awaitable[object]) -> None:
     await call
 
 
@@ -254,8 +277,8 @@ def _run(arguments: list[str]) -> None:
     match arguments:
         case ["flight", *numbers]:
             flight(tuple(map(int, numbers)) or _FLIGHTS)
-        case ["wave", base, calls]:
-            print(json.dumps(asyncio.run(wave(base, int(calls)))))
+        case ["wave", whose, base, calls]:
+            print(json.dumps(asyncio.run(wave(whose, base, int(calls)))))
         case ["day", *number]:
             with asyncio.Runner(loop_factory=_JumpingLoop) as runner:
                 loop = runner.get_loop()
