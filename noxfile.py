@@ -43,6 +43,7 @@ def _show_pyenv() -> None:
 
 
 _show_pyenv()
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # without bytecode, each process compiles all modules again
 os.environ.setdefault("UV_SYSTEM_CERTS", "1")  # trust what pip trusts: some networks have their own authority
 if index := os.environ.get("PIP_INDEX_URL"):
     os.environ.setdefault("UV_DEFAULT_INDEX", index)

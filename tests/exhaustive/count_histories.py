@@ -4,6 +4,7 @@ Walk many worlds on all cores and count distinct histories by write and verdict.
 
 from __future__ import annotations
 
+import gc
 import itertools
 import multiprocessing
 import os
@@ -72,6 +73,7 @@ class Census:
 
 def work(task: Task) -> list[tuple[str, Found]]:
     """Do one task, in a process of its own."""
+    gc.set_threshold(100_000)  # a walk makes no cycles, and an eighth of its time would be looking for them
     subject = shipped()
     if task.small:
         return [(_write(SMALL[place].name), Walk(SMALL[place], subject).whole()) for place in task.small]
