@@ -338,7 +338,8 @@ class Page(Portable, Generic[T_co], Sequence[T_co]):  # noqa: PYI059 - an alias 
     plain data.
 
     ``next`` is the cursor of the next page.  Lists filtered by metadata have ``page`` and ``per_page``
-    instead.  Attributes missing from the answer are ``None``.  ``timestamp`` is aware, in UTC.
+    instead.  Attributes missing from the answer are ``None``, but ``page`` is then the number that was
+    requested, if one was.  ``timestamp`` is aware, in UTC.
 
     Spec: Response envelopes.
     """

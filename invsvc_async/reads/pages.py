@@ -181,7 +181,7 @@ class Pages(Generic[T]):
 
     def _made(self, envelope: Envelope, position: Position) -> Page[T]:
         with self._placed(position):
-            page = _page_of(self._model, envelope)
+            page = _page_of(self._model, envelope, position.page)
             if position.page is not None and page.page not in {None, position.page}:
                 raise CursorStalledError(
                     f"page {position.page} was requested, but page {page.page} was returned. "
@@ -266,14 +266,14 @@ class Pages(Generic[T]):
         return write_token(Place(operation=operation, query=query, team=team, position=position))
 
 
-def _page_of(model: type[T], envelope: Envelope) -> Page[T]:
+def _page_of(model: type[T], envelope: Envelope, asked: int | None) -> Page[T]:
     meta = codec.meta_of(envelope)
     return Page(
         items=codec.many(model, envelope),
         next=envelope.next,
         has_more=envelope.has_more,
         total_results=envelope.total_results,
-        page=envelope.page,
+        page=asked if envelope.page is None else envelope.page,  # for token_after
         per_page=envelope.per_page,
         message=envelope.message,
         timestamp=meta.timestamp,

@@ -538,3 +538,18 @@ async def test_pages_that_name_no_number(lists, options, asked):
 
     assert await folios(lists.client.invoices.egress(metadata={"a": "b"}, **options)) == [1, 2, 3]
     assert lists.seen("page") == asked
+
+
+async def test_token_after_pages_that_name_no_number(lists):
+    """The token leads to the page after the one that was read, even if no answer has a number."""
+    lists.pages = [
+        {"data": items(number, metadata={"a": "b"}), "has_more": number < 5} for number in range(1, 6)
+    ]
+    pages = lists.client.invoices.egress(metadata={"a": "b"})
+    tokens = [pages.token_after(page) async for page in pages.by_page()]
+    lists.asked.clear()
+
+    await pages.resume(tokens[2])
+
+    assert lists.seen("page") == ["4"]
+    assert tokens[4] is None
