@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import sys
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -11,7 +10,7 @@ import attrs
 from invsvc_async.cli.formatting import texts
 from invsvc_async.cli.output import emit_json, table
 from invsvc_async.codec import unstructure
-from invsvc_async.export.files import escaped_formula
+from invsvc_async.export.files import csv_row, escaped_formula
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -61,4 +60,4 @@ class Sink:
     def _csv(self, cells: Sequence[str]) -> None:
         if self.escape_formulas:
             cells = [*map(escaped_formula, cells)]
-        csv.writer(sys.stdout, lineterminator="\n").writerow(cells)
+        sys.stdout.write(csv_row(cells))

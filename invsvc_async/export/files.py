@@ -20,7 +20,17 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-__all__ = ["ExportError", "Form", "Sink", "TextSink", "escaped_formula", "named", "present", "text_of"]
+__all__ = [
+    "ExportError",
+    "Form",
+    "Sink",
+    "TextSink",
+    "csv_row",
+    "escaped_formula",
+    "named",
+    "present",
+    "text_of",
+]
 
 Form = Literal["jsonl", "csv", "parquet"]
 _FORMULA = re.compile(r"[=+\-@\t\r\n]")
@@ -80,7 +90,7 @@ class TextSink:
         if mark is None:
             self._file = create_private(self.path)
             if self.form == "csv":
-                self._file.write(_row([*wire_names(self.model).values(), PROBLEMS]))
+                self._file.write(csv_row([*wire_names(self.model).values(), PROBLEMS]).encode())
             return
         if not self.path.is_file() or self.path.stat().st_size < mark:
             raise ExportError(f"{self.path}: missing or truncated since the export stopped. Start over")
@@ -106,17 +116,19 @@ class TextSink:
 
     def _csv_line(self, item: Model) -> bytes:
         cells = [*(text_of(present(item, name)) for name in wire_names(type(item))), "; ".join(named(item))]
-        return _row([*map(escaped_formula, cells)] if self.escape_formulas else cells)
+        return csv_row([*map(escaped_formula, cells)] if self.escape_formulas else cells).encode()
 
 
 def _json_line(item: Model) -> bytes:
     return envelope.dumps(unstructure(item)) + b"\n"
 
 
-def _row(cells: Sequence[str]) -> bytes:
+def csv_row(cells: Sequence[str]) -> str:
+    """Return a line of CSV, in which a cell with a line break of any kind is quoted."""
     out = io.StringIO()
-    csv.writer(out, lineterminator="\n").writerow(cells)
-    return out.getvalue().encode()
+    # Before Python 3.13, the writer quotes the characters of its own line end only.
+    csv.writer(out, lineterminator="\r\n").writerow(cells)
+    return out.getvalue().removesuffix("\r\n") + "\n"
 
 
 def escaped_formula(cell: str) -> str:

@@ -148,8 +148,10 @@ class _Export:
                     self.on_page(self.rows)
             whole = True
         finally:
-            await walk.aclose()
-            await _on_thread(partial(self._end, whole=whole))
+            try:
+                await walk.aclose()
+            finally:
+                await _on_thread(partial(self._end, whole=whole))
         return Exported(path=self.path, rows=self.rows, resumed=note is not None)
 
     def _take(self, items: Sequence[Invoice], *, last: bool) -> None:
@@ -166,7 +168,7 @@ class _Export:
         unfinished.replace(self.note_path)
 
     def _end(self, *, whole: bool) -> None:
-        if not whole and not self.noted and self.token is not None:
+        if not self.noted and self.token is not None:
             self._take((), last=True)  # rows held back for a larger part
         self.sink.close(whole=whole)
         if whole:
@@ -175,13 +177,18 @@ class _Export:
 
 
 async def _on_thread(work: Callable[[], T]) -> T:
-    """Run *work* in a thread and wait even if cancelled: two threads must not use the file."""
+    """Run *work* in a thread and wait, however often it is cancelled: two threads must not use the file."""
     working = asyncio.create_task(asyncio.to_thread(work))
-    try:
-        return await asyncio.shield(working)
-    except asyncio.CancelledError:
-        await asyncio.wait((working,))
-        raise
+    cancelled: asyncio.CancelledError | None = None
+    while not working.done():
+        try:
+            await asyncio.wait((working,))
+        except asyncio.CancelledError as error:  # anyio cancels again and again
+            cancelled = error
+    if cancelled is not None:
+        working.exception()  # retrieved, so that asyncio does not log it
+        raise cancelled
+    return working.result()
 
 
 def _format_of(path: Path, given: str | None) -> Form:

@@ -6,14 +6,19 @@ import asyncio
 import csv
 import json
 import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from decimal import Decimal
 from importlib.util import find_spec
 from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 
-from invsvc_async import ConfigurationError, ServerError, export
+from invsvc_async import ApiKey, Client, ConfigurationError, ServerError, ValidationFailedError, export
 from invsvc_async.cli.app import run
 from invsvc_async.export.files import TextSink, escaped_formula
 from invsvc_async.export.walk import is_finished
@@ -51,6 +56,16 @@ def ids(path):
             import pyarrow.parquet as pq
 
             return pq.read_table(path)["uuid"].to_pylist()
+
+
+@asynccontextmanager
+async def lists_of(answer):
+    """Yield a client of a service whose list of invoices is *answer*."""
+    app = web.Application()
+    app.router.add_get("/v2/invoices/egress", answer)
+    server = TestServer(app, host="127.0.0.1")
+    async with server, Client(str(server.make_url("/v2")), ApiKey("eyJ.a.b")) as client:
+        yield client
 
 
 async def in_order(client):
@@ -137,6 +152,92 @@ async def test_killed_at_the_end(form, service, client, tmp_path, monkeypatch):
 
     assert ids(target) == await in_order(client)
     assert list(tmp_path.iterdir()) == [target]
+
+
+@pytest.mark.parametrize("form", FORMS)
+async def test_list_whose_last_cursor_is_its_own(form, tmp_path):
+    """The last page is empty, and its cursor is the one it was requested with: no row is missing."""
+    target = tmp_path / f"out.{form}"
+    page = {"success": True, "data": [], "next": "end", "has_more": False, "timestamp": 1}
+
+    async def listed(request: web.Request) -> web.Response:
+        rows = [] if "next" in request.query else [{"uuid": "A"}, {"uuid": "B"}]
+        return web.json_response({**page, "data": rows, "has_more": bool(rows)})
+
+    async with lists_of(listed) as client:
+        done = await export.invoices(client.invoices.egress(), target)
+
+    assert (done.rows, ids(target)) == (2, ["A", "B"])
+    assert list(tmp_path.iterdir()) == [target]
+
+
+@pytest.mark.parametrize("form", FORMS)
+async def test_pages_without_numbers(form, tmp_path):
+    """A stopped export of a list without cursors and page numbers goes on behind its last page."""
+    target = tmp_path / f"out.{form}"
+    fails = True
+
+    async def listed(request: web.Request) -> web.Response:
+        number = int(request.query.get("page", 1))
+        if fails and number == 4:
+            return web.json_response({}, status=400)
+        rows = [{"uuid": f"U{number}", "metadata": {"a": "b"}}]
+        return web.json_response({"success": True, "data": rows, "has_more": number < 5, "timestamp": 1})
+
+    async with lists_of(listed) as client:
+        pages = client.invoices.egress(metadata={"a": "b"})
+        with pytest.raises(ValidationFailedError):
+            await export.invoices(pages, target)
+        fails = False
+        done = await export.invoices(pages, target, resume=True)
+
+    assert (done.rows, ids(target)) == (5, ["U1", "U2", "U3", "U4", "U5"])
+
+
+async def test_cancelled_again_and_again(client, tmp_path):
+    """An export that is cancelled repeatedly, as anyio does, ends after the thread that writes a page."""
+    target, gate, queued = tmp_path / "out.jsonl", threading.Event(), asyncio.Event()
+
+    class Threads(ThreadPoolExecutor):
+        def submit(self, *call):
+            if first_page.done():
+                queued.set()
+            return super().submit(*call)
+
+    def page_written(_rows: int) -> None:
+        threads.submit(gate.wait)  # the next page has to wait for the thread
+        first_page.set_result(None)
+
+    threads, first_page = Threads(1), asyncio.get_running_loop().create_future()
+    asyncio.get_running_loop().set_default_executor(threads)
+    pages = client.invoices.egress(limit=5)
+    task = asyncio.create_task(export.invoices(pages, target, on_page=page_written))
+    await queued.wait()
+    for _ in range(10):
+        task.cancel()
+        await asyncio.sleep(0)
+    ended_early = task.done()
+    gate.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+    assert not ended_early
+    assert json.loads((tmp_path / "out.jsonl.resume").read_text())["rows"] == len(ids(target)) == 10
+
+
+async def test_line_breaks_in_csv(tmp_path):
+    """A cell with any line break is read again as one cell."""
+    texts = ["a\rb", "a\nb", "a\r\nb", "\r", 'a"b', ""]
+
+    async def listed(_: web.Request) -> web.Response:
+        rows = [{"uuid": str(at), "series": text} for at, text in enumerate(texts)]
+        return web.json_response({"success": True, "data": rows, "timestamp": 1})
+
+    async with lists_of(listed) as client:
+        await export.invoices(client.invoices.egress(), tmp_path / "out.csv")
+
+    with (tmp_path / "out.csv").open(newline="") as file:
+        assert [row["series"] for row in csv.DictReader(file)] == texts
 
 
 @pytest.mark.parametrize("form", ["jsonl", "csv"])
