@@ -25,6 +25,7 @@ from pydantic_core import PydanticCustomError, SchemaSerializer, core_schema
 from invsvc_async.codec.encode import plain_of
 from invsvc_async.codec.exact_json import exact, is_array, is_object
 from invsvc_async.codec.fields import fields_of
+from invsvc_async.codec.nesting import DEEPEST
 from invsvc_async.errors import InvalidRequestError
 from invsvc_async.models.common import UNSET, Model, flaws_of, stored_value
 from invsvc_async.models.portable import Portable
@@ -69,7 +70,7 @@ def core_schema_of(cls: type[P], source: Any, handler: GetCoreSchemaHandler) -> 
     def serialised(
         value: Portable, other: core_schema.SerializerFunctionWrapHandler, info: core_schema.SerializationInfo
     ) -> Any:  # Any: plain data
-        return _serialised(source, value, other, info)
+        return _serialised(source if isinstance(value, cls) else type(value), value, other, info)
 
     made_unless_it_is.__qualname__ = _title(cls, arguments)  # as errors show it
     return core_schema.no_info_wrap_validator_function(
@@ -197,7 +198,13 @@ def _open_enum(known: type[StrEnum]) -> CoreSchema:
 
 
 def _decimal() -> CoreSchema:
-    return core_schema.no_info_before_validator_function(_exact, core_schema.decimal_schema())
+    return core_schema.no_info_before_validator_function(_number, core_schema.decimal_schema())
+
+
+def _number(value: Any) -> Any:  # Any: JSON as Python values
+    """Convert a number, as a text too, which pydantic's strict mode would refuse after this function."""
+    found = with_decimals(Decimal, _exact(value))
+    return Decimal(found) if type(found) is int else found
 
 
 def _free_form() -> CoreSchema:
@@ -211,7 +218,7 @@ _SCALARS: Mapping[Any, Callable[[], CoreSchema]] = {
 }  # fmt: skip
 
 
-def _exact(value: Any) -> Any:  # Any: JSON as Python values
+def _exact(value: Any, levels: int = DEEPEST) -> Any:  # Any: JSON as Python values
     """Replace floats in *value* by decimals with the same digits; reject those that may have lost some."""
     if isinstance(value, float):
         found = Decimal(repr(value))
@@ -220,9 +227,11 @@ def _exact(value: Any) -> Any:  # Any: JSON as Python values
                 "inexact_number", "The number has more digits than a float keeps; send it as a string"
             )
         return found
+    if not levels and isinstance(value, (dict, list)):
+        raise PydanticCustomError("nested_too_deeply", f"The value is nested deeper than {DEEPEST} levels")
     if is_object(value):
-        return {name: _exact(item) for name, item in value.items()}
-    return [_exact(item) for item in value] if is_array(value) else value
+        return {name: _exact(item, levels - 1) for name, item in value.items()}
+    return [_exact(item, levels - 1) for item in value] if is_array(value) else value
 
 
 # --- JSON

@@ -167,6 +167,13 @@ class OutcomeBase(Portable, Generic[T_co]):
         return cls(**arguments_of(plain))
 
     @classmethod
+    def _with_decimals(cls, plain: dict[str, Wire], convert: Callable[[Any, Any], Any]) -> dict[str, Wire]:
+        from invsvc_async.reconcile.outcome_json import result_of
+
+        model = result_of(plain)
+        return plain if model is None else {**plain, "value": convert(model, plain.get("value"))}
+
+    @classmethod
     def _wire_types(cls, arguments: tuple[Any, ...]) -> dict[str, tuple[Any, bool]]:
         value: Any = next(iter(arguments), Any)
         return {

@@ -24,9 +24,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from invsvc_async.codec.exact_json import Wire
+    from invsvc_async.models import Model
     from invsvc_async.reconcile.outcome import OutcomeBase
 
-__all__ = ["arguments_of", "full_form", "public_form", "summary"]
+__all__ = ["arguments_of", "full_form", "public_form", "result_of", "summary"]
 
 _TYPES: dict[str, tuple[type, ...]] = {  # of the members that are given to the class as they are
     "message": (str,), "attempts": (int,), "resends": (int,), "secret_lost": (bool,),
@@ -65,6 +66,18 @@ def summary(outcome: OutcomeBase[Any], convert: Callable[[object], Wire]) -> dic
         "livemode": outcome.livemode,
         "evidence": without_secrets(unstructured(outcome.evidence)),
     }
+
+
+def result_of(plain: dict[str, Wire]) -> type[Model] | None:
+    """Return the class of the value in the plain form of an outcome, if it is a model."""
+    intent = plain.get("intent")
+    if isinstance(intent, str):
+        intent = parsed(intent, "an intent")
+    operation = BY_NAME.get(str(intent.get("operation"))) if isinstance(intent, dict) else None
+    if operation is None or operation.kind != "write" or operation.result == "object":
+        return None
+    model: type[Model] = getattr(models, operation.result)
+    return model
 
 
 def arguments_of(plain: dict[str, Wire]) -> dict[str, Any]:  # Any: the fields of an outcome

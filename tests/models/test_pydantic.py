@@ -214,6 +214,53 @@ async def test_decimals_of_a_body(browser):
     assert cut.json()["detail"][0]["type"] == "inexact_number"
 
 
+@pytest.mark.parametrize("place", ["metadata", "news"])
+@pytest.mark.parametrize("levels", [300, 900])
+async def test_body_that_is_nested_too_deeply(browser, place, levels):
+    """It is refused with 422, as any other wrong value."""
+    deep = f'{{"invoice": {{"{place}": {{"a": {"[" * levels}{"]" * levels}}}}}}}'
+
+    answer = await browser.post("/order", content=deep, headers={"Content-Type": "application/json"})
+
+    assert answer.status_code == 422
+    assert "nested" in answer.json()["detail"][0]["msg"]
+
+
+@pytest.mark.parametrize("total", [f'"{DIGITS}"', "12.5", "7"])
+def test_strict_validation(total):
+    """What pydantic writes is read again in its strict mode, too."""
+    adapter = TypeAdapter(Invoice)
+    invoice = adapter.validate_json(f'{{"total": {total}, "created_at": 5}}', strict=True)
+
+    assert invoice.total == Decimal(total.strip('"'))
+    assert adapter.validate_json(adapter.dump_json(invoice), strict=True) == invoice
+    assert adapter.validate_python(invoice.to_dict(), strict=True) == invoice
+
+
+@pytest.mark.parametrize("union", [Webhook | Invoice, Invoice | Webhook])
+def test_null_fields_of_a_union(union):
+    """The nulls of a field are left out by the class of the value."""
+    adapter = TypeAdapter(union)
+
+    invoice = adapter.dump_python(Invoice(uuid="A", idempotency_key=None), exclude_none=True)
+    hook = adapter.dump_python(Webhook(id="wh_1", description=None), exclude_none=True)
+
+    assert (invoice, hook) == ({"uuid": "A"}, {"id": "wh_1"})
+
+
+@pytest.mark.parametrize("kind", [Outcome, Outcome[models.Team], Outcome[Any]])
+async def test_decimals_of_an_outcome(service, kind):
+    """An outcome is read back with the numbers of its value, whatever the annotation says."""
+    async with quick_client(service) as client:
+        outcome = await client.teams.create(legal_name="A", credit_limit=5).outcome()
+    adapter = TypeAdapter(kind)
+
+    back = adapter.validate_json(adapter.dump_json(outcome))
+
+    assert back.value == outcome.value
+    assert not back.value.problems
+
+
 @pytest.mark.parametrize("name", SIGNED_TYPES)
 async def test_events_of_an_endpoint(browser, name):
     """Events of each family are accepted and answered."""
