@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import Raw
@@ -9,7 +10,7 @@ from msgspec import Raw
 from invsvc_async import errors
 from invsvc_async.codec import decode_fast
 from invsvc_async.codec.arrays import split
-from invsvc_async.codec.exact_json import EXACT_UNTIL, MEMBERS, UNREADABLE, is_array, utc
+from invsvc_async.codec.exact_json import MEMBERS, UNREADABLE, is_array, utc
 from invsvc_async.errors import InvalidRequestError, UnreadableResponseError
 from invsvc_async.models.common import Meta, Model, Page, flaws_of
 
@@ -101,14 +102,16 @@ def page_from(cls: type[P], plain: Mapping[str, Any], model: type[Model] | None)
     wrong = [
         f"{name}: has the wrong type" for name, value in given.items() if type(value) not in wanted[name]
     ]
-    stamp = plain.get("timestamp")
-    if stamp is not None and (type(stamp) is not int or not 0 <= stamp < EXACT_UNTIL):
+    stamp, moment = plain.get("timestamp"), None
+    with suppress(OverflowError):
+        moment = utc(stamp) if type(stamp) is int else None
+    if stamp is not None and moment is None:
         wrong.append("timestamp: must be in epoch milliseconds")
     if wrong:
         raise InvalidRequestError(wrong)
     is_model = isinstance(model, type) and issubclass(model, Model)
     made = tuple(structure(model, item) for item in items) if is_model and model else tuple(items)
-    return cls(items=made, timestamp=None if stamp is None else utc(stamp), **given)
+    return cls(items=made, timestamp=moment, **given)
 
 
 def member(raw: Raw | bytes, name: str) -> Raw:

@@ -79,8 +79,8 @@ def _scalar(value: Any) -> Any:
 
 
 def _milliseconds(time: datetime) -> int | Decimal:
-    whole, rest = divmod(time - EPOCH, timedelta(milliseconds=1))
-    return whole if not rest else Decimal(f"{whole}.{rest.microseconds:03}")
+    microseconds = (time - EPOCH) // timedelta(microseconds=1)
+    return Decimal(f"{microseconds}E-3") if microseconds % 1000 else microseconds // 1000
 
 
 def object_of(model: Model) -> Any:

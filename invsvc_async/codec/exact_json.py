@@ -32,6 +32,7 @@ __all__ = [
     "UNREADABLE",
     "Wire",
     "bare",
+    "check",
     "dumps",
     "exact",
     "holds_broken",
@@ -148,7 +149,7 @@ def dumps(plain: object) -> bytes:
             string, an object of another class; or it is nested too deeply.
     """
     try:
-        _check(plain, "$")
+        check(plain)
         return _ENCODER.encode(plain)
     except InvalidRequestError:
         raise
@@ -156,8 +157,13 @@ def dumps(plain: object) -> bytes:
         raise InvalidRequestError(f"$: cannot be written as JSON ({cause})") from cause
 
 
-def _check(plain: Any, at: str, levels: int = DEEPEST) -> None:
-    """Reject values that JSON cannot represent.  The encoder would accept times and NaN."""
+def check(plain: Any, at: str = "$", levels: int = DEEPEST) -> None:
+    """
+    Reject values that JSON cannot represent.  The encoder would accept times and NaN.
+
+    Raises:
+        InvalidRequestError: As for :func:`dumps`.
+    """
     is_mapping = type(plain) is dict or isinstance(plain, Mapping)  # the abstract class is slow to check
     if not levels and (is_mapping or isinstance(plain, (list, tuple))):
         raise InvalidRequestError(f"{at:.60}…: is nested deeper than {DEEPEST} levels")
@@ -166,11 +172,11 @@ def _check(plain: Any, at: str, levels: int = DEEPEST) -> None:
             if not isinstance(name, str):
                 raise InvalidRequestError(f"{at}: the key {name!r} is not a string")
             if type(value) is not str:  # most are; the address costs more than the check
-                _check(value, f"{at}.{name}", levels - 1)
+                check(value, f"{at}.{name}", levels - 1)
     elif isinstance(plain, (list, tuple)):
         for index, value in enumerate(cast("Sequence[Any]", plain)):
             if type(value) is not str:
-                _check(value, f"{at}[{index}]", levels - 1)
+                check(value, f"{at}[{index}]", levels - 1)
     elif not (_is_finite(plain) or plain is None or isinstance(plain, (str, Raw))):
         raise InvalidRequestError(f"{at}: JSON cannot represent {type(plain).__name__} {plain!r:.60}")
 

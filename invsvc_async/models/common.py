@@ -373,7 +373,10 @@ class Page(Portable, Generic[T_co], Sequence[T_co]):  # noqa: PYI059 - an alias 
         return keep_arguments(cls, super().__class_getitem__(item))  # type: ignore[misc]  # Generic has it
 
     def _to_plain(self, convert: Callable[[object], Any]) -> dict[str, Any]:
-        beside = {"next": self.next} if self.page is None else {"page": self.page, "per_page": self.per_page}
+        numbers = {"page": self.page, "per_page": self.per_page}
+        beside: dict[str, Any] = {name: number for name, number in numbers.items() if number is not None}
+        if self.next is not None or not beside:
+            beside = {"next": self.next, **beside}
         more = {
             "total_results": self.total_results, "message": self.message, "timestamp": self.timestamp
         }  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, cast, get_args
 
 import attrs
 
@@ -101,7 +101,8 @@ class Portable:
         ``problems`` if the class has that.
 
         Raises:
-            InvalidRequestError: It is not an object, or lacks what the class needs.
+            InvalidRequestError: It is not an object, lacks what the class needs, or contains what JSON cannot
+                represent: NaN, a key that is not a string, more than 256 levels.
         """
         return _from_dict(cls, (), plain)
 
@@ -198,10 +199,20 @@ P = TypeVar("P", bound=Portable)
 
 def _from_dict(cls: type[P], arguments: tuple[Any, ...], plain: object) -> P:
     from invsvc_async.codec.encode import plain_of
+    from invsvc_async.codec.exact_json import check
 
-    if not isinstance(plain, Mapping):
+    try:
+        copied = plain_of(plain) if isinstance(plain, Mapping) else plain
+    except RecursionError:
+        raise InvalidRequestError(f"{cls.__name__}: is nested too deeply") from None
+    check(copied)
+    return _from_wire(cls, arguments, copied)
+
+
+def _from_wire(cls: type[P], arguments: tuple[Any, ...], plain: object) -> P:
+    if not isinstance(plain, dict):
         raise InvalidRequestError(f"{cls.__name__}: expected an object, got {type(plain).__name__}")
-    return cls._from_plain(plain_of(plain), arguments)
+    return cls._from_plain(cast("dict[str, Any]", plain), arguments)
 
 
 def _from_json(cls: type[P], arguments: tuple[Any, ...], text: str | bytes) -> P:
@@ -211,7 +222,7 @@ def _from_json(cls: type[P], arguments: tuple[Any, ...], text: str | bytes) -> P
         plain = loads(text.encode() if isinstance(text, str) else text)
     except (UnreadableResponseError, UnicodeEncodeError):
         raise InvalidRequestError(f"{cls.__name__}: the text is not valid JSON") from None
-    return _from_dict(cls, arguments, plain)
+    return _from_wire(cls, arguments, plain)
 
 
 def keep_arguments(cls: type[Portable], alias: Any) -> Any:  # Any: typing's own class

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from invsvc_async import errors
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["error_of", "plain_error"]
 
+_LONGEST = 10**9  # seconds of a Retry-After
 _FIELDS = ("operation", "status", "code", "details", "own_envelope", "retry_after")
 _BY_NAME: dict[str, type[InvsvcError]] = {  # of errors, other than the service's, that a text describes
     each.__name__: each
@@ -46,15 +48,21 @@ def error_of(plain: Wire) -> InvsvcError | None:
         return kind(text, operation=plain.get("operation"), status=status)
     if kind is not None or type(status) is not int:
         return (kind or InvsvcError)(text)
-    details, wait = plain.get("details"), plain.get("retry_after")
+    details, code, message = plain.get("details"), plain.get("code"), plain.get("message")
     if isinstance(details, list) and all(isinstance(each, str) for each in details):
         details = tuple(details)
     return service_error_class(status)(
         status=status,
-        code=plain.get("code"),
-        message=plain.get("message"),
+        code=code if isinstance(code, str) else None,
+        message=message if isinstance(message, str) else None,
         details=details,
         operation=plain.get("operation"),
-        retry_after=None if wait is None else float(wait),
+        retry_after=_seconds(plain.get("retry_after")),
         own_envelope=plain.get("own_envelope") is True,
     )
+
+
+def _seconds(plain: Wire) -> float | None:
+    if isinstance(plain, bool) or not isinstance(plain, (int, float, Decimal)):
+        return None
+    return float(plain) if 0 <= plain <= _LONGEST else None

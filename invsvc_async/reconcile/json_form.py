@@ -171,7 +171,12 @@ def event_from_wire(plain: Wire) -> Event:
     if not isinstance(name, str) or name not in _EVENTS:
         raise InvalidRequestError("not a story: it has an event of an unknown kind")
     fields = {name: value for name, value in plain.items() if name != "event"}
-    return structured(fields, _EVENTS[name], "a story")
+    event = structured(fields, _EVENTS[name], "a story")
+    try:
+        envelope.utc(getattr(event, "stamp", None) or 0)
+    except OverflowError:
+        raise InvalidRequestError("not a story: a stamp is outside the range of times") from None
+    return event
 
 
 def without_secrets(value: Wire) -> Wire:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from io import StringIO
 
@@ -17,7 +18,7 @@ from rich.pretty import Pretty
 from invsvc_async import Outcome, Page, events, models, unstructure
 from invsvc_async.batch.result import Summary
 from invsvc_async.codec import enc_hook, envelope
-from invsvc_async.errors import InvalidRequestError, NotFoundError, ResponseLostError
+from invsvc_async.errors import InvalidRequestError, InvsvcError, NotFoundError, ResponseLostError
 from invsvc_async.models import Invoice, Journey, Webhook, WebhookList
 from invsvc_async.reconcile.history import Verdict
 from invsvc_async.simulator import Simulator
@@ -76,6 +77,46 @@ def test_broken_field_of_plain_data():
 
     assert [problem.address for problem in model.problems] == ["$.uuid"]
     assert model.to_dict() == {"uuid": 7}
+
+
+def nested(levels):
+    value = None
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize(
+    "value", [*map(Decimal, ("NaN", "sNaN", "-Infinity")), nested(300), nested(5_000), {1: 2}]
+)
+@pytest.mark.parametrize("field", ["total", "created_at", "folio_number", "metadata", "unknown"])
+def test_value_that_json_cannot_represent(field, value):
+    """A number that is none, deep nesting and a key that is no text are refused in words."""
+    for read in (Invoice.from_dict, lambda plain: Page[Invoice].from_dict({"data": [plain]})):
+        with pytest.raises(InvalidRequestError, match=r"cannot|nested|not a string"):
+            read({field: value})
+
+
+def test_page_with_a_cursor_and_a_number():
+    """No member of a page is left out, whatever envelope the service mixed."""
+    for page in (
+        Page(items=(), next="c", has_more=True, page=2, per_page=3),
+        Page(items=(), per_page=3),
+        Page(items=(), timestamp=datetime(2150, 1, 1, tzinfo=UTC)),
+        Page(items=(), timestamp=datetime(1950, 1, 1, 0, 0, 0, 5_000, tzinfo=UTC)),
+    ):
+        assert Page.from_json(page.to_json()) == page
+
+
+@pytest.mark.parametrize("microseconds", [0, 500, 999, 1_000, 999_500])
+@pytest.mark.parametrize("year", [1, 1969, 1970, 2024])
+def test_time_in_parts_of_a_millisecond(year, microseconds):
+    """A time before 1970 has a negative number of milliseconds, with its fraction."""
+    time = datetime(year, 12, 31, 23, 59, 59, microseconds, tzinfo=UTC)
+
+    found = Invoice(created_at=time).to_dict()["created_at"]
+
+    assert Decimal(found) * 1000 == (time - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
 
 
 @pytest.mark.parametrize("cls", [Webhook, Page[Webhook], WebhookList, Outcome, events.ResourceEvent])
@@ -202,6 +243,31 @@ async def test_outcome_of_the_wrong_form(client, change):
 
     with pytest.raises(InvalidRequestError):
         Outcome.from_dict({**plain, **change})
+
+
+@pytest.mark.parametrize("wrong", [7, [], {"a": 1}, True, 10**400, "\ud800"])
+@pytest.mark.parametrize(
+    "member", ["retry_after", "code", "message", "details", "operation", "status", "text"]
+)
+async def test_error_of_the_wrong_form(client, member, wrong):
+    """A damaged error is refused, or read as far as it can be."""
+    plain = (await client.journeys.update("jrn_1", name="May").outcome()).to_dict()
+    error = {"type": "ConflictError", "text": "a", "status": 409, "retry_after": 1, member: wrong}
+
+    read = Outcome.from_dict({**plain, "error": error})
+
+    assert isinstance(read.error, InvsvcError)
+    assert isinstance(read.error.retry_after if member != "status" else 1.0, float | None)
+    assert str(read.error)
+
+
+async def test_time_out_of_range_in_a_history(client):
+    """A damaged outcome whose history has a time of the service that no clock shows is refused."""
+    plain = (await client.journeys.update("jrn_1", name="May").outcome()).to_dict()
+    plain["history"][0]["stamp"] = 10**400
+
+    with pytest.raises(InvalidRequestError, match="stamp"):
+        Outcome.from_dict(plain)
 
 
 async def test_msgspec_hook(client):
