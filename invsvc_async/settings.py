@@ -7,8 +7,8 @@ All times are in seconds.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Mapping
-from math import inf
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, cast
 
 import attrs
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 __all__ = ["CallOptions", "ParameterNames", "ReadRetries", "ReconcilePolicy", "Timeouts", "unpickles_older"]
 
 T = TypeVar("T")
+
+_MOST = sys.float_info.max  # an integer above it cannot be added to a time
 
 # The folders below `client` cannot import Client, so this is untyped; `readers.Reader` has the types.
 AnyReader: TypeAlias = "Callable[[Any, Any], Awaitable[Any]]"
@@ -46,12 +48,12 @@ def unpickles_older(cls: type[T]) -> type[T]:
 
 
 def _positive(_settings: object, field: attrs.Attribute[float], value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < inf:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= _MOST:
         raise ConfigurationError(f"{field.name}: must be a number of seconds above 0, not {value!r}.")
 
 
 def _not_negative(_settings: object, field: attrs.Attribute[float], value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < inf:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= _MOST:
         raise ConfigurationError(f"{field.name}: must be a number, 0 or above, not {value!r}.")
 
 

@@ -30,6 +30,8 @@ BASE = "http://127.0.0.1:1/v2"
         (ReadRetries, "attempts", 0, "integer, 1 or above"),
         (ReadRetries, "quota", -1, "0 or above"),
         (ReconcilePolicy, "deadline", float("inf"), "0 or above"),
+        pytest.param(ReconcilePolicy, "deadline", 10**400, "0 or above", id="huge deadline"),
+        pytest.param(Timeouts, "call", 10**400, "seconds above 0", id="huge timeout"),
         (ReconcilePolicy, "max_resends", 1.5, "integer, 0 or above"),
         (ReconcilePolicy, "resend", "maybe", "'proven' or 'never'"),
         (ReconcilePolicy, "wait_when_limited", "false", "true or false"),

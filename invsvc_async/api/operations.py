@@ -232,7 +232,7 @@ WEBHOOKS_UPDATE = Operation(
         _body("description"),
         _body("status", choices=_STATUS),
     ),
-    extra=("body",), reader="webhooks.get", finder="updated_webhook",
+    extra=("body",), needs_field=True, reader="webhooks.get", finder="updated_webhook",
     settled="The webhook is read back and compared with its state before the write (the baseline).",
     section="Endpoints, Webhooks",
 )  # fmt: skip

@@ -73,7 +73,8 @@ class Operation(Struct, frozen=True, kw_only=True):
     parameters: tuple[Parameter, ...] = ()
     # Where the specification mentions further parameters without naming them.
     extra: tuple[Literal["query", "body"], ...] = ()
-    needs_field: bool = False  # a body without any is surely a mistake, although the specification allows it
+    # A body without any is surely a mistake, although the specification allows it, and no read could show it.
+    needs_field: bool = False
     reserved: tuple[str, ...] = ()  # keys of the body that the service sets itself
     reader: str | None = None  # the operation whose answer settles this write
     finder: str | None = None  # the key in reconcile.findings.FINDERS of the function that judges that answer

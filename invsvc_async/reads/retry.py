@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import sys
+from math import inf
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 import attrs
@@ -116,9 +118,14 @@ def wait_problems(*, timeout: float, poll: float, until: object) -> list[str]:
     problems = [
         f"{name}: must be a number of seconds, more than 0"
         for name, value in times.items()
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not _is_time(value)
     ]
     return problems if is_plain_function(until) else [*problems, f"until: {NOT_A_CONDITION}"]
+
+
+def _is_time(seconds: float) -> bool:
+    """Return whether *seconds* are above 0 and can be added to a time, as an integer of 400 digits cannot."""
+    return 0 < seconds <= sys.float_info.max or seconds == inf
 
 
 def is_true(name: str, condition: Callable[[T], object], value: T) -> bool:

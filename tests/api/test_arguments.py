@@ -165,12 +165,13 @@ def test_fields_left_out_and_null() -> None:
     )
 
 
-def test_update_of_a_journey_without_a_field() -> None:
-    """It is refused, with the names of the fields; an update of a webhook may be empty."""
-    (problem,) = problems(operations.JOURNEYS_UPDATE, journey="j")
+def test_update_without_a_field() -> None:
+    """It is refused, with the names of the fields: if its answer were lost, no read could show it."""
+    (journey,) = problems(operations.JOURNEYS_UPDATE, journey="j")
+    (webhook,) = problems(operations.WEBHOOKS_UPDATE, webhook="wh_1")
 
-    assert "name, description, graph, trigger_type, replaces_defaults" in problem
-    assert checked(operations.WEBHOOKS_UPDATE, webhook="wh_1").body == {}
+    assert "name, description, graph, trigger_type, replaces_defaults" in journey
+    assert "url, events, description, status" in webhook
 
 
 @pytest.mark.parametrize(

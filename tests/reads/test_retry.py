@@ -473,7 +473,15 @@ async def test_wait_for_what_is_not_there(rig):
 
 
 @pytest.mark.parametrize(
-    "times", [{"timeout": 0}, {"poll": -1}, {"timeout": True}, {"poll": "5"}, {"poll": float("nan")}]
+    "times",
+    [
+        {"timeout": 0},
+        {"poll": -1},
+        {"timeout": True},
+        {"poll": "5"},
+        {"poll": float("nan")},
+        {"timeout": 10**400},
+    ],
 )
 async def test_wait_without_sensible_times(rig, times):
     """Times of a wait are checked before anything is sent."""

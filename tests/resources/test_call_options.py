@@ -107,7 +107,9 @@ def test_headers_of_the_wrong_form(headers):
         CallOptions(headers=headers)
 
 
-@pytest.mark.parametrize("timeout", [0, -1, "5", True, float("inf"), float("nan"), Timeouts])
+@pytest.mark.parametrize(
+    "timeout", [0, -1, "5", True, float("inf"), float("nan"), pytest.param(10**400, id="huge"), Timeouts]
+)
 def test_timeout_of_the_wrong_form(timeout):
     """It is a positive number of seconds, or Timeouts."""
     with pytest.raises(ConfigurationError, match="timeout"):
