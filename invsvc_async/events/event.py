@@ -71,7 +71,7 @@ class _Event(Portable):
 
     def _to_plain(self, convert: Callable[[object], Any]) -> dict[str, Any]:  # noqa: ARG002 - plain already
         mark = {} if self.is_test == self.body_says_test else {"test": True}
-        return {**self._plain(), **mark}
+        return {**plain_of(self.raw), **mark}
 
     @classmethod
     def _from_plain(cls, plain: dict[str, Any], arguments: tuple[Any, ...]) -> Self:  # noqa: ARG003 - none

@@ -169,7 +169,9 @@ def test_resource_event(name, version):
 
     assert event.to_json().encode() == event.raw
     assert events.ResourceEvent.from_json(event.to_json()) == event
-    assert events.ResourceEvent.from_dict(event.to_dict()).to_dict() == event.to_dict()
+    again = events.ResourceEvent.from_dict(event.to_dict())
+    assert again.to_dict() == event.to_dict() == envelope.loads(event.raw)
+    assert (again.version, again.data) == (event.version, event.data)
     assert unstructure(event) == event.to_dict()
     with pytest.raises(InvalidRequestError, match="ResourceEvent"):
         events.SatInvoiceSynced.from_json(event.to_json())
