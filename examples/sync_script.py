@@ -10,16 +10,20 @@ from __future__ import annotations
 import atexit
 import sys
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from anyio.from_thread import start_blocking_portal
 
 from invsvc_async import Client, ReconcilePolicy
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from anyio.from_thread import BlockingPortal
 
-    from invsvc_async import Journey, Outcome
+    from invsvc_async import Intent, Journey, Outcome
+
+T = TypeVar("T")
 
 
 class Invoicing:
@@ -45,14 +49,26 @@ class Invoicing:
         self._open.close()
 
     def journey(self, journey: str) -> Journey:
-        """Read: `call` runs the method in the loop, and waits for its result."""
-        return self._portal.call(self._client.journeys.get, journey)
+        """Read."""
+        return self._call(self._client.journeys.get, journey)
 
     def rename(self, journey: str, name: str) -> Outcome[Journey]:
-        """Write: `outcome` is the function to call, because `call` does not await a `Write`."""
-        return self._portal.call(
-            self._client.journeys.update(journey, name=name).outcome
-        )
+        """Write: `outcome` is the function to call, because a portal does not await a `Write`."""
+        return self._call(self._client.journeys.update(journey, name=name).outcome)
+
+    def unsettled(self) -> tuple[Intent, ...]:
+        """Return the intents of the writes that were interrupted."""
+        return tuple(self._client.unsettled)
+
+    def _call(self, method: Callable[..., Awaitable[T]], *arguments: str) -> T:
+        """Run *method* in the loop and wait.  Ctrl-C, or a time limit of a worker, cancels it."""
+        running = self._portal.start_task_soon(method, *arguments)
+        try:
+            return running.result()
+        except BaseException:
+            # Otherwise it would go on in the loop, and nobody would get its verdict.
+            running.cancel()
+            raise
 
 
 service = Invoicing()  # of this process

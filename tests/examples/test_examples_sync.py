@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -76,6 +78,39 @@ async def verdict_of(opened):
         while (verdict := await opened.pool.fetchval("SELECT verdict FROM customers")) is None:  # noqa: ASYNC110
             await asyncio.sleep(0.02)
     return verdict
+
+
+class TimeLimitError(Exception):
+    """As a worker raises it in its main thread."""
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="Windows has no such signals")
+def test_worker_that_is_interrupted(invoicing, service):
+    """The write is cancelled, and its intent is kept: the next one does not wait for it, or make a second one."""
+
+    def limit(*_: object) -> None:
+        raise TimeLimitError
+
+    def interrupt() -> None:
+        while not service.arrivals("journeys.update"):
+            time.sleep(0.01)
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGUSR1)
+
+    service.script("journeys.update", "hang")
+    before = signal.signal(signal.SIGUSR1, limit)
+    waiting = threading.Thread(target=interrupt, daemon=True)
+    try:
+        waiting.start()
+        with pytest.raises(TimeLimitError):
+            invoicing.rename("jrn_1", "May")
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    ends = time.monotonic() + 30
+    while not invoicing.unsettled() and time.monotonic() < ends:
+        time.sleep(0.01)
+
+    (intent,) = invoicing.unsettled()
+    assert (intent.operation, intent.body) == ("journeys.update", {"name": "May"})
 
 
 def test_script(service):
