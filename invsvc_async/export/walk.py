@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -15,10 +16,11 @@ from invsvc_async.codec.nesting import check_depth
 from invsvc_async.errors import ConfigurationError
 from invsvc_async.export.files import ExportError, Form, Sink, TextSink
 from invsvc_async.models import Invoice
+from invsvc_async.storage.file_lock import WhileOpen
 from invsvc_async.storage.private_file import write_private
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Generator, Sequence
 
     from invsvc_async.reads.pages import Pages
 
@@ -73,7 +75,8 @@ async def invoices(
 
     Raises:
         ConfigurationError: The format is unknown or its extra is not installed; or the target or an
-            unfinished export of it exists, and neither *resume* nor *overwrite* is set.
+            unfinished export of it exists, and neither *resume* nor *overwrite* is set; or another export
+            is writing it.
         ExportError: A number does not fit its column (it is never rounded), or the files of an interrupted
             export were changed.
         PagingError, ServiceError, TransportError, DeadlineExceededError: As when reading the list.
@@ -89,8 +92,11 @@ async def invoices(
         shape["escape_formulas"] = True
     sink = _sink(path, form, precision, scale, escape_formulas=escape_formulas)
     export = _Export(path, shape, sink, on_page)
-    note = await _on_thread(partial(export.begin, resume=resume, overwrite=overwrite))
-    return await export.run(pages, note)
+    try:
+        note = await _on_thread(partial(export.begin, resume=resume, overwrite=overwrite))
+        return await export.run(pages, note)
+    finally:
+        export.lock.release()
 
 
 @attrs.define
@@ -102,6 +108,10 @@ class _Export:
     rows: int = 0
     token: str | None = None  # resume token after the last page
     noted: bool = True  # whether the note has it
+    lock: WhileOpen = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.lock = WhileOpen(self.note_path.with_name(self.note_path.name + ".lock"))
 
     @property
     def note_path(self) -> Path:
@@ -110,6 +120,9 @@ class _Export:
 
     def begin(self, *, resume: bool, overwrite: bool) -> _Note | None:
         """Open the file; return the note to continue from, if any."""
+        with _naming(self.path):
+            if not self.lock.acquire():
+                raise ConfigurationError(f"{self.path}: another export is writing it. Wait for its end.")
         note = _read_note(self.note_path) if resume else None
         if note is None and not overwrite:
             for path, why in (
@@ -126,10 +139,8 @@ class _Export:
                 f"{self.note_path}: belongs to an export with {note.shape}. Use the same settings"
             )
         if note is None or not note.token:
-            try:  # before there is a file, which is then never taken for a finished one
+            with _naming(self.path):  # before there is a file, which is then never taken for a finished one
                 self._write_note("", 0)
-            except OSError as error:
-                raise OSError(error.errno, error.strerror, str(self.path)) from None
             self.sink.open(None)
             return None
         self.sink.open(note.mark)
@@ -174,6 +185,15 @@ class _Export:
         if whole:
             self.note_path.unlink(missing_ok=True)
             self.sink.tidy()
+
+
+@contextmanager
+def _naming(path: Path) -> Generator[None]:
+    """Name *path* in an OSError, instead of a file beside it."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from None
 
 
 async def _on_thread(work: Callable[[], T]) -> T:

@@ -18,7 +18,7 @@ from invsvc_async.storage.private_file import open_private
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["FileLock", "check_names"]
+__all__ = ["FileLock", "WhileOpen", "check_names"]
 
 if sys.platform == "win32":  # pragma: no cover - the other branch is tested
     import msvcrt
@@ -156,6 +156,51 @@ class FileLock:
             self._identity = None
         while self._open:
             os.close(self._open.pop())
+
+
+class WhileOpen:
+    """
+    A lock that is a file at *path*, which exists only while the lock is held.
+
+    After a kill the file stays, but the lock has ended.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._number: int | None = None
+
+    def acquire(self) -> bool:
+        """
+        Acquire the lock, or return False if another process, or another task of this one, has it.
+
+        A file system without locks excludes nobody.
+
+        Raises:
+            OSError: The file cannot be created.
+
+        """
+        while True:
+            number = open_private(str(self._path), os.O_RDWR | os.O_CREAT)
+            try:
+                _lock(number)
+            except OSError as error:
+                if error.errno in (errno.EACCES, errno.EAGAIN):
+                    os.close(number)
+                    return False
+            with suppress(FileNotFoundError):
+                if _identity(os.fstat(number)) == _identity(self._path.stat()):
+                    self._number = number
+                    return True
+            os.close(number)  # its last owner deleted it before it was locked
+
+    def release(self) -> None:
+        """Delete the file and release the lock.  A second call does nothing."""
+        if self._number is None:
+            return
+        with suppress(OSError):  # Windows deletes no open file
+            self._path.unlink()
+        os.close(self._number)
+        self._number = None
 
 
 def check_names(path: Path, name: str) -> None:

@@ -136,6 +136,26 @@ async def test_stopped_by_cancellation(form, service, client, tmp_path):
 
 
 @pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("how", ["resume", "overwrite"])
+async def test_two_exports_to_one_file(form, how, service, client, tmp_path):
+    """The second is refused while the first one runs, in another process too, and changes nothing."""
+    target = tmp_path / f"out.{form}"
+    service.script("invoices.egress", "pass", "hang")
+    first = asyncio.create_task(export.invoices(client.invoices.egress(limit=4), target))
+    await service.arrived("invoices.egress", 2)
+    with pytest.raises(ConfigurationError, match="another export"):
+        await export.invoices(client.invoices.egress(limit=4), target, **{how: True})
+    first.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await first
+
+    done = await export.invoices(client.invoices.egress(limit=4), target, **{how: True})
+
+    assert (done.rows, done.resumed, ids(target)) == (12, how == "resume", await in_order(client))
+    assert list(tmp_path.iterdir()) == [target]
+
+
+@pytest.mark.parametrize("form", FORMS)
 async def test_killed_at_the_end(form, service, client, tmp_path, monkeypatch):
     """The file was complete, but not yet noted as such: no row is lost or comes twice."""
     target, note = tmp_path / f"out.{form}", tmp_path / f"out.{form}.resume"
