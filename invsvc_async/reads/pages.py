@@ -27,7 +27,7 @@ from invsvc_async.models.common import Model, Page
 from invsvc_async.models.portable import html_table
 from invsvc_async.reads import retry
 from invsvc_async.reads.filter_check import filters_of, first_mismatch
-from invsvc_async.reads.resume_token import FIRST, Place, Position, read_token, write_token
+from invsvc_async.reads.resume_token import FIRST, Place, Position, digest_of, read_token, write_token
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Generator
@@ -153,7 +153,7 @@ class Pages(Generic[T]):
         A list without arguments gets those of the token. Otherwise they must be the same.
 
         Raises:
-            InvalidRequestError: The token is damaged, or belongs to another list, team or filter.
+            InvalidRequestError: The token is damaged, or belongs to another list, base URL, team or filter.
 
         Spec: Resources, Response envelopes.
 
@@ -162,6 +162,8 @@ class Pages(Generic[T]):
         problems: list[str] = []
         if place.operation != request.operation.name:
             problems.append(f"token: belongs to {place.operation}")
+        elif place.service not in (None, self._service()):
+            problems.append("token: belongs to another base URL")
         elif place.team != self._view.team_of(request):
             problems.append("token: belongs to another team")
         elif request.query and place.query != request.query:
@@ -263,7 +265,11 @@ class Pages(Generic[T]):
     def _token(self, position: Position) -> str:
         team = self._view.team_of(self._request)
         operation, query = self._request.operation.name, dict(self._request.query)
-        return write_token(Place(operation=operation, query=query, team=team, position=position))
+        place = Place(operation=operation, query=query, team=team, position=position, service=self._service())
+        return write_token(place)
+
+    def _service(self) -> str:
+        return digest_of(self._view.session.base_url)
 
 
 def _page_of(model: type[T], envelope: Envelope, asked: int | None) -> Page[T]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import re
 from typing import Annotated, Literal
 
@@ -11,13 +12,16 @@ import msgspec
 
 from invsvc_async.errors import InvalidRequestError
 
-__all__ = ["FIRST", "Place", "Position", "read_token", "write_token"]
+__all__ = ["FIRST", "Place", "Position", "digest_of", "read_token", "write_token"]
 
-_VERSION = 1
+_VERSION = 2
 _LONGEST = 32_768  # characters of a token: servers accept no longer URLs, and a cursor is part of one
 _ALPHABET = re.compile(r"[A-Za-z0-9_-]+")
 _PageNumber = Annotated[int, msgspec.Meta(ge=1, le=2**53)]
 _FIELDS = msgspec.json.Decoder(
+    tuple[Literal[2], str, dict[str, str], str | None, str | None, _PageNumber | None, str]
+)
+_OLDER = msgspec.json.Decoder(
     tuple[Literal[1], str, dict[str, str], str | None, str | None, _PageNumber | None]
 )
 
@@ -41,12 +45,26 @@ class Place:
     query: dict[str, str]  # wire names, without the position's own
     team: str | None
     position: Position
+    service: str | None = None  # a digest of the base URL; older tokens have none
+
+
+def digest_of(base_url: str) -> str:
+    """Return the digest of a base URL: a token may be given to those who must not know the address."""
+    return hashlib.sha256(base_url.encode()).hexdigest()[:16]
 
 
 def write_token(place: Place) -> str:
     """Encode *place* as text that can be used in a URL or a file as it is."""
     position = place.position
-    fields = (_VERSION, place.operation, place.query, place.team, position.cursor, position.page)
+    fields = (
+        _VERSION,
+        place.operation,
+        place.query,
+        place.team,
+        position.cursor,
+        position.page,
+        place.service or "",
+    )
     return base64.urlsafe_b64encode(msgspec.json.encode(fields)).rstrip(b"=").decode()
 
 
@@ -61,8 +79,13 @@ def read_token(token: object) -> Place:
     if not isinstance(token, str) or not 0 < len(token) <= _LONGEST or not _ALPHABET.fullmatch(token):
         raise InvalidRequestError("token: is not a resume token")
     try:
-        fields = _FIELDS.decode(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
+        text = base64.urlsafe_b64decode(token + "=" * (-len(token) % 4))
+        try:
+            _, operation, query, team, cursor, page, service = _FIELDS.decode(text)
+        except msgspec.ValidationError:
+            _, operation, query, team, cursor, page = _OLDER.decode(text)
+            service = ""
     except (ValueError, RecursionError) as error:
         raise InvalidRequestError("token: is damaged, truncated, or of another version") from error
-    _, operation, query, team, cursor, page = fields
-    return Place(operation=operation, query=query, team=team, position=Position(cursor=cursor, page=page))
+    position = Position(cursor=cursor, page=page)
+    return Place(operation=operation, query=query, team=team, position=position, service=service or None)

@@ -508,6 +508,17 @@ async def test_token_of_a_time_before_1970(lists):
     assert len(await pages.resume(pages.token_after(await pages))) == 1
 
 
+async def test_token_of_another_service(service, client, lists):
+    """It would go on in another list: the token of a deployment is refused by another."""
+    lists.pages = [{"data": items(1), "next": "a"}]
+    token = lists.client.invoices.egress().token_after(await lists.client.invoices.egress())
+
+    assert lists.client.invoices.egress().resume(token)
+    with pytest.raises(InvalidRequestError, match="base URL"):
+        client.invoices.egress().resume(token)
+    assert service.arrivals() == 0
+
+
 async def test_token_of_the_other_list(client):
     """Lists that take the same arguments do not take each other's tokens."""
     pages = client.invoices.egress(limit=2)
