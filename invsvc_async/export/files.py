@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import os
 import re
 from datetime import datetime
 from decimal import Decimal
@@ -106,10 +107,13 @@ class TextSink:
         size: int = self._file.tell()
         return size
 
-    def close(self, *, whole: bool) -> None:  # noqa: ARG002 - part of the protocol
-        """Close the file."""
-        if self._file is not None:
-            self._file.close()
+    def close(self, *, whole: bool) -> None:
+        """Close the file; a *whole* one is on the disk then."""
+        if self._file is None:
+            return
+        with self._file as file:
+            if whole:
+                os.fsync(file.fileno())
 
     def tidy(self) -> None:
         """Do nothing: there is one file."""

@@ -8,6 +8,7 @@ list is complete.
 
 from __future__ import annotations
 
+import os
 import shutil
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -73,14 +74,14 @@ class ParquetSink:
         if not whole:
             return
         joined = self.folder / "joined"
-        with (
-            create_private(joined) as file,
-            pq.ParquetWriter(file, self.columns.schema()) as out,
-        ):
-            for number in range(self._done):
-                part = pq.ParquetFile(self._part(number))
-                for group in range(part.num_row_groups):
-                    out.write_table(part.read_row_group(group))
+        with create_private(joined) as file:
+            with pq.ParquetWriter(file, self.columns.schema()) as out:
+                for number in range(self._done):
+                    part = pq.ParquetFile(self._part(number))
+                    for group in range(part.num_row_groups):
+                        out.write_table(part.read_row_group(group))
+            file.flush()
+            os.fsync(file.fileno())
         joined.replace(self.path)
 
     def tidy(self) -> None:

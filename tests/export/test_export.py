@@ -175,6 +175,22 @@ async def test_killed_at_the_end(form, service, client, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("form", FORMS)
+async def test_disk_that_fails_at_the_end(form, client, tmp_path, monkeypatch):
+    """A file is finished only when the disk has it: otherwise a power cut could leave half of a finished one."""
+    target = tmp_path / f"out.{form}"
+    with monkeypatch.context() as failing:
+        failing.setattr(os, "fsync", Mock(side_effect=OSError(5, "disk fails")))
+        with pytest.raises(OSError, match="disk fails"):
+            await export.invoices(client.invoices.egress(limit=5), target)
+    assert not is_finished(target)
+
+    await export.invoices(client.invoices.egress(limit=5), target, resume=True)
+
+    assert ids(target) == await in_order(client)
+    assert list(tmp_path.iterdir()) == [target]
+
+
+@pytest.mark.parametrize("form", FORMS)
 async def test_list_whose_last_cursor_is_its_own(form, tmp_path):
     """The last page is empty, and its cursor is the one it was requested with: no row is missing."""
     target = tmp_path / f"out.{form}"
