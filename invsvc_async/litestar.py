@@ -61,6 +61,8 @@ def _json_type(hint: Any) -> Any:  # Any: a type of the wire form
     """Return a type whose schema is that of the JSON of *hint*.  Enumerations are open, so they are texts."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (UnionType, Union):
+        if Any in arguments:  # null is in it, and would fit twice
+            return Any
         kinds = {_json_type(each): None for each in arguments}  # in order, each once
         return Union[tuple(kinds)]  # noqa: UP007 - made at run time
     if origin is tuple:
