@@ -474,6 +474,17 @@ def test_command(settings, capsys):
     assert 0 < len(ids(settings / "invoices.csv")) < 12
 
 
+def test_command_without_a_page_size(settings, capsys):
+    """A deployment without a parameter for it is read in its own pages, and a wrong argument is still named."""
+    names = "[profiles.a]\n[profiles.a.names]\nlimit = ''\n"
+    Path("invsvc.toml").write_text(names)
+
+    assert run(["export", "invoices", "--profile", "a"]) == 0
+    assert len(ids(settings / "invoices.jsonl")) == 12
+    assert run(["export", "invoices", "statsu=valid", "--overwrite"]) == 2
+    assert "status" in capsys.readouterr().err
+
+
 def test_resume_of_a_finished_export(settings, capsys):
     """There is nothing to do: it ends with 0, and reads nothing."""
     assert run(["export", "invoices"]) == 0

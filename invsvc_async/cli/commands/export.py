@@ -14,7 +14,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from invsvc_async.api.operations import Operation
+    from invsvc_async.client import Client
     from invsvc_async.export import Exported
+    from invsvc_async.models import Invoice
+    from invsvc_async.reads.pages import Pages
 
 __all__ = ["command"]
 
@@ -64,7 +67,7 @@ def command(
             param_hint="--output",
         )
     path = output or Path(f"{what}.{format_ or 'jsonl'}")
-    arguments = {"limit": 100, **arguments_of(operation, words or [])}
+    arguments = arguments_of(operation, words or [])
     if resume and not overwrite and _is_finished(path, json_=json_):
         return
     settings = {
@@ -99,13 +102,25 @@ async def _export(
     profile: str | None, team: str | None,
 ) -> Exported:  # fmt: skip
     from invsvc_async import export
-    from invsvc_async.cli.arguments import called
     from invsvc_async.cli.output import progress
 
     async with client_of(profile, team) as client:
-        pages = called(client, operation, {**arguments, "prefetch": True})
+        pages = _pages(client, operation, {**arguments, "prefetch": True})
         with progress(operation.name) as advance:
             return await export.invoices(pages, path, **settings, on_page=_on_page(advance))
+
+
+def _pages(client: Client, operation: Operation, arguments: dict[str, Any]) -> Pages[Invoice]:
+    """Return the list, in the largest pages if the deployment has a parameter for their size."""
+    from invsvc_async.cli.arguments import called
+    from invsvc_async.errors import InvalidRequestError
+
+    pages: Pages[Invoice]
+    try:
+        pages = called(client, operation, {"limit": 100, **arguments})
+    except InvalidRequestError:  # its name is switched off, or another argument is wrong
+        pages = called(client, operation, arguments)
+    return pages
 
 
 def _on_page(advance: Callable[[], None]) -> Callable[[int], None]:
