@@ -87,9 +87,15 @@ class _InvoiceByKey:
         team = intent.scope.team
         invoices = client.invoices
         listed = invoices.egress if self.kind == "egress" else invoices.payment_complements
-        async for page in listed(idempotency_key=self.key, limit=_LIMIT, team=team).by_page():
+        try:
+            pages = listed(idempotency_key=self.key, limit=_LIMIT, team=team)
+        except InvalidRequestError:  # ParameterNames.limit is None
+            pages = listed(idempotency_key=self.key, team=team)
+        async for page in pages.by_page():
+            if found := [each for each in page if getattr(each, "idempotency_key", None) == self.key]:
+                return Applied(found[0], duplicates=tuple(found[1:]))
             if page.items:
-                return Applied(page.items[0], duplicates=page.items[1:])
+                return CannotTell("an invoice was found whose idempotency_key cannot be read")
         return Absent()  # not before the last page: a service that filters late returns empty ones
 
 

@@ -13,7 +13,7 @@ from invsvc_async import readers
 from invsvc_async.client import Client
 from invsvc_async.errors import FilterNotHonouredError, InvalidRequestError, NotFoundError, ServerError
 from invsvc_async.reconcile.history import Absent, Applied, CannotTell
-from invsvc_async.settings import ReadRetries
+from invsvc_async.settings import ParameterNames, ReadRetries
 from invsvc_async.simulator import Simulator
 from invsvc_async.transport.credentials import ApiKey
 
@@ -72,6 +72,17 @@ def intent(client: Client):
     return intent
 
 
+async def test_invoice_of_a_deployment_without_a_page_size(service, intent):
+    """The list is read in the deployment's own pages."""
+    made = service.seed_invoice(idempotency_key="row-17")
+    names = ParameterNames(limit=None)
+    async with Client(service.base_url, ApiKey(service.api_key), names=names) as client:
+        found = await readers.invoice_by_idempotency_key("egress", "row-17")(client, intent)
+
+    assert isinstance(found, Applied)
+    assert found.value.uuid == made["uuid"]
+
+
 @pytest.mark.parametrize(("kind", "letter"), [("egress", "E"), ("payment_complements", "P")])
 async def test_invoice_found_by_its_key(service, client, intent, kind, letter):
     """An invoice with the key is applied, a second one is a duplicate, and none is absent."""
@@ -100,6 +111,19 @@ async def test_invoice_after_empty_pages(intent):
         assert (await reader(client, intent)).value.uuid == "U1"
     async with client_of_answers("/invoices/egress", *pages, {"data": [], "has_more": False}) as client:
         assert await reader(client, intent) == Absent()
+
+
+@pytest.mark.parametrize("broken", [None, 7, {"uuid": "U1", "idempotency_key": 17}])
+async def test_invoice_whose_key_cannot_be_read(intent, broken):
+    """It is no proof that the write was applied; one that has the key is, beside it."""
+    reader = readers.invoice_by_idempotency_key("egress", "17")
+    sound = {"uuid": "U2", "idempotency_key": "17"}
+
+    async with client_of_answers("/invoices/egress", {"data": [broken]}, {"data": [broken, sound]}) as client:
+        assert isinstance(await reader(client, intent), CannotTell)
+        found = await reader(client, intent)
+
+    assert (found.value.uuid, found.duplicates) == ("U2", ())
 
 
 async def test_invoice_reader_of_a_list_that_is_not_filtered(client, intent, monkeypatch):
