@@ -30,6 +30,8 @@ HOOK = {"url": "https://me.example/in", "events": ["invoice.created"]}
         ({"timeout": 3}, "timeout: must be Timeouts"),
         ({"reads": None}, "reads: must be ReadRetries"),
         ({"team": ""}, "team: must be the id of a team"),
+        ({"team": "a/b"}, "team: must be the id of a team"),
+        ({"team": "t" * 2000}, "team: must be the id of a team"),
         ({"headers": {"X-One": 1}}, "names and values must be strings"),
         ({"headers": {"authorization": "x"}}, "authorization is set by the client itself"),
         ({"headers": {"X-One": "a\r\nX-Two: b"}}, "value of X-One contains a line break"),
