@@ -13,6 +13,7 @@ import attrs
 import msgspec
 
 from invsvc_async.codec.nesting import check_depth
+from invsvc_async.concurrency.plain_function import is_plain_function
 from invsvc_async.errors import ConfigurationError
 from invsvc_async.export.files import ExportError, Form, Sink, TextSink
 from invsvc_async.models import Invoice
@@ -76,13 +77,15 @@ async def invoices(
     Raises:
         ConfigurationError: The format is unknown or its extra is not installed; or the target or an
             unfinished export of it exists, and neither *resume* nor *overwrite* is set; or another export
-            is writing it.
+            is writing it; or *on_page* is async.
         ExportError: A number does not fit its column (it is never rounded), or the files of an interrupted
             export were changed.
         PagingError, ServiceError, TransportError, DeadlineExceededError: As when reading the list.
 
     Spec: Resources, Response envelopes.
     """
+    if on_page is not None and not is_plain_function(on_page):
+        raise ConfigurationError("on_page: must be a function that is not async.")
     path = Path(target)
     form = _format_of(path, format)
     shape: dict[str, Any] = {"form": form, "precision": precision, "scale": scale}  # Any: JSON

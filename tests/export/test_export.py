@@ -404,6 +404,15 @@ async def test_field_that_breaks_its_type(form, service, client, tmp_path):
         assert sum(bool(each) for each in pq.read_table(target)["problems"].to_pylist()) == 1
 
 
+@pytest.mark.parametrize("on_page", [asyncio.sleep, "print"])
+async def test_hook_that_is_never_called(on_page, client, tmp_path):
+    """A hook that is async, or no function, is refused before there is a file."""
+    with pytest.raises(ConfigurationError, match="on_page"):
+        await export.invoices(client.invoices.egress(), tmp_path / "out.jsonl", on_page=on_page)
+
+    assert list(tmp_path.iterdir()) == []
+
+
 async def test_target_that_is_there(client, tmp_path):
     """A file that is there is never overwritten unasked."""
     target = tmp_path / "out.jsonl"
