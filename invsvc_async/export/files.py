@@ -37,6 +37,7 @@ Form = Literal["jsonl", "csv", "parquet"]
 _FORMULA = re.compile(r"[=+\-@\t\r\n]")
 _NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?([Ee][+-]?[0-9]+)?")
 PROBLEMS = "problems"  # column with the malformed fields of a row
+OTHER_COLUMNS = "another version of this package began it with other columns. Start over"
 
 
 class ExportError(InvsvcError):
@@ -55,7 +56,7 @@ class Sink(Protocol):
         ...
 
     def close(self, *, whole: bool) -> None:
-        """Close the file; *whole* means that the list is complete."""
+        """Close the file, if it is open; *whole* means that the list is complete."""
         ...
 
     def tidy(self) -> None:
@@ -90,12 +91,13 @@ class TextSink:
         """Create the file, or truncate it to *mark*."""
         if mark is None:
             self._file = create_private(self.path)
-            if self.form == "csv":
-                self._file.write(csv_row([*wire_names(self.model).values(), PROBLEMS]).encode())
+            self._file.write(self._header())
             return
         if not self.path.is_file() or self.path.stat().st_size < mark:
             raise ExportError(f"{self.path}: missing or truncated since the export stopped. Start over")
         self._file = self.path.open("r+b")
+        if self._file.read(len(header := self._header())) != header:
+            raise ExportError(f"{self.path}: {OTHER_COLUMNS}")
         self._file.truncate(mark)
         self._file.seek(mark)
 
@@ -108,15 +110,19 @@ class TextSink:
         return size
 
     def close(self, *, whole: bool) -> None:
-        """Close the file; a *whole* one is on the disk then."""
-        if self._file is None:
+        """Close the file; a *whole* one is on the disk then.  A second call does nothing."""
+        file, self._file = self._file, None
+        if file is None:
             return
-        with self._file as file:
+        with file:
             if whole:
                 os.fsync(file.fileno())
 
     def tidy(self) -> None:
         """Do nothing: there is one file."""
+
+    def _header(self) -> bytes:
+        return csv_row([*wire_names(self.model).values(), PROBLEMS]).encode() if self.form == "csv" else b""
 
     def _csv_line(self, item: Model) -> bytes:
         cells = [*(text_of(present(item, name)) for name in wire_names(type(item))), "; ".join(named(item))]

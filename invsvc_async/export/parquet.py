@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from invsvc_async.export.files import ExportError
+from invsvc_async.export.files import OTHER_COLUMNS, ExportError
 from invsvc_async.storage.private_file import create_private
 
 if TYPE_CHECKING:
@@ -54,6 +54,8 @@ class ParquetSink:
         self._done = mark or 0
         if not all(self._part(number).is_file() for number in range(self._done)):
             raise ExportError(f"{self.folder}: parts are missing since the export stopped. Start over")
+        if self._done and pq.read_schema(self._part(self._done - 1)) != self.columns.schema():
+            raise ExportError(f"{self.path}: {OTHER_COLUMNS}")
 
     def write(self, items: Sequence[Model], *, last: bool) -> int | None:
         """Collect a page; write a part if there are enough rows, or if it is the *last* page."""

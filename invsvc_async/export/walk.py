@@ -99,6 +99,7 @@ async def invoices(
         note = await _on_thread(partial(export.begin, resume=resume, overwrite=overwrite))
         return await export.run(pages, note)
     finally:
+        sink.close(whole=False)  # after an error before the first page
         export.lock.release()
 
 

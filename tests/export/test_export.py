@@ -276,6 +276,28 @@ async def test_line_breaks_in_csv(tmp_path):
         assert [row["series"] for row in csv.DictReader(file)] == texts
 
 
+@pytest.mark.parametrize("form", FORMS[1:])
+async def test_columns_of_another_version(form, service, client, tmp_path):
+    """An export that was begun with other columns is not gone on with: its rows would be under wrong names."""
+    target = tmp_path / f"out.{form}"
+    service.script("invoices.egress", "pass", *["500"] * 4)
+    with pytest.raises(ServerError):
+        await export.invoices(client.invoices.egress(limit=4), target)
+    if form == "csv":
+        target.write_text(target.read_text().replace(",series,", ",serial,", 1))
+    else:
+        import pyarrow.parquet as pq
+
+        (part,) = (tmp_path / "out.parquet.parts").glob("part-*")
+        pq.write_table(pq.read_table(part).drop_columns("series"), part)
+    before = service.arrivals()
+
+    with pytest.raises(export.ExportError, match="columns"):
+        await export.invoices(client.invoices.egress(limit=4), target, resume=True)
+
+    assert service.arrivals() == before
+
+
 @pytest.mark.parametrize("form", ["jsonl", "csv"])
 async def test_killed_within_a_page(form, service, client, tmp_path):
     """What a killed process had written behind its last note is cut off, so that no row comes twice."""
