@@ -33,7 +33,8 @@ def invoice_by_idempotency_key(kind: Literal["egress", "payment_complements"], k
     """
     Find the invoice with this idempotency *key*; both lists filter exactly by it.
 
-    If one is found, the write was applied; further ones are duplicates.
+    If one is found, the write was applied; further ones are duplicates.  Use it only for a write whose
+    invoices are in that list as soon as it is accepted: those that appear later would be sent again.
 
     Raises:
         InvalidRequestError: *kind* is not a list of invoices, or *key* is empty.
