@@ -77,8 +77,13 @@ def core_schema_of(cls: type[P], source: Any, handler: GetCoreSchemaHandler) -> 
         made_unless_it_is,
         wire,
         serialization=_encoder(serialised),
-        ref=f"{cls.__module__}.{_title(cls, arguments)}",
+        ref=_place(cls) + (f"[{', '.join(map(_place, arguments))}]" if arguments else ""),
     )
+
+
+def _place(hint: Any) -> str:  # Any: a type
+    """Return a name that no other type has."""
+    return f"{hint.__module__}.{hint.__qualname__}" if isinstance(hint, type) else str(hint)
 
 
 def _title(cls: type[Portable], arguments: tuple[Any, ...]) -> str:

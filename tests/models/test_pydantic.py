@@ -353,6 +353,19 @@ def test_field_of_a_pydantic_model():
     assert order.model_dump()["invoice"]["total"] == Decimal(DIGITS)
 
 
+def test_classes_of_the_same_name():
+    """Pages of two classes with one name stay apart."""
+    own = attrs.frozen(kw_only=True, eq=False, repr=False, getstate_setstate=False)(
+        type("Invoice", (Invoice,), {"__module__": __name__})
+    )
+    adapter = TypeAdapter(tuple[Page[Invoice], Page[own]])
+
+    one, other = adapter.validate_python(({"data": [{"uuid": "A"}]}, {"data": [{"uuid": "A"}]}))
+
+    assert (type(one[0]), type(other[0])) == (Invoice, own)
+    assert adapter.json_schema()["$defs"].keys() >= {"Address", "Customer"}
+
+
 @pytest.mark.parametrize("wrong", [7, "a", None, [], {"zip": 7}, {"zip": []}])
 def test_values_that_are_no_address(wrong):
     """Pydantic refuses them with its own error."""
