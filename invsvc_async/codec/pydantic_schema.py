@@ -23,7 +23,7 @@ from msgspec import Raw
 from pydantic_core import PydanticCustomError, SchemaSerializer, core_schema
 
 from invsvc_async.codec.encode import plain_of
-from invsvc_async.codec.exact_json import exact, is_array, is_object
+from invsvc_async.codec.exact_json import check, exact, is_array, is_object
 from invsvc_async.codec.fields import fields_of
 from invsvc_async.codec.nesting import DEEPEST
 from invsvc_async.errors import InvalidRequestError
@@ -272,12 +272,15 @@ def _declared(value: Any) -> Any:
     if isinstance(value, Model):
         return _jsonable_model(value)
     if isinstance(value, Decimal):
-        return str(value)
+        return _digits_of(value)
+    if isinstance(value, float):
+        check(value)
+        return value
     if isinstance(value, tuple):
         return [_declared(item) for item in cast("tuple[object, ...]", value)]
     if isinstance(value, Mapping):
         return {name: _declared(item) for name, item in cast("Mapping[str, object]", value).items()}
-    return value if isinstance(value, float) else _lossless(plain_of(value))
+    return _lossless(plain_of(value))
 
 
 def _lossless(plain: Any) -> Any:
@@ -290,5 +293,11 @@ def _lossless(plain: Any) -> Any:
         return bytes(plain).decode(errors="replace")
     if not isinstance(plain, Decimal):
         return plain
-    digits = str(plain)
+    digits = _digits_of(plain)
     return float(plain) if repr(float(plain)) == digits else digits
+
+
+def _digits_of(number: Decimal) -> str:
+    if not number.is_finite():
+        check(number)  # raises
+    return str(number)

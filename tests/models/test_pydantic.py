@@ -11,6 +11,7 @@ import httpx
 import pytest
 from fastapi import Body, FastAPI
 from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic_core import PydanticSerializationError
 
 from invsvc_async import Client, Outcome, Page, events, models
 from invsvc_async.codec import envelope
@@ -351,6 +352,20 @@ def test_field_of_a_pydantic_model():
     assert back.invoice.extra["news"] == DIGITS  # without a declared type, digits are kept as text
     assert Order.model_validate(order.model_dump()) == order
     assert order.model_dump()["invoice"]["total"] == Decimal(DIGITS)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        models.Position(x=float("inf")), models.Position(x=float("nan")), Invoice(total=Decimal("NaN")),
+        Invoice(metadata={"a": Decimal("Infinity")}), Invoice(extra={"a": Decimal("NaN")}),
+    ],
+)  # fmt: skip
+def test_numbers_that_json_cannot_represent(value):
+    """They are refused, as by ``to_json``, and not written as null or text."""
+    for adapter in (TypeAdapter(type(value)), TypeAdapter(Any)):
+        with pytest.raises(PydanticSerializationError, match=r"represent|converted"):
+            adapter.dump_json(value)
 
 
 def test_classes_of_the_same_name():
