@@ -69,11 +69,9 @@ def summary(outcome: OutcomeBase[Any], convert: Callable[[object], Wire]) -> dic
 
 
 def result_of(plain: dict[str, Wire]) -> type[Model] | None:
-    """Return the class of the value in the plain form of an outcome, if it is a model."""
-    intent = plain.get("intent")
-    if isinstance(intent, str):
-        intent = parsed(intent, "an intent")
-    operation = BY_NAME.get(str(intent.get("operation"))) if isinstance(intent, dict) else None
+    """Return the class of the value in the public form of an outcome, if it is a model."""
+    intent = parsed(plain.get("intent", ""), "an intent")
+    operation = BY_NAME.get(str(intent.get("operation")))
     if operation is None or operation.kind != "write" or operation.result == "object":
         return None
     model: type[Model] = getattr(models, operation.result)

@@ -254,12 +254,16 @@ async def test_decimals_of_an_outcome(service, kind):
     """An outcome is read back with the numbers of its value, whatever the annotation says."""
     async with quick_client(service) as client:
         outcome = await client.teams.create(legal_name="A", credit_limit=5).outcome()
+        other = await client.write("POST", "/nowhere", json={}).outcome()
     adapter = TypeAdapter(kind)
 
     back = adapter.validate_json(adapter.dump_json(outcome))
 
     assert back.value == outcome.value
     assert not back.value.problems
+    assert adapter.validate_json(adapter.dump_json(other)).verdict is other.verdict
+    with pytest.raises(ValidationError, match="intent"):
+        adapter.validate_python({"verdict": "applied"})
 
 
 @pytest.mark.parametrize("name", SIGNED_TYPES)
