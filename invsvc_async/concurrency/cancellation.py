@@ -1,10 +1,14 @@
-"""Whether a task was cancelled, where an error may have taken the place of its ``CancelledError``."""
+"""Whether a task was cancelled, where an error may have taken its place; and tasks that must end first."""
 
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["raise_if_cancelled"]
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+__all__ = ["raise_if_cancelled", "until_ended"]
 
 
 def raise_if_cancelled() -> None:
@@ -16,4 +20,21 @@ def raise_if_cancelled() -> None:
     """
     task = asyncio.current_task()
     if task is not None and task.cancelling():
+        raise asyncio.CancelledError
+
+
+async def until_ended(tasks: Collection[asyncio.Task[Any]], hurry: Callable[[], object]) -> None:
+    """
+    Wait until *tasks* have ended, however often this is cancelled.
+
+    Each time that it is, *hurry* is called. ``CancelledError`` is raised in the end.
+    """  # Any: whatever they return
+    cancelled = False
+    while left := [task for task in tasks if not task.done()]:
+        try:
+            await asyncio.wait(left)
+        except asyncio.CancelledError:
+            cancelled = True
+            hurry()
+    if cancelled:
         raise asyncio.CancelledError

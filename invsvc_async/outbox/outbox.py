@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from invsvc_async.batch.batch import Batch
 from invsvc_async.batch.identity import content_of, thing_of
 from invsvc_async.client import options_of
-from invsvc_async.concurrency.cancellation import raise_if_cancelled
+from invsvc_async.concurrency.cancellation import raise_if_cancelled, until_ended
 from invsvc_async.concurrency.deadline import set_within
 from invsvc_async.errors import ConfigurationError, InvalidRequestError, InvsvcError, JournalError
 from invsvc_async.journal.entry import Entry, State
@@ -265,8 +265,11 @@ class Outbox:
         finally:
             for task in tasks:
                 task.cancel()
-            await asyncio.wait(tasks)
-            self._dispatching = False
+            try:
+                # Otherwise a file would be closed, and given to its next owner, while a write is in flight.
+                await until_ended(tasks, lambda: [task.cancel() for task in tasks])
+            finally:
+                self._dispatching = False
 
     async def _steadily(self, what: str, act: Callable[[], Awaitable[None]]) -> None:
         """Run *act* until cancelled, again after each failure, which is logged."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 from invsvc_async.batch.restored import restored_of
 from invsvc_async.batch.run import Run
 from invsvc_async.client import options_of
+from invsvc_async.concurrency.cancellation import until_ended
 from invsvc_async.errors import JournalError
 from invsvc_async.outbox.item import OutboxItem
 from invsvc_async.writes.recovery import check_scope
@@ -59,7 +60,10 @@ class OutboxRun(Run):
                 self._batch.entries.deliveries.restart()  # not needed: consumers have their own list
                 self._on_verdict()
         finally:
-            await asyncio.shield(self._leave())
+            leaving = asyncio.create_task(self._leave())
+            ending = [leaving]
+            await until_ended(ending, lambda: ending.append(asyncio.create_task(self.stop(0.0))))
+            leaving.result()
         if (failure := engine.take_failure()) is not None:
             raise failure
 

@@ -89,6 +89,32 @@ async def test_closing_that_is_cancelled(path, client):
         assert await again.entries() == []
 
 
+@pytest.mark.parametrize("times", [2, 3])
+async def test_dispatching_that_is_cancelled_again_and_again(service, client, path, times):
+    """The file is closed, for its next owner, only once nothing is in flight."""
+    service.script("webhooks.update", "hang")
+
+    async def use():
+        async with (
+            Outbox.open(path, client) as outbox,
+            aiosqlite.connect(path) as connection,
+            outbox.dispatching(grace=600),
+        ):
+            await enqueue(outbox, connection, update(client, service))
+            await asyncio.Event().wait()
+
+    using = asyncio.create_task(use())
+    await service.arrived("webhooks.update", 1)
+    for _ in range(times):
+        using.cancel()
+        for _ in range(5):
+            await asyncio.sleep(0)
+    await asyncio.wait([using], timeout=60)
+    assert using.cancelled()
+    names = {task.get_coro().__qualname__ for task in asyncio.all_tasks()}
+    assert not [name for name in names if name.startswith(("Engine", "OutboxRun", "Outbox"))]
+
+
 async def test_committed_write_is_sent_once_and_rolled_back_never(service, client, outbox, connection):
     """The transaction decides; the ledger has the committed write, and not the other."""
     async with outbox.dispatching():
