@@ -17,7 +17,8 @@ from msgspec.structs import replace
 
 from invsvc_async.batch.identity import content_of, key_of, thing_of
 from invsvc_async.batch.item import Item, ItemOptions
-from invsvc_async.errors import InvalidRequestError
+from invsvc_async.concurrency.cancellation import raise_if_cancelled
+from invsvc_async.errors import ConfigurationError, InvalidRequestError
 from invsvc_async.journal.entry import State
 from invsvc_async.writes.new_intent import intent_of, tag_of
 from invsvc_async.writes.write import Write, take_over
@@ -40,6 +41,10 @@ Writes: TypeAlias = "Iterable[Write[Any]] | AsyncIterable[Write[Any]] | str | Pa
 
 AT_ONCE = 128  # writes taken in together, with one query of the journal
 _REPEATS_KEPT = 10_000  # contents seen more than once, whose count is remembered
+_CUT = (
+    "writes: what the input awaits was cancelled, but not by this run. Writes before it may have been sent. "
+    "Run again; finished writes are skipped."
+)
 
 
 async def chunks(
@@ -80,6 +85,9 @@ async def _async_chunks(writes: AsyncIterable[Write[Any]], at_once: int) -> Asyn
         try:
             async for write in writes:
                 await queue.put(write)
+        except asyncio.CancelledError:
+            raise_if_cancelled()
+            raise ConfigurationError(_CUT) from None
         finally:
             await queue.put(None)
 

@@ -293,7 +293,8 @@ class Outbox:
                 given = on_result(result)
                 if given is not None and inspect.isawaitable(given):
                     await given
-            except Exception:
+            except (Exception, asyncio.CancelledError):
+                raise_if_cancelled()  # otherwise what the callback awaited was cancelled
                 log.exception("outbox: on_result failed for %s; it gets this verdict again later", result.key)
                 failed.add(result.key)
             else:

@@ -75,7 +75,8 @@ async def recover_on(
                     journal.heard(outcome.started_as.identity)
         except InvsvcError as error:
             log.error("recovering: %s", error)  # noqa: TRY400 - the message says all
-        except Exception:
+        except (Exception, asyncio.CancelledError):  # of what on_outcome awaits, unless this was cancelled
+            raise_if_cancelled()
             log.exception("recovering: on_outcome failed; it gets this verdict again")
         raise_if_cancelled()
         await asyncio.sleep(every)

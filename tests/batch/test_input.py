@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from invsvc_async import ConfigurationError
 from invsvc_async.batch import Batch
 from tests.batch.test_deliveries import SECRETS, journal
 from tests.batch.writing import all_of, creates
@@ -35,6 +36,20 @@ async def test_input_that_was_read_to_its_end(client, journal):
         await all_of(batch)
         await all_of(batch, [])
         assert (await batch.summary()).open_inputs == 0
+
+
+async def test_input_whose_own_await_is_cancelled(client, journal):
+    """The run ends and says so; it does not wait for ever for a producer that is gone."""
+
+    async def cut():
+        for write in creates(client, 3):
+            yield write
+        raise asyncio.CancelledError
+
+    async with asyncio.timeout(60), Batch.open(journal, client, **SECRETS) as batch:
+        with pytest.raises(ConfigurationError, match="was cancelled, but not by this run"):
+            await all_of(batch, cut())
+    assert await open_inputs(journal, client) == 1
 
 
 async def test_input_that_raises(client, journal):

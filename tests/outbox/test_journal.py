@@ -169,7 +169,8 @@ async def test_journals_of_other_credentials_stay_theirs(service, address):
             assert len(await client.recover()) == 1
 
 
-async def test_recovering_gives_the_outcomes(service, address):
+@pytest.mark.parametrize("failure", [OSError, asyncio.CancelledError])
+async def test_recovering_gives_the_outcomes(service, address, failure):
     """In the background, what a dead process left is settled and handed over; what fails to take it gets it again."""
     hook, taken, both = service.seed_webhook().id, [], asyncio.Event()
     service.script("webhooks.update", "slow 0.3")
@@ -177,7 +178,7 @@ async def test_recovering_gives_the_outcomes(service, address):
     async def take(outcome):
         taken.append(outcome.verdict)
         if len(taken) == 1:
-            raise OSError("no")
+            raise failure("no")
         both.set()
 
     async with process(service, address, hook):

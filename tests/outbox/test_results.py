@@ -114,3 +114,21 @@ async def test_callback_that_retries_its_write_gets_the_new_verdict(service, cli
     await enqueue(outbox, connection, client.webhooks.update(service.seed_webhook().id, description="x"))
     assert await verdicts_of_retrying(outbox) == [Verdict.REFUSED, Verdict.APPLIED]
     assert service.arrivals("webhooks.update") == 2
+
+
+async def test_callback_whose_own_await_is_cancelled(service, client, outbox, connection, caplog):
+    """It has failed like any other: the verdicts after it are given."""
+    keys = await finished(service, client, outbox, connection, 2)
+    first, both = [], asyncio.Event()
+
+    async def cut(result):
+        first.append(result.key)
+        both.set() if len(first) == 2 else None
+        if result.key == keys[0]:
+            raise asyncio.CancelledError
+
+    with caplog.at_level(logging.CRITICAL, "invsvc_async.outbox"):
+        async with outbox.dispatching(on_result=cut), asyncio.timeout(60):
+            await both.wait()
+    assert first == keys
+    assert await taken(outbox, 1) == keys[:1]
