@@ -11,6 +11,7 @@ import asyncio
 import logging
 from functools import partial
 from hashlib import blake2b
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -250,7 +251,10 @@ class SqliteStore:
             if not new:
                 return [], False
             journal = self.entries
-            stored = await self._moved_before({row[1]: bytes(row[2]) for row in new})
+            stored, in_use = await self._moved_before({row[1]: bytes(row[2]) for row in new})
+            new = [*takewhile(lambda row: row[1] not in in_use, new)]  # also later ones: in order
+            if not new:
+                return [], False
             kept: list[int] = []
             fresh: list[str] = []
             puts = []
@@ -273,22 +277,28 @@ class SqliteStore:
             await self._app.act(partial(rows.mark, done, kept))
             return await self._of_keys(fresh), True
 
-    async def _moved_before(self, contents: Mapping[str, bytes]) -> set[str]:
+    async def _moved_before(self, contents: Mapping[str, bytes]) -> tuple[set[str], set[str]]:
         """
-        Return which rows were moved before a kill, by their keys; *contents* are the digests of rows by key.
+        Return which rows were moved before a kill, and which have to wait for another write under their key.
 
-        Unfit ones are to be moved once more. Where the entry is another write, its deletion was interrupted.
+        Both by their keys; *contents* are the digests of rows by key. Unfit rows are to be moved once more.
+        Where the entry is another write, its deletion was interrupted, or the application's file is an older
+        copy, which did not have it. It is deleted once it is done.
         """
         moved: set[str] = set()
+        in_use: set[str] = set()
         if not await self.entries.marks([*contents], 0):
-            return moved
+            return moved, in_use
         for entry in await self._of_keys([*contents]):
-            if entry.state is State.DONE and entry.content != contents[entry.key]:
+            if entry.content != contents[entry.key]:
+                if entry.state is not State.DONE:
+                    in_use.add(entry.key)
+                    continue
                 await self.entries.ask(partial(prune.drop, entry.key))
                 self._given.pop(entry.seq, None)
             elif not _is_unfit(entry):
                 moved.add(entry.key)
-        return moved
+        return moved, in_use
 
     async def _of_keys(self, keys: Sequence[str]) -> list[Entry]:
         marks = ", ".join("?" * len(keys))
@@ -333,8 +343,10 @@ class SqliteStore:
 
     async def entry(self, key: str) -> Entry | None:
         """Return the entry of *key*, which may not have been moved yet."""
-        found = await self._of_keys([key]) or await self._new(rows.new_of_key, key)
-        return found[0] if found else None
+        moved, new = await self._of_keys([key]), await self._new(rows.new_of_key, key)
+        if moved and new and moved[0].content != new[0].content:  # of an older copy of the file
+            return new[0]
+        return next(iter((*moved, *new)), None)
 
     async def _new(self, look: Callable[..., list[Any]], value: object) -> list[Entry]:  # Any: the columns
         """Return what was not moved yet."""

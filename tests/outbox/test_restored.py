@@ -144,6 +144,29 @@ async def test_files_put_back(service, client, file, tmp_path, lost):
     assert service.arrivals("webhooks.create") + service.arrivals("webhooks.update") == 2
 
 
+@pytest.mark.parametrize("first", ["open", "done"])
+async def test_file_put_back_whose_key_is_used_again(service, client, file, tmp_path, first):
+    """The journal has another write under the key. That one ends, then the new one is sent, then what came after it."""
+    path, fill = file
+    hook = service.seed_webhook().id
+    kept = shutil.copy(path, tmp_path / "kept.db")
+    await fill(client.webhooks.update(hook, description="before").keyed("order-1"))
+    async with Outbox.open(path, client) as outbox:
+        if first == "done":
+            await sent(outbox, ["order-1"])
+        else:  # the process was killed once its row was in the journal
+            await outbox._store.move(lambda _intent: None)
+    shutil.copy(kept, path)
+    await fill(
+        client.webhooks.update(hook, description="after").keyed("order-1"),
+        client.webhooks.update(hook, description="last").keyed("order-2"),
+    )
+    async with Outbox.open(path, client) as outbox:
+        assert await outbox.get("order-1") is None
+        assert await sent(outbox, ["order-2", "order-1"]) == [Verdict.APPLIED] * 2
+    assert [each.body["description"] for each in service.ledger.effects()] == ["before", "after", "last"]
+
+
 async def sent_after_its_copy(client, path, keys):
     """Copy the application's file, send the write of *keys*, and put the copy back, without the journal."""
     kept = path.with_name("kept")
