@@ -203,7 +203,9 @@ class OutboxEntries(SharedEntries):
         rows = await self.fetch(_TAKE_VERDICTS, taker, self.silence, limit)
         if not rows:
             return []
-        return await self._entries("seq = ANY ($1) ORDER BY seq", [row["seq"] for row in rows])
+        # Not one that was reopened in between: it has no verdict any more.
+        where = f"seq = ANY ($1) AND state = {State.DONE:d} ORDER BY seq"
+        return await self._entries(where, [row["seq"] for row in rows])
 
     async def acknowledge(self, taker: str, seqs: Sequence[int]) -> None:
         """Note that *taker* acknowledged the verdicts of these entries. Those reopened meanwhile stay."""

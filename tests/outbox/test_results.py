@@ -132,3 +132,23 @@ async def test_callback_whose_own_await_is_cancelled(service, client, outbox, co
             await both.wait()
     assert first == keys
     assert await taken(outbox, 1) == keys[:1]
+
+
+async def test_write_that_is_retried_as_its_verdict_is_taken(
+    service, client, outbox, connection, monkeypatch
+):
+    """It has none then. Its consumer waits for the new one."""
+    service.script("webhooks.update", "403")
+    keys = await finished(service, client, outbox, connection, 1)
+    store, entries = outbox._store, outbox._store._entries
+
+    async def late(*values):
+        monkeypatch.setattr(store, "_entries", entries)
+        await store.do_again(keys)
+        return await entries(*values)
+
+    monkeypatch.setattr(store, "_entries", late)
+    results = outbox.results()
+    async with outbox.dispatching(), asyncio.timeout(60):
+        assert (await anext(results)).verdict is Verdict.APPLIED
+        await results.aclose()
