@@ -25,6 +25,8 @@ log: logging.Logger = logging.getLogger("invsvc_async.storage")
 AWAY = (OSError, asyncpg.PostgresConnectionError, asyncpg.InterfaceError, asyncpg.InternalClientError,
          asyncpg.CannotConnectNowError, asyncpg.AdminShutdownError, asyncpg.CrashShutdownError,
          asyncpg.TooManyConnectionsError)  # fmt: skip
+# Nothing was done, because of other transactions; a role may have a lock_timeout.
+_UNDONE = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError, asyncpg.LockNotAvailableError)
 # Classes of SQLSTATE whose messages contain no stored value: connection, login, database, syntax and rights,
 # resources, shutdown, system.
 _WITHOUT_VALUES = {"08", "28", "3D", "42", "53", "57", "58"}
@@ -200,7 +202,7 @@ class Pool:
             try:
                 async with asyncio.timeout(min(self.patience, _ANSWER)):
                     result = await act()
-            except (asyncpg.DeadlockDetectedError, asyncpg.SerializationError) as error:  # nothing was done
+            except _UNDONE as error:
                 if loop.time() >= begun + self.patience:
                     raise self._refused(error) from error
                 await asyncio.sleep(min(self.patience, _PAUSE))

@@ -213,3 +213,19 @@ async def test_deadlocks_without_an_end(pool, retry):
     with pytest.raises(JournalError, match="journal june refused a statement"):
         await pool.steadily(act)
     assert len(tries) > 1
+
+
+async def test_lock_timeout_of_the_role(pool, other):
+    """A statement that did not get its lock in that time is run again: others end their transactions."""
+    tries = []
+
+    async def act(connection):
+        tries.append(1)
+        await connection.execute("SET LOCAL lock_timeout = '10ms'; LOCK TABLE locked IN EXCLUSIVE MODE")
+
+    await other.execute("BEGIN; LOCK TABLE locked IN ROW EXCLUSIVE MODE")
+    asking = asyncio.create_task(pool.ask(act))
+    while len(tries) < 3 and not asking.done():  # noqa: ASYNC110 - the database decides
+        await asyncio.sleep(0.01)
+    await other.execute("ROLLBACK")
+    await asking
