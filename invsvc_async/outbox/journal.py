@@ -27,6 +27,7 @@ from invsvc_async.outbox.leases import Lane, Leases
 from invsvc_async.outbox.run import BEATS
 from invsvc_async.outbox.schema import SharedEntries
 from invsvc_async.reconcile.history import Verdict
+from invsvc_async.storage.postgres_pool import DURABLY
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Coroutine, Sequence
@@ -51,9 +52,11 @@ CREATE INDEX in_chunk ON entries (chunk);
 """
 # As for the entries of a batch, but a new entry is inserted.  An entry that another process has taken over is
 # in another chunk, and stays as it is.
-_STORE = """
-WITH given AS (
-    SELECT * FROM unnest($1::text[], $2::bigint[], $3::text[], $4::smallint[], $5::text[], $6::text[],
+_STORE = f"""
+WITH durable AS MATERIALIZED (SELECT {DURABLY}),
+given AS (
+    SELECT t.* FROM durable, unnest(
+        $1::text[], $2::bigint[], $3::text[], $4::smallint[], $5::text[], $6::text[],
         $7::bigint[], $8::text[], $9::text[], $10::bigint[])
     AS t (key, chunk, token, state, operation, verdict, common, intent, outcome, done_at)
 ), owned AS MATERIALIZED (SELECT id, owner FROM chunks WHERE id = ANY ($2) ORDER BY id FOR SHARE)
@@ -65,7 +68,7 @@ ON CONFLICT (key) DO UPDATE SET state = excluded.state, verdict = excluded.verdi
     common = excluded.common, intent = excluded.intent, outcome = excluded.outcome, done_at = excluded.done_at
     WHERE e.chunk = excluded.chunk
 RETURNING key
-"""
+"""  # noqa: S608 - our own text
 _NEW_CHUNK = "INSERT INTO chunks (owner, credential) VALUES ($1, $2) RETURNING id"
 _MOVE = "UPDATE entries SET chunk = $2 WHERE chunk = ANY ($1)"
 _GONE = "DELETE FROM chunks WHERE id = ANY ($1)"

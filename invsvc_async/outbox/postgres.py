@@ -18,6 +18,7 @@ from invsvc_async.outbox import caller_connections
 from invsvc_async.outbox.schema import SharedEntries
 from invsvc_async.outbox.unsendable import may_be_sent
 from invsvc_async.reconcile.history import Verdict
+from invsvc_async.storage.postgres_pool import DURABLY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -262,6 +263,7 @@ class OutboxEntries(SharedEntries):
         dropped: set[int] = set()  # from all tries
 
         async def drop(connection: Any) -> None:  # Any: asyncpg's
+            await connection.execute(f"SELECT {DURABLY}")
             row = await connection.fetchrow("SELECT * FROM entries WHERE key = $1 FOR UPDATE", key)
             if row is None:
                 return

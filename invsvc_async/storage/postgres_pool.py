@@ -17,7 +17,7 @@ from invsvc_async.errors import JournalError
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable
 
-__all__ = ["AWAY", "PATIENCE", "Pool"]
+__all__ = ["AWAY", "DURABLY", "PATIENCE", "Pool"]
 
 T = TypeVar("T")
 log: logging.Logger = logging.getLogger("invsvc_async.storage")
@@ -56,6 +56,8 @@ _HINTS = {
 _DURABLE = """
 SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'
 """
+# The same as an expression, for one transaction: a pooler may give each of them another session.
+DURABLY = f"({_DURABLE.strip().replace('false', 'true')})"
 PATIENCE = 60.0  # s of retries while the database is away
 _TO_OPEN = PATIENCE  # s of retries of the first connection
 _ANSWER = 30.0  # s to wait for an answer before the connection is dropped

@@ -13,8 +13,10 @@ from invsvc_async.outbox import dispatch, item
 from invsvc_async.outbox.leases import Leases
 from invsvc_async.outbox.postgres import LANES
 from invsvc_async.simulator import Simulator
+from invsvc_async.storage import postgres_pool
 from tests.batch.conftest import HOOK, client_of
 from tests.batch.journals.lossy import lossy
+from tests.batch.journals.test_postgres_trouble import NOTED
 from tests.outbox.conftest import verdict_of
 from tests.soak.outboxes import run
 from tests.support.database import database, failing_at_return
@@ -467,3 +469,14 @@ async def test_idle_dispatcher_whose_database_goes_away(service, client, connect
             update = client.webhooks.update(service.seed_webhook().id, description="later")
             [key] = await enqueue(outbox, connection, update)
             assert (await verdict_of(outbox, key)).verdict is Verdict.APPLIED
+
+
+async def test_drop_in_another_session_of_a_pooler(service, client, connection, address, monkeypatch):
+    """A pooler in transaction mode gives each transaction another one. What was dropped is gone for good."""
+    monkeypatch.setattr(postgres_pool, "_DURABLE", "SELECT 1")  # this one has only the defaults of the role
+    async with Outbox.open(f"{address}&synchronous_commit=off", client) as outbox:
+        write = client.webhooks.update(service.seed_webhook().id, description="x")
+        [key] = await enqueue(outbox, connection, write)
+        await outbox._store.ask(lambda connection: connection.execute(NOTED))
+        assert await outbox.drop(key)
+        assert await outbox._store.fact("DELETE") == "on"

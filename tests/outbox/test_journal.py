@@ -16,8 +16,10 @@ import pytest
 from invsvc_async import ApiKey, Client, ConfigurationError, JournalError, Timeouts, Verdict
 from invsvc_async.outbox.journal import JournalEntries, SharedJournal
 from invsvc_async.outbox.leases import Leases
+from invsvc_async.storage import postgres_pool
 from invsvc_async.testing import serving
 from tests.batch.conftest import HOOK, POLICY, client_of
+from tests.batch.journals.test_postgres_trouble import NOTED
 from tests.outbox.test_enqueue import Relay
 from tests.support.database import database
 
@@ -575,3 +577,14 @@ async def test_server_that_is_another_one_meanwhile(service, address, caplog):
         [told] = caplog.messages
         assert "a replica was promoted" in told
         assert await entries.through() == 0  # nothing was open
+
+
+async def test_commit_in_another_session_of_a_pooler(service, address, monkeypatch):
+    """A pooler in transaction mode gives each transaction another one. What is stored before a send is on the disk."""
+    monkeypatch.setattr(postgres_pool, "_DURABLE", "SELECT 1")  # this one has only the defaults of the role
+    journal = SharedJournal(f"{address}&synchronous_commit=off")
+    async with client_of(service, journal=journal) as client:
+        await client.recover()
+        await journal._entries.ask(lambda connection: connection.execute(NOTED))
+        await client.webhooks.update(service.seed_webhook().id, description="x")
+        assert await journal._entries.fact("INSERT") == "on"

@@ -25,6 +25,7 @@ from invsvc_async.batch.journals.postgres_schema import Database
 from invsvc_async.errors import JournalError
 from invsvc_async.journal.entry import Entry, LostChunkError
 from invsvc_async.journal.packed_intent import Commons
+from invsvc_async.storage.postgres_pool import DURABLY
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,16 +35,16 @@ if TYPE_CHECKING:
 
 __all__ = ["ChunkStore", "OwnedEntries"]
 
-_OWNED = """
+_OWNED = f"""
 WITH turn AS MATERIALIZED (
-    SELECT pg_advisory_xact_lock_shared(hashtext(current_schema() || ' positions'))
+    SELECT pg_advisory_xact_lock_shared(hashtext(current_schema() || ' positions')), {DURABLY}
 ), given AS MATERIALIZED (
     SELECT t.*, CASE WHEN done_at IS NOT NULL THEN nextval('positions') END AS position
     FROM turn, unnest($1::text[], $2::bigint[], $3::text[], $4::smallint[], $5::text[], $6::bigint[],
         $7::text[], $8::text[], $9::text[], $10::bigint[], $11::int[], $12::bigint[])
     AS t (key, chunk, token, state, verdict, common, intent, outcome, claim, done_at, giver, seq)
 ), owned AS MATERIALIZED (SELECT id, owner FROM chunks WHERE id = ANY ($2) ORDER BY id FOR SHARE)
-"""
+"""  # noqa: S608 - our own text
 _UPDATE = """
 UPDATE entries e SET state = g.state, verdict = g.verdict, common = g.common, intent = g.intent,
     outcome = g.outcome, claim = g.claim, done_at = g.done_at, giver = g.giver, position = g.position

@@ -15,6 +15,7 @@ from invsvc_async.batch import Batch
 from invsvc_async.batch.journals.open import entries_of
 from invsvc_async.batch.journals.postgres import PostgresBatch
 from invsvc_async.journal.entry import Entry, State
+from invsvc_async.storage import postgres_pool
 from tests.batch.journals.lossy import lossy
 from tests.batch.journals.old_schemas import WITH_CLAIMED, old_schema
 from tests.batch.writing import all_of, creates
@@ -233,3 +234,26 @@ async def test_commits_that_a_default_leaves_in_memory(name):
         assert [*(await journal.fetch("SHOW synchronous_commit"))[0]] == ["on"]
     async with opened(PostgresBatch(address.replace("=off", "=remote_write"))) as journal:
         assert [*(await journal.fetch("SHOW synchronous_commit"))[0]] == ["remote_write"]
+
+
+NOTED = """
+CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN
+    INSERT INTO facts VALUES (TG_OP, current_setting('synchronous_commit'))
+        ON CONFLICT (name) DO UPDATE SET value = facts.value || ' ' || excluded.value;
+    RETURN NULL;
+END$$;
+CREATE TRIGGER note AFTER INSERT OR UPDATE OR DELETE ON entries FOR EACH ROW EXECUTE FUNCTION note();
+"""
+
+
+@pytest.mark.parametrize("default", ["off", "remote_write"])
+async def test_commit_in_another_session_of_a_pooler(name, client, default, monkeypatch):
+    """A pooler in transaction mode gives each transaction another one. What is stored before a send is on the disk."""
+    monkeypatch.setattr(postgres_pool, "_DURABLE", "SELECT 1")  # this one has only the defaults of the role
+    address = database().journal(name, synchronous_commit=default)
+    async with Batch.open(address, client) as batch:
+        await batch.entries.ask(lambda connection: connection.execute(NOTED))
+        hook = await client.webhooks.create(url="https://me.example/in", events=["invoice.created"])
+        await all_of(batch, [client.webhooks.update(hook, description="x").keyed("row-1")])
+        found = await batch.entries.fact("UPDATE")
+    assert found.split() == ["on" if default == "off" else default] * 2  # before the send, and the verdict
