@@ -305,7 +305,7 @@ class Pool:
                 async with asyncio.timeout(min(self.patience, _ANSWER)):
                     await connection.execute("ROLLBACK")
             except BaseException:
-                connection.terminate()
+                _cut_off(connection)
                 raise
 
     def _unusable(self, error: Exception) -> JournalError:
@@ -352,10 +352,15 @@ class Pool:
         try:
             yield connection
         except asyncio.CancelledError:
-            connection.terminate()
+            _cut_off(connection)
             raise
         finally:
             await pool.release(connection)
+
+
+def _cut_off(connection: Any) -> None:  # Any: asyncpg's
+    with suppress(asyncpg.InterfaceError):  # it is lost already, which must not hide what is raised
+        connection.terminate()
 
 
 async def _in_transaction(connection: Any, act: Callable[[Any], Awaitable[T]]) -> T:  # Any: asyncpg's

@@ -229,3 +229,27 @@ async def test_lock_timeout_of_the_role(pool, other):
         await asyncio.sleep(0.01)
     await other.execute("ROLLBACK")
     await asking
+
+
+@pytest.mark.parametrize("where", ["lent", "lock"])
+async def test_cancellation_once_the_connection_is_lost(pool, other, where, monkeypatch):
+    """It is no error of the connection, after which the statement would be run again."""
+    monkeypatch.setattr(postgres_pool, "_WATCH", 600.0)
+    tries = []
+
+    async def act(connection=None):
+        tries.append(1)
+        if where == "lock":
+            text = "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND granted"
+            await other.execute(text)
+        else:
+            await other.execute(f"SELECT pg_terminate_backend({connection.get_server_pid()})")
+        await asyncio.sleep(0.2)  # until this process has noticed
+        if len(tries) == 1:
+            asking.cancel()
+            await asyncio.sleep(60)
+
+    asking = asyncio.create_task(pool.ask(act) if where == "lent" else pool.alone("one", act))
+    await asyncio.wait([asking])
+    assert asking.cancelled()
+    assert tries == [1]
