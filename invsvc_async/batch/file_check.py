@@ -78,6 +78,11 @@ class FileWrites:
         """How many writes the file has."""
         return self.checked.good + (0 if self.checkpoint is None else self.checkpoint.writes)
 
+    @property
+    def bad(self) -> int:
+        """How many lines are bad."""
+        return self.checked.bad + (0 if self.checkpoint is None else self.checkpoint.bad)
+
     def check(self, checkpoint: Checkpoint | None = None, *, most: int = 1_000_000) -> Iterator[None]:
         """Check every line after *checkpoint*, or every line if the file was changed. Yields now and then."""
         self.checked, reader = Checked(most=most), self._new_reader()

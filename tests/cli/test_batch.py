@@ -109,6 +109,10 @@ async def test_bad_lines_can_be_left_out(service, invsvc, here):
     assert "line 2: is not JSON" in err
     assert "skipped lines    8, which are not valid" in out
 
+    code, out, _ = await invsvc(file, "--journal", "run.db", "--skip-bad")  # which reads none of them again
+    assert (code, service.arrivals("webhooks.create")) == (5, 1)
+    assert "skipped lines    8, which are not valid" in out
+
     _, out, _ = await invsvc(file, "--journal", "another.db", "--skip-bad", "--json")
     assert (json.loads(out)["bad"], json.loads(out)["total"]) == (8, 1)
 

@@ -165,7 +165,7 @@ async def _run(
             return USAGE
         if checked.creates_webhooks and options.secrets_to is None:
             note("the batch creates webhooks: their secrets are lost without --secrets-to FILE")
-        return await write(options, client, writes, total=writes.total, bad=checked.bad, as_json=as_json)
+        return await write(options, client, writes, total=writes.total, bad=writes.bad, as_json=as_json)
 
 
 def _plain(checked: Checked) -> dict[str, Any]:  # Any: JSON values
