@@ -186,9 +186,10 @@ class Batch:
         read while results are taken, so a million writes need little memory. A file is checked first, and
         nothing is sent unless all of it is well-formed.
 
-        Each result is yielded at least once. It counts as taken when the next one is asked for. After a kill,
-        a ``break`` or an error, the next run first yields the results that were not taken; those have no
-        ``outcome``. If such a write was retried in between, only its later result is yielded.
+        Each result is yielded at least once. It counts as taken when the next one is asked for, by whichever
+        task. After a kill, a ``break`` or an error, the next run first yields the results that were not
+        taken; those have no ``outcome``. If such a write was retried in between, only its later result is
+        yielded.
 
         A write's key is that of ``write.keyed(…)``, or made from its content and its occurrence among equal
         writes. Finished writes are skipped. Writes to the same thing keep their order.

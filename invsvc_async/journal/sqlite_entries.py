@@ -236,9 +236,11 @@ class SqliteEntries:
                 f"{self._name}: it has version {version}, and this package reads version {SCHEMA}. "
                 "Use the version of the package that created it, or a newer one."
             )
+        if self._reading and empty:
+            raise JournalError(f"{self._name}: the file has no journal yet. Check the path, or run it first.")
         columns = [row[1] for row in connection.execute("PRAGMA table_info (entries)")]
         if self._reading:
-            if not empty and "position" not in columns:
+            if "position" not in columns:
                 connection.execute(_NO_POSITIONS)
             connection.execute("PRAGMA query_only = 1")
         else:

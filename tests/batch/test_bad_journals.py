@@ -110,6 +110,15 @@ async def test_bad_journal(service, client, journal, kind, capsys, monkeypatch):
     assert service.arrivals() == sent
 
 
+def test_report_of_an_empty_file(tmp_path, capsys):
+    """The words say so, and do not speak of a folder that is read-only."""
+    path = tmp_path / "run.db"
+    path.touch()
+    assert run(["batch", "report", str(path)]) == 1
+    assert "the file has no journal yet" in capsys.readouterr().err.replace("\n", " ")
+    assert [*tmp_path.iterdir()] == [path]
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such files")
 def test_pipe_instead_of_a_file(tmp_path):
     """It is refused before SQLite would wait for it, and neither a journal nor a file of secrets changes its mode."""
