@@ -110,7 +110,9 @@ class SqliteEntries:
 
         """
         if self._starting is None:
-            if not self._reading:
+            if self._reading:
+                self._lock.share()
+            else:
                 self._check_program()
                 self._lock.acquire()
             self._given_up = threading.Event()

@@ -9,6 +9,8 @@ import socket
 import stat
 import struct
 import sys
+import threading
+from collections import Counter, defaultdict
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -38,28 +40,39 @@ else:
 
 if sys.platform == "linux":
 
-    def _is_locked(number: int) -> bool:
+    def _is_locked(number: int, kind: int = fcntl.F_WRLCK) -> bool:
         """
         Lock one byte of a file of SQLite, or return whether another process has.
 
         The byte is beyond those that SQLite locks.  The lock is one that ends with the descriptor, because
         SQLite ends all others of the process when it unlocks the file.
         """
-        lock = struct.pack("@hhqqi0q", fcntl.F_WRLCK, os.SEEK_SET, 2**40, 1, 0)
+        lock = struct.pack("@hhqqi0q", kind, os.SEEK_SET, 2**40, 1, 0)
         try:
             fcntl.fcntl(number, fcntl.F_OFD_SETLK, lock)
         except OSError as error:  # otherwise the file system has no such locks
             return error.errno in (errno.EACCES, errno.EAGAIN)
         return False
+
+    def _unlock(number: int) -> None:
+        _is_locked(number, fcntl.F_UNLCK)
 else:  # pragma: no cover - the other branch is tested
 
     def _is_locked(_number: int) -> bool:
         """Return False: only the lock file excludes others."""
         return False
 
+    def _unlock(_number: int) -> None:
+        """Do nothing: it is not locked."""
+
 
 _PART = 1 << 20  # bytes read at once
 _owned: set[tuple[int, int]] = set()  # files owned in this process
+# To close any descriptor of a file ends the locks that SQLite has on it in this process.  Other processes
+# then delete its log under its connections, and it is damaged.  So a descriptor is kept while there are any.
+_used: Counter[tuple[int, int]] = Counter()  # connections of this process, by file
+_kept: defaultdict[tuple[int, int], list[int]] = defaultdict(list)  # descriptors, to be used again or closed
+_changing = threading.Lock()  # the last three: a cancelled closing ends on another thread
 
 
 class FileLock:
@@ -67,7 +80,8 @@ class FileLock:
     The lock of the file at *path*, which errors call *name*.  It ends with the process.
 
     It consists of a lock file, whose text names the owner, and a lock of the file itself, which another name
-    of the file does not escape.  *advice* is the last sentence of the error if another process has it.
+    of the file does not escape.  *advice* is the last sentence of the error if another process has it.  A
+    process that only reads the file does not acquire it, but notes that by ``share``.
     """
 
     def __init__(self, path: Path, name: str, advice: str) -> None:
@@ -75,8 +89,9 @@ class FileLock:
         self._advice = advice
         self._path = path
         self._beside = path.with_name(f"{path.name}.owner")
-        self._open: list[int] = []  # of the lock file, then of the file
-        self._identity: tuple[int, int] | None = None
+        self._lock_file: int | None = None  # descriptors
+        self._file: int | None = None
+        self._identity: tuple[int, int] | None = None  # of the file, while SQLite may use it
 
     def acquire(self) -> None:
         """
@@ -95,8 +110,20 @@ class FileLock:
             self.release()
             raise
 
+    def share(self) -> None:
+        """Note, before SQLite opens the file, that this process reads it. Others may own it."""
+        with suppress(OSError):  # opening it says what is wrong
+            self._use(_identity(self._path.stat()))
+
+    def _use(self, identity: tuple[int, int], *, owns: bool = False) -> None:
+        with _changing:
+            self._identity = identity
+            _used[identity] += 1
+            if owns:
+                _owned.add(identity)
+
     def _acquire_lock_file(self) -> None:
-        number = self._opened(self._beside)
+        number = self._lock_file = self._opened(self._beside)
         try:
             _lock(number)
         except OSError as error:
@@ -107,27 +134,26 @@ class FileLock:
             os.write(number, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode())
 
     def _acquire_file(self) -> None:
-        with suppress(OSError):  # it does not exist, or opening it says what is wrong
-            if _identity(self._path.stat()) in _owned:
-                # Not opened: to close it would end the locks that SQLite has on it in this process.
+        number: int | None = None
+        with suppress(OSError), _changing:  # it does not exist, or opening it says what is wrong
+            identity = _identity(self._path.stat())
+            if identity in _owned:
                 raise self._in_use(f"process {os.getpid()} under another name")
-        number = self._opened(self._path)
+            number = _kept[identity].pop() if _kept[identity] else None
+        self._file = number = self._opened(self._path) if number is None else number
         if _is_locked(number):
             raise self._in_use("another process under another name")
-        self._identity = _identity(os.fstat(number))
-        _owned.add(self._identity)
+        self._use(_identity(os.fstat(number)), owns=True)
 
     def _opened(self, path: Path) -> int:
         """Open one of the two files, and create it with mode 0600 if it does not exist."""
         try:
-            number = open_private(str(path), os.O_RDWR | os.O_CREAT)
+            return open_private(str(path), os.O_RDWR | os.O_CREAT)
         except OSError as error:
             raise JournalError(
                 f"{self._name}: {path.name} cannot be opened ({error.strerror}). Check that "
                 "the folder exists, and the permissions of both."
             ) from error
-        self._open.append(number)
-        return number
 
     def _in_use(self, holder: str) -> JournalError:
         return JournalError(
@@ -141,21 +167,42 @@ class FileLock:
         SQLite reads an index in the order of its values.  Where nothing is in memory yet, that took a disk
         seven times as long.
         """
-        offset = 0
-        while hasattr(os, "pread") and (part := os.pread(self._open[-1], _PART, offset)):
+        offset, number = 0, self._file
+        assert number is not None
+        while hasattr(os, "pread") and (part := os.pread(number, _PART, offset)):
             offset += len(part)
 
     def release(self) -> None:
         """
-        Release the lock.  The lock file stays: deleting it could delete a newer owner's.
+        Release the lock, or note that nothing is read any more.
 
-        SQLite's connection to the file must be closed already.
+        SQLite's connection to the file must be closed already.  The lock file stays: deleting it could delete
+        a newer owner's.
         """
-        if self._identity is not None:
-            _owned.discard(self._identity)
-            self._identity = None
-        while self._open:
-            os.close(self._open.pop())
+        identity, self._identity = self._identity, None
+        number, self._file = self._file, None
+        with _changing:
+            if number is not None:
+                if identity is not None:
+                    _owned.discard(identity)
+                _kept[_identity(os.fstat(number))].append(number)
+            if identity is not None:
+                _used[identity] -= 1
+                if not _used[identity]:
+                    del _used[identity]
+            _close_unused()
+        lock_file, self._lock_file = self._lock_file, None
+        if lock_file is not None:
+            os.close(lock_file)
+
+
+def _close_unused() -> None:
+    """Close the kept descriptors of files that nothing in this process uses, and unlock the others."""
+    for identity, numbers in [*_kept.items()]:
+        for number in numbers:
+            _unlock(number) if _used[identity] else os.close(number)
+        if not _used[identity]:
+            del _kept[identity]
 
 
 class WhileOpen:

@@ -1,0 +1,109 @@
+"""Locks of files that several connections of one process use, beside the owner in another process."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from invsvc_async import JournalError
+from invsvc_async.batch.journals.sqlite import SqliteBatch
+from invsvc_async.storage.file_lock import FileLock
+
+# Another process that owns the file for a moment, and writes some pages.
+OWNER = """
+import sqlite3, sys
+from pathlib import Path
+from invsvc_async.storage.file_lock import FileLock
+lock = FileLock(Path(sys.argv[1]), "journal", "")
+lock.acquire()
+connection = sqlite3.connect(sys.argv[1], isolation_level=None)
+connection.executemany("INSERT INTO facts VALUES (hex(randomblob(50)), ?)", [("x" * 3000,)] * 300)
+print(connection.execute("PRAGMA integrity_check").fetchone()[0])
+connection.close()
+lock.release()
+"""
+
+
+async def owned_elsewhere(path):
+    """Let another process own the file at *path* for a moment; return what it finds wrong."""
+    child = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", OWNER, str(path), stdout=asyncio.subprocess.PIPE
+    )
+    found = (await child.communicate())[0]
+    return found.decode().strip()
+
+
+@pytest.fixture
+async def path(tmp_path):
+    """Return the path of a journal."""
+    made = SqliteBatch(tmp_path / "run.db")
+    await made.open()
+    await made.aclose()
+    return made.path
+
+
+@pytest.fixture
+async def reader(path):
+    """Yield a connection that reads it."""
+    made = SqliteBatch(path, reading=True)
+    await made.open()
+    yield made
+    await made.aclose()
+
+
+async def own(path):
+    """Own the journal at *path* for a moment."""
+    owner = SqliteBatch(path)
+    await owner.open()
+    await owner.aclose()
+
+
+async def test_owner_that_ends_beside_a_reader(path, reader):
+    """The reader keeps its locks, so other processes leave it the file's log; else the file would be damaged."""
+    for _ in range(3):
+        await own(path)
+        assert await owned_elsewhere(path) == "ok"
+        assert await reader.last_position() == (await reader.summary()).total == 0
+        facts = await reader.ask(lambda made: made.execute("SELECT count(*) FROM facts").fetchone()[0])
+        assert facts > 300
+    await own(path)
+    assert await owned_elsewhere(path) == "ok"
+
+
+async def test_owner_under_another_name_beside_a_reader(path, reader, tmp_path):
+    """An attempt that is refused costs the reader nothing either."""
+    (tmp_path / "elsewhere").mkdir()
+    other = tmp_path / "elsewhere" / "run.db"
+    os.link(path, other)
+    lock = FileLock(other, "journal", "")
+    lock.acquire()
+    with pytest.raises(JournalError, match="under another name"):
+        FileLock(path, "journal", "").acquire()
+    lock.release()
+    other.unlink()
+    assert await owned_elsewhere(path) == "ok"
+    assert path.with_name("run.db-wal").exists()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="it counts the descriptors in /proc")
+async def test_descriptors_that_are_kept(path, reader):
+    """One is used again and again, and closed once nothing in the process uses the file."""
+
+    def count():
+        return sum(each.resolve() == path for each in Path("/proc/self/fd").iterdir())
+
+    await own(path)
+    kept = count()
+    for _ in range(3):
+        await own(path)
+    assert count() == kept
+    owner = SqliteBatch(path)
+    await owner.open()
+    await reader.aclose()
+    assert count() > 0
+    await owner.aclose()
+    assert count() == 0
