@@ -29,6 +29,7 @@ from invsvc_async.outbox import sqlite_rows as rows
 from invsvc_async.outbox.unsendable import verdict_of_lost, verdict_of_unfit
 from invsvc_async.reconcile.history import Verdict
 from invsvc_async.reconcile.intent import Intent
+from invsvc_async.storage.same_file import SameFile
 from invsvc_async.storage.sqlite_writer import Writer
 
 if TYPE_CHECKING:
@@ -181,8 +182,12 @@ class SqliteStore:
             after = found[-1][0] if found else None
 
     async def _started(self) -> Writer:
-        writer = Writer(f"outbox {self._path}", partial(rows.connected, self._path, reading=self._reading))
+        name = f"outbox {self._path}"
+        same = SameFile(self._path.resolve(), name, "all that use it")
+        connect = partial(rows.connected, self._path, reading=self._reading)
+        writer = Writer(name, connect, check=same.check)
         await writer.start()
+        same.remember()
         return writer
 
     async def aclose(self) -> None:

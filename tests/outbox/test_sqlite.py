@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import shutil
 import signal
 import sqlite3
 import sys
@@ -126,6 +127,21 @@ async def test_committed_write_is_sent_once_and_rolled_back_never(service, clien
     assert (outcome.verdict, outcome.value.description) == (Verdict.APPLIED, "committed")
     assert await outbox.get(gone) is None
     assert [entry.body["description"] for entry in service.ledger.entries] == ["committed"]
+
+
+async def test_application_file_that_is_replaced(service, client, outbox, path, caplog):
+    """Its dispatcher would see nothing that is enqueued from now on: that is an error in the log, again and again."""
+    copied = shutil.copy(path, path.with_name("restored.db"))
+    async with outbox.dispatching():
+        async with aiosqlite.connect(path) as connection:
+            [key] = await enqueue(outbox, connection, update(client, service))
+        await verdict_of(outbox, key)
+        shutil.move(copied, path)
+        async with asyncio.timeout(60):
+            while "deleted or replaced" not in caplog.text:  # noqa: ASYNC110 - nothing tells
+                await asyncio.sleep(0.02)
+    with pytest.raises(JournalError, match=r"app\.db: the file was deleted or replaced"):
+        await outbox.get("order-1")
 
 
 async def test_session_of_sqlalchemy(service, client, outbox, path):
