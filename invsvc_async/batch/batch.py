@@ -198,7 +198,8 @@ class Batch:
             InvalidRequestError: Two writes have the same key, or the write under a key has changed. Writes
                 before it may have been sent. Or the file has bad lines: then nothing was sent.
             JournalError: An intent could not be stored; it was not sent.
-            BatchStoppedError: The service refuses the credential, or *stop_after* was reached.
+            BatchStoppedError: The service refuses the credential, *stop_after* was reached, or the client was
+                closed.
             ConfigurationError: A run of this batch is under way.
 
         """

@@ -214,8 +214,10 @@ class CircuitBreaker:
 
         *times* is how often that was so before: one write must not keep the batch from its end.
         """
-        if outcome.verdict is Verdict.APPLIED or self._session.closed:
+        if outcome.verdict is Verdict.APPLIED:
             return False
+        if self._session.closed:
+            return self._stops_closed(outcome)
         cause = cause_of(outcome, self._outage(outcome))
         if cause is None or times >= cause.most:
             if outcome.verdict is Verdict.REFUSED:
@@ -230,6 +232,18 @@ class CircuitBreaker:
             )
         elif not cause.is_over:
             self._open(cause)
+        return True
+
+    def _stops_closed(self, outcome: Outcome[Any]) -> bool:  # Any: as above
+        """End the run if *outcome* is that of a client that was closed too early; return whether it is."""
+        if outcome.evidence.cause != "client closed":
+            return False
+        self._on_stop(
+            BatchStoppedError(
+                "client: it was closed before all writes had their verdicts. They stay open. Run again with "
+                "an open client."
+            )
+        )
         return True
 
     def _outage(self, outcome: Outcome[Any]) -> Cause | None:  # Any: of any operation

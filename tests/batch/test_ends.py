@@ -13,6 +13,7 @@ from weakref import WeakSet
 import pytest
 
 from invsvc_async import (
+    BatchStoppedError,
     ConfigurationError,
     InvalidRequestError,
     JournalError,
@@ -325,6 +326,30 @@ async def test_what_is_done_is_freed_at_once(service, client, tmp_path, where):
         finally:
             gc.enable()
     assert (count, left) == (50, 0)
+
+
+@pytest.mark.parametrize("step", ["pass", "apply, then hang"])
+async def test_client_that_is_closed_too_early(service, tmp_path, step):
+    """No write is used up. Each is applied once by the next run, also the one that was in flight."""
+    path, hooks = tmp_path / "run.db", [service.seed_webhook().id for _ in range(40)]
+
+    def updates(client):
+        return [client.webhooks.update(hook, description="x") for hook in hooks]
+
+    closed = client_of(service)
+    async with Batch.open(path, closed, concurrency=2) as batch:
+        results = batch.run(updates(closed))
+        service.script("webhooks.update", "pass", step)
+        await anext(results)
+        await service.arrived("webhooks.update", 2)
+        await closed.aclose()
+        with pytest.raises((BatchStoppedError, ConfigurationError), match=r"client: it (was|is) closed"):
+            while True:
+                assert (await anext(results)).verdict is Verdict.APPLIED
+    async with client_of(service) as client, Batch.open(path, client) as batch:
+        await all_of(batch, updates(client))
+        assert (await batch.summary()).verdicts == {Verdict.APPLIED: 40}
+    assert len(service.ledger.effects("webhooks.update")) == 40
 
 
 async def test_callback_that_is_cancelled_by_itself(service, client, tmp_path):

@@ -480,3 +480,20 @@ async def test_drop_in_another_session_of_a_pooler(service, client, connection, 
         await outbox._store.ask(lambda connection: connection.execute(NOTED))
         assert await outbox.drop(key)
         assert await outbox._store.fact("DELETE") == "on"
+
+
+async def test_client_that_is_closed_too_early(service, connection, address, caplog):
+    """What is committed stays open, for the next process, and the log says why."""
+    async with client_of(service) as client, Outbox.open(address, client) as outbox, outbox.dispatching():
+        await client.aclose()
+        keys = await enqueue(
+            outbox,
+            connection,
+            *[client.webhooks.update(service.seed_webhook().id, description="x") for _ in range(3)],
+        )
+        async with asyncio.timeout(60):
+            while "closed" not in caplog.text:  # noqa: ASYNC110 - the log tells
+                await asyncio.sleep(0.02)
+        assert {entry.verdict for entry in await outbox.entries()} == {None}
+    async with client_of(service) as client, Outbox.open(address, client) as outbox, outbox.dispatching():
+        assert [(await verdict_of(outbox, key)).verdict for key in keys] == [Verdict.APPLIED] * 3
