@@ -251,8 +251,10 @@ class Run:
             if restored is not None and restored.is_open and (restored.met or skipped):
                 await self._batch.entries.close_restored()  # what comes later is new
             engine.finish()
-        except Exception as error:  # noqa: BLE001 - any error ends the run
+        except JournalError as error:
             engine.fail(error)
+        except Exception as error:  # noqa: BLE001 - any error of the input ends the run
+            engine.end(error)  # once the answers to what is in flight are there
 
     async def _feed_all(self, engine: Engine) -> None:
         batch = self._batch

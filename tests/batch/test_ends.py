@@ -61,6 +61,27 @@ async def test_input_that_fails_ends_the_run(service, client, tmp_path):
             await all_of(batch, source())
 
 
+@pytest.mark.parametrize("where", ["file", "database"])
+async def test_input_that_fails_while_writes_are_in_flight(service, client, tmp_path, where):
+    """They end first: their answers have secrets, which no read would show again."""
+    path = tmp_path / "run.db" if where == "file" else database().journal("failing", silence=60)
+    service.script("webhooks.create", *["apply, then slow 0.5"] * 20)
+    secrets = []
+
+    async def source():
+        for write in creates(client, 20):
+            yield write
+        await service.arrived("webhooks.create")
+        raise LookupError("no more")
+
+    async with Batch.open(path, client, on_secret=lambda key, _: secrets.append(key)) as batch:
+        with pytest.raises(LookupError, match="no more"):
+            await all_of(batch, source())
+        await all_of(batch)
+        assert (await batch.summary()).secrets_lost == 0
+    assert len(secrets) == len(service.ledger.effects("webhooks.create"))
+
+
 async def test_stopped_run_says_what_it_left(service, client, tmp_path):
     """Stopped, a run lets what is under way end within the time given, and the next one does the rest."""
     service._app.latency = 0.05
