@@ -77,20 +77,23 @@ class OutboxRun(Run):
                 await batch.entries.close_restored()
 
     async def _close_lines(self, unknown: list[Entry]) -> None:
-        """As the base class. One that this version cannot read is waited for: its thing is not known."""
+        """As the base class. Those that this version cannot read are waited for, together."""
+        last = 0  # when the last of those got its verdict, epoch ms: their things are not known
         for entry in unknown:
             try:
                 await super()._close_lines([entry])
             except JournalError:
-                await self._outlast(entry)
+                last = max(last, entry.done_at or 0)
+        if last:
+            await self._outlast(last)
 
-    async def _outlast(self, entry: Entry) -> None:
-        """Wait until *entry*, which has its verdict, can no longer take effect."""
+    async def _outlast(self, done_at: int) -> None:
+        """Wait until what got its verdict at *done_at* can no longer take effect."""
         options = options_of(self._batch.client)
         policy = options.reconcile
         longest = options.timeouts.attempt + policy.settle_after_loss
         longest += 2 * policy.clock_slack + policy.clock_band
-        since = time.time() - (entry.done_at or 0) / 1000
+        since = time.time() - done_at / 1000
         if since < longest:
             await options.session.clock.sleep(min(longest - since, longest))
 

@@ -18,6 +18,9 @@ from invsvc_async import (
     Timeouts,
     Verdict,
 )
+from invsvc_async.client import options_of
+from invsvc_async.journal.entry import Entry, State
+from invsvc_async.outbox.run import OutboxRun
 from invsvc_async.simulator import Simulator
 from tests.batch.conftest import client_of
 from tests.outbox.conftest import verdict_of
@@ -195,6 +198,29 @@ async def test_writes_after_one_in_flight_that_no_longer_fits(service, client, o
             keys = [await outbox.enqueue(connection, write) for write in writes]
         assert [(await verdict_of(outbox, key)).verdict for key in keys] == [Verdict.APPLIED] * 2
     assert service.arrivals("webhooks.update") == 3
+
+
+async def test_many_that_no_longer_fit_and_a_clock_that_was_ahead(service, client, outbox, monkeypatch):
+    """They are waited for together: one after the other, all other writes would wait for an hour."""
+    waits = []
+
+    class Clock:
+        async def sleep(self, seconds):
+            waits.append(seconds)
+
+    session = options_of(client).session
+    monkeypatch.setattr(session, "clock", Clock())
+    entry = {
+        "state": State.DONE,
+        "operation": "webhooks.update",
+        "verdict": "unknown",
+        "common": 1,
+        "intent": "{}",
+    }
+    ahead = round(time.time() * 1000) + 3_600_000
+    unknown = [Entry(seq=number, key=f"order-{number}", done_at=ahead, **entry) for number in (1, 2, 3)]
+    await OutboxRun(outbox._batch, 0.0, lambda: None)._close_lines(unknown)
+    assert len(waits) == 1
 
 
 async def test_file_with_a_write_in_flight_that_no_longer_fits(service, tmp_path):
