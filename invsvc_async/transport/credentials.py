@@ -98,9 +98,9 @@ class TokenProvider(Credential):
     """
     A token that an async callable fetches, used until the authentication layer refuses it.
 
-    *source* takes no arguments and returns the token. Only one call of it runs at a time, however many
-    requests wait, so it needs a time limit of its own. *kind* is the kind of token: ``"api_key"``,
-    ``"oauth_token"`` or ``"person_token"``.
+    *source* takes no arguments and returns the token. Only one call of it runs at a time in an event loop,
+    however many requests wait, so it needs a time limit of its own. *kind* is the kind of token:
+    ``"api_key"``, ``"oauth_token"`` or ``"person_token"``.
     """
 
     renewable = True
@@ -137,13 +137,13 @@ class TokenProvider(Credential):
     @property
     def is_fetching(self) -> bool:
         """Whether a token is being fetched."""
-        return self._fetching is not None
+        return self._fetching is not None and not self._fetching.done()
 
     async def _fetch(self) -> None:
-        if self._fetching is None:
-            self._fetching = asyncio.create_task(self._fetched())
-            self._fetching.add_done_callback(_look_at)
         fetching = self._fetching
+        if fetching is None or fetching.done() or fetching.get_loop() is not asyncio.get_running_loop():
+            fetching = self._fetching = asyncio.create_task(self._fetched())
+            fetching.add_done_callback(_look_at)
         try:
             await asyncio.shield(fetching)
         except asyncio.CancelledError:
@@ -160,8 +160,6 @@ class TokenProvider(Credential):
             raise ConfigurationError(
                 f"TokenProvider: the source failed with {type(error).__name__}"
             ) from error
-        finally:
-            self._fetching = None
         self.ready = f"Bearer {token}"
 
     def fingerprint(self, key: str) -> None:

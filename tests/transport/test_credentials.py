@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -102,3 +104,42 @@ async def test_caller_that_is_cancelled_while_a_token_is_fetched():
         await gone
     release.set()
     assert await stays == "Bearer abc"
+
+
+def test_provider_in_two_event_loops_at_once():
+    """Each loop fetches a token of its own: neither waits for the other's."""
+    both = threading.Barrier(2)
+
+    async def source():
+        await asyncio.to_thread(both.wait, 30.0)  # until the other loop fetches as well
+        return "abc"
+
+    provider = TokenProvider(source, kind="api_key")
+
+    async def header():
+        return await provider.header()
+
+    with ThreadPoolExecutor(2) as threads:
+        found = [each.result() for each in [threads.submit(asyncio.run, header()) for _ in range(2)]]
+    assert found == ["Bearer abc", "Bearer abc"]
+
+
+async def test_provider_whose_event_loop_has_ended():
+    """A fetch that its loop did not finish, or not even begin, keeps no other loop from fetching."""
+    asked = []
+
+    async def source():
+        asked.append(1)
+        if len(asked) == 1:
+            await asyncio.Event().wait()
+        return "abc"
+
+    provider = TokenProvider(source, kind="api_key")
+    other = asyncio.new_event_loop()
+    waiting = other.create_task(provider.header())
+    while not asked:
+        await asyncio.to_thread(other.run_until_complete, asyncio.sleep(0))
+    other.close()
+    for task in (waiting, provider._fetching):
+        task._log_destroy_pending = False
+    assert await provider.header() == "Bearer abc"
