@@ -468,8 +468,10 @@ def _without_token(exchange: Exchange, content: bytes) -> bytes:
 
 
 def stamp_of(error: ServiceError) -> int | None:
-    """Return the service's time of an error answer, in whole ms."""
-    return None if error.timestamp is None else round(error.timestamp.timestamp() * 1000)
+    """Return the service's time of an error answer, in whole ms. The time of a gateway is no such time."""
+    if error.timestamp is None or not error.own_envelope:
+        return None
+    return round(error.timestamp.timestamp() * 1000)
 
 
 def _no_answer(operation: str, exchange: Exchange) -> NotSentError | ResponseLostError:

@@ -33,6 +33,7 @@ from invsvc_async import (
     readers,
 )
 from invsvc_async.models import Team
+from invsvc_async.simulator import replies
 from invsvc_async.writes.state_reads import StateReader
 from tests.faults.conftest import SHORT, client_of
 from tests.support.virtual_time import LoopClock
@@ -550,3 +551,23 @@ async def test_hook_that_fails_changes_nothing(service, client, caplog):
     client._view.session.on_attempt = broken
     await client.webhooks.delete(service.seed_webhook().id)
     assert "a hook of the client raised" in caplog.text
+
+
+# --- the clock
+
+
+async def test_time_of_a_gateway(service, monkeypatch):
+    """The time in a gateway's own error is not the service's: it does not keep a write from being settled."""
+
+    def page(status):
+        body = {"timestamp": service.clock.now_ms() + 10_000, "status": status, "error": "Unavailable"}
+        return replies.answer(status, body)
+
+    monkeypatch.setattr(replies, "gateway_page", page)
+    async with client_of(service) as client:
+        await client.webhooks.list()
+        service.script("webhooks.create", "apply, then 503")
+        write = client.webhooks.create(url="https://me.example/in", events=["invoice.created"])
+        outcome = await write.outcome()
+
+    assert outcome.verdict is Verdict.APPLIED
