@@ -8,10 +8,12 @@ specification allows null.
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from decimal import Decimal
 from functools import lru_cache
+from ipaddress import IPv6Address
 from typing import TYPE_CHECKING, TypeGuard
-from urllib.parse import quote, urlsplit, urlunsplit
+from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -21,8 +23,10 @@ if TYPE_CHECKING:
 _NO_TIME = 10**15  # ms: 30,000 years
 _PORTS = {"http": 80, "https": 443}
 _ESCAPE = "%([0-9A-Fa-f]{2})"
-_UNRESERVED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
-_KEPT = "!\"#$%&'()*+,/:;<=>?@[\\]^`{|}"  # ASCII that is not escaped
+# Characters that mean the same whether they are escaped or not; programs differ in which they escape.
+_UNRESERVED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~!'()*")
+_KEPT = "!#$%&'()*+,/:;=?@"  # ASCII that is not escaped
+_NOT_KEPT = re.compile(f"[^A-Za-z0-9._~{re.escape(_KEPT)}-]").search
 
 
 def same(one: Wire, other: Wire) -> bool:
@@ -73,7 +77,8 @@ def normal_url(url: str) -> str:
     Return *url* in a normalised form.
 
     Scheme and host are in lower case, the host in its IDNA form.  The default port, dot segments and
-    unnecessary escapes are removed; necessary escapes are added.
+    unnecessary escapes are removed; necessary escapes are added.  A backslash in a path is a slash, as in
+    browsers and Node.js.
     """
     try:
         parts = urlsplit(url.strip())
@@ -81,11 +86,11 @@ def normal_url(url: str) -> str:
     except ValueError:
         return url
     host = _ascii_host((parts.hostname or "").rstrip("."))
-    login = parts.netloc.rpartition("@")[0]
+    login = _login(parts.netloc.rpartition("@")[0])
     place = f"{login}@{host}" if login else host
     if port is not None and port != _PORTS.get(parts.scheme):
         place = f"{place}:{port}"
-    path = _without_dots(_escaped(parts.path)) or "/"
+    path = _without_dots(_escaped(parts.path.replace("\\", "/"))) or "/"
     return urlunsplit((parts.scheme, place, path, _escaped(parts.query), _escaped(parts.fragment)))
 
 
@@ -98,8 +103,16 @@ def url_key(url: str) -> str:
     return normal_url(url).partition("#")[0]  # not urldefrag, which rejects what normal_url returns as it is
 
 
+def _login(text: str) -> str:
+    """Return user and password, each with all escapes.  An empty password is the same as none."""
+    parts = [quote(unquote(part), safe="") for part in text.split(":", 1)]
+    return ":".join(parts).rstrip(":")
+
+
 def _ascii_host(host: str) -> str:
     if ":" in host:
+        with suppress(ValueError):
+            host = IPv6Address(host).compressed
         return f"[{host}]"
     if host.isascii():
         return host
@@ -111,7 +124,7 @@ def _ascii_host(host: str) -> str:
 
 def _escaped(text: str) -> str:
     plain = re.sub(_ESCAPE, _unescaped, text)
-    return plain if plain.isascii() and " " not in plain else quote(plain, safe=_KEPT)
+    return quote(plain, safe=_KEPT) if _NOT_KEPT(plain) else plain
 
 
 def _unescaped(escape: re.Match[str]) -> str:

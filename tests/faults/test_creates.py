@@ -74,6 +74,30 @@ async def test_creates_in_doubt_share_their_lists(service, client):
     assert service.arrivals("webhooks.list") - before < 50  # each for itself: two at least, a hundred in all
 
 
+@pytest.mark.parametrize(
+    ("url", "stored"),
+    [
+        ("https://me.example/{tenant}", "https://me.example/%7Btenant%7D"),
+        ("https://me.example/in?name='a'", "https://me.example/in?name=%27a%27"),
+        ("https://hooks:@me.example/in", "https://hooks@me.example/in"),
+    ],
+)
+async def test_service_that_stores_a_url_as_browsers_write_it(service, client, url, stored):
+    """The webhook is found by either spelling: it is not created again."""
+
+    def store(_operation, book, _answer):
+        for hook in book.webhooks.items.values():
+            hook["url"] = stored
+
+    service._app.on_effect = store
+    await client.webhooks.list()
+    service.script("webhooks.create", "apply, then reset")
+    outcome = await create(client, url=url).outcome()
+
+    assert outcome.verdict is Verdict.APPLIED
+    assert len(effects(service)) == 1
+
+
 async def test_webhook_of_another_intent_is_not_taken_for_ours(service, client):
     """
     A webhook that an earlier create made is claimed: the next, in doubt and absent, is not called applied.

@@ -106,6 +106,15 @@ def test_free_form_config_is_compared_as_it_is():
         ("https://Bücher.example/in", "https://xn--bcher-kva.example/in"),
         ("https://ü..example/in", "https://ü..example/in"),
         ("https://me.example/%7Ea b/%c3%bc/ü", "https://me.example/~a%20b/%C3%BC/%C3%BC"),
+        ('https://me.example/{a}|"b"?q={c}', "https://me.example/%7Ba%7D%7C%22b%22?q=%7Bc%7D"),
+        ("https://me.example/?q=%27x%27&r=(%28)", "https://me.example/?q='x'&r=(()"),
+        ("https://me.example/a[1]/%5B2%5D", "https://me.example/a%5B1%5D/%5B2%5D"),
+        ("https://me.example/a\\b?c\\d", "https://me.example/a/b?c%5Cd"),
+        ("https://u:@me.example/", "https://u@me.example/"),
+        ("https://@me.example/", "https://me.example/"),
+        ("https://u:a;b=c%3a%40@me.example/", "https://u:a%3Bb%3Dc%3A%40@me.example/"),
+        ("https://[0:0::1]/x", "https://[::1]/x"),
+        ("https://[::1%25eth0]/x", "https://[::1%25eth0]/x"),
     ],
 )
 def test_normal_url(spelt, normal):
