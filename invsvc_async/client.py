@@ -408,6 +408,7 @@ class Client:
 
         Raises:
             InvalidRequestError: The intent belongs to another base URL, team, data mode or credential.
+            ConfigurationError: The client belongs to another event loop.
 
         """
         from invsvc_async.writes.recovery import settled

@@ -249,6 +249,17 @@ class Transport:
         bytes(_LONG_ANSWER)
         self._loop = loop
 
+    def check_loop(self) -> None:
+        """
+        Check that this is the event loop that the transport belongs to, if it was used already.
+
+        Raises:
+            ConfigurationError: It is another one.
+
+        """
+        if self._loop is not None:
+            self._refuse_other_loop()
+
     def _refuse_other_loop(self) -> None:
         if asyncio.get_running_loop() is not self._loop:
             raise ConfigurationError(

@@ -126,6 +126,8 @@ class Driver(Generic[T]):
 
     async def _drive(self) -> None:
         session, writes, line = self.session, self.writes, self.line
+        if self._takes_up:
+            session.transport.check_loop()  # its reads would only fail, until the deadline
         if writes.journal is not None and writes.left_open.leftovers is None:
             await close_lines_of_leftovers(session, writes.journal)
         if line is not None and not writes.lines.enter(line):  # another write has it, or has closed it

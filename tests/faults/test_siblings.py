@@ -8,7 +8,8 @@ from contextlib import suppress
 import attrs
 import pytest
 
-from invsvc_async import ApiKey, Batch, Client, Intent, ReconcilePolicy, Timeouts, Verdict
+from invsvc_async import ApiKey, Batch, Client, ConfigurationError, Intent, ReconcilePolicy, Timeouts, Verdict
+from invsvc_async.journal.sqlite_journal import SqliteJournal
 from tests.faults.conftest import NO_WAIT, SHORT, client_of
 
 pytestmark = pytest.mark.every_python
