@@ -162,6 +162,8 @@ class Driver(Generic[T]):
         else:
             latest = self.writes.left_open.get(self.intent.identity)
             if self._is_up_to_date(latest):
+                if self._begin is None and not self._known().sends:
+                    self._look_around()
                 if self.history:
                     self._add(Tick(self.session.clock.now()))
                 return
@@ -170,6 +172,13 @@ class Driver(Generic[T]):
         self._intent, self.history, self.first = start.intent, start.history, start.first
         if self.history:
             self._use_known_verdict()
+
+    def _look_around(self) -> None:
+        """Learn what other writes did since a run that was cancelled before anything was sent."""
+        start = new_start(self.spec, self.line, self.intent)
+        if not self._known().attempts:  # what it read before its first send is read again
+            self.history = start.history
+        self._intent, self.first, self._gathered = start.intent, start.first, None
 
     def _is_up_to_date(self, latest: Intent | None) -> bool:
         """Return whether neither another run sent this write meanwhile nor a newer write was sent."""

@@ -358,6 +358,59 @@ async def test_commit_that_is_seen_after_the_window(service):
     assert outcome.applied is not False
 
 
+class Canceller(SqliteJournal):
+    """A journal that cancels a write before it is sent."""
+
+    armed = False
+
+    async def sending(self, intent):
+        if self.armed:
+            self.armed = False
+            asyncio.current_task().cancel()
+            await asyncio.sleep(0)
+        return await super().sending(intent)
+
+    async def cancel(self, write):
+        self.armed = True
+        await asyncio.wait([asyncio.create_task(write.outcome())])
+
+
+@pytest.mark.parametrize("refused", [True, False])
+async def test_create_that_was_cancelled_before_it_was_sent(service, tmp_path, refused):
+    """When it is awaited again, a webhook that an equal create has made meanwhile is known, also elsewhere."""
+    policy, journal = attrs.evolve(SHORT, wait_when_limited=True), Canceller(tmp_path / "outbox.db")
+    async with client_of(service, reconcile=policy, journal=journal) as client:
+        await client.webhooks.list()
+        write = create(client)
+        if refused:
+            await cancelled(service, write, "webhooks.create", "429 after 0.2")
+        else:
+            await journal.cancel(write)
+        assert not client.unsettled
+        made = await create(client)
+        bare = await cancelled(service, write, "webhooks.create", "hang")
+    async with client_of(service) as other:
+        outcome = await other.settle(bare)
+
+    assert made.id in bare.strangers
+    assert outcome.verdict is Verdict.NOT_APPLIED
+    assert [entry.target for entry in effects(service, "webhooks.create")] == [made.id]
+
+
+async def test_update_that_was_cancelled_before_it_was_sent(service, tmp_path):
+    """When it is awaited again, its baseline is not the state before a later update of this program."""
+    journal, hook = Canceller(tmp_path / "outbox.db"), service.seed_webhook(description="start")
+    async with client_of(service, reconcile=NEVER, journal=journal) as client:
+        write = client.webhooks.update(hook.id, description="first")
+        await journal.cancel(write)
+        await client.webhooks.update(hook.id, description="second")
+        service.script("webhooks.update", "reset")
+        outcome = await write.outcome()
+
+    assert outcome.verdict is Verdict.NOT_APPLIED
+    assert [entry.body["description"] for entry in effects(service, "webhooks.update")] == ["second"]
+
+
 async def test_guess_is_no_absence(service, client):
     """A webhook that another write took by a match does not prove that this one is absent."""
     await client.webhooks.list()
@@ -527,6 +580,17 @@ async def test_settle_that_is_cancelled_before_it_begins_elsewhere(service):
         await newer
 
     assert (kept.identity, kept.newest) == (intent.identity, None)
+
+
+async def test_settle_in_another_event_loop(service, client):
+    """It is refused at once, instead of reading in vain until the deadline."""
+    hook = service.seed_webhook(status="active")
+    write = client.webhooks.update(hook.id, status="inactive")
+    intent = await cancelled(service, write, "webhooks.update", "apply, then hang")
+    for settling in (lambda: client.settle(intent), lambda: client.resume(intent).outcome()):
+        with pytest.raises(ConfigurationError, match="one client for each loop"):
+            await asyncio.to_thread(lambda settling=settling: asyncio.run(settling()))
+    assert (await client.settle(intent)).verdict is Verdict.APPLIED
 
 
 async def test_settle_of_a_known_verdict_keeps_nobody_waiting(service, client):
