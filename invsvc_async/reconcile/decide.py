@@ -172,7 +172,8 @@ def _first(known: Known) -> Decision:
 
 def _before_first(known: Known) -> Decision:
     """
-    Read before the first send if something must be known that is not, up to three times.
+    Read before the first send if something must be known that is not, up to three times, and for at most
+    half of the call's time.
 
     That is the service's clock and, for an update, the baseline; for a create, the webhooks that exist.
     """
@@ -188,7 +189,7 @@ def _before_first(known: Known) -> Decision:
     if len(tries) > len(BASELINE_PAUSES) or last.status in (401, 403) or is_evidence(known, last):
         return _send(known)
     due = last.ended + BASELINE_PAUSES[len(tries) - 1]
-    if no_such_read(known, last) or due >= tries[0].started + known.intent.timeouts.call:
+    if no_such_read(known, last) or due >= tries[0].started + known.intent.timeouts.call / 2:
         return _send(known)
     return read if known.now >= due else Wait(due - known.now)
 
@@ -200,7 +201,8 @@ def _send(known: Known) -> Send:
 
 def _never_left(known: Known) -> Decision:
     tries = sum(each.end is End.NOT_SENT for each in known.attempts)
-    out_of_time = known.attempts[0].started + known.intent.timeouts.call
+    begun = next(each.started for each in known.history if isinstance(each, (Reading, Attempt)))
+    out_of_time = begun + known.intent.timeouts.call
     if tries > NOT_SENT_TRIES:
         reason = f"the request never left this machine, in {tries} attempts"
         return not_applied(known, "never sent", reason, cause="never left")

@@ -21,7 +21,9 @@ from invsvc_async.reconcile.history import (
     Closed,
     Done,
     End,
+    ErrorFacts,
     Read,
+    Reading,
     Send,
     Tick,
     Verdict,
@@ -41,7 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from invsvc_async.api.operations import Operation
-    from invsvc_async.reconcile.history import Decision, Event, History, Reading
+    from invsvc_async.reconcile.history import Decision, Event, History
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.reconcile.outcome import Outcome
     from invsvc_async.transport.journal import Journal
@@ -105,6 +107,7 @@ class Driver(Generic[T]):
         self.found: T | None = None  # the value, if the verdict has one
         self._outcome: Outcome[T] | None = None
         self._leaving: tuple[Send, float] | None = None  # what is being sent now, and since when
+        self._call_ends: float | None = None  # loop time, if it began with a read
 
     @property
     def intent(self) -> Intent:
@@ -173,11 +176,14 @@ class Driver(Generic[T]):
         if self.history:
             self._use_known_verdict()
 
+    def _never_left(self) -> bool:
+        return all(each.end is End.NOT_SENT for each in self._known().attempts)
+
     def _look_around(self) -> None:
         """Learn what other writes did since a run that was cancelled before anything was sent."""
         start = new_start(self.spec, self.line, self.intent)
-        if not self._known().attempts:  # what it read before its first send is read again
-            self.history = start.history
+        if self._never_left():  # what it read before its first send is read again
+            self.history, self._call_ends = start.history, None
         self._intent, self.first, self._gathered = start.intent, start.first, None
 
     def _is_up_to_date(self, latest: Intent | None) -> bool:
@@ -243,6 +249,8 @@ class Driver(Generic[T]):
     async def _send(self, send: Send) -> None:
         clock, started = self.session.clock, self.session.clock.now()
         deadline = asyncio.get_running_loop().time() + send.attempt_timeout
+        if self._call_ends is not None and self._never_left():
+            deadline = min(deadline, self._call_ends)
         try:
             exchange = await self.view.exchange(self.request, deadline=deadline, not_after=send.not_after)
         except InvsvcError as error:  # no token
@@ -351,7 +359,10 @@ class Driver(Generic[T]):
     async def _look(self, name: str) -> Reading:
         known = self._known()
         looks = StateReader(self.view, self.intent, self.current_intent, own=self.spec.reader)
-        reading = await looks.look(name, lane="settle" if known.in_doubt else "call")
+        if known.in_doubt or known.attempts:
+            reading = await looks.look(name, lane="settle" if known.in_doubt else "call")
+        else:
+            reading = await self._look_before(looks, name)
         if no_such_read(known, reading):
             self.session.warn_once(
                 "journey_reader",
@@ -360,6 +371,18 @@ class Driver(Generic[T]):
                 "ReconcilePolicy(journey_reader=…) to a read that it has, or to None.",
             )
         return reading
+
+    async def _look_before(self, looks: StateReader, name: str) -> Reading:
+        """Read before the first send, which has the other half of the call's time."""
+        begun, loop, call = self.session.clock.now(), asyncio.get_running_loop(), self.intent.timeouts.call
+        if self._call_ends is None:
+            self._call_ends = loop.time() + call
+        try:
+            async with asyncio.timeout_at(self._call_ends - call / 2):
+                return await looks.look(name, lane="call")
+        except TimeoutError:
+            error = ErrorFacts(kind="TimeoutError", message=f"{name}: no answer in half of the call's time")
+            return Reading(started=begun, ended=self.session.clock.now(), error=error)
 
     def _mark_renewed(self) -> None:
         last = self.history[-1]

@@ -7,6 +7,7 @@ import logging
 import socket
 from uuid import uuid4
 
+import attrs
 import pytest
 
 from invsvc_async import (
@@ -14,6 +15,7 @@ from invsvc_async import (
     AmbiguousWriteError,
     ApiKey,
     Applied,
+    CallOptions,
     Client,
     ConfigurationError,
     DeadlineExceededError,
@@ -568,6 +570,66 @@ async def test_time_of_a_gateway(service, monkeypatch):
         await client.webhooks.list()
         service.script("webhooks.create", "apply, then 503")
         write = client.webhooks.create(url="https://me.example/in", events=["invoice.created"])
+        outcome = await write.outcome()
+
+    assert outcome.verdict is Verdict.APPLIED
+
+
+# --- the time of a call
+
+
+@pytest.mark.parametrize("seconds", [0.5, 1.0, 1.3, 2.0, 8.0, 60.0])
+async def test_reads_before_a_write_are_a_part_of_its_call(service, client, seconds):
+    """Reads that hang take at most half of the call's time; the write is sent within the other half."""
+    hook, loop = service.seed_webhook(), asyncio.get_running_loop()
+    service.script("webhooks.get", *["hang"] * 3)
+    begun = loop.time()
+    options = CallOptions(timeout=seconds)
+    outcome = await client.webhooks.update(hook.id, status="inactive", options=options).outcome()
+
+    assert outcome.verdict is Verdict.APPLIED
+    assert outcome.history[-1].started - begun <= seconds / 2 + 0.01
+
+
+@pytest.mark.parametrize("seconds", [0.5, 2.0, 60.0])
+async def test_token_that_does_not_come_in_the_time_of_a_call(service, seconds):
+    """The reads before the write wait for it, too: all together no longer than the call may take."""
+
+    async def source():
+        await asyncio.Event().wait()
+
+    hook, loop = service.seed_webhook(), asyncio.get_running_loop()
+    async with client_of(service, credential=TokenProvider(source, kind="api_key")) as client:
+        begun = loop.time()
+        options = CallOptions(timeout=seconds)
+        outcome = await client.webhooks.update(hook.id, status="inactive", options=options).outcome()
+
+    assert outcome.verdict is Verdict.NOT_APPLIED
+    assert loop.time() - begun <= seconds + 0.01
+
+
+async def test_write_that_never_left_and_is_awaited_again(service):
+    """A write that was cancelled before it left has all of its time when it is awaited again, much later."""
+    tokens = iter([RuntimeError("away"), service.api_key])
+
+    async def source():
+        token = next(tokens)
+        if isinstance(token, Exception):
+            raise token
+        return token
+
+    journey = service.seed_journey(status="draft")
+    policy = attrs.evolve(SHORT, journey_reader=None)  # so that nothing is read before
+    async with client_of(
+        service, credential=TokenProvider(source, kind="api_key"), reconcile=policy
+    ) as client:
+        write = client.journeys.update(journey.id, name="mine")
+        task = asyncio.create_task(write.outcome())
+        await asyncio.sleep(0.05)  # in the pause before the next try
+        task.cancel()
+        await asyncio.wait([task])
+        assert not client.unsettled
+        await asyncio.sleep(60.0)
         outcome = await write.outcome()
 
     assert outcome.verdict is Verdict.APPLIED

@@ -165,6 +165,7 @@ VERDICTS = {
     "never left, four times": (CREATE, [not_sent(0), not_sent(1), not_sent(2), not_sent(5)], Verdict.NOT_APPLIED, "never sent"),
     "never left, little time": (CREATE, [not_sent(0), not_sent(59)], Verdict.NOT_APPLIED, "never sent"),
     "never left, woken too late": (CREATE, [not_sent(0), Tick(59.5)], Verdict.NOT_APPLIED, "never sent"),
+    "never left, out of time after a long read": (CREATE, [attrs.evolve(failed(0), ended=20.0), not_sent(59.5)], Verdict.NOT_APPLIED, "never sent"),
     "never left, out of time": (CREATE, [not_sent(0), not_sent(61)], Verdict.NOT_APPLIED, "never sent"),
     # no read
     "in doubt without a reader": (TEAM, [lost()], Verdict.UNKNOWN, "none"),
@@ -305,8 +306,8 @@ GOES_ON = {
     "the read before failed three times": (FIRST_READ, [failed(0), failed(0.12), failed(0.7)], Send(attempt_timeout=30.0)),
     "the read before was refused": (FIRST_READ, [failed(0, 401)], Send(attempt_timeout=30.0)),
     "the read before was forbidden": (FIRST_READ, [failed(0, 403)], Send(attempt_timeout=30.0)),
-    "the read before failed, and the call's time is over": (attrs.evolve(FIRST_READ, timeouts=Timeouts(call=0.1)), [failed(0)], Send(attempt_timeout=0.1)),
-    "the read before failed, and the call's time is nearly over": (attrs.evolve(FIRST_READ, timeouts=Timeouts(call=0.12)), [failed(0)], Wait(pytest.approx(0.1))),
+    "the read before failed, and half of the call's time is over": (attrs.evolve(FIRST_READ, timeouts=Timeouts(call=0.2)), [failed(0)], Send(attempt_timeout=0.2)),
+    "the read before failed, and half of the call's time is nearly over": (attrs.evolve(FIRST_READ, timeouts=Timeouts(call=0.24)), [failed(0)], Wait(pytest.approx(0.1))),
     "no read of journeys before": (attrs.evolve(DRAFT, bounds=None), [failed(0, 405)], Send(attempt_timeout=30.0)),
     "the read before told no time": (FIRST_READ, [read(0, HOOK, stamp=None)], Send(attempt_timeout=30.0)),
     "the thing was known to be gone": (attrs.evolve(UPDATE, baseline={}), [], Send(attempt_timeout=30.0)),
