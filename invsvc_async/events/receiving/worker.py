@@ -12,6 +12,7 @@ import contextlib
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
+from invsvc_async.concurrency.cancellation import raise_if_cancelled
 from invsvc_async.errors import MalformedEventError
 from invsvc_async.events.parse import parse
 from invsvc_async.events.receiving.loop_watch import LoopWatch
@@ -85,7 +86,7 @@ class Worker:
     @property
     def is_running(self) -> bool:
         """Whether this worker handles the events in the store."""
-        return self._loop is not None and not self._stopping
+        return self._loop is not None and not self._loop.done() and not self._stopping
 
     def start(self) -> None:
         """Start to take events, in a task of this loop; nothing of an earlier loop is used any more."""
@@ -145,8 +146,10 @@ class Worker:
             self._prune()
             self._sample()
             return await self._take_due(watch)
-        except Exception as error:  # noqa: BLE001 - a user-supplied store may raise anything; continue
-            _log.error("The event store failed; trying again in %s s: %s", self._policy.poll, error)
+        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - a user-supplied store may raise anything; continue
+            raise_if_cancelled()  # else something within the store was
+            reason = str(error) or type(error).__name__
+            _log.error("The event store failed; trying again in %s s: %s", self._policy.poll, reason)
             return False
 
     async def _take_due(self, watch: LoopWatch) -> bool:

@@ -505,6 +505,37 @@ async def test_event_whose_data_cannot_be_read_nor_kept(body: bytes) -> None:
     assert (await receiver.receive(body, dict([SHARED]))).status == 503
 
 
+async def test_store_that_is_cancelled_from_within() -> None:
+    """A cancellation inside the store is a failure like any other: the worker goes on."""
+    failures = iter([asyncio.CancelledError()])
+
+    class Cancelled(events.MemoryStore):
+        async def take(self, **arguments: Any) -> list[events.Entry]:
+            for failure in failures:
+                raise failure
+            return await super().take(**arguments)
+
+    service = Service(mode="inbox", store=Cancelled())
+    async with service.receiver as receiver, asyncio.timeout(30):
+        await service.deliver(v2("invoice.created"), shared=True)
+        while not service.seen:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        assert (await receiver.health()).problems == ()
+
+
+async def test_worker_that_was_cancelled() -> None:
+    """It does not run any more, as the health check says, and it can be started again."""
+    service = Service(mode="inbox", store=events.MemoryStore())
+    async with service.receiver as receiver:
+        for task in asyncio.all_tasks():
+            if task.get_name() == "invsvc events worker":
+                task.cancel()
+                await asyncio.wait([task])
+        assert "no worker runs" in (await receiver.health()).problems[0]
+        await receiver.__aenter__()
+        assert (await receiver.health()).problems == ()
+
+
 @pytest.mark.parametrize("kind", ["real", "test"])
 @pytest.mark.parametrize("mode", ["inline", "inbox"])
 async def test_handler_that_is_cancelled_from_within(kind: str, mode: str) -> None:
