@@ -12,6 +12,7 @@ from contextlib import suppress
 from decimal import Decimal
 from functools import lru_cache
 from ipaddress import IPv6Address
+from math import isfinite
 from typing import TYPE_CHECKING, TypeGuard
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
@@ -49,6 +50,19 @@ def _exact(number: float | Decimal) -> int | Decimal:
 def same_graph(one: Wire, other: Wire) -> bool:
     """Return whether two graphs are equal.  A null ``viewport``, ``sourceHandle`` or ``config`` is absent."""
     return same(_without_nulls(one, "graph"), _without_nulls(other, "graph"))
+
+
+def rounded(value: Wire) -> Wire:
+    """Return *value* with each number as a service keeps it whose numbers are doubles, as in JavaScript."""
+    if isinstance(value, dict):
+        return {name: rounded(each) for name, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [rounded(each) for each in value]
+    if isinstance(value, (int, Decimal)) and not isinstance(value, bool):
+        with suppress(OverflowError):
+            double = float(value)
+            return double if isfinite(double) else value
+    return value
 
 
 # Where the specification allows null in a graph (Resources, JourneyGraph).  `config` is compared unchanged.

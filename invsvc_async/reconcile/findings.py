@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 from invsvc_async.reconcile.compare import (
     HOOK_FIELDS,
     is_time,
+    rounded,
     same,
     same_graph,
     same_hook,
@@ -109,6 +110,11 @@ def _journey(known: Known, reading: Reading) -> Finding:
         return Applied(seen) if written or placed == "after" else Holds(seen)
     if placed == "before" or (baseline is not None and _is_unchanged(seen, baseline, wanted)):
         return Absent()
+    if _shows(rounded(seen), rounded(wanted)):
+        known_before = baseline is not None and _known_of(rounded(wanted), baseline)
+        if known_before and not _shows(rounded(baseline), known_before):
+            return Holds(seen)
+        return CannotTell("the journey is as sent, but for the precision of numbers", cause="changed since")
     if not known.is_newest(reading):
         return CannotTell(
             "somebody else or a later write of this program changed the journey; whether this write was "

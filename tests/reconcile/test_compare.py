@@ -6,7 +6,15 @@ from decimal import Decimal
 
 import pytest
 
-from invsvc_async.reconcile.compare import normal_url, same, same_graph, same_hook, same_hook_field, url_key
+from invsvc_async.reconcile.compare import (
+    normal_url,
+    rounded,
+    same,
+    same_graph,
+    same_hook,
+    same_hook_field,
+    url_key,
+)
 
 
 @pytest.mark.parametrize(
@@ -35,6 +43,24 @@ def test_not_same(one, other):
     """A boolean is not a number, null equals only null, and every digit counts."""
     assert not same(one, other)
     assert not same(other, one)
+
+
+@pytest.mark.parametrize(
+    ("exact", "as_double"),
+    [
+        (12345678901234567890, 12345678901234567000),
+        (12345678901234567890, Decimal("1.2345678901234567E+19")),
+        ({"a": [Decimal("0.1234567890123456789")]}, {"a": [0.12345678901234568]}),
+        (True, True),
+        (10**400, 10**400),
+        (Decimal("1E+400"), Decimal("1E+400")),
+        ("1", "1"),
+    ],
+)
+def test_rounded(exact, as_double):
+    """Numbers are as in a service that keeps doubles; those that no double can hold are unchanged."""
+    assert same(rounded(exact), rounded(as_double))
+    assert not same(rounded([10**400]), rounded([2 * 10**400]))
 
 
 NODE = {"id": "n", "type": "t", "position": {"x": 0, "y": 1}, "data": {"config": None}}

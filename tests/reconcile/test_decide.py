@@ -139,6 +139,13 @@ def next_of(of, *history):
 
 
 GRAPH = {"nodes": [], "edges": []}
+EXACT, ROUNDED = 12345678901234567890, 12345678901234567000  # as sent, and as a double
+
+
+def graph_of(number):
+    return {**GRAPH, "nodes": [{"data": {"config": {"account": number}}}]}
+
+
 PLACED_BY_NOTHING = intent("journeys.update", bounds=None, baseline=journey(last_updated=5000))
 FIRST_READ = attrs.evolve(UPDATE, baseline=None, bounds=None)
 PATIENT = attrs.evolve(CREATE, policy=ReconcilePolicy(wait_when_limited=True, deadline=5.0))
@@ -206,6 +213,10 @@ VERDICTS = {
     # journey
     "journey changed by us": (DRAFT, [lost(), read(0.1, journey(name="mine"))], Verdict.APPLIED, "equal"),
     "journey's graph, shown with its nulls": (attrs.evolve(DRAFT, body={"graph": GRAPH}, baseline=journey(graph={})), [lost(), read(0.1, journey(graph={**GRAPH, "viewport": None}))], Verdict.APPLIED, "equal"),
+    "journey's graph, shown with rounded numbers": (attrs.evolve(DRAFT, body={"graph": graph_of(EXACT)}, baseline=journey(graph=GRAPH)), [lost(), read(AFTER, journey(graph=graph_of(ROUNDED), last_updated=stamp(5)))], Verdict.APPLIED, "equal"),
+    "journey's graph, rounded and the same before": (attrs.evolve(DRAFT, body={"graph": graph_of(EXACT)}, baseline=journey(graph=graph_of(ROUNDED))), [lost(), read(AFTER, journey(graph=graph_of(ROUNDED), last_updated=stamp(5)))], Verdict.UNKNOWN, "none"),
+    "journey's graph, rounded and not known before": (attrs.evolve(DRAFT, body={"graph": graph_of(EXACT)}), [lost(), read(AFTER, journey(graph=graph_of(ROUNDED), last_updated=stamp(5)))], Verdict.UNKNOWN, "none"),
+    "journey's graph, rounded and unchanged": (attrs.evolve(DRAFT, body={"graph": graph_of(EXACT)}, baseline=journey(graph=graph_of(ROUNDED)), policy=ReconcilePolicy(resend="never")), [lost(), read(AFTER, journey(graph=graph_of(ROUNDED)))], Verdict.NOT_APPLIED, "absence"),
     "journey's other object, shown without a null": (attrs.evolve(DRAFT, body={"new": {"viewport": None}}), [lost(), read(AFTER, journey(new={}, last_updated=stamp(5)))], Verdict.SUPERSEDED, "baseline"),
     "journey placed by nothing, no baseline": (attrs.evolve(PLACED_BY_NOTHING, baseline=None), [lost(), read(AFTER, journey(last_updated=5000), stamp=None)], Verdict.UNKNOWN, "none"),
     "journey placed by nothing, another time": (PLACED_BY_NOTHING, [lost(), read(AFTER, journey(last_updated=5001), stamp=None)], Verdict.UNKNOWN, "none"),
