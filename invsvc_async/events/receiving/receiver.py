@@ -220,9 +220,11 @@ class Receiver:
         Nothing authenticates them: anyone can send one.
 
         Raises:
-            ConfigurationError: The handler is not async.
+            ConfigurationError: The handler is not async, or there is one already.
         """
         check_async(handler)
+        if self._test_handler is not None:
+            raise ConfigurationError("on_test: there is a handler of test events already. Call both in one.")
         self._test_handler = handler
         return handler
 

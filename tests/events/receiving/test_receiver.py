@@ -235,12 +235,14 @@ def test_handler_that_cannot_be_one() -> None:
 
     receiver.on("payment.created")(handle)
     receiver.on("payment.deleted")(Callable())
+    receiver.on_test(handle)
     for register in (
         lambda: receiver.on("invoice.creatd"),
         lambda: receiver.on("invoices.*"),
         lambda: receiver.on("payment.updated")(print),
         lambda: receiver.on("payment.updated", name="class")(Callable),
         lambda: receiver.on_test(print),
+        lambda: receiver.on_test(Callable()),
     ):
         with pytest.raises(ConfigurationError):
             register()
