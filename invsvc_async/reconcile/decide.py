@@ -9,6 +9,7 @@ deadline and the rule for re-sends are here.
 from __future__ import annotations
 
 from functools import lru_cache
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from invsvc_async.reconcile.conclusions import (
@@ -201,8 +202,7 @@ def _send(known: Known) -> Send:
 
 def _never_left(known: Known) -> Decision:
     tries = sum(each.end is End.NOT_SENT for each in known.attempts)
-    begun = next(each.started for each in known.history if isinstance(each, (Reading, Attempt)))
-    out_of_time = begun + known.intent.timeouts.call
+    out_of_time = known.attempts[0].started + known.intent.timeouts.call - _spent_before(known)
     if tries > NOT_SENT_TRIES:
         reason = f"the request never left this machine, in {tries} attempts"
         return not_applied(known, "never sent", reason, cause="never left")
@@ -216,6 +216,13 @@ def _never_left(known: Known) -> Decision:
         return Send(attempt_timeout=min(usual, left))
     reason = "the request never left this machine before the call's timeout"
     return not_applied(known, "never sent", reason, cause="never left")
+
+
+def _spent_before(known: Known) -> float:
+    """Return how many seconds the reads before the first send took."""
+    before = takewhile(lambda event: not isinstance(event, Attempt), known.history)
+    reads = [event for event in before if isinstance(event, Reading)]
+    return reads[-1].ended - reads[0].started if reads else 0.0
 
 
 def _is_rate(attempt: Attempt) -> bool:

@@ -172,7 +172,7 @@ VERDICTS = {
     "never left, four times": (CREATE, [not_sent(0), not_sent(1), not_sent(2), not_sent(5)], Verdict.NOT_APPLIED, "never sent"),
     "never left, little time": (CREATE, [not_sent(0), not_sent(59)], Verdict.NOT_APPLIED, "never sent"),
     "never left, woken too late": (CREATE, [not_sent(0), Tick(59.5)], Verdict.NOT_APPLIED, "never sent"),
-    "never left, out of time after a long read": (CREATE, [attrs.evolve(failed(0), ended=20.0), not_sent(59.5)], Verdict.NOT_APPLIED, "never sent"),
+    "never left, out of time after a long read": (CREATE, [attrs.evolve(failed(0), ended=20.0), not_sent(20.0), not_sent(59.5)], Verdict.NOT_APPLIED, "never sent"),
     "never left, out of time": (CREATE, [not_sent(0), not_sent(61)], Verdict.NOT_APPLIED, "never sent"),
     # no read
     "in doubt without a reader": (TEAM, [lost()], Verdict.UNKNOWN, "none"),
