@@ -87,6 +87,7 @@ class Driver(Generic[T]):
         self.session: ClientState = session
         self.writes: WriteRegister = session.writes
         self.journal: Journal | None = options.journal or session.writes.journal
+        self.verdicts: Journal | None = self.journal  # where its verdict is stored
         self.request: Request = request or spec.request
         self.operation: Operation = spec.request.operation
         line = line_of(spec.request, spec.team, spec.tag)
@@ -397,9 +398,9 @@ class Driver(Generic[T]):
             done = self._with_duplicates(done)
         found = self.value if plain else await self._value_of(done)
         self._claim(done)
-        if self.journal is not None:
+        if self.verdicts is not None:  # before a newer write to its thing can be sent
             self._outcome = self._outcome_of(done, found)
-            await self.journal.settled(self._outcome)
+            await self.verdicts.settled(self._outcome)
         if done.verdict is _UNKNOWN:
             self._leave_open(self.current_intent())
         elif self.writes.left_open:
@@ -419,7 +420,7 @@ class Driver(Generic[T]):
         """Keep an intent with an unknown outcome, and forget the earlier state of its thing."""
         if self.line is not None and self.operation.finder == "updated_webhook":
             self.writes.forget_state(self.spec.team, self.line)
-        in_journal = self.journal is not None and self.journal is self.writes.journal
+        in_journal = self.verdicts is not None and self.verdicts is self.writes.journal
         self.session.leave_unsettled(intent, self.line, in_journal=in_journal)
 
     def _with_duplicates(self, done: Done) -> Done:

@@ -100,9 +100,12 @@ async def _found(
     async def one(intent: Intent) -> Outcome[Any]:
         gone = take_over is None or journal.sender_is_gone(intent.identity)  # type: ignore[attr-defined]
         driver = _run_of(view, intent, journaled=True, gone_since=opened if gone else None)
-        driver.journal = None  # stored below, all at once: a kill before that loses no verdict
+        driver.journal = None  # nothing is sent; if it is cancelled, its entry stays as it is
         async with limit:
-            return await driver.run()
+            outcome = await driver.run()
+        if outcome.history is not driver.history:  # another run of this client found it
+            await journal.settled(outcome)
+        return outcome
 
     tasks = []
     try:
@@ -117,9 +120,7 @@ async def _found(
     except ExceptionGroup as several:  # the first cancelled the others, whose intents stay in the journal
         first = several.exceptions[0]
         raise first from first.__cause__
-    outcomes = [task.result() for task in tasks]
-    await asyncio.gather(*map(journal.settled, outcomes))
-    return [*undelivered, *outcomes]
+    return [*undelivered, *(task.result() for task in tasks)]
 
 
 def _run_of(

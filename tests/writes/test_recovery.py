@@ -9,7 +9,7 @@ import pytest
 
 from invsvc_async import ApiKey, Client, Intent, InvalidRequestError, OAuthToken, PersonToken, Verdict
 from invsvc_async.simulator import Simulator
-from tests.faults.conftest import client_of
+from tests.faults.conftest import SHORT, client_of
 from tests.support.virtual_time import service_clock
 
 pytestmark = pytest.mark.every_python
@@ -202,3 +202,37 @@ async def test_intent_that_is_taken_while_a_later_send_is_in_flight(service, cli
     assert outcome.verdict is Verdict.APPLIED
     assert (await running).verdict is Verdict.APPLIED
     assert len(effects(service, "webhooks.create")) == 1
+
+
+@pytest.mark.parametrize(
+    ("operation", "again", "step"),
+    [
+        ("journeys.update", "in the next", "apply, then hang"),
+        ("webhooks.update", "in this process", "hang"),
+    ],
+)
+async def test_newer_write_beside_a_recovery_that_is_cut_off(service, tmp_path, operation, again, step):
+    """A verdict that was found is stored before a newer write is sent, which is not taken for somebody else's."""
+    path = tmp_path / "outbox.db"
+    policy = attrs.evolve(SHORT, settle_after_loss=0.1, clock_slack=0.01, clock_band=0.05)
+    async with client_of(service, journal=path, reconcile=policy) as first:
+        intent = await cancel_in_flight(first, service, operation, step)
+    async with client_of(service, journal=path, reconcile=policy) as dead:
+        await cancel_in_flight(dead, service, "webhooks.create", "hang")
+    async with client_of(service, journal=path, reconcile=policy) as second:
+        service.script("webhooks.list", *["503"] * 2)  # so that one of the two takes longer
+        recovering = asyncio.create_task(second.recover())
+        while not second._view.session.writes.ended:  # noqa: ASYNC110 - nothing tells
+            await asyncio.sleep(0.01)
+        recovering.cancel()
+        await asyncio.wait([recovering])
+        update = second.journeys.update if operation == "journeys.update" else second.webhooks.update
+        await update(intent.path["id"], **dict.fromkeys(intent.body, "newer"))
+        if again == "in this process":
+            outcomes = await second.recover()
+    if again == "in the next":
+        async with client_of(service, journal=path, reconcile=policy) as third:
+            outcomes = await third.recover()
+
+    [verdict] = [each.verdict for each in outcomes if each.intent.operation == operation]
+    assert verdict is (Verdict.NOT_APPLIED if step == "hang" else Verdict.APPLIED)
