@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 __all__ = ["Download", "Exchange", "Transport"]
 
 BUILT_ON = f"aiohttp/{aiohttp.__version__}"
+CLOSED = "client: it is closed. Make a new one."
 MAX_RESPONSE_BYTES = 64 * 2**20
 CODINGS = {True: "identity", False: "gzip, deflate"}  # to accept; by whether it writes
 _KEEP_IDLE = (
@@ -229,7 +230,7 @@ class Transport:
 
     def _bind(self) -> aiohttp.ClientSession:
         if self._closed:
-            raise ConfigurationError("client: it is closed. Make a new one.")
+            raise ConfigurationError(CLOSED)
         if self._loop is None:
             self._adopt(asyncio.get_running_loop())
         else:

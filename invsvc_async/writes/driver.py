@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 import attrs
 from msgspec.structs import replace
 
-from invsvc_async.errors import InvsvcError, ServiceError, TransportError, UnreadableResponseError
+from invsvc_async.errors import (
+    ConfigurationError,
+    InvsvcError,
+    ServiceError,
+    TransportError,
+    UnreadableResponseError,
+)
 from invsvc_async.models.common import once
 from invsvc_async.models.webhooks import Webhook
 from invsvc_async.reconcile.decide import ANSWERED, answered_at_once, decide
@@ -33,6 +39,7 @@ from invsvc_async.reconcile.outcome import OutcomeBase
 from invsvc_async.reconcile.own_writes import milliseconds
 from invsvc_async.reconcile.stored_intent import stored
 from invsvc_async.transport.session import DecisionReport, stamp_of
+from invsvc_async.transport.transport import CLOSED
 from invsvc_async.transport.write_register import can_overtake
 from invsvc_async.writes.new_intent import intent_of, line_of, tagged_body
 from invsvc_async.writes.results import result_of
@@ -215,7 +222,9 @@ class Driver(Generic[T]):
         while True:
             at_once = answered_at_once(self.history) if self.history else self.first
             decision = at_once or decide(self._known())
-            if self.session.closed and not isinstance(decision, Done) and self.history:
+            if self.session.closed and not isinstance(decision, Done):
+                if not self.history:  # it may have waited until now, and is not to be stored as sent
+                    raise ConfigurationError(CLOSED)
                 self._add(Closed(self.session.clock.now()))
                 decision = decide(self._known())
             self._report(decision)

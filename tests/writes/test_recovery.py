@@ -7,7 +7,16 @@ import asyncio
 import attrs
 import pytest
 
-from invsvc_async import ApiKey, Client, Intent, InvalidRequestError, OAuthToken, PersonToken, Verdict
+from invsvc_async import (
+    ApiKey,
+    Client,
+    ConfigurationError,
+    Intent,
+    InvalidRequestError,
+    OAuthToken,
+    PersonToken,
+    Verdict,
+)
 from invsvc_async.simulator import Simulator
 from tests.faults.conftest import SHORT, client_of
 from tests.support.virtual_time import service_clock
@@ -236,3 +245,25 @@ async def test_newer_write_beside_a_recovery_that_is_cut_off(service, tmp_path, 
 
     [verdict] = [each.verdict for each in outcomes if each.intent.operation == operation]
     assert verdict is (Verdict.NOT_APPLIED if step == "hang" else Verdict.APPLIED)
+
+
+async def test_write_that_waits_while_its_client_is_closed(service, tmp_path):
+    """It is not stored as sent: what an older write still changes would count as somebody else's."""
+    path, journey = tmp_path / "outbox.db", service.seed_journey(status="draft")
+    async with client_of(service, journal=path) as first:
+        service.script("journeys.update", "late 0.3, then hang")
+        older = asyncio.create_task(first.journeys.update(journey.id, name="older").outcome())
+        await service.arrived("journeys.update")
+        older.cancel()
+        await asyncio.wait([older])
+    async with client_of(service, journal=path) as second:
+        await second.journeys.get(journey.id)  # so that the service's clock is known
+        newer = asyncio.create_task(second.journeys.update(journey.id, name="newer").outcome())
+        await asyncio.sleep(0.05)
+    with pytest.raises(ConfigurationError, match="it is closed"):
+        await newer
+    await service.settled()
+    async with client_of(service, journal=path) as third:
+        outcomes = await third.recover()
+
+    assert [(each.intent.body["name"], each.verdict) for each in outcomes] == [("older", Verdict.APPLIED)]
