@@ -13,7 +13,7 @@ from invsvc_async.api.operations import BY_NAME
 from invsvc_async.errors import InvsvcError, ServiceError, TransportError
 from invsvc_async.reconcile.decide import READ_TIME
 from invsvc_async.reconcile.history import Absent, Applied, CannotTell, ErrorFacts, Holds, Reading, Superseded
-from invsvc_async.settings import JOURNEY_READER
+from invsvc_async.settings import JOURNEY_READER, CallOptions
 from invsvc_async.transport.session import Request, stamp_of
 from invsvc_async.writes.new_intent import line_of
 
@@ -33,6 +33,7 @@ __all__ = ["StateReader", "facts_of"]
 log: logging.Logger = logging.getLogger("invsvc_async.writes")
 
 LIST_SIZE = 100  # webhooks in one list, at most
+_FRESH = CallOptions(headers={"Cache-Control": "no-cache"})  # a cache would show the state of before
 _FINDINGS = (Applied, Holds, Absent, Superseded, CannotTell)
 
 
@@ -42,7 +43,7 @@ class StateReader:
     def __init__(
         self, view: ClientOptions, intent: Intent, now: Callable[[], Intent], *, own: AnyReader | None
     ) -> None:
-        self._view = view
+        self._view = view.for_call(_FRESH)
         self._session = view.session
         self._writes = view.session.writes
         self._clock = view.session.clock
