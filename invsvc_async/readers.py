@@ -134,6 +134,7 @@ class _Get:
         payload = envelope.data
         if is_true("matches", self.matches, payload):
             return Applied(payload)
-        if envelope.has_more or envelope.next:
+        shown = len(payload) if isinstance(payload, list) else envelope.total_results or 0
+        if envelope.is_cut(shown):
             return CannotTell(f"{self.path}: the list has more pages, so what is not on the first may exist")
         return Absent()

@@ -177,7 +177,7 @@ async def test_get_reader(service, client, intent):
         await readers.get(path, matches=bool)(client, intent)
 
 
-@pytest.mark.parametrize("more", [{"has_more": True}, {"next": "a"}])
+@pytest.mark.parametrize("more", [{"has_more": True}, {"next": "a"}, {"total_results": 2}])
 async def test_get_reader_of_a_list_that_goes_on(intent, more):
     """What is not on the first page may be on another one, so nobody can tell."""
     reader = readers.get("/receipts", matches=lambda seen: "mine" in seen)
@@ -187,7 +187,7 @@ async def test_get_reader_of_a_list_that_goes_on(intent, more):
         assert isinstance(await reader(client, intent), Applied)
 
 
-@pytest.mark.parametrize("more", [{"has_more": True}, {"next": "a"}])
+@pytest.mark.parametrize("more", [{"has_more": True}, {"next": "a"}, {"total_results": 2}])
 async def test_webhooks_that_are_not_all(more):
     """A list that says that there are more is full, whatever its length."""
     async with client_of_answers("/webhooks", {"data": [], **more}, {"data": []}) as client:

@@ -158,6 +158,10 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):  # a Struct, because 
             return None
         return [loads(item) for item in self.raw] if isinstance(self.raw, list) else loads(self.raw)
 
+    def is_cut(self, shown: int) -> bool:
+        """Return whether the answer says that a list has more items than the *shown* ones."""
+        return self.has_more or bool(self.next) or (self.total_results or 0) > shown
+
     @property
     def extra(self) -> Mapping[str, Any]:
         """

@@ -57,7 +57,7 @@ class Webhooks(Resource):
         envelope = await retry.read(on._view, request)
         items = codec.many(models.Webhook, envelope)
         asked = _DEFAULT_LIMIT if isinstance(limit, Unset) else limit
-        is_full = len(items) >= asked or envelope.has_more or bool(envelope.next)
+        is_full = len(items) >= asked or envelope.is_cut(len(items))
         if isinstance(status, Unset) and not is_full:  # a part of the list does not show what exists
             shown = [{"id": getattr(each, "id", None), "url": getattr(each, "url", None)} for each in items]
             on._view.session.writes.learn_list(on._view.team_of(request), shown)

@@ -114,7 +114,7 @@ class StateReader:
             own_envelope=True,
             seen=seen,
             raw_count=many,
-            full=many >= LIST_SIZE or bool(envelope.has_more or envelope.next),
+            full=many >= LIST_SIZE or envelope.is_cut(many),
             stamp=envelope.stamp,
         )
 

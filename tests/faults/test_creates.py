@@ -298,7 +298,7 @@ async def test_create_beside_a_webhook_whose_url_cannot_be_parsed(service, clien
     assert len(effects(service)) == service.arrivals("webhooks.create") == 2
 
 
-@pytest.mark.parametrize("more", [{"has_more": True}, {"next": "cursor"}])
+@pytest.mark.parametrize("more", [{"has_more": True}, {"next": "cursor"}, {"total_results": 11}])
 async def test_list_that_says_that_it_is_cut_off(service, client, more, monkeypatch):
     """It proves no absence, even with fewer webhooks than were asked for: the create is not sent again."""
 
