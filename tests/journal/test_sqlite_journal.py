@@ -285,7 +285,9 @@ async def test_recovery_that_is_cut_off_loses_no_verdict(service, tmp_path):
     async with client_of(service, journal=path) as client:
         recovering = asyncio.create_task(client.recover())
         await service.arrived("webhooks.get", 2)
-        await asyncio.sleep(0.05)
+        with closing(sqlite3.connect(path)) as looking:
+            while looking.execute("SELECT count(*) FROM entries WHERE verdict IS NULL").fetchone() != (1,):  # noqa: ASYNC110 - nothing tells
+                await asyncio.sleep(0.01)
         recovering.cancel()
         await asyncio.wait([recovering])
     assert len(await kept(path)) == 1

@@ -374,7 +374,7 @@ async def test_inline_handler_that_keeps_failing_on_a_resource_event() -> None:
 
 async def test_inline_handler_that_is_too_slow() -> None:
     """A handler is stopped at the deadline, and the next delivery is let in."""
-    service = Service(deadline=0.02)
+    service = Service(deadline=0.5)
     slow = [True]
     stopped = []
 
@@ -730,7 +730,7 @@ async def test_inbox_within_its_concurrency() -> None:
 async def test_receiver_that_stops_with_work_in_hand(tmp_path) -> None:
     """A handler that does not end in time is cancelled, and its event waits for the next start."""
     store = events.SqliteStore(tmp_path / "events.db")
-    service = Service(mode="inbox", store=store, deadline=0.05)
+    service = Service(mode="inbox", store=store, deadline=0.5)
     started = asyncio.Event()
 
     @service.receiver.on("payment.created")
@@ -793,7 +793,7 @@ async def test_receiver_that_stops_while_its_store_records_nothing(
 
         release = handled  # type: ignore[assignment]
 
-    service = Service(mode=mode, store=Hanging(), deadline=0.05)
+    service = Service(mode=mode, store=Hanging(), deadline=0.3)
     started = asyncio.Event()
 
     @service.receiver.on("payment.created")
