@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 import attrs
 
+from invsvc_async.codec.envelope import is_cut
 from invsvc_async.concurrency.plain_function import is_plain_function
 from invsvc_async.errors import InvalidRequestError, NotFoundError
 from invsvc_async.reads.retry import NOT_A_CONDITION, is_true
@@ -135,6 +136,6 @@ class _Get:
         if is_true("matches", self.matches, payload):
             return Applied(payload)
         shown = len(payload) if isinstance(payload, list) else envelope.total_results or 0
-        if envelope.is_cut(shown):
+        if is_cut(envelope, shown):
             return CannotTell(f"{self.path}: the list has more pages, so what is not on the first may exist")
         return Absent()

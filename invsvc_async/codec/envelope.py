@@ -36,7 +36,7 @@ from invsvc_async.codec.nesting import check_depth
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Envelope", "dumps", "loads", "read_error", "read_success", "retry_after", "utc"]
+__all__ = ["Envelope", "dumps", "is_cut", "loads", "read_error", "read_success", "retry_after", "utc"]
 
 
 _Scalar: TypeAlias = str | int | float | bool | None
@@ -158,10 +158,6 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):  # a Struct, because 
             return None
         return [loads(item) for item in self.raw] if isinstance(self.raw, list) else loads(self.raw)
 
-    def is_cut(self, shown: int) -> bool:
-        """Return whether the answer says that a list has more items than the *shown* ones."""
-        return self.has_more or bool(self.next) or (self.total_results or 0) > shown
-
     @property
     def extra(self) -> Mapping[str, Any]:
         """
@@ -175,6 +171,11 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):  # a Struct, because 
         except UNREADABLE as cause:  # a name that is not UTF-8; the decoder of lists does not check it
             raise _unreadable(self.content, cause) from bare(cause)
         return {name: loads(value) for name, value in members.items() if name not in _ENVELOPE_NAMES}
+
+
+def is_cut(envelope: Envelope, shown: int) -> bool:
+    """Return whether an answer says that its list has more items than the *shown* ones."""
+    return envelope.has_more or bool(envelope.next) or (envelope.total_results or 0) > shown
 
 
 def _utc_or_none(stamp: object) -> datetime | None:

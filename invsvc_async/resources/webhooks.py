@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 from invsvc_async import codec, models
 from invsvc_async.api import operations
+from invsvc_async.codec.envelope import is_cut
 from invsvc_async.models.common import UNSET, Unset
 from invsvc_async.reads import retry
 from invsvc_async.resources.base import Resource
@@ -57,7 +58,7 @@ class Webhooks(Resource):
         envelope = await retry.read(on._view, request)
         items = codec.many(models.Webhook, envelope)
         asked = _DEFAULT_LIMIT if isinstance(limit, Unset) else limit
-        is_full = len(items) >= asked or envelope.is_cut(len(items))
+        is_full = len(items) >= asked or is_cut(envelope, len(items))
         if isinstance(status, Unset) and not is_full:  # a part of the list does not show what exists
             shown = [{"id": getattr(each, "id", None), "url": getattr(each, "url", None)} for each in items]
             on._view.session.writes.learn_list(on._view.team_of(request), shown)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from invsvc_async.api.operations import BY_NAME
+from invsvc_async.codec.envelope import is_cut
 from invsvc_async.errors import InvsvcError, ServiceError, TransportError
 from invsvc_async.reconcile.decide import READ_TIME
 from invsvc_async.reconcile.history import Absent, Applied, CannotTell, ErrorFacts, Holds, Reading, Superseded
@@ -114,7 +115,7 @@ class StateReader:
             own_envelope=True,
             seen=seen,
             raw_count=many,
-            full=many >= LIST_SIZE or envelope.is_cut(many),
+            full=many >= LIST_SIZE or is_cut(envelope, many),
             stamp=envelope.stamp,
         )
 
