@@ -173,10 +173,10 @@ def _first(known: Known) -> Decision:
 
 def _before_first(known: Known) -> Decision:
     """
-    Read before the first send if something must be known that is not, up to three times, and for at most
-    half of the call's time.
+    Read before the first send if something must be known that is not, up to three times.
 
-    That is the service's clock and, for an update, the baseline; for a create, the webhooks that exist.
+    The reads take at most half of the call's time.  What must be known is the service's clock and, for an
+    update, the baseline; for a create, the webhooks that exist.
     """
     needs_baseline = known.operation.finder == "updated_webhook" and known.before is None
     needs_baseline |= known.intent.forgotten_until == NEVER_LISTED
