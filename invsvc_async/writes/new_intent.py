@@ -11,6 +11,7 @@ import attrs
 
 from invsvc_async.api.operations import BY_NAME
 from invsvc_async.codec import unstructure
+from invsvc_async.codec.exact_json import holds_broken
 from invsvc_async.models.common import Model
 from invsvc_async.reconcile.compare import url_key
 from invsvc_async.reconcile.findings import is_unique
@@ -224,9 +225,12 @@ def tagged_body(request: Request, tag: str | None) -> Wire:
 
 
 def _without_secret(state: Model | Wire) -> Wire:
-    """Return *state* in its wire form, without the secret of a webhook."""
+    """Return *state* in its wire form, without the secret of a webhook and members that no parser accepts."""
     if isinstance(state, Model):
         state = unstructure(state)
+    if holds_broken(state):  # a number of a million digits, for example: the intent could not be read back
+        members = state.items() if isinstance(state, dict) else ()
+        state = {name: value for name, value in members if not holds_broken(value)} or None
     if isinstance(state, dict) and "secret" in state:
         return {name: value for name, value in state.items() if name != "secret"}
     return state
