@@ -15,6 +15,7 @@ import msgspec
 from invsvc_async.api.operations import BY_NAME
 from invsvc_async.codec import envelope
 from invsvc_async.codec.encode import plain_of, unstructure
+from invsvc_async.codec.exact_json import holds_broken, salvage
 from invsvc_async.errors import InvsvcError
 from invsvc_async.journal.entry import ANSWERED, unreadable
 from invsvc_async.models.common import UNSET, Model, stored_value, wire_names
@@ -164,10 +165,14 @@ def _is_recent(stamp: int | None) -> bool:
 
 
 def _state_of(row: LastWrite) -> Wire:
+    text = (row.state or "").encode()
     try:
-        state = envelope.loads((row.state or "").encode())
+        state = envelope.loads(text)
     except InvsvcError as error:
-        raise unreadable(row.thing, error) from None
+        found = salvage(text)  # an answer may have had a number that no parser accepts
+        if not isinstance(found, dict):
+            raise unreadable(row.thing, error) from None
+        state = {name: value for name, value in found.items() if not holds_broken(value)}
     if not isinstance(state, dict):
         raise unreadable(row.thing, "it is no object")
     return state

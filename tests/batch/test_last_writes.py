@@ -15,8 +15,9 @@ import pytest
 from invsvc_async import TokenProvider, Verdict
 from invsvc_async.batch import Batch
 from invsvc_async.batch.item import Item
-from invsvc_async.batch.last_writes import MOST_GRAPH, Left, left_by
-from invsvc_async.codec import structure
+from invsvc_async.batch.last_writes import MOST_GRAPH, LastWrite, Left, learn, left_by
+from invsvc_async.codec import decode, structure
+from invsvc_async.errors import JournalError
 from invsvc_async.models import Journey
 from invsvc_async.reconcile.own_writes import OwnWrites
 from tests.batch.conftest import HOOK, POLICY, client_of
@@ -366,6 +367,25 @@ def test_states_that_can_be_compared(client, state, kept):
     left = left_by(thing, outcome_of(client, client.webhooks.update("wh_1", status="inactive")), own)
     assert left.thing == thing
     assert (None if left.state is None else msgspec.json.decode(left.state)) == kept
+
+
+def test_state_with_a_number_that_no_parser_accepts(client):
+    """What is kept of an answer is read again without the member that has it; a damaged state is refused."""
+    thing, own = "/journeys/jrn_1", OwnWrites()
+    graph = b'{"nodes":[],"edges":[],"news":[1E999999999999999999999]}'
+    answer = b'{"data":{"id":"jrn_1","name":"x","last_updated":5,"graph":%s}}' % graph
+    journey = decode(Journey, answer.removeprefix(b'{"data":').removesuffix(b"}"))
+    own.learn((None, thing), journey, 1.0, 2.0, stamp=5)
+    outcome = outcome_of(client, client.journeys.update("jrn_1", name="x"), value=journey)
+    left = left_by(thing, outcome, own, answer)
+    writes = client._view.session.writes
+
+    learn(writes, [LastWrite(thing=thing, state=left.state, stamp=5, seq=1)])
+
+    assert b"999" in left.state.encode()
+    assert writes.last_state(None, thing).state == {"id": "jrn_1", "name": "x", "last_updated": 5}
+    with pytest.raises(JournalError):
+        learn(writes, [LastWrite(thing=thing, state=left.state[:-5], stamp=6, seq=2)])
 
 
 @pytest.mark.parametrize("answer", [b"", b"[]", b'{"data":[]}', b'{"data":{"id":"\\xff"}}'])
