@@ -83,14 +83,14 @@ class Portable:
 
     def to_json(self) -> str:
         """
-        Return the wire form as JSON.  Numbers keep all digits.
+        Return the wire form as JSON.  Numbers keep all digits.  Bytes that are no UTF-8 become U+FFFD.
 
         Raises:
             InvalidRequestError: As for :meth:`to_dict`.
         """
         from invsvc_async.codec.exact_json import dumps
 
-        return dumps(self.to_dict()).decode()
+        return dumps(self.to_dict()).decode(errors="replace")
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Self:  # Any: as in to_dict

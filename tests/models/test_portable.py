@@ -17,7 +17,7 @@ from rich.pretty import Pretty
 
 from invsvc_async import Outcome, Page, events, models, unstructure
 from invsvc_async.batch.result import Summary
-from invsvc_async.codec import enc_hook, envelope
+from invsvc_async.codec import decode_items, enc_hook, envelope
 from invsvc_async.errors import InvalidRequestError, InvsvcError, NotFoundError, ResponseLostError
 from invsvc_async.models import Invoice, Journey, Webhook, WebhookList
 from invsvc_async.reconcile.history import Verdict
@@ -95,6 +95,13 @@ def test_value_that_json_cannot_represent(field, value):
     for read in (Invoice.from_dict, lambda plain: Page[Invoice].from_dict({"data": [plain]})):
         with pytest.raises(InvalidRequestError, match=r"cannot|nested|not a string"):
             read({field: value})
+
+
+def test_field_that_is_no_text_in_utf8():
+    """One bad byte of the service does not keep a page from being encoded."""
+    (invoice,) = decode_items(Invoice, [b'{"uuid":"\xff","total":1.10}'])
+
+    assert Page(items=(invoice,)).to_json() == '{"success":true,"data":[{"uuid":"\ufffd","total":1.10}],"next":null,"has_more":false}'  # fmt: skip
 
 
 def test_page_with_a_cursor_and_a_number():
