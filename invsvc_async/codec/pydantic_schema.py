@@ -233,7 +233,9 @@ def _exact(value: Any, levels: int = DEEPEST) -> Any:  # Any: JSON as Python val
             )
         return found
     if not levels and isinstance(value, (dict, list)):
-        raise PydanticCustomError("nested_too_deeply", f"The value is nested deeper than {DEEPEST} levels")
+        raise PydanticCustomError(
+            "nested_too_deeply", "The value is nested deeper than {levels} levels", {"levels": DEEPEST}
+        )
     if is_object(value):
         return {name: _exact(item, levels - 1) for name, item in value.items()}
     return [_exact(item, levels - 1) for item in value] if is_array(value) else value
