@@ -638,7 +638,7 @@ async def test_handlers_that_never_return_do_not_hold_others_up() -> None:
 
 async def test_handler_that_ignores_its_end(monkeypatch) -> None:
     """Health tells of a handler that catches its cancellation; the receiver stops all the same."""
-    monkeypatch.setattr("invsvc_async.events.receiving.worker._MARGIN", 0.01)
+    monkeypatch.setattr("invsvc_async.events.receiving.worker._MARGIN", 0.5)
     receiver = receiver_of(deadline=0.05)
     gate = asyncio.Event()
 
