@@ -7,6 +7,7 @@ finding.  An exception raised by a reader counts as a failed read, which proves 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal
 
 import attrs
@@ -51,10 +52,10 @@ def invoice_by_idempotency_key(kind: Literal["egress", "payment_complements"], k
 
 def reminder_operation(payment_id: str, operation_id: str) -> Reader:
     """
-    Find the reminder operation with this version-4 UUID; if found, the write was applied.
+    Read the reminder operation with this version-4 UUID; if the answer names it, the write was applied.
 
-    If it is not found, the finding is ``CannotTell``: a reminder is not sent again without a person's
-    review.
+    That is assumed: the specification does not show the answer, which may also be the current configuration.
+    Otherwise the finding is ``CannotTell``: a reminder is not sent again without a person's review.
 
     Spec: Endpoints, Payments.
     """
@@ -116,7 +117,20 @@ class _ReminderOperation:
             return CannotTell(
                 "the service has no such reminder operation; sending it again needs a person's review"
             )
+        if not _contains(found.content, self.operation_id):
+            return CannotTell(
+                "the answer does not name this reminder operation: it may be the current configuration"
+            )
         return Applied(found)
+
+
+def _contains(value: object, text: str) -> bool:
+    """Return whether *text*, in any case, is somewhere in *value*."""
+    if isinstance(value, Mapping):
+        return any(_contains(each, text) for each in value.values())
+    if isinstance(value, (list, tuple)):
+        return any(_contains(each, text) for each in value)
+    return isinstance(value, str) and value.lower() == text.lower()
 
 
 @attrs.frozen

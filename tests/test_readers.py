@@ -160,6 +160,17 @@ async def test_reminder_found_by_its_uuid(service, client, intent):
     assert found.value.content["operation_id"] == UUID4
 
 
+async def test_reminder_whose_answer_is_something_else(service, client, intent):
+    """An answer that does not name the operation, as the current configuration, does not prove that it was applied."""
+    record = service.seed_reminder("pay_1", UUID4, receipt=[{"operation": UUID4.upper()}])
+    reader = readers.reminder_operation("pay_1", UUID4)
+    del record["operation_id"]
+    assert isinstance(await reader(client, intent), Applied)
+
+    record["receipt"] = [{"revision": 7, "steps": ["email"]}]
+    assert isinstance(await reader(client, intent), CannotTell)
+
+
 async def test_get_reader(service, client, intent):
     """What matches is applied. What differs, or is not there, is absent. A gateway's 404 proves nothing."""
     user = service.seed_user()

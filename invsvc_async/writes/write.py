@@ -43,8 +43,9 @@ class Write(Coroutine[Any, Any, T_co]):  # Any: what a coroutine yields to its e
     ``create_task``, ``TaskGroup``, ``gather`` and ``wait_for`` accept it.
 
     Awaiting it again returns the same result. A second awaiter shares the run of the first. If the first is
-    cancelled, the second goes on from there, and first settles what was sent. A write that is dropped
-    without being awaited, closed or handed to a batch warns.
+    cancelled, the second goes on from there, and first settles what was sent. If nothing was sent yet, newer
+    writes that wait for the same resource come before it. A write that is dropped without being awaited,
+    closed or handed to a batch warns.
     """
 
     __slots__ = (
