@@ -31,6 +31,9 @@ class Wire:
     closed: bool = False
     _in_flight: set[asyncio.Future[None]] = attrs.field(factory=set)
 
+    def check_loop(self) -> None:
+        """Accept it: there is only one event loop."""
+
     async def send(self, exchange: Exchange) -> Exchange:
         """Do what ``Transport.send`` does, with what the schedule says."""
         if self.closed:
