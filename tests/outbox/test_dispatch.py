@@ -453,14 +453,14 @@ async def test_idle_dispatcher_whose_sign_of_life_is_refused(service, client, ou
             await sent("after")
 
 
-async def test_idle_dispatcher_whose_database_goes_away(service, client, connection, caplog, monkeypatch):
+async def test_idle_dispatcher_whose_database_goes_away(service, client, connection, caplog):
     """The log says so, and it goes on by itself once the database is back."""
-    monkeypatch.setattr(dispatch, "PATIENCE", 0.1)
     async with lossy() as way:
         address = way.journal("away").replace("batch=", "outbox=")
         async with Outbox.open(address, client) as outbox, outbox.dispatching(), asyncio.timeout(60):
             while not await outbox._store.fetch("SELECT 1 FROM members"):  # noqa: ASYNC110 - nothing tells
                 await asyncio.sleep(0.01)
+            outbox._store.patience = 0.1
             way.cut()
             while "Nothing is sent until it is back" not in caplog.text:  # noqa: ASYNC110 - nothing tells
                 await asyncio.sleep(0.01)
