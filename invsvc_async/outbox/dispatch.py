@@ -54,7 +54,7 @@ class Dispatcher(OutboxRun):
         super().__init__(batch, grace, on_verdict)
         self._entries = entries
         self._leases = Leases(entries, options_of(batch.client).session.clock)
-        self._held: dict[int, int] = {}  # lanes of what is under way, by number
+        self._held: dict[int, Lane] = {}  # by number: what is under way
         self._newest: dict[str, int] = {}  # by thing: the last number of those under way
         self._known: set[str] = set()  # things whose older writes were looked up
         self._beat_now = asyncio.Event()
@@ -92,9 +92,7 @@ class Dispatcher(OutboxRun):
 
     async def _fetch(self, engine: Engine) -> bool:
         """Add entries that are open, and not under way here; return whether there were any."""
-        lanes = {
-            lane.chunk: lane for lane in self._leases.lanes.values() if not (lane.leaving or lane.doubtful)
-        }
+        lanes = self._lanes_to_send()
         if not lanes:
             return False
         found = await self._entries.open_in(list(lanes), list(self._held), _AT_ONCE)
@@ -119,12 +117,27 @@ class Dispatcher(OutboxRun):
         await self._taken_up(entries, items, in_flight)
         for item, entry in zip(items, entries, strict=True):
             await engine.room()
-            self._held[entry.seq] = chunks[entry.seq]
+            self._held[entry.seq] = lanes[chunks[entry.seq]]
             if item.thing is not None:
                 self._newest[item.thing] = max(entry.seq, self._newest.get(item.thing, 0))
             item.on_end = partial(self._ended, entry, item.thing)
             engine.add(item)
         return True
+
+    def _lanes_to_send(self) -> dict[int, Lane]:
+        """
+        Return the lanes whose entries may be added, by chunk.
+
+        Not those that were lost and acquired again, as long as something is under way that was added before:
+        it ends without a verdict, so what is newer would be sent before it.
+        """
+        held = self._leases.lanes
+        earlier = {lane.chunk for lane in self._held.values() if held.get(lane.chunk) is not lane}
+        return {
+            chunk: lane
+            for chunk, lane in held.items()
+            if not (lane.leaving or lane.doubtful or chunk in earlier)
+        }
 
     async def _look_up(self, things: set[str]) -> None:
         """Learn which older writes to *things* may still land, and which webhooks they made."""
@@ -195,7 +208,7 @@ class Dispatcher(OutboxRun):
         staying = [lane for lane in lanes.values() if not lane.leaving]
         for lane in staying[share:]:
             lane.leaving = True
-        busy = {*self._held.values()}
+        busy = {lane.chunk for lane in self._held.values()}
         await self._leases.give_up(
             [lane for lane in lanes.values() if lane.leaving and lane.chunk not in busy]
         )

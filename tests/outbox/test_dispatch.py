@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from invsvc_async import ApiKey, ConfigurationError, JournalError, Outbox, Verdict
+from invsvc_async import ApiKey, ConfigurationError, JournalError, Outbox, Timeouts, Verdict
 from invsvc_async.client import options_of
 from invsvc_async.outbox import dispatch, item
 from invsvc_async.outbox.leases import Leases
@@ -54,6 +54,27 @@ async def test_two_dispatchers_keep_the_order(service, client, outbox, connectio
     for hook in hooks:
         sent = [entry.body["description"] for entry in service.ledger.entries if entry.path_id == hook]
         assert sent == [f"{number:02}" for number in range(12)]
+
+
+async def test_lane_lost_and_acquired_again(service, address, connection):
+    """What is committed then is not sent before older writes to its thing that are still under way."""
+    hook, texts = service.seed_webhook().id, ("first", "second", "third")
+    service.script("webhooks.update", "slow 1.0")
+    async with (
+        client_of(service, timeout=Timeouts(attempt=2.0)) as client,
+        Outbox.open(address, client) as outbox,
+        outbox.dispatching(),
+    ):
+        first, second, third = (client.webhooks.update(hook, description=text) for text in texts)
+        keys = await enqueue(outbox, connection, first, second)
+        await service.arrived("webhooks.update")
+        await outbox._store.fetch("UPDATE chunks SET owner = 'another.1'")  # which is dead
+        while await outbox._store.fetch("SELECT 1 FROM chunks WHERE owner = 'another.1'"):
+            await asyncio.sleep(0.01)
+        keys += await enqueue(outbox, connection, third)
+        outcomes = [await verdict_of(outbox, key) for key in keys]
+    assert [outcome.verdict for outcome in outcomes] == [Verdict.APPLIED] * 3
+    assert [entry.body["description"] for entry in service.ledger.effects()] == list(texts)
 
 
 async def test_database_restarted_in_the_middle(service, client, outbox, address):
