@@ -1,6 +1,8 @@
 """
 The schemas of outboxes and shared journals in PostgreSQL: those of a batch, and a few columns and tables.
 
+``batch.journals.postgres_migrations`` brings the tables of a batch, here too, to the latest version.
+
 Each application (base URL and credential) has a schema of its own, so that none sees the writes of another.
 """
 
