@@ -503,7 +503,7 @@ class Driver(Generic[T]):
     # --- reporting
 
     def _report(self, decision: Decision) -> None:
-        noted = len(self.history) > 1
+        noted = decision is not ANSWERED and self._was_in_doubt()
         if not noted and self.session.on_decision is None and not log.isEnabledFor(logging.DEBUG):
             return
         kind, reason, verdict = _words(decision)

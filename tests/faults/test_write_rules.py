@@ -544,6 +544,21 @@ async def test_hooks_and_log_tell_the_story(service, client, caplog):
     assert "verdict: applied" in outcome.explain()
 
 
+@pytest.mark.parametrize(("step", "level"), [("pass", "DEBUG"), ("apply, then reset", "INFO")])
+async def test_level_of_decisions(service, client, caplog, step, level):
+    """The decisions about a write are DEBUG until an attempt is ambiguous, also if it reads first."""
+    service.script("webhooks.create", step)
+    with caplog.at_level(logging.DEBUG, "invsvc_async.writes"):
+        write = client.webhooks.create(url="https://me.example/in", events=["invoice.created"])
+        await write.outcome()
+
+    decisions = [record for record in caplog.records if write.intent.key in record.getMessage()]
+    before, later = decisions[:2], decisions[2:]
+    assert before[1].getMessage().endswith(": send")
+    assert {record.levelname for record in before} == {"DEBUG"}
+    assert {record.levelname for record in later} == {level}
+
+
 async def test_hook_that_fails_changes_nothing(service, client, caplog):
     """A hook's exception is logged, and the write goes on."""
 
