@@ -366,7 +366,7 @@ class Batch:
         if None not in (mine, begun_with) and mine != begun_with and not self.same_mode:
             raise InvalidRequestError(
                 "client: this batch was begun with another credential",
-                hint="If this one has the same team and data mode, pass same_mode=True.",
+                hint="If this one has the same team and mode, pass same_mode=True (invsvc: --same-mode).",
             )
 
 

@@ -440,5 +440,5 @@ def _check_credential(mine: str | None, theirs: str | None, *, same_mode: bool) 
     if None not in (mine, theirs) and mine != theirs and not same_mode:
         raise InvalidRequestError(
             "client: this outbox was begun with another credential",
-            hint="If this one has the same team and data mode, pass same_mode=True.",
+            hint="If this one has the same team and data mode, pass same_mode=True (invsvc: --same-mode).",
         )

@@ -189,7 +189,7 @@ async def test_batch_of_another_place_is_refused(service, client, tmp_path):
             async with Batch.open(path, other):
                 pass
     async with Client(service.base_url, ApiKey(service.test_key)) as other:
-        with pytest.raises(InvalidRequestError, match="another credential"):
+        with pytest.raises(InvalidRequestError, match=r"same_mode=True \(invsvc: --same-mode\)"):
             async with Batch.open(path, other):
                 pass
         async with Batch.open(path, other, same_mode=True) as batch:
