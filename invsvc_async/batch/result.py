@@ -34,15 +34,16 @@ class Result:
     The result of one write of a batch.
 
     ``thing`` is the id of what was written, if it is known. ``attempts``, ``resends`` and ``reads`` count
-    requests. ``seconds`` is the time from the start to the verdict. ``secret_lost`` is whether the journal
-    saw no answer with the webhook's secret; ``on_secret`` may have had it just before a kill. ``error`` is
-    the message of the last failure, ``status`` its HTTP status, and ``code`` its error code. ``cause`` is a
-    code for the reason why the write is not applied, or not known to be (see ``Evidence``). ``candidates``
-    and ``duplicates`` are ids of webhooks that may be, or are, further effects. ``overtaken`` is whether the
-    write was not sent (again) because a newer write to the same resource was. ``position`` is its place in
-    the order in which the writes of the batch finished, for ``batch.results(since=…)``; ``None`` if an older
-    version finished it. ``story`` explains the verdict, unless the service simply answered so. ``outcome``
-    is set for writes of the current run.
+    requests of the run that found the verdict, not those of a run that was killed before. ``seconds`` is the
+    time from the start to the verdict. ``secret_lost`` is whether the journal saw no answer with the
+    webhook's secret; ``on_secret`` may have had it just before a kill. ``error`` is the message of the last
+    failure, ``status`` its HTTP status, and ``code`` its error code. ``cause`` is a code for the reason why
+    the write is not applied, or not known to be (see ``Evidence``). ``candidates`` and ``duplicates`` are ids
+    of webhooks that may be, or are, further effects. ``overtaken`` is whether the write was not sent (again)
+    because a newer write to the same resource was. ``position`` is its place in the order in which the writes
+    of the batch finished, for ``batch.results(since=…)``; ``None`` if an older version finished it. ``story``
+    explains the verdict, unless the service simply answered so. ``outcome`` is set for writes of the current
+    run.
     """
 
     key: str

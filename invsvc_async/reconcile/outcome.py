@@ -63,7 +63,8 @@ class OutcomeBase(Portable, Generic[T_co]):
     - ``message``: the reason for the verdict, in one line.
     - ``value``: the model, if the verdict is APPLIED and it is known.
     - ``error``: the last failure, whatever the verdict.
-    - ``attempts``: the number of requests, including those that never left.
+    - ``attempts``: the number of requests, including those that never left, but without those that were sent
+      before the write was settled or resumed by its intent.
     - ``resends``: how many of them were re-sent on proof of absence.
     - ``secret_lost``: a webhook was created, but the answer with its secret was lost.
 

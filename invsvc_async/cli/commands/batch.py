@@ -334,6 +334,8 @@ def report(
     """
     Report on a batch: verdicts, durations, and what to do about each write that is not applied.
 
+    The number of requests is without those that a killed run sent for writes which it did not finish.
+
     The lines of `--failed` can be edited, and run with another journal.  A line whose write may be applied,
     or would overwrite a newer one, has a member "check" that says so.  It is not valid until that is deleted.
     """
