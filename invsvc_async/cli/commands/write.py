@@ -80,6 +80,7 @@ def command(
     terminal.
 
     If the result stays open, or on Ctrl-C and SIGTERM, the intent is stored in a file for `invsvc settle`.
+    A kill (SIGKILL) leaves no file: use `invsvc batch` with a file of one line if that may happen.
     """
     from invsvc_async.cli.outcome_output import exit_code_of, print_outcome
 
