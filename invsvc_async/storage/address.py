@@ -31,13 +31,13 @@ def check_path(path: str, what: str) -> None:
         )
 
 
-def without_login(address: str) -> str:
-    """Return the host and database in *address*, or neither if a password could be mistaken for them."""
+def without_login(address: str) -> str | None:
+    """Return the host and database in *address*; ``None`` if a password could be mistaken for them."""
     try:
         parts = urlsplit(address)
         _ = parts.port  # raises if it is not a number
     except ValueError:
-        return "postgresql://…"
+        return None
     if "@" in parts.path + parts.query + parts.fragment:  # the login contains / ? or #, not encoded
-        return "postgresql://…"
+        return None
     return parts.netloc.rpartition("@")[2] + parts.path

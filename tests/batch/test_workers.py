@@ -144,13 +144,15 @@ async def test_batch_that_is_not_there(reading):
 
 
 def test_name_of_a_journal():
-    """What a person is shown of an address holds no password, wherever it stands."""
+    """A command can use what a person is shown of an address; it holds no password, wherever it stands."""
     for address in (
         "postgresql://me:hunter2@db/batches?batch=june",
         "postgresql://db/batches?password=hunter2&batch=june&user=me",
     ):
-        assert name_of(address) == "db/batches?batch=june"
-    assert name_of("postgresql:///batches?password=hunter2") == "/batches"
+        assert name_of(address) == "postgresql://db/batches?batch=june"
+    assert name_of("postgresql:///batches?password=hunter2") == "postgresql:///batches"
+    by_socket = "postgresql://me:hunter2@/batches?host=/run/pg&port=5433&silence=3&batch=june"
+    assert name_of(by_socket) == "postgresql:///batches?host=/run/pg&port=5433&batch=june"
     assert name_of("runs/june.db") == "runs/june.db"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, urlencode
 
 from invsvc_async.batch.journals.sqlite import SqliteBatch, read_checkpoint
 from invsvc_async.errors import ConfigurationError, JournalError
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 __all__ = ["checkpoint_at", "entries_of", "is_shared", "name_of"]
 
+_SHOWN = ("host", "port", "batch")  # the options that say which journal it is
+
 
 def is_shared(path: str | Path) -> bool:
     """Return whether *path* is the address of a PostgreSQL database, which machines may share."""
@@ -24,12 +26,14 @@ def is_shared(path: str | Path) -> bool:
 
 
 def name_of(path: str | Path) -> str:
-    """Return *path* for display: an address without its login and options, except the batch."""
+    """Return *path* for display and for commands: an address without its login and most of its options."""
     if not is_shared(path):
         return str(path)
     place = without_login(str(path))
-    batch = dict(parse_qsl(str(path).partition("?")[2])).get("batch")
-    return place if batch is None else f"{place}?batch={batch}"
+    if place is None:
+        return "postgresql://…"
+    options = [each for each in parse_qsl(str(path).partition("?")[2]) if each[0] in _SHOWN]
+    return f"postgresql://{place}?{urlencode(options, safe='/,')}" if options else f"postgresql://{place}"
 
 
 async def checkpoint_at(path: str | Path) -> Checkpoint | None:

@@ -1025,7 +1025,12 @@ def test_journal_at_an_address_with_a_password(tmp_path, monkeypatch, address: s
 @pytest.mark.parametrize(
     ("address", "shown"),
     [
-        ("postgresql://user:hidden@host:5432/db?batch=b&password=hidden", "host:5432/db?batch=b"),
+        (
+            "postgresql://user:hidden@host:5432/db?batch=b&password=hidden",
+            "postgresql://host:5432/db?batch=b",
+        ),
+        ("postgresql://user:12?host=hidden@host/db?batch=b", "postgresql://…"),
+        ("postgresql://user:12?batch=hidden@host/db", "postgresql://…"),
         ("postgresql://user:12/hidden@host/db", "postgresql://…"),
         ("postgresql://user:hidden@host:hidden/db", "postgresql://…"),
         ("postgresql://user:hidden@[host/db", "postgresql://…"),
