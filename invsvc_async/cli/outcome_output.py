@@ -6,6 +6,7 @@ import hashlib
 import re
 import sys
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from invsvc_async.api.operations import BY_NAME
@@ -103,9 +104,11 @@ def doubt_notifier() -> Callable[[DecisionReport], None] | None:
     return on_decision
 
 
-def store_unsettled(client: Client) -> None:
+def store_unsettled(client: Client, profile: str | None) -> None:
     """
     Store each unsettled intent of *client* in a file of the current directory, readable only by its owner.
+
+    *profile* is the one that the command was given; the hint how to settle the write names it.
 
     If a file cannot be written, the intent is printed instead.
     """
@@ -117,13 +120,14 @@ def store_unsettled(client: Client) -> None:
             fail(f"{path}: {error.strerror}. The intent follows: save it to a file")
             sys.stderr.write(text + "\n")
             path = Path("FILE")  # a placeholder in the hint
-        note(f"{intent.operation} is not settled; {_next_step(intent, path)}")
+        note(f"{intent.operation} is not settled; {_next_step(intent, path, profile)}")
 
 
-def _next_step(intent: Intent, path: Path) -> str:
+def _next_step(intent: Intent, path: Path, profile: str | None) -> str:
     """Return a hint how to settle *intent*."""
     if BY_NAME[intent.operation].reader is not None:
-        return f"run: invsvc settle {path}"
+        option = "" if profile is None else f"--profile {quote(profile)} "
+        return f"run: invsvc settle {option}{path}"
     return (
         f"{path} has its intent. The specification has no read for it: check by hand, or settle it from "
         "Python with a custom reader: client.settle(intent, reader=…)"

@@ -10,6 +10,7 @@ import io
 import json
 import os
 import re
+import shlex
 import signal
 import socket
 import stat
@@ -434,17 +435,21 @@ def test_intent_that_cannot_be_kept(invsvc, served, here, monkeypatch):
     assert "Read-only file system" in ran.err
 
 
-def test_what_to_do_about_a_write_with_a_read(invsvc, served):
-    """The command that finds out is named, with the file."""
+@pytest.mark.parametrize("profile", [(), ("--profile", "live data")])
+def test_what_to_do_about_a_write_with_a_read(invsvc, served, here, profile):
+    """The command that finds out is named, with the profile and the file; it works as it is."""
+    (here / "invsvc.toml").write_text('[profiles."live data"]\n')
     served.script("webhooks.delete", "apply, then reset")
     served.script("webhooks.get", *["403"] * 9)
 
-    ran = invsvc("write", "webhooks.delete", "wh_1")
+    ran = invsvc("write", "webhooks.delete", "wh_1", *profile)
     for _ in range(9):  # the rest of the script is not for other tests
         invsvc("get", "webhooks", "wh_1")
 
     assert ran.code == 3
-    assert "run: invsvc settle invsvc-intent-" in ran.err
+    command = shlex.split(ran.err.rpartition("run: ")[2])
+    assert command[:-1] == ["invsvc", "settle", *profile]
+    assert (here / command[-1]).is_file()
 
 
 def test_what_to_do_about_a_write_without_a_read(invsvc, served, here):

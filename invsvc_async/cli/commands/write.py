@@ -194,7 +194,7 @@ async def _send(
             raise
         finally:
             write.close()
-            store_unsettled(client)
+            store_unsettled(client, profile)
 
 
 def _secrets_file(write: Write[Any], path: Path) -> AbstractAsyncContextManager[SecretsFile | None]:
