@@ -144,6 +144,14 @@ def test_client(invsvc_client):
     assert "invsvc_client: needs an async test" in ran.stdout
 
 
+def test_fixtures_in_a_test_that_nothing_runs(tmp_path):
+    """In strict mode, an async test without a mark gets no service; the words say what to do, each time."""
+    ran = run(tmp_path, BODY.format(mark="", mark_each=""), "-o", "asyncio_mode=strict")
+
+    assert "3 errors" in ran.stdout
+    assert ran.stdout.count("Mark the test with pytest.mark.asyncio") == 3
+
+
 def test_fixtures_on_trio(tmp_path):
     """On anyio's other backend, which the client does not run on, the words say what to do."""
     source = BODY.format(
