@@ -15,12 +15,13 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
 
     from invsvc_async.client import Client
+    from invsvc_async.errors import InvalidRequestError
     from invsvc_async.reconcile.intent import Intent
 
 __all__ = [
     "EscapeFormulas", "IntentFile", "JournalArgument", "JournalOption", "Json", "Profile", "SameMode",
     "SecretsTo", "Story", "Team", "Yes", "check_outputs", "client_of", "confirm", "content_of", "intent_in",
-    "one_journal",
+    "named", "one_journal",
 ]  # fmt: skip
 
 _SQLITE = b"SQLite format 3\0"
@@ -181,11 +182,18 @@ def intent_in(file: Path) -> Intent:
         return Intent.from_json(content)
     except InvalidRequestError as error:
         if b'"history":' not in content or b'"intent":' not in content:
-            raise
+            raise named(error, file, "the file that `invsvc write` left, invsvc-intent-….json") from error
         words = (
             f"{file}: is a story, not an intent. `invsvc explain` reads it; its member `intent` is the intent"
         )
         raise InvalidRequestError(words, hint="Save that to a file of its own.") from error
+
+
+def named(error: InvalidRequestError, file: Path, expected: str) -> InvalidRequestError:
+    """Return *error* with the name of the *file*, and what was *expected* if that is something else."""
+    problem = "; ".join(error.problems)
+    hint = f"Use {expected}." if problem.startswith("not ") else None
+    return type(error)(f"{file}: {problem}", hint=hint)
 
 
 def client_of(profile: str | None, team: str | None, **settings: Any) -> Client:  # Any: arguments of Client

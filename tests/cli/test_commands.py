@@ -517,11 +517,18 @@ def test_explain_of_another_verdict(invsvc, here):
     assert "verdict 'unknown', but the rules of this version reach 'applied'" in ran.err
 
 
-def test_explain_of_what_is_no_story(offline, here):
-    """A file that is no story is said to be none."""
-    (here / "other.json").write_text("{}")
+@pytest.mark.parametrize("content", ["{}", "x", "", '{"schema": 1}', '{"schema": 1, "history": []}'])
+def test_what_is_no_story_and_no_intent(invsvc, here, content):
+    """The file is named, and what it should be."""
+    (here / "other.json").write_text(content)
 
-    assert offline("explain", "other.json").code == 2
+    explained, settled = invsvc("explain", "other.json"), invsvc("settle", "other.json")
+
+    assert (explained.code, settled.code) == (2, 2)
+    assert explained.err.startswith("invsvc: other.json: not a story")
+    assert "--story FILE" in explained.err
+    assert settled.err.startswith("invsvc: other.json: not an intent")
+    assert "invsvc-intent-" in settled.err
 
 
 @pytest.mark.filterwarnings("default")

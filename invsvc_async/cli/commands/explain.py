@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from invsvc_async.cli.options import content_of, existing_file
+from invsvc_async.cli.options import content_of, existing_file, named
 
 if TYPE_CHECKING:
     from invsvc_async.reconcile.history import Decision
@@ -31,10 +31,14 @@ def command(
     Exits with 1 if the rules of this version reach another verdict.
     """
     from invsvc_async.cli.output import DONE, FAILED, console, emit_json, fail
+    from invsvc_async.errors import InvalidRequestError
     from invsvc_async.reconcile.explain import from_json, replay, tell
     from invsvc_async.reconcile.history import Done
 
-    intent, history, stored = from_json(content_of(file))
+    try:
+        intent, history, stored = from_json(content_of(file))
+    except InvalidRequestError as error:
+        raise named(error, file, "what `--story FILE` wrote, or outcome.to_json() returned") from error
     steps = replay(intent, history)
     last = steps[-1][1]
     now = str(last.verdict) if isinstance(last, Done) else "none: the story ends before a verdict"
