@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import sys
 from contextlib import ExitStack
+from threading import Event
 from typing import TYPE_CHECKING, TypeVar
 
 from anyio.from_thread import start_blocking_portal
@@ -62,12 +63,22 @@ class Invoicing:
 
     def _call(self, method: Callable[..., Awaitable[T]], *arguments: str) -> T:
         """Run *method* in the loop and wait.  Ctrl-C, or a time limit of a worker, cancels it."""
-        running = self._portal.start_task_soon(method, *arguments)
+        ended = Event()
+
+        async def run() -> T:
+            try:
+                return await method(*arguments)
+            finally:
+                ended.set()
+
+        running = self._portal.start_task_soon(run)
         try:
             return running.result()
         except BaseException:
             # Otherwise it would go on in the loop, and nobody would get its verdict.
             running.cancel()
+            # Until it has ended, its intent is not in `unsettled`.
+            ended.wait()
             raise
 
 
