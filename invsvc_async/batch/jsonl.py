@@ -125,6 +125,8 @@ def _shape_problem(plain: object) -> str | None:
     if not _is_object(plain):
         return 'is not an object: write {"operation": …, "arguments": {…}, "key": …}'
     unknown = [name for name in plain if name not in _MEMBERS]
+    if unknown == ["check"]:  # as `batch report --failed` writes it
+        return "has check: find out what it says, then delete the member to send the write, or the line"
     if unknown:
         return f"has {', '.join(unknown)}; only {', '.join(_MEMBERS)} are allowed"
     if not isinstance(plain.get("operation"), str):
