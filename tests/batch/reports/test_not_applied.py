@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shlex
 from pathlib import Path
 from types import SimpleNamespace
 from typing import get_args
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -29,6 +31,7 @@ from invsvc_async.reconcile.history import Cause, Verdict
 from invsvc_async.writes.new_intent import intent_of
 from tests.batch.conftest import HOOK, client_of
 from tests.batch.journals.test_old_journals import into_file, loaded
+from tests.support.database import database
 
 OLD = Path(__file__).parents[1] / "journals" / "275bd19-file.json"
 
@@ -188,6 +191,22 @@ def test_command_quotes_the_journal():
     """An address has characters that a shell would read."""
     [command] = commands_for([group(Verdict.REFUSED, "Retry.", "a")], "postgresql://db/data?batch=june&x")
     assert "--journal 'postgresql://db/data?batch=june&x' " in command
+
+
+async def test_command_for_a_shared_journal(service, client, capsys, monkeypatch):
+    """It can be run as it is printed, by somebody whose login is in the environment."""
+    address = database().journal("command", silence=60)
+    monkeypatch.setenv("PGUSER", urlsplit(address).username or "")
+    async with Batch.open(address, client) as batch:
+        missing = client.webhooks.update("wh_missing", description="x").keyed("row-1")
+        assert [result.verdict async for result in batch.run([missing])] == [Verdict.REFUSED]
+    assert await invsvc("report", address) == 0
+    [command] = [
+        line.removeprefix("  $ ") for line in capsys.readouterr().out.splitlines() if line.startswith("  $ ")
+    ]
+    assert command.startswith("invsvc batch report ")
+    assert await invsvc(*shlex.split(command.replace("out.jsonl", "-"))[2:]) == 0
+    assert [json.loads(line)["key"] for line in capsys.readouterr().out.splitlines()] == ["row-1"]
 
 
 async def test_groups_are_shown_everywhere(journal, capsys, tmp_path):
