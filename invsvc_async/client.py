@@ -532,8 +532,8 @@ def _checked_url(text: object, *, allow_insecure_http: bool) -> str:
     try:
         parts = urlsplit(text)
         port, host = parts.port, parts.hostname
-    except ValueError as error:
-        raise ConfigurationError(f"base_url: is not a URL ({error})") from None
+    except ValueError:  # whose text may be a part of a password that should not be there
+        raise ConfigurationError("base_url: is not a URL. Check its host and port.") from None
     path = parts.path.rstrip("/")
     problems = [
         (

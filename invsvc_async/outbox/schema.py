@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, urlencode, urlunsplit
 
 from invsvc_async.batch.journals.postgres_epoch import PlacedBatch
 from invsvc_async.errors import ConfigurationError, JournalError
+from invsvc_async.storage.address import split
 from invsvc_async.storage.postgres_pool import Pool
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ class SharedEntries(PlacedBatch):
     _apart = True  # whether each credential has a place of its own
 
     def __init__(self, address: str, kind: str, *, create: bool = True) -> None:
-        parts = urlsplit(address)
+        parts = split(address, f"the {kind}'s address")
         query = dict(parse_qsl(parts.query))
         if "batch" in query:
             raise ConfigurationError(f"the {kind}'s address: has a batch. Name it with {kind}=… instead.")

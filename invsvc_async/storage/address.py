@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from typing import Final
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from invsvc_async.errors import ConfigurationError
 
-__all__ = ["check_path", "is_postgres", "without_login"]
+__all__ = ["check_path", "is_postgres", "split", "without_login"]
 
 _ADDRESS: Final = r"(?i)\s*(postgres\w*:|[a-z][a-z0-9+.-]*://)"
 
@@ -29,6 +29,22 @@ def check_path(path: str, what: str) -> None:
         raise ConfigurationError(
             f"{what}: an address of this form is not supported. Use postgresql://… or the path of a file."
         )
+
+
+def split(address: str, what: str) -> SplitResult:
+    """
+    Split the address of a database, which errors call *what*.
+
+    Raises:
+        ConfigurationError: It is malformed. What exactly is wrong could be a part of the password.
+    """
+    try:
+        return urlsplit(address)
+    except ValueError:
+        raise ConfigurationError(
+            f"{what}: is malformed. In a user name or password, write special characters as in URLs: [ as %5B, "
+            "] as %5D, @ as %40."
+        ) from None
 
 
 def without_login(address: str) -> str | None:

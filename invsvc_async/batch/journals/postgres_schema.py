@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from typing import Any
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, urlencode, urlunsplit
 
 import attrs
 
 from invsvc_async.batch.journals.postgres_migrations import FIRST, LATEST, migrate
 from invsvc_async.errors import ConfigurationError, JournalError
+from invsvc_async.storage.address import split
 from invsvc_async.storage.postgres_pool import Pool
 
 __all__ = ["Database", "Settings"]
@@ -66,7 +67,7 @@ class Settings:
             ConfigurationError: A setting is invalid.
 
         """
-        parts = urlsplit(address)
+        parts = split(address, "the journal's address")
         query = dict(parse_qsl(parts.query))
         own = {name: query.pop(name) for name in ("batch", "slots", "silence") if name in query}
         try:
