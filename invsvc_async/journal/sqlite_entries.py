@@ -65,7 +65,7 @@ _UPSERT = f"INSERT INTO entries ({', '.join(_COLUMNS)}) VALUES "  # noqa: S608 -
 _CONFLICT = f" ON CONFLICT (key) DO UPDATE SET {_CHANGES}"
 _STATE = _COLUMNS.index("state")
 _CANNOT_WRITE = {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN}
-_PATIENCE = 2.0  # s to wait for a lock of another program
+_PATIENCE = 5.0  # s to wait for a lock of another program
 _LOOK_EVERY = (
     10_000  # steps of SQLite (about a millisecond) between two looks whether the opening was given up
 )

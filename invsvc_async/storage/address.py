@@ -42,8 +42,8 @@ def split(address: str, what: str) -> SplitResult:
         return urlsplit(address)
     except ValueError:
         raise ConfigurationError(
-            f"{what}: is malformed. In a user name or password, write special characters as in URLs: [ as %5B, "
-            "] as %5D, @ as %40."
+            f"{what}: is malformed. In a user name or password, write special characters as in URLs: "
+            "[ as %5B, ] as %5D, @ as %40."
         ) from None
 
 

@@ -6,7 +6,7 @@ import sqlite3
 
 from invsvc_async.errors import JournalError
 
-__all__ = ["check", "damaged", "in_words"]
+__all__ = ["check", "damaged", "in_words", "is_locked"]
 
 _SAFE = (
     "Keep it, and do not continue with an older copy or a new file: what those do not know would be done "
@@ -47,6 +47,13 @@ def damaged(name: str, found: str) -> JournalError:
     """Return the error that the file *name* is damaged, as was *found*."""
     wrong, advice = _DAMAGED
     return JournalError(f"{name}: {wrong} ({found}). {advice}.")
+
+
+def is_locked(error: BaseException) -> bool:
+    """Return whether another program kept the file locked for as long as SQLite waited."""
+    code: int = getattr(error, "sqlite_errorcode", 0)
+    # A transaction whose snapshot became too old fails at once, and may succeed when it is repeated.
+    return code & 0xFF == sqlite3.SQLITE_BUSY and code != sqlite3.SQLITE_BUSY_SNAPSHOT
 
 
 def in_words(name: str, error: BaseException) -> JournalError:

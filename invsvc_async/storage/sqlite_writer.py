@@ -18,7 +18,7 @@ import msgspec
 
 from invsvc_async.concurrency.threads import joined
 from invsvc_async.errors import JournalError
-from invsvc_async.storage.sqlite_errors import in_words
+from invsvc_async.storage.sqlite_errors import in_words, is_locked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -207,14 +207,15 @@ class Writer:
         """
         Commit *jobs* together, and return whether that succeeded.
 
-        If not, commit them one by one, so that each fails only for its own error.
+        If not, commit them one by one, so that each fails only for its own error. Where another program has
+        the file locked, all fail: each would wait for it anew.
         """
         try:
             self._run(connection, jobs)
         except BaseException as error:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
-            if isinstance(error, Exception) and len(jobs) > 1:
+            if isinstance(error, Exception) and len(jobs) > 1 and not is_locked(error):
                 for job in jobs:
                     self._commit(connection, [job])
                 return False

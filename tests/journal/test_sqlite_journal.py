@@ -501,8 +501,9 @@ async def test_corrupt_page_is_told(service, client, tmp_path):
     assert service.arrivals("webhooks.create") == sent
 
 
-async def test_file_that_another_program_locks(tmp_path):
+async def test_file_that_another_program_locks(tmp_path, monkeypatch):
     """A file that another program has locked is refused after a short wait."""
+    monkeypatch.setattr(sqlite_entries, "_PATIENCE", 0.05)
     path = tmp_path / "outbox.db"
     assert await kept(path) == []
     other = sqlite3.connect(path, isolation_level=None)
