@@ -37,18 +37,22 @@ _NO_STATEMENTS = (
     "A pooler in transaction mode does not keep prepared statements. What was stored before is safe. Use its "
     "session mode, let it keep them (PgBouncer: max_prepared_statements, from 1.21), or connect without it."
 )
+_REACHED = "Check that its server can be reached."
 _CHANGED = "Somebody has changed or deleted a table. Nothing was stored. Put the schema back as it was."
 # What to do about an error of the server, by SQLSTATE.
 _HINTS = {
     "08P01": "A pooler is in between, which does not pass on search_path. Let it (PgBouncer: "
     "track_extra_parameters, from PostgreSQL 18), or connect without it.",
     "25006": "The database is read-only, perhaps a standby. Nothing was stored. Use the primary's address.",
+    "22P05": "Its encoding lacks a character. Use a database with ENCODING 'UTF8'.",
     "26000": _NO_STATEMENTS,
+    "3F000": "No schema of its search_path exists. Set search_path for the role, or create the schema.",
     "42501": "The role lacks this right. Let the owner of the tables grant it.",
     "42703": _CHANGED,
     "42P01": _CHANGED,
     "42P05": _NO_STATEMENTS,
     "53100": "Its disk is full. What was stored before is safe. Make room, and run again.",
+    "53300": "Let the role, the database or the server have more connections, or close others.",
     "53200": "It is out of memory. What was stored before is safe. Run again later.",
     "57014": "It was cancelled, perhaps by a statement_timeout of the role. What was stored before is safe.",
 }
@@ -211,7 +215,9 @@ class Pool:
             except AWAY as error:
                 if isinstance(error, ValueError):  # a value that it cannot store, not a matter of connections
                     raise self._refused(error) from error
-                if not self._retry or loop.time() >= begun + self.patience:
+                # Nothing was done if there was no connection: those in use become free.
+                again = self._retry or isinstance(error, asyncpg.TooManyConnectionsError)
+                if not again or loop.time() >= begun + self.patience:
                     raise self._away(error) from error
                 await asyncio.sleep(min(self.patience, _PAUSE))
             except asyncpg.PostgresError as error:
@@ -313,11 +319,11 @@ class Pool:
         return JournalError(f"{self._name} cannot be used ({_why(error)}). {hint}")
 
     def _away(self, error: Exception) -> JournalError:
-        return self.away(_why(error))
+        return self.away(_why(error), _HINTS.get(_state(error), _REACHED))
 
-    def away(self, why: str) -> JournalError:
+    def away(self, why: str, hint: str = _REACHED) -> JournalError:
         """Return the error that says that the database cannot be reached, and *why* that is known."""
-        return JournalError(f"{self._name} is away ({why}). Check that its server can be reached.")
+        return JournalError(f"{self._name} is away ({why}). {hint}")
 
     def _refused(self, error: Exception) -> JournalError:
         hint = _HINTS.get(_state(error), "The server's log says why.")

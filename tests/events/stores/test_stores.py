@@ -17,6 +17,7 @@ from asyncio.subprocess import PIPE
 from collections import Counter
 from contextlib import closing
 from typing import Any
+from urllib.parse import urlsplit
 
 import asyncpg
 import pytest
@@ -662,6 +663,24 @@ async def test_postgres_connection_that_breaks(postgres: str) -> None:
 
     assert (await store.counts())["open"] == 2
     await store.close()
+
+
+async def test_postgres_that_has_no_connection_left(own_postgres: str) -> None:
+    """Deliveries wait for the connections that there are: one that is refused may not be sent again."""
+    owner = await asyncpg.connect(own_postgres)
+    await owner.execute("CREATE ROLE few LOGIN CONNECTION LIMIT 2; GRANT ALL ON SCHEMA public TO few")
+    dsn = own_postgres.replace(f"//{urlsplit(own_postgres).username}:@", "//few@")
+    store = events.PostgresStore(dsn, table="few")
+    (await store._pool()).patience = 60.0  # on a busy machine, too
+
+    claims = await asyncio.gather(
+        *(store.claim(delivery(str(number)), lease=60) for number in range(30)), return_exceptions=True
+    )
+
+    assert {type(claim) for claim in claims} == {Entry}
+    await store.close()
+    await owner.execute("DROP OWNED BY few; DROP ROLE few")
+    await owner.close()
 
 
 async def test_postgres_store_that_is_closed_in_use(postgres: str) -> None:
