@@ -329,8 +329,10 @@ async def called(running: Awaitable[object]) -> None:
     """
     Await a handler; if something that it awaits was cancelled, that is a failure and not a cancellation.
 
+    What would end the process is raised as it is.
+
     Raises:
-        RuntimeError: The handler raised CancelledError without being cancelled.
+        RuntimeError: The handler raised CancelledError without being cancelled, or what is no Exception.
     """
     try:
         await running
@@ -339,6 +341,10 @@ async def called(running: Awaitable[object]) -> None:
         if task is None or task.cancelling():
             raise
         raise RuntimeError("handler: something that it awaited was cancelled. Handle that in it.") from None
+    except (Exception, KeyboardInterrupt, SystemExit, GeneratorExit):  # the last: this coroutine is closed
+        raise
+    except BaseException as error:
+        raise RuntimeError(f"handler: it raised {type(error).__name__}, which is no Exception.") from error
 
 
 def _ages(policy: InboxPolicy) -> dict[str, float]:
