@@ -7,11 +7,14 @@ headers.
 
 from __future__ import annotations
 
+import re
 import zlib
 from itertools import count
 from typing import TYPE_CHECKING
 
+import aiohttp
 from aiohttp import hdrs
+from aiohttp.http_exceptions import HttpProcessingError, TransferEncodingError
 
 from invsvc_async.errors import NotSentError, ResponseLostError
 from invsvc_async.reconcile.enums import End
@@ -20,7 +23,6 @@ from invsvc_async.transport.send_gate import OwnError
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    import aiohttp
     from multidict import CIMultiDictProxy
 
     from invsvc_async.errors import TransportError
@@ -29,6 +31,9 @@ if TYPE_CHECKING:
 __all__ = ["CutError", "Download", "body_at_hand", "failure", "inflate", "plain_error", "whole_body"]
 
 _MOST_MEMBERS = 10_000  # of a gzip body: 64 MiB in blocks of bgzip, the smallest in use, are 1,000
+# What aiohttp quotes of an answer that is no HTTP, such as the end of a body with a webhook's secret.
+_QUOTED = re.compile(r"""\s*(\bb)?['"].*""", re.DOTALL)
+_QUOTED_BYTES = re.compile(r"""\s*\bb\\*['"].*""", re.DOTALL)  # in an error that quotes other errors as well
 _STEP = 2**14  # bytes of a further member at once
 
 
@@ -210,10 +215,19 @@ def _unmarked() -> CutError:
 
 
 def plain_error(error: Exception) -> Exception:
-    """Return an exception with the message of *error* and nothing else."""
+    """Return an exception with the message of *error*, but nothing that it quotes of the answer."""
     if isinstance(error, TimeoutError):
         return TimeoutError(str(error) or "no answer within the time given")
-    return ConnectionError(str(error) if isinstance(error, OwnError) else f"{type(error).__name__}: {error}")
+    if isinstance(error, OwnError):
+        return ConnectionError(str(error))
+    text = ""
+    # The parser's errors have a status and a URL, as if the service had answered.
+    if isinstance(error, (aiohttp.ClientResponseError, HttpProcessingError)):
+        if not isinstance(error, TransferEncodingError):  # which may be a part of the body alone
+            text = _QUOTED.sub("", error.message)
+    else:
+        text = _QUOTED_BYTES.sub("", str(error))
+    return ConnectionError(f"{type(error).__name__}: {' '.join(text.split())}".rstrip(": "))
 
 
 def failure(gate: Gate) -> TransportError:

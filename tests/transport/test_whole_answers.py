@@ -8,6 +8,7 @@ import zlib
 
 import pytest
 
+from invsvc_async import ApiKey, Client, ReconcilePolicy
 from invsvc_async.errors import NotSentError, ResponseLostError
 from invsvc_async.reconcile.history import End
 from invsvc_async.transport.response_body import CutError, inflate
@@ -317,3 +318,49 @@ async def test_stream_that_cannot_begin():
             with pytest.raises(kind):
                 async with transport.stream(request_to(server, "GET", within=within)):
                     pytest.fail("there is no answer")
+
+
+SECRET = "whsec_" + "0123456789abcdef" * 3
+CREATED = b'{"success":true,"timestamp":1750000000000,"data":{"id":"wh_1","secret":"%s"}}' % SECRET.encode()
+NO_HTTP = {
+    "a length that is too small": [answer("Content-Length: 40", body=CREATED)],
+    "no head": [CREATED],
+    "a head of another protocol": [b"MYSQL " + CREATED],
+    "a chunk that is longer than said": [
+        answer("Transfer-Encoding: chunked", body=b"28\r\n" + CREATED + b"\r\n0\r\n\r\n")
+    ],
+    "a chunk without a size": [answer("Transfer-Encoding: chunked"), b"", CREATED + b"\r\n"],
+    "a remark of a chunk": [answer("Transfer-Encoding: chunked", body=b"5;" + CREATED + b"\n\r\n")],
+    "a header that is too long": [answer(f"X-More: {SECRET * 1000}")],
+    "a header with a control character": [answer(f"X-More: \x01{SECRET}")],
+    "a header without a name": [answer(f": {SECRET}")],
+    "a trailer": [answer("Transfer-Encoding: chunked", body=b"0\r\n" + CREATED + b"\r\n\r\n")],
+    "data after the end": [answer("Connection: close", "Content-Length: 2", body=b"{}" + CREATED)],
+    "a coding that is broken": [of_length(CREATED, "Content-Encoding: gzip")],
+}
+
+
+@pytest.mark.parametrize("parts", NO_HTTP.values(), ids=NO_HTTP)
+async def test_secret_in_an_answer_that_is_no_http(parts):
+    """What the parser quotes of it is in no outcome, story or error."""
+
+    async def script(peer):
+        while await peer.arrival():
+            for part in parts:
+                await peer.send(part)
+                await asyncio.sleep(0.01)  # so that they are read one after the other
+            await peer.end("fin")
+
+    policy = ReconcilePolicy(settle_after_loss=0.0, deadline=0.0, resend="never")
+    async with RawServer(script) as server:
+        url = str(server.url).removesuffix("/things/1")
+        async with Client(url, ApiKey("eyJ" + "a" * 40), reconcile=policy) as client:
+            write = client.webhooks.create(url="https://me.example/in", events=["invoice.created"])
+            outcome = await write.outcome()
+
+    if outcome.value is not None:  # what came before was whole
+        assert outcome.value.secret == SECRET or outcome.secret_lost
+        return
+    told = [outcome.message, outcome.explain(), outcome.to_json(), repr(outcome), str(outcome.error)]
+    assert [each for each in told if SECRET[:20] in each] == []
+    assert "\n" not in str(outcome.error)
