@@ -18,7 +18,7 @@ from invsvc_async.errors import ConfigurationError
 from invsvc_async.export.files import ExportError, Form, Sink, TextSink
 from invsvc_async.models import Invoice
 from invsvc_async.storage.file_lock import WhileOpen
-from invsvc_async.storage.private_file import write_private
+from invsvc_async.storage.private_file import errors_naming, write_private
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
@@ -158,7 +158,8 @@ class _Export:
         try:
             async for page in walk:
                 self.token = pages.token_after(page)
-                await _on_thread(partial(self._take, page.items, last=self.token is None))
+                with errors_naming(self.path):
+                    await _on_thread(partial(self._take, page.items, last=self.token is None))
                 if self.on_page is not None:
                     self.on_page(self.rows)
             whole = True
@@ -166,7 +167,8 @@ class _Export:
             try:
                 await walk.aclose()
             finally:
-                await _on_thread(partial(self._end, whole=whole))
+                with errors_naming(self.path):
+                    await _on_thread(partial(self._end, whole=whole))
         return Exported(path=self.path, rows=self.rows, resumed=note is not None)
 
     def _take(self, items: Sequence[Invoice], *, last: bool) -> None:

@@ -190,6 +190,19 @@ async def test_disk_that_fails_at_the_end(form, client, tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == [target]
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has it")
+@pytest.mark.parametrize("form", FORMS[:2])
+async def test_disk_that_is_full(form, client, tmp_path):
+    """The error names the file."""
+    path = tmp_path / f"out.{form}"
+    path.symlink_to("/dev/full")
+
+    with pytest.raises(OSError, match="No space left") as full:
+        await export.invoices(client.invoices.egress(limit=5), path, overwrite=True)
+
+    assert full.value.filename == str(path)
+
+
 @pytest.mark.parametrize("form", FORMS)
 async def test_list_whose_last_cursor_is_its_own(form, tmp_path):
     """The last page is empty, and its cursor is the one it was requested with: no row is missing."""
