@@ -197,7 +197,7 @@ async def test_stop_after(service, invsvc, here, limit, code):
     assert service.arrivals("webhooks.create") == {"2": 2, "0.05": 5, "9": 5}.get(limit, 0)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 async def test_signal_ends_it_resumably(service, here, number):
     """A signal lets what is in flight end, says how to resume, and the same command does the rest."""
     service._app.latency = 0.05
@@ -319,7 +319,7 @@ async def test_retry_makes_writes_to_do_again(service, invsvc, here):
         assert (code, words in err) == (2, True)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 async def test_worker_takes_part_until_interrupted(service, here, number):
     """A worker does its part of a shared batch, keeps the secrets it sees, and leaves when interrupted."""
     journal = database().journal(f"worker{int(number)}", silence=1)

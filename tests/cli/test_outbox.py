@@ -98,9 +98,10 @@ async def test_writes_are_listed_shown_retried_and_dropped(service, place, invsv
     assert (code, out, said.strip()) == (0, "", "waiting: dropped")
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
 @pytest.mark.parametrize("place", ["PostgreSQL"], indirect=True)
-async def test_work_sends_until_interrupted(service, place, tmp_path):
-    """It sends what is committed; Ctrl-C ends it with 0."""
+async def test_work_sends_until_interrupted(service, place, tmp_path, number):
+    """It sends what is committed; Ctrl-C, or the end of its terminal, ends it with 0."""
     async with client_of(service) as client:
         async with Outbox.open(place, client) as outbox:
             await enqueued(place, outbox, client, service, "one")
@@ -108,7 +109,7 @@ async def test_work_sends_until_interrupted(service, place, tmp_path):
         working = child("outbox", "work", place, "--json", env={**ENVIRONMENT, **own}, cwd=tmp_path)
         assert json.loads(await asyncio.to_thread(working.stdout.readline)) == {"state": "sending"}
         await service.arrived("webhooks.update")
-        working.send_signal(signal.SIGINT)
+        working.send_signal(number)
         out, errors = await asyncio.to_thread(working.communicate)
         assert (working.returncode, errors) == (0, "")
         assert json.loads(out) == {"state": "stopping"}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import signal
 import sys
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path  # noqa: TC003 - typer reads the types
@@ -70,6 +69,7 @@ async def _work(
     place: str, concurrency: int, secrets_to: Path | None, profile: str | None, team: str | None,
     settings: dict[str, Any], *, as_json: bool,
 ) -> None:  # fmt: skip
+    from invsvc_async.cli.commands.batch_run import stop_signals
     from invsvc_async.outbox import Outbox
     from invsvc_async.storage.address import is_postgres
 
@@ -87,7 +87,7 @@ async def _work(
         outbox = await stack.enter_async_context(opened)
         stopped = asyncio.Event()
         with suppress(NotImplementedError, RuntimeError):  # Windows, or not the main thread
-            for number in (signal.SIGINT, signal.SIGTERM):
+            for number in stop_signals():
                 asyncio.get_running_loop().add_signal_handler(number, stopped.set)
         async with outbox.dispatching():
             _tell("sending", "sending what is committed; press Ctrl-C to leave", as_json=as_json)
