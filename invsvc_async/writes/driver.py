@@ -479,18 +479,16 @@ class Driver(Generic[T]):
         return cast("T | None", done.value)  # a user-supplied reader decides what it is
 
     def _claim(self, done: Done) -> None:
-        """Note which webhooks this write made. A unique tag shows that by itself."""
+        """Note which webhooks this write made. A unique tag proves that, but may be edited away later."""
         if self.operation.finder != "created_webhook" or done.verdict is not Verdict.APPLIED:
             return
-        if is_unique(self.intent.tag):
-            return
         found = [done.value, *(done.evidence.duplicates or ())]
-        answered = getattr(self.value, "id", None)
+        answered, identity = getattr(self.value, "id", None), self.intent.identity
         if isinstance(answered, str):
-            self.writes.claim(answered, self.intent.identity, is_certain=True)
+            self.writes.claim(answered, identity, is_certain=True)
         for each in found:
             if isinstance(each, dict) and isinstance(each.get("id"), str):
-                self.writes.claim(each["id"], self.intent.identity, is_certain=False)
+                self.writes.claim(each["id"], identity, is_certain=is_unique(self.intent.tag))
 
     def _shelve(self) -> None:
         """Keep the intent if a byte of it may have been sent."""

@@ -606,3 +606,19 @@ async def test_settle_of_a_known_verdict_keeps_nobody_waiting(service, client):
     await client.webhooks.update(hook.id, description="newest")
 
     assert loop.time() - begun < SHORT.settle_after_loss
+
+
+@pytest.mark.parametrize("answered", [True, False])
+async def test_tagged_webhook_whose_tag_was_edited_away(service, answered):
+    """A webhook that a tagged create of this program made is not taken for an untagged create's, even if it is equal."""
+    async with client_of(service, reconcile=NEVER) as client:
+        await client.webhooks.list()
+        service.script("webhooks.create", "reset", "pass" if answered else "apply, then reset")
+        ours = asyncio.create_task(create(client, description="spring").outcome())
+        await service.arrived("webhooks.create", 1)
+        tagged = await create(client, tag=True)
+        await client.webhooks.update(tagged, description="spring")
+        outcome = await ours
+
+    assert [entry.target for entry in effects(service, "webhooks.create")] == [tagged.id]
+    assert outcome.verdict is Verdict.NOT_APPLIED
