@@ -421,7 +421,7 @@ class Driver(Generic[T]):
                 self.writes.keep_ended(self.outcome())
 
     def _keep_as_last_user(self) -> None:
-        """Note, before the lock is released, that this write was the last of its line."""
+        """Note, before the lock is released, that this write, sent or not, was the last of its line."""
         if self.line is not None and self.writes.lines.last_user(self.line) in ("", self.intent.identity):
             self.writes.lines.use(self.line, self.intent.identity, self.session.clock.now())
 
@@ -493,6 +493,7 @@ class Driver(Generic[T]):
     def _shelve(self) -> None:
         """Keep the intent if a byte of it may have been sent."""
         intent, sent = self.current_intent(), bool(self._known().sends)
+        self._keep_as_last_user()
         if self.journal is not None:
             self.journal.shelved(intent, sent=sent)
         if sent:

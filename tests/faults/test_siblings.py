@@ -411,6 +411,20 @@ async def test_update_that_was_cancelled_before_it_was_sent(service, tmp_path):
     assert [entry.body["description"] for entry in effects(service, "webhooks.update")] == ["second"]
 
 
+async def test_resume_of_a_delete_that_was_cancelled_before_it_was_sent(service, tmp_path):
+    """No newer write is made up: the webhook is still there, so the delete is sent."""
+    journal, hook = Canceller(tmp_path / "outbox.db"), service.seed_webhook()
+    async with client_of(service, journal=journal) as client:
+        write = client.webhooks.delete(hook.id)
+        await journal.cancel(write)
+        settled = await client.settle(write.intent)
+        outcome = await client.resume(write.intent).outcome()
+
+    assert settled.evidence.cause == "only read"
+    assert outcome.verdict is Verdict.APPLIED
+    assert len(effects(service, "webhooks.delete")) == 1
+
+
 async def test_guess_is_no_absence(service, client):
     """A webhook that another write took by a match does not prove that this one is absent."""
     await client.webhooks.list()
