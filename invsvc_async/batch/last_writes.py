@@ -89,7 +89,7 @@ def left_by(
         return None
     finder = BY_NAME[outcome.started_as.operation].finder
     team = outcome.started_as.scope.team
-    last = None if finder is None else own.last((team, thing))
+    last = None if finder is None else own.last(thing, team)
     # A webhook shows no time of its last change, so a state from before a write in doubt proves nothing.
     if last is None or (outcome.verdict is Verdict.UNKNOWN and finder != "journey"):
         return Left(thing)

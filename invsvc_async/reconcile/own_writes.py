@@ -46,13 +46,14 @@ class LastState(Struct, frozen=True):
     The state of a resource in the last answer that showed it, which arrived at *ended* (local s).
 
     ``state`` is a model or wire data; an empty dict if the resource was gone.  ``stamp`` is the time in the
-    answer (server ms), ``weight`` the length of the answer in bytes.
+    answer (server ms), ``weight`` the length of the answer in bytes, ``team`` the one that the request named.
     """
 
     state: Wire
     ended: float
     stamp: int | None
     weight: int
+    team: str | None = None
 
 
 class UrlIds(Struct, frozen=True):
@@ -108,6 +109,7 @@ class OwnWrites(Struct, eq=False):
         stamp: int | None = None,
         weight: int = 0,
         written: bool = False,
+        team: str | None = None,
     ) -> None:
         """
         Store *state*, from the answer to a request from *started* to *ended*, if it is the latest.
@@ -121,7 +123,7 @@ class OwnWrites(Struct, eq=False):
                 return
             self._bytes -= last.weight
             self._states.move_to_end(thing)
-        self._states[thing] = LastState(state, ended, stamp, weight)
+        self._states[thing] = LastState(state, ended, stamp, weight, team)
         self._bytes += weight
         while self._bytes > MOST_BYTES or len(self._states) > MOST_BYTES // 1024:
             _, oldest = self._states.popitem(last=False)
@@ -133,9 +135,14 @@ class OwnWrites(Struct, eq=False):
         if last is not None:
             self._bytes -= last.weight
 
-    def last(self, thing: Hashable) -> LastState | None:
-        """Return the last known state of *thing*."""
-        return self._states.get(thing)
+    def last(self, thing: Hashable, team: str | None = None) -> LastState | None:
+        """
+        Return the last known state of *thing*, also if it was seen under another name of the *team*.
+
+        That another team does not have it says nothing.
+        """
+        last = self._states.get(thing)
+        return None if last is not None and last.state == {} and last.team != team else last
 
     # --- webhooks, by URL
 

@@ -176,15 +176,17 @@ class WriteRegister(Struct, kw_only=True, eq=False):
     ) -> None:
         """Keep the state of the thing in *line* that an answer showed, as ``OwnWrites.learn``."""
         if self.is_of_one_mode:
-            self.own.learn((team, line), state, started, ended, stamp=stamp, weight=weight, written=written)
+            self.own.learn(
+                line, state, started, ended, stamp=stamp, weight=weight, written=written, team=team
+            )
 
     def last_state(self, team: str | None, line: str) -> LastState | None:
         """Return the last known state of the thing in *line*."""
-        return self.own.last((team, line))
+        return self.own.last(line, team)
 
-    def forget_state(self, team: str | None, line: str) -> None:
+    def forget_state(self, line: str) -> None:
         """Forget the state of the thing in *line*, because an open write may have changed it."""
-        self.own.forget((team, line))
+        self.own.forget(line)
 
     def learn_list(self, team: str | None, webhooks: list[Wire]) -> None:
         """Keep the last list of webhooks that was shown."""

@@ -361,7 +361,7 @@ class Driver(Generic[T]):
         team = self.spec.team
         state: object = {} if finder == "deleted_webhook" else self.value
         if finder is None or state is None or _is_partial(state):  # the answer need not show the thing
-            writes.forget_state(team, line)
+            writes.forget_state(line)
         else:
             weight, started, ended = len(exchange.answer), exchange.started, exchange.ended
             writes.learn_state(team, line, state, started, ended, stamp=stamp, weight=weight, written=True)
@@ -428,7 +428,7 @@ class Driver(Generic[T]):
     def _leave_open(self, intent: Intent) -> None:
         """Keep an intent with an unknown outcome, and forget the earlier state of its thing."""
         if self.line is not None and self.operation.finder == "updated_webhook":
-            self.writes.forget_state(self.spec.team, self.line)
+            self.writes.forget_state(self.line)
         in_journal = self.verdicts is not None and self.verdicts is self.writes.journal
         self.session.leave_unsettled(intent, self.line, in_journal=in_journal)
 

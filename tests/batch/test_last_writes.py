@@ -363,7 +363,7 @@ def outcome_of(client, write, value=None):
 def test_states_that_can_be_compared(client, state, kept):
     """What a webhook is compared by is kept; of one that was not shown whole, or has no text, nothing."""
     thing, own = "/webhooks/wh_1", OwnWrites()
-    own.learn((None, thing), state, 1.0, 2.0, stamp=5)
+    own.learn(thing, state, 1.0, 2.0, stamp=5)
     left = left_by(thing, outcome_of(client, client.webhooks.update("wh_1", status="inactive")), own)
     assert left.thing == thing
     assert (None if left.state is None else msgspec.json.decode(left.state)) == kept
@@ -375,7 +375,7 @@ def test_state_with_a_number_that_no_parser_accepts(client):
     graph = b'{"nodes":[],"edges":[],"news":[1E999999999999999999999]}'
     answer = b'{"data":{"id":"jrn_1","name":"x","last_updated":5,"graph":%s}}' % graph
     journey = decode(Journey, answer.removeprefix(b'{"data":').removesuffix(b"}"))
-    own.learn((None, thing), journey, 1.0, 2.0, stamp=5)
+    own.learn(thing, journey, 1.0, 2.0, stamp=5)
     outcome = outcome_of(client, client.journeys.update("jrn_1", name="x"), value=journey)
     left = left_by(thing, outcome, own, answer)
     writes = client._view.session.writes
@@ -393,7 +393,7 @@ def test_answers_that_show_no_journey(client, answer):
     """An answer that cannot be taken apart leaves no state, though its model could be read."""
     thing, own = "/journeys/jrn_1", OwnWrites()
     journey = structure(Journey, {"id": "jrn_1", "name": "x", "graph": {"nodes": [], "edges": []}})
-    own.learn((None, thing), journey, 1.0, 2.0, stamp=5)
+    own.learn(thing, journey, 1.0, 2.0, stamp=5)
     outcome = outcome_of(client, client.journeys.update("jrn_1", name="x"), value=journey)
     assert left_by(thing, outcome, own, answer) == Left(thing)
     outcome.value = None  # the state is that of an answer before it

@@ -112,7 +112,7 @@ def _learn(
 ) -> None:  # Any: OwnWrites, or a broken one
     """Do what the driver, and what looks for it, do with what they hear."""
     finder, team = BY_NAME[run.intent.operation].finder, run.intent.scope.team
-    thing = team, run.line
+    thing = run.line
     if event is None and finder == "updated_webhook":
         own.forget(thing)
     if not isinstance(event, (Attempt, Reading)):
@@ -120,7 +120,7 @@ def _learn(
     if event.stamp is not None:
         clock.learn(event.stamp, event.started, event.ended)
     if isinstance(event, Reading):
-        _learn_read(own, thing, event)
+        _learn_read(own, thing, team, event)
     elif event.readable and finder == "created_webhook":
         if run.line.startswith("url "):
             own.created(run.line, event.value["id"], event.value["created_at"])
@@ -129,16 +129,16 @@ def _learn(
         if state is None:
             own.forget(thing)
         else:
-            own.learn(thing, state, event.started, event.ended, stamp=event.stamp, written=True)
+            own.learn(thing, state, event.started, event.ended, stamp=event.stamp, written=True, team=team)
 
 
-def _learn_read(own: Any, thing: tuple[str | None, str], event: Reading) -> None:
+def _learn_read(own: Any, thing: str, team: str | None, event: Reading) -> None:
     if isinstance(event.seen, list):
-        own.listed(thing[0], event.seen)
+        own.listed(team, event.seen)
     elif event.own_envelope and isinstance(event.seen, dict):
-        own.learn(thing, event.seen, event.started, event.ended, stamp=event.stamp)
-    elif event.own_envelope and event.status == 404 and "/webhooks/" in thing[1]:
-        own.learn(thing, {}, event.started, event.ended, stamp=event.stamp)
+        own.learn(thing, event.seen, event.started, event.ended, stamp=event.stamp, team=team)
+    elif event.own_envelope and event.status == 404 and "/webhooks/" in thing:
+        own.learn(thing, {}, event.started, event.ended, stamp=event.stamp, team=team)
 
 
 def claims_of(node: Node, run: Run) -> tuple[tuple[str, int, bool, int], ...]:

@@ -8,7 +8,16 @@ from contextlib import suppress
 import attrs
 import pytest
 
-from invsvc_async import ApiKey, Batch, Client, ConfigurationError, Intent, ReconcilePolicy, Timeouts, Verdict
+from invsvc_async import (
+    ApiKey,
+    Batch,
+    Client,
+    ConfigurationError,
+    Intent,
+    ReconcilePolicy,
+    Timeouts,
+    Verdict,
+)
 from invsvc_async.journal.sqlite_journal import SqliteJournal
 from tests.faults.conftest import NO_WAIT, SHORT, client_of
 
@@ -423,6 +432,31 @@ async def test_resume_of_a_delete_that_was_cancelled_before_it_was_sent(service,
     assert settled.evidence.cause == "only read"
     assert outcome.verdict is Verdict.APPLIED
     assert len(effects(service, "webhooks.delete")) == 1
+
+
+@pytest.mark.parametrize("kind", ["journeys.update", "webhooks.update"])
+async def test_update_under_another_name_of_the_team(service, client, kind):
+    """What writes without ``team=`` left counts for those that name the same team, and the other way round."""
+    if kind == "journeys.update":
+        thing, change, field = service.seed_journey(status="draft"), client.journeys.update, "name"
+    else:
+        thing, change, field = service.seed_webhook(), client.webhooks.update, "description"
+    for name in ("named", "unnamed", "named again"):
+        await change(thing.id, **{field: name}, team=None if name == "unnamed" else service.team)
+    for team in (None, service.team):
+        service.script(kind, "reset")
+        outcome = await change(thing.id, **{field: "lost"}, team=team).with_policy(NEVER).outcome()
+        assert outcome.verdict is Verdict.NOT_APPLIED
+
+
+async def test_webhook_that_another_team_does_not_have(service, client):
+    """A 404 of another team does not count as the state of the webhook."""
+    hook = service.seed_webhook()
+    service.script("webhooks.update", "reset", "reset")
+    theirs = await client.webhooks.update(hook.id, description="mine", team="team_2").outcome()
+    outcome = await client.webhooks.update(hook.id, description="mine").with_policy(NEVER).outcome()
+
+    assert (theirs.verdict, outcome.verdict) == (Verdict.NOT_APPLIED, Verdict.NOT_APPLIED)
 
 
 async def test_guess_is_no_absence(service, client):
