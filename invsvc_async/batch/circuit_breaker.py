@@ -217,7 +217,10 @@ class CircuitBreaker:
         if outcome.verdict is Verdict.APPLIED:
             return False
         if self._session.closed:
-            return self._stops_closed(outcome)
+            if outcome.evidence.cause != "client closed":
+                return False
+            self.stop_closed()
+            return True
         cause = cause_of(outcome, self._outage(outcome))
         if cause is None or times >= cause.most:
             if outcome.verdict is Verdict.REFUSED:
@@ -234,17 +237,14 @@ class CircuitBreaker:
             self._open(cause)
         return True
 
-    def _stops_closed(self, outcome: Outcome[Any]) -> bool:  # Any: as above
-        """End the run if *outcome* is that of a client that was closed too early; return whether it is."""
-        if outcome.evidence.cause != "client closed":
-            return False
+    def stop_closed(self) -> None:
+        """End the run, because the client was closed too early."""
         self._on_stop(
             BatchStoppedError(
                 "client: it was closed before all writes had their verdicts. They stay open. Run again with "
                 "an open client."
             )
         )
-        return True
 
     def _outage(self, outcome: Outcome[Any]) -> Cause | None:  # Any: of any operation
         """Return the pause during which a write ran, if there was one."""

@@ -301,6 +301,10 @@ class Engine:
             self._end(item, 0.0)
             raise
         except Exception as error:  # noqa: BLE001 - any error ends the run
+            if isinstance(error, ConfigurationError) and self._view.session.closed:
+                self.breaker.stop_closed()
+                self._end(item, 0.0)
+                return
             self._fail_item(item, error)
         finally:
             item.spec = None  # it refers to its item: break the cycle, so that both are freed at once

@@ -364,7 +364,7 @@ async def test_client_that_is_closed_too_early(service, tmp_path, step):
         await anext(results)
         await service.arrived("webhooks.update", 2)
         await closed.aclose()
-        with pytest.raises((BatchStoppedError, ConfigurationError), match=r"client: it (was|is) closed"):
+        with pytest.raises(BatchStoppedError, match="client: it was closed"):
             while True:
                 assert (await anext(results)).verdict is Verdict.APPLIED
     async with client_of(service) as client, Batch.open(path, client) as batch:
