@@ -36,10 +36,11 @@ def applied(
     reason: str,
     reading: Reading | None = None,
     *,
+    candidates: tuple[Wire, ...] = (),
     duplicates: tuple[Wire, ...] | None = (),
 ) -> Done:
     """Return APPLIED.  If *duplicates* is ``None``, whether there are duplicates is not known."""
-    evidence = _evidence(known, basis, reading, duplicates=duplicates)
+    evidence = _evidence(known, basis, reading, candidates=candidates, duplicates=duplicates)
     return Done(verdict=Verdict.APPLIED, reason=reason, value=value, evidence=evidence)
 
 

@@ -22,7 +22,7 @@ from invsvc_async.reconcile.conclusions import (
     unknown,
 )
 from invsvc_async.reconcile.facts import kind_of
-from invsvc_async.reconcile.findings import find, is_evidence, no_such_read
+from invsvc_async.reconcile.findings import find, is_evidence, is_unique, no_such_read
 from invsvc_async.reconcile.history import (
     Absent,
     Applied,
@@ -259,13 +259,20 @@ def _settle(known: Known) -> Decision:
 
 
 def _answered_before(known: Known, last: object) -> Decision:
-    """Return APPLIED, because an earlier process got a success.  One read, if possible, gets the value."""
+    """
+    Return APPLIED, because an earlier process got a success.  One read, if possible, gets the value.
+
+    What matches an untagged create is only a candidate: after an answer, an equal one may follow at once.
+    """
     reader = _reader(known)
     if reader and not isinstance(last, Reading):
         return Read(reader=reader, why="the value of a write that was answered before the restart")
     finding = find(known, last) if isinstance(last, Reading) and is_evidence(known, last) else None
     value = finding.value if isinstance(finding, (Applied, Holds)) else None
-    return applied(known, value, "answered", "the service had answered so before the restart")
+    reason = "the service had answered so before the restart"
+    if value is None or known.operation.finder != "created_webhook" or is_unique(known.intent.tag):
+        return applied(known, value, "answered", reason)
+    return applied(known, None, "answered", reason, candidates=(value,))
 
 
 def _answered(known: Known) -> Decision | None:

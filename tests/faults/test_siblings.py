@@ -459,6 +459,19 @@ async def test_webhook_that_another_team_does_not_have(service, client):
     assert (theirs.verdict, outcome.verdict) == (Verdict.NOT_APPLIED, Verdict.NOT_APPLIED)
 
 
+@pytest.mark.parametrize("tag", [True, "spring", False])
+async def test_value_of_a_create_that_was_answered(service, client, tag):
+    """Settled later, it is applied, but an equal webhook that was made right after it is not its value."""
+    first = create(client, tag=tag)
+    made = await first
+    await client.webhooks.delete(made.id)
+    await create(client, tag=tag)
+    async with client_of(service) as other:
+        outcome = await other.settle(first.intent)
+
+    assert (outcome.verdict, outcome.value) == (Verdict.APPLIED, None)
+
+
 async def test_guess_is_no_absence(service, client):
     """A webhook that another write took by a match does not prove that this one is absent."""
     await client.webhooks.list()

@@ -508,7 +508,8 @@ VALUES = {
     "create matched": (CREATE, [lost(), read(0.1, [hook()])], hook()),
     "create tagged": (TAGGED, [lost(), read(0.1, [hook(description=TAG)])], hook(description=TAG)),
     "deleted": (DELETE, [lost(), read(0.1, status=404)], {"id": "wh_1"}),
-    "answered before the restart, shown": (ANSWERED_BEFORE, [Resumed(at=1.0), read(1.1, [hook()])], hook()),
+    "answered before the restart, shown": (attrs.evolve(TAGGED, sent=(YES,)), [Resumed(at=1.0), read(1.1, [hook(description=TAG)])], hook(description=TAG)),
+    "answered before the restart, perhaps shown": (ANSWERED_BEFORE, [Resumed(at=1.0), read(1.1, [hook()])], None),
     "answered before the restart, already so": (attrs.evolve(DRAFT, baseline=None, sent=(YES,)), [Resumed(at=1.0), read(1.1, journey(name="mine"))], journey(name="mine")),
     "answered before the restart, not shown": (ANSWERED_BEFORE, [Resumed(at=1.0), read(1.1, [])], None),
 }  # fmt: skip
