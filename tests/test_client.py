@@ -95,6 +95,17 @@ async def test_claims_that_are_forgotten(monkeypatch):
         assert dict(kept.claims) == {"wh_1": ("k1", False), "wh_2": ("sure", True)}
 
 
+async def test_claims_of_tagged_creates_that_are_forgotten(monkeypatch):
+    """Fewer are kept of creates with a unique tag, and they displace no others."""
+    monkeypatch.setattr(write_register, "TAGGED_KEPT", 2)
+    async with Client(BASE, ApiKey("abc")) as client:
+        kept = client._view.session.writes
+        kept.claim("wh_other", "k", is_certain=True)
+        for number in (0, 1, 1, 2):
+            kept.claim(f"wh_{number}", f"k{number}", is_certain=True, has_unique_tag=True)
+        assert list(kept.claims) == ["wh_other", "wh_1", "wh_2"]
+
+
 async def test_unsettled_writes_that_are_too_many(monkeypatch, caplog):
     """The oldest is no longer kept, which is logged with its key; nothing else of it is kept either."""
     monkeypatch.setattr(write_register, "UNSETTLED_KEPT", 1)

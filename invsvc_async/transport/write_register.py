@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -28,6 +28,7 @@ log: logging.Logger = logging.getLogger("invsvc_async")
 
 UNSETTLED_KEPT = 10_000
 CLAIMS_KEPT = 50_000
+TAGGED_KEPT = 5_000  # of those: of creates with a unique tag, which only a later edit can hide
 ENDED_KEPT = 1000
 
 
@@ -156,6 +157,7 @@ class WriteRegister(Struct, kw_only=True, eq=False):
     left_open: LeftOpen = field(default_factory=LeftOpen)
     # By webhook id: the identity of the write that made it, and whether an answer said so or only a match.
     claims: OrderedDict[str, tuple[str, bool]] = field(default_factory=OrderedDict)
+    _tagged: deque[str] = field(default_factory=deque)  # the ids of those with a unique tag
     ended: OrderedDict[str, Outcome[Any]] = field(default_factory=OrderedDict)  # once in doubt, by identity
     listings: SingleFlight = field(default_factory=SingleFlight)
 
@@ -198,14 +200,20 @@ class WriteRegister(Struct, kw_only=True, eq=False):
         if self.is_of_one_mode:
             self.own.created(line, webhook_id, created_at)
 
-    def claim(self, webhook_id: str, identity: str, *, is_certain: bool) -> None:
+    def claim(
+        self, webhook_id: str, identity: str, *, is_certain: bool, has_unique_tag: bool = False
+    ) -> None:
         """
         Note which write made a webhook, so that no other write takes it for its own.
 
-        It is certain if an answer said so, and a guess if the webhook was found by a match.
+        It is certain if an answer or a unique tag said so, and a guess if the webhook was found by a match.
         """
+        if has_unique_tag and webhook_id not in self.claims:
+            self._tagged.append(webhook_id)
         if is_certain or webhook_id not in self.claims:
             self.claims[webhook_id] = identity, is_certain
+        if len(self._tagged) > TAGGED_KEPT:
+            self.claims.pop(self._tagged.popleft(), None)
         if len(self.claims) > CLAIMS_KEPT:
             self.claims.popitem(last=False)
 

@@ -484,11 +484,12 @@ class Driver(Generic[T]):
             return
         found = [done.value, *(done.evidence.duplicates or ())]
         answered, identity = getattr(self.value, "id", None), self.intent.identity
+        tagged = is_unique(self.intent.tag)
         if isinstance(answered, str):
-            self.writes.claim(answered, identity, is_certain=True)
+            self.writes.claim(answered, identity, is_certain=True, has_unique_tag=tagged)
         for each in found:
             if isinstance(each, dict) and isinstance(each.get("id"), str):
-                self.writes.claim(each["id"], identity, is_certain=is_unique(self.intent.tag))
+                self.writes.claim(each["id"], identity, is_certain=tagged, has_unique_tag=tagged)
 
     def _shelve(self) -> None:
         """Keep the intent if a byte of it may have been sent."""

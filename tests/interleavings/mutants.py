@@ -61,8 +61,10 @@ def _held_up_by_itself(patch: pytest.MonkeyPatch) -> None:
 def _guesses_are_certain(patch: pytest.MonkeyPatch) -> None:
     claim = WriteRegister.claim
 
-    def certain(self: WriteRegister, webhook_id: str, identity: str, *, is_certain: bool) -> None:
-        claim(self, webhook_id, identity, is_certain=is_certain or True)
+    def certain(
+        self: WriteRegister, webhook_id: str, identity: str, *, is_certain: bool, has_unique_tag: bool = False
+    ) -> None:
+        claim(self, webhook_id, identity, is_certain=is_certain or True, has_unique_tag=has_unique_tag)
 
     patch.setattr(WriteRegister, "claim", certain)
 

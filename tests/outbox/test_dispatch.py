@@ -69,7 +69,7 @@ async def test_lane_lost_and_acquired_again(service, address, connection):
         keys = await enqueue(outbox, connection, first, second)
         await service.arrived("webhooks.update")
         await outbox._store.fetch("UPDATE chunks SET owner = 'another.1'")  # which is dead
-        while await outbox._store.fetch("SELECT 1 FROM chunks WHERE owner = 'another.1'"):
+        while await outbox._store.fetch("SELECT 1 FROM chunks WHERE owner = 'another.1'"):  # noqa: ASYNC110 - nothing tells
             await asyncio.sleep(0.01)
         keys += await enqueue(outbox, connection, third)
         outcomes = [await verdict_of(outbox, key) for key in keys]
