@@ -28,7 +28,7 @@ log: logging.Logger = logging.getLogger("invsvc_async")
 
 UNSETTLED_KEPT = 10_000
 CLAIMS_KEPT = 50_000
-TAGGED_KEPT = 5_000  # of those: of creates with a unique tag, which only a later edit can hide
+TAGGED_KEPT = 2_000  # of those: of creates with a unique tag, which only a later edit can hide
 ENDED_KEPT = 1000
 
 
