@@ -5,14 +5,14 @@ from __future__ import annotations
 import signal
 import sys
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping
+    from collections.abc import Callable, Generator, Mapping, Sequence
 
     from invsvc_async.client import Client
     from invsvc_async.errors import InvalidRequestError
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "EscapeFormulas", "IntentFile", "JournalArgument", "JournalOption", "Json", "Profile", "SameMode",
-    "SecretsTo", "Story", "Team", "Yes", "check_outputs", "client_of", "confirm", "content_of", "intent_in",
-    "named", "one_journal",
+    "SecretsTo", "Story", "Team", "Yes", "check_outputs", "client_of", "confirm", "content_of", "handled",
+    "intent_in", "named", "one_journal", "stop_signals", "unhandled",
 ]  # fmt: skip
 
 _SQLITE = b"SQLite format 3\0"
@@ -99,6 +99,34 @@ def _interruptible() -> Generator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def stop_signals() -> list[signal.Signals]:
+    """Return the signals that end a run, also that of a closed terminal, unless it is ignored (nohup)."""
+    return [signal.SIGINT, signal.SIGTERM, *unhandled("SIGHUP")]
+
+
+def unhandled(*names: str) -> list[signal.Signals]:
+    """Return those of these signals that this system knows and that would end the process."""
+    numbers = [signal.Signals[name] for name in names if hasattr(signal, name)]
+    return [number for number in numbers if signal.getsignal(number) is signal.SIG_DFL]
+
+
+@contextmanager
+def handled(numbers: Sequence[signal.Signals], call: Callable[[], object]) -> Generator[None]:
+    """Call *call* in the running event loop at each of these signals, until the block ends."""
+    import asyncio
+
+    loop = asyncio.get_running_loop()
+    with suppress(NotImplementedError, ValueError, RuntimeError):  # Windows, or not the main thread
+        for number in numbers:
+            loop.add_signal_handler(number, call)
+    try:
+        yield
+    finally:
+        with suppress(NotImplementedError, ValueError, RuntimeError):
+            for number in numbers:
+                loop.remove_signal_handler(number)
 
 
 def existing_file(file: Path | None) -> Path | None:

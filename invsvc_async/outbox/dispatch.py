@@ -98,7 +98,7 @@ class Dispatcher(OutboxRun):
         found = await self._entries.open_in(list(lanes), list(self._held), _AT_ONCE)
         items: list[Item] = []
         entries: list[Entry] = []
-        chunks = {entry.seq: chunk for entry, chunk in found}
+        lane_of = {entry.seq: lanes[chunk] for entry, chunk in found}
         for entry, chunk in found:
             item = await self._checked(entry, lanes[chunk])
             # One that was reopened comes after what is under way: it is then seen to be overtaken.
@@ -117,7 +117,7 @@ class Dispatcher(OutboxRun):
         await self._taken_up(entries, items, in_flight)
         for item, entry in zip(items, entries, strict=True):
             await engine.room()
-            self._held[entry.seq] = lanes[chunks[entry.seq]]
+            self._held[entry.seq] = lane_of[entry.seq]
             if item.thing is not None:
                 self._newest[item.thing] = max(entry.seq, self._newest.get(item.thing, 0))
             item.on_end = partial(self._ended, entry, item.thing)

@@ -148,7 +148,7 @@ def _never_left(intent: Intent) -> Outcome:
 
 
 def work_of(writes: int, seed: int) -> list[Unit]:
-    """Make *writes* writes, of which nothing can read back a few."""
+    """Make *writes* writes, a few of which nothing can read back."""
     bare = max(1, min(int(writes * WITHOUT_READER), MOST_WITHOUT))
     units = made_up(writes - bare, seed)
     for number in range(bare):

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import signal
-from contextlib import AsyncExitStack, contextmanager, suppress
+from contextlib import AsyncExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from invsvc_async.cli.options import handled, stop_signals
 from invsvc_async.cli.output import (
     DONE,
     FAILED,
@@ -34,11 +34,10 @@ if TYPE_CHECKING:
     from invsvc_async.client import Client
     from invsvc_async.writes.write import Write
 
-__all__ = ["BatchOptions", "client_of", "stop_signals", "work", "write"]
+__all__ = ["BatchOptions", "client_of", "work", "write"]
 
 INTERRUPTED = 130  # the exit code of shells for SIGINT
 GRACE = 10.0  # s for writes in flight to finish after an interrupt
-_NO_SIGNALS = (NotImplementedError, ValueError, RuntimeError)  # Windows, or not the main thread
 
 
 @attrs.frozen(kw_only=True)
@@ -178,7 +177,7 @@ def _exit_code_of(summary: Summary, bad: int) -> int:
 @contextmanager
 def _signals(batch: Batch) -> Generator[list[asyncio.Task[None]]]:
     """Stop the batch gracefully on the first signal, at once on the second; yields the stop tasks."""
-    loop, stops, numbers = asyncio.get_running_loop(), list[asyncio.Task[None]](), stop_signals()
+    stops: list[asyncio.Task[None]] = []
 
     def stop() -> None:
         grace = 0.0 if stops else GRACE
@@ -186,24 +185,8 @@ def _signals(batch: Batch) -> Generator[list[asyncio.Task[None]]]:
             note(f"stopping: writes in flight have {grace:g} s to finish; press Ctrl-C again to stop now")
         stops.append(asyncio.create_task(batch.stop(grace)))
 
-    with suppress(*_NO_SIGNALS):
-        for number in numbers:
-            loop.add_signal_handler(number, stop)
-    try:
+    with handled(stop_signals(), stop):
         yield stops
-    finally:
-        with suppress(*_NO_SIGNALS):
-            for number in numbers:
-                loop.remove_signal_handler(number)
-
-
-def stop_signals() -> list[signal.Signals]:
-    """Return the signals that end a run, also that of a closed terminal, unless it is ignored (nohup)."""
-    numbers = [signal.SIGINT, signal.SIGTERM]
-    hang_up: signal.Signals | None = getattr(signal, "SIGHUP", None)  # unknown to Windows
-    if hang_up is not None and signal.getsignal(hang_up) is signal.SIG_DFL:
-        numbers.append(hang_up)
-    return numbers
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from invsvc_async.cli.options import Json, Profile, Team, Yes, check_outputs, client_of, confirm
+from invsvc_async.cli.options import Json, Profile, Team, Yes, check_outputs, client_of, confirm, stop_signals
 from invsvc_async.cli.output import DONE, FAILED, console, emit_json, fail, note, print_facts, table
 from invsvc_async.concurrency.event_loop import until_done
 from invsvc_async.reconcile.history import Verdict
@@ -69,7 +69,6 @@ async def _work(
     place: str, concurrency: int, secrets_to: Path | None, profile: str | None, team: str | None,
     settings: dict[str, Any], *, as_json: bool,
 ) -> None:  # fmt: skip
-    from invsvc_async.cli.commands.batch_run import stop_signals
     from invsvc_async.outbox import Outbox
     from invsvc_async.storage.address import is_postgres
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import signal
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import nullcontext
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -24,11 +23,13 @@ from invsvc_async.cli.options import (
     check_outputs,
     client_of,
     confirm,
+    handled,
+    unhandled,
 )
 from invsvc_async.concurrency.event_loop import until_done
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Generator, Sequence
+    from collections.abc import Callable, Coroutine, Sequence
     from contextlib import AbstractAsyncContextManager
     from typing import BinaryIO
 
@@ -41,8 +42,6 @@ if TYPE_CHECKING:
 __all__ = ["command", "send", "until_settled"]
 
 T = TypeVar("T")
-
-_STOP = ("SIGTERM", "SIGHUP")  # the latter is sent when a terminal is closed, and unknown to Windows
 
 
 def command(
@@ -128,24 +127,6 @@ def until_settled(sending: Coroutine[Any, Any, T]) -> T:  # Any: of coroutines
         raise KeyboardInterrupt from None
 
 
-@contextmanager
-def _cancelled_by_signals() -> Generator[None]:
-    """Cancel the task on SIGTERM and SIGHUP, so that its intent is stored.  Ignored ones (nohup) stay so."""
-    loop, task = asyncio.get_running_loop(), asyncio.current_task()
-    assert task is not None
-    numbers = [getattr(signal, name) for name in _STOP if hasattr(signal, name)]
-    numbers = [each for each in numbers if signal.getsignal(each) is signal.SIG_DFL]
-    with suppress(NotImplementedError, ValueError, RuntimeError):  # Windows, or not the main thread
-        for number in numbers:
-            loop.add_signal_handler(number, task.cancel)
-    try:
-        yield
-    finally:
-        with suppress(NotImplementedError, ValueError, RuntimeError):
-            for number in numbers:
-                loop.remove_signal_handler(number)
-
-
 async def send(
     make: Callable[[Client], Write[Any]], profile: str | None, team: str | None, secrets_to: Path
 ) -> tuple[Outcome[Any], JournalError | None]:
@@ -171,12 +152,14 @@ async def _send(
     from invsvc_async.cli.waiting import WaitingForWrite
     from invsvc_async.errors import JournalError
 
-    waiting = WaitingForWrite()
+    waiting, task = WaitingForWrite(), asyncio.current_task()
+    assert task is not None
     async with client_of(profile, team, on_decision=waiting.on_decision) as client:
         write = make(client)
         try:
             async with _secrets_file(write, secrets_to) as secrets:
-                with _cancelled_by_signals():
+                # So that its intent is stored.  The latter is sent when a terminal is closed.
+                with handled(unhandled("SIGTERM", "SIGHUP"), task.cancel):
                     with waiting.shown(client):
                         outcome = await write.outcome()
                     known.append(outcome)
