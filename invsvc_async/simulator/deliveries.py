@@ -163,7 +163,7 @@ class Post:
         while under_way := list(self._under_way):
             for task in under_way:
                 task.cancel()
-            await asyncio.gather(*under_way, return_exceptions=True)
+            await asyncio.wait(under_way)  # unlike gather(), it yields even if all have ended
         if self._session is not None:
             await self._session.close()
 

@@ -304,6 +304,28 @@ async def test_deliveries_to_a_receiver_that_is_gone():
         assert len(under_way) == 5
 
 
+async def test_stop_as_a_delivery_ends():
+    """A delivery that has ended, and is not yet forgotten, does not keep `stop` from giving up the event loop."""
+
+    class Read(dict):
+        times = 0
+
+        def __iter__(self):
+            self.times += 1
+            assert self.times < 100, "stop() does not let the event loop go on"
+            return super().__iter__()
+
+    async with Simulator(deliver=True) as service:
+        service.seed_webhook(url="http://127.0.0.1:1/none", events=EVENTS)
+        service._post._under_way = Read()
+        service.emit_soon("invoice.created")
+        [task] = service._post._under_way
+        await asyncio.sleep(0)
+        task.cancel()  # it ends in the next turn of the loop, just before `stop` looks
+        await asyncio.create_task(service._post.stop())
+        assert not service._post._under_way
+
+
 async def test_deliveries_that_ended_are_forgotten(receiver):
     """The latest are kept, however many were made."""
     async with Simulator(deliveries_kept=3) as service:
