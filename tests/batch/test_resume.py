@@ -225,7 +225,7 @@ async def test_reader_that_comes_behind_many_writes_of_its_thing(service, client
     service.script("sheets.save_mapping", "hang")
     await shelve_one(service, client, path, mapping(client, 0), "sheets.save_mapping")
     async with (
-        asyncio.timeout(30),
+        asyncio.timeout(300),
         client_of(service) as other,
         Batch.open(path, other, concurrency=1) as batch,
     ):

@@ -202,8 +202,9 @@ def fastest(times, *, within):
     return max(sum(start <= each < start + within for each in times) for start in times)
 
 
-async def test_same_input_on_two_machines(service, journal):
+async def test_same_input_on_two_machines(service):
     """Two processes that are given the same input at once share it: each write happens once."""
+    journal = database().journal("sameinput", silence=30)  # on a busy machine, neither counts as dead
     async with worker(service, journal) as (client, one), worker(service, journal) as (other, two):
         results = await asyncio.gather(all_of(one, creates(client, 300)), all_of(two, creates(other, 300)))
     assert Counter(result.verdict for each in results for result in each) == {Verdict.APPLIED: 300}

@@ -567,13 +567,12 @@ async def test_handler_that_raises_no_exception(kind: str, mode: str, error: Any
 
     async with receiver:
         receipt = await receiver.receive(body, dict([SHARED]))
-        await asyncio.sleep(0.05)
-
-    expected = "test" if kind == "test" else "failed" if mode == "inline" else "stored"
-    assert receipt.outcome == expected
-    if expected == "stored":
-        (letter,) = await receiver.store.dead_letters()
-        assert (letter.attempts, words in letter.reason) == (3, True)
+        expected = "test" if kind == "test" else "failed" if mode == "inline" else "stored"
+        assert receipt.outcome == expected
+        if expected == "stored":
+            await eventually(lambda: receiver.stats().dead_letters)
+            (letter,) = await receiver.store.dead_letters()
+            assert (letter.attempts, words in letter.reason) == (3, True)
 
 
 async def test_signed_event_that_failed_where_no_worker_runs(caplog) -> None:
@@ -639,7 +638,7 @@ async def test_inbox_handler_that_hangs() -> None:
 
     async with service.receiver:
         await service.deliver(v2("payment.created"), shared=True)
-        await asyncio.sleep(0.1)
+        await eventually(lambda: service.receiver.stats().dead_letters)
 
     (letter,) = await service.receiver.store.dead_letters()
     assert letter.reason == "TimeoutError: the handler did not end within 0.01 s"
