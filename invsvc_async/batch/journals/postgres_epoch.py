@@ -93,6 +93,7 @@ class PlacedBatch(PostgresBatch):
             PlaceError: It does, or the server went back in time.
 
         """
+        await super().connected(connection)
         if self._place is not None:
             self._compare(self._place, await place_of(connection))
 

@@ -135,6 +135,15 @@ class Database(Pool):
         """The name of the schema, which is also that of the channel for signals."""
         return f"invsvc_{self.settings.batch}"
 
+    async def connected(self, connection: Any) -> None:  # Any: asyncpg has no types
+        """Refuse a connection that looks for tables elsewhere: a pooler may give it another session."""
+        await super().connected(connection)
+        if await connection.fetchval("SHOW search_path") != self.schema:
+            raise JournalError(
+                f"journal {self.schema}: a pooler does not pass on search_path. Let it (PgBouncer: "
+                "track_extra_parameters, from PostgreSQL 18), or connect without it."
+            )
+
     async def _make(self, connection: Any) -> None:  # Any: asyncpg has no types
         schema = self.schema
         await connection.execute("SELECT pg_advisory_xact_lock(hashtext($1))", schema)
@@ -163,16 +172,11 @@ class Database(Pool):
         await self._check_owner(connection)
 
     async def _check_place(self, connection: Any) -> None:  # Any: asyncpg has no types
-        """Refuse a database that is read-only, and a connection that looks for tables elsewhere."""
+        """Refuse a database that is read-only."""
         if self._create and await connection.fetchval("SHOW transaction_read_only") == "on":
             raise JournalError(
                 f"journal {self.schema}: the database is read-only, perhaps a standby. Nothing was stored. "
                 "Use the primary's address."
-            )
-        if await connection.fetchval("SHOW search_path") != self.schema:
-            raise JournalError(
-                f"journal {self.schema}: a pooler does not pass on search_path. Let it (PgBouncer: "
-                "track_extra_parameters, from PostgreSQL 18), or connect without it."
             )
 
     async def _may_create(self, connection: Any) -> bool:  # Any: asyncpg has no types

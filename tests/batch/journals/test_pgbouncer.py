@@ -8,6 +8,7 @@ import shutil
 from contextlib import asynccontextmanager
 from urllib.parse import parse_qs, urlsplit
 
+import asyncpg
 import pytest
 
 from invsvc_async import JournalError
@@ -27,7 +28,13 @@ async def pooler(folder, port, schema, mode):
     """Start PgBouncer on *port*; yield the address of the database behind it."""
     server = database()
     socket = parse_qs(urlsplit(server.address).query)["host"][0]
-    connect = f"host={socket} user=postgres connect_query='SET search_path = {schema}'"
+    connection = await asyncpg.connect(server.address)
+    await connection.execute(
+        f"CREATE ROLE {schema} SUPERUSER LOGIN; ALTER ROLE {schema} SET search_path = {schema}"
+    )
+    await connection.close()
+    # What the pooler discards for its next client comes back, because it is of the role.
+    connect = f"host={socket} user={schema}"
     (folder / "users").write_text('"postgres" ""\n')
     (folder / "ini").write_text(
         f"[databases]\n* = {connect}\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\n"

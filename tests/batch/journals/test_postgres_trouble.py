@@ -174,6 +174,15 @@ async def test_pooler_that_does_not_pass_on_the_schema(role, name, owner):
         await journal.open()
 
 
+async def test_later_connection_that_looks_for_tables_elsewhere(client):
+    """A pooler may discard for the next client what it set for the first."""
+    async with Batch.open(database().journal("discarded"), client) as batch:
+        batch.entries._pool._connect_kwargs["server_settings"] = {"search_path": "public"}
+        await batch.entries.reconnect()
+        with pytest.raises(JournalError, match="a pooler does not pass on search_path"):
+            await batch.summary()
+
+
 @pytest.mark.parametrize(
     ("error", "words"),
     [
