@@ -18,6 +18,7 @@ from invsvc_async.errors import JournalError
 from invsvc_async.storage.private_file import open_private
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
 __all__ = ["FileLock", "WhileOpen", "check_names"]
@@ -73,6 +74,7 @@ _owned: set[tuple[int, int]] = set()  # files owned in this process
 _used: Counter[tuple[int, int]] = Counter()  # connections of this process, by file
 _kept: defaultdict[tuple[int, int], list[int]] = defaultdict(list)  # descriptors, to be used again or closed
 _changing = threading.Lock()  # the last three: a cancelled closing ends on another thread
+_held: set[FileLock | WhileOpen] = set()
 
 
 class FileLock:
@@ -81,7 +83,8 @@ class FileLock:
 
     It consists of a lock file, whose text names the owner, and a lock of the file itself, which another name
     of the file does not escape.  *advice* is the last sentence of the error if another process has it.  A
-    process that only reads the file does not acquire it, but notes that by ``share``.
+    process that only reads the file does not acquire it, but notes that by ``share``.  A forked process does
+    not have the locks of its parent.
     """
 
     def __init__(self, path: Path, name: str, advice: str) -> None:
@@ -103,6 +106,7 @@ class FileLock:
         """
         with suppress(OSError):  # it does not exist, or opening it says what is wrong
             _check_kind(self._path.stat(), self._name)
+        _held.add(self)
         try:
             self._acquire_lock_file()
             self._acquire_file()
@@ -112,6 +116,7 @@ class FileLock:
 
     def share(self) -> None:
         """Note, before SQLite opens the file, that this process reads it. Others may own it."""
+        _held.add(self)
         with suppress(OSError):  # opening it says what is wrong
             self._use(_identity(self._path.stat()))
 
@@ -179,6 +184,7 @@ class FileLock:
         SQLite's connection to the file must be closed already.  The lock file stays: deleting it could delete
         a newer owner's.
         """
+        _held.discard(self)
         identity, self._identity = self._identity, None
         number, self._file = self._file, None
         with _changing:
@@ -194,6 +200,12 @@ class FileLock:
         lock_file, self._lock_file = self._lock_file, None
         if lock_file is not None:
             os.close(lock_file)
+
+    def forget(self) -> None:
+        """Close the descriptors, in a forked process. The locks stay, because the parent has them open."""
+        numbers = self._lock_file, self._file
+        self._lock_file = self._file = self._identity = None
+        _close(numbers)
 
 
 def _close_unused() -> None:
@@ -237,6 +249,7 @@ class WhileOpen:
             with suppress(FileNotFoundError):
                 if _identity(os.fstat(number)) == _identity(self._path.stat()):
                     self._number = number
+                    _held.add(self)
                     return True
             os.close(number)  # its last owner deleted it before it was locked
 
@@ -248,6 +261,35 @@ class WhileOpen:
             self._path.unlink()
         os.close(self._number)
         self._number = None
+        _held.discard(self)
+
+    def forget(self) -> None:
+        """Close the descriptor, in a forked process: the file is the parent's."""
+        number, self._number = self._number, None
+        _close([number])
+
+
+def _close(numbers: Iterable[int | None]) -> None:
+    for number in numbers:
+        if number is not None:
+            with suppress(OSError):
+                os.close(number)
+
+
+def _forget_all() -> None:
+    """Give up the parent's locks in a forked process, which would keep them when the parent has ended."""
+    global _changing  # noqa: PLW0603 - another thread of the parent may have it
+    _changing = threading.Lock()
+    for lock in _held:
+        lock.forget()
+    for numbers in _kept.values():
+        _close(numbers)
+    for each in (_held, _owned, _used, _kept):
+        each.clear()
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_forget_all)
 
 
 def check_names(path: Path, name: str) -> None:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
+import subprocess
 import sys
+import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from invsvc_async import JournalError
 from invsvc_async.batch.journals.sqlite import SqliteBatch
-from invsvc_async.storage.file_lock import FileLock
+from invsvc_async.storage.file_lock import FileLock, WhileOpen
 
 # Another process that owns the file for a moment, and writes some pages.
 OWNER = """
@@ -26,6 +30,20 @@ print(connection.execute("PRAGMA integrity_check").fetchone()[0])
 connection.close()
 lock.release()
 """
+
+
+ACQUIRES = """
+import sys
+from pathlib import Path
+from invsvc_async import JournalError
+from invsvc_async.storage.file_lock import FileLock
+try:
+    FileLock(Path(sys.argv[1]), "journal", "").acquire()
+    print("acquired")
+except JournalError as error:
+    print(error)
+"""
+FORKS = pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 
 
 async def owned_elsewhere(path):
@@ -107,3 +125,63 @@ async def test_descriptors_that_are_kept(path, reader):
     assert count() > 0
     await owner.aclose()
     assert count() == 0
+
+
+@contextmanager
+def forked(act=lambda: None):
+    """Run *act* in a forked process, which lives as long as the block."""
+    done, ready = os.pipe()
+    if (pid := os.fork()) == 0:
+        try:
+            act()
+            os.write(ready, b"1")
+            time.sleep(60)
+        finally:
+            os._exit(0)
+    os.close(ready)
+    try:
+        assert os.read(done, 1) == b"1"
+        yield
+    finally:
+        os.close(done)
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+
+
+def acquired_elsewhere(path):
+    """Return what another process says that acquires the lock of the file at *path* for a moment."""
+    command = [sys.executable, "-c", ACQUIRES, str(path)]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()  # noqa: S603 - our own
+
+
+@FORKS
+@pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
+def test_forked_process_that_outlives_the_lock(tmp_path):
+    """It does not keep the lock, which it would until it ends."""
+    lock = FileLock(tmp_path / "run.db", "journal", "")
+    lock.acquire()
+    with forked():
+        lock.release()
+        assert acquired_elsewhere(tmp_path / "run.db") == "acquired"
+        lock.acquire()
+    lock.release()
+
+
+@FORKS
+@pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
+def test_forked_process_that_releases_the_lock(tmp_path):
+    """The lock is still its parent's, and so is the file of a lock that is one."""
+    lock, other = FileLock(tmp_path / "run.db", "journal", ""), WhileOpen(tmp_path / "out.csv.lock")
+    lock.acquire()
+    assert other.acquire()
+
+    def release():
+        lock.release()
+        other.release()
+
+    with forked(release):
+        assert f"in use by process {os.getpid()}" in acquired_elsewhere(tmp_path / "run.db")
+        assert not WhileOpen(tmp_path / "out.csv.lock").acquire()
+    lock.release()
+    other.release()
+    assert not (tmp_path / "out.csv.lock").exists()
