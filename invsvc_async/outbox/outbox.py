@@ -81,6 +81,7 @@ class Outbox:
         self._changed = asyncio.Event()  # verdicts were stored, or given back
         self._dispatching = False
         self._open = False
+        self._loop: asyncio.AbstractEventLoop | None = None  # that of the last opening
         self._policies: dict[int, tuple[ReconcilePolicy, ReconcilePolicy]] = {}
 
     @classmethod
@@ -143,12 +144,14 @@ class Outbox:
         """
         await self._store.open_for(options_of(self._client).session, same_mode=self._batch.same_mode)
         self._batch.entries = self._store.entries
-        self._open = True
+        self._open, self._loop = True, asyncio.get_running_loop()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._loop is not None and not self._loop.is_closed():
+            self._check_loop()
         self._open = False
         self._changed.set()
         await self._store.aclose()
@@ -171,6 +174,7 @@ class Outbox:
                 has another write under this key; the write has begun or has a user-supplied reader. Nothing
                 was inserted.
             JournalError: The outbox is not open, or its own connection failed. Nothing was inserted.
+            ConfigurationError: It belongs to another event loop. Nothing was inserted.
             Exception: An error of the driver, as it is.
 
         """
@@ -201,6 +205,14 @@ class Outbox:
             raise JournalError("outbox: it is not open. Use it with `async with`.")
         if self._reading:
             raise JournalError("outbox: it was opened with reading=True. Open it without for anything else.")
+        self._check_loop()
+
+    def _check_loop(self) -> None:
+        if self._loop is not None and self._loop is not asyncio.get_running_loop():
+            raise ConfigurationError(
+                "outbox: it belongs to the event loop that opened it. Open one in each process, and for each "
+                "loop."
+            )
 
     def _accepted(self, write: object) -> WriteSpec:
         if not isinstance(write, Write):
@@ -361,6 +373,7 @@ class Outbox:
             JournalError: The database stayed away, or the entry is damaged.
 
         """
+        self._check_loop()
         entry = await self._store.entry(key)
         if entry is None or entry.state is not State.DONE:
             return None
@@ -374,6 +387,7 @@ class Outbox:
             JournalError: The database stayed away.
 
         """
+        self._check_loop()
         return await self._store.first(limit, state)
 
     async def entry(self, key: str) -> Entry | None:
@@ -384,6 +398,7 @@ class Outbox:
             JournalError: The database stayed away.
 
         """
+        self._check_loop()
         return await self._store.entry(key)
 
     async def retry(self, *keys: str) -> list[str]:

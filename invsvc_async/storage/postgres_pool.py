@@ -12,7 +12,7 @@ from zlib import crc32
 
 import asyncpg  # pyright: ignore[reportMissingTypeStubs]  # it has none
 
-from invsvc_async.errors import JournalError
+from invsvc_async.errors import ConfigurationError, JournalError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -98,6 +98,7 @@ class Pool:
         self._size = size
         self._retry = retry
         self._pool: Any = None  # Any: asyncpg has no types
+        self._loop: asyncio.AbstractEventLoop | None = None  # that of the pool
         self.patience: float = patience
         self._usual_patience: float | None = None  # if it is shorter now
 
@@ -125,6 +126,7 @@ class Pool:
     ) -> Exception | None:  # Any: asyncpg's connection
         """Connect once; return the error if the database is away."""
         limit = min(self.patience, _ANSWER)
+        self._loop = asyncio.get_running_loop()
         try:
             create: Any = asyncpg.create_pool  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
             self._pool = await create(
@@ -152,7 +154,15 @@ class Pool:
         """Check a new connection. A subclass may raise JournalError."""
 
     async def aclose(self) -> None:
-        """Disconnect."""
+        """
+        Disconnect.
+
+        Raises:
+            ConfigurationError: It belongs to another event loop, which is not closed.
+
+        """
+        if self._pool is not None and self._loop is not None and not self._loop.is_closed():
+            self._check_loop()
         pool, self._pool = self._pool, None
         if pool is not None:
             try:
@@ -353,6 +363,7 @@ class Pool:
         """Lend a connection; cut it off if the borrower is cancelled, because returning it would wait."""
         if self._pool is None:
             raise JournalError(f"{self._name} is not open. Open it first.")
+        self._check_loop()
         pool = self._pool
         connection = await pool.acquire(timeout=10.0)
         try:
@@ -362,6 +373,18 @@ class Pool:
             raise
         finally:
             await pool.release(connection)
+
+    def _check_loop(self) -> None:
+        """
+        Check that this is the pool's event loop.
+
+        What another one sent, perhaps of a forked process, would come between the statements of the first.
+        """
+        if self._loop is not asyncio.get_running_loop():
+            raise ConfigurationError(
+                f"{self._name}: belongs to the event loop that opened it. Open it in each process, and for "
+                "each loop."
+            )
 
 
 def _cut_off(connection: Any) -> None:  # Any: asyncpg's

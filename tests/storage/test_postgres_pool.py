@@ -7,7 +7,7 @@ import asyncio
 import asyncpg
 import pytest
 
-from invsvc_async import JournalError
+from invsvc_async import ConfigurationError, JournalError
 from invsvc_async.storage import postgres_pool
 from invsvc_async.storage.postgres_pool import Pool
 from tests.support.database import database
@@ -152,6 +152,20 @@ async def test_pool_that_is_not_open():
     """The words say what to do."""
     with pytest.raises(JournalError, match="Open it first"):
         await Pool(database().address, "journal june").fetch("SELECT 1")
+
+
+async def test_pool_in_another_event_loop(pool):
+    """It is refused before a byte is sent, which would come between the statements of the loop that has it."""
+
+    async def use():
+        for act in (lambda: pool.fetch("SELECT 1"), pool.aclose):
+            with pytest.raises(ConfigurationError, match="event loop that opened it"):
+                await act()
+
+    [[session]] = await pool.fetch("SELECT pg_backend_pid()")
+    await asyncio.to_thread(asyncio.run, use())
+    [[same]] = await pool.fetch("SELECT pg_backend_pid()")
+    assert same == session
 
 
 async def test_hurry_of_another_task(pool, monkeypatch):

@@ -1,0 +1,62 @@
+"""An outbox in another event loop than the one that opened it: of a thread, or of a forked process."""
+
+from __future__ import annotations
+
+import asyncio
+
+import aiosqlite
+import asyncpg
+import pytest
+
+from invsvc_async import ConfigurationError, Outbox, Verdict
+from tests.outbox.conftest import verdict_of
+from tests.support.database import database
+
+
+@pytest.mark.parametrize("where", ["PostgreSQL", "SQLite"])
+async def test_outbox_in_another_event_loop(service, client, address, tmp_path, where):
+    """Every use is refused in words, and costs the loop that has it nothing."""
+    path = address if where == "PostgreSQL" else tmp_path / "app.db"
+
+    def update():
+        return client.webhooks.update(service.seed_webhook().id, description="mine")
+
+    async with Outbox.open(path, client) as outbox, outbox.dispatching():
+
+        async def first_result():
+            await anext(outbox.results())
+
+        async def dispatch():
+            async with outbox.dispatching():
+                pass
+
+        uses = (
+            lambda: outbox.enqueue(object(), update()),
+            lambda: outbox.get("a"),
+            lambda: outbox.entry("a"),
+            outbox.entries,
+            lambda: outbox.retry("a"),
+            lambda: outbox.drop("a"),
+            lambda: outbox.prune(older_than=0.0),
+            first_result,
+            dispatch,
+            lambda: outbox.__aexit__(None, None, None),
+        )
+
+        async def use_all():
+            for use in uses:
+                with pytest.raises(ConfigurationError, match="event loop that opened it"):
+                    await use()
+
+        await asyncio.to_thread(asyncio.run, use_all())
+        if where == "PostgreSQL":
+            connection = await asyncpg.connect(database().address)
+            async with connection.transaction():
+                key = await outbox.enqueue(connection, update())
+            await connection.close()
+        else:
+            async with aiosqlite.connect(path) as connection:
+                await connection.execute("BEGIN")
+                key = await outbox.enqueue(connection, update())
+                await connection.commit()
+        assert (await verdict_of(outbox, key)).verdict is Verdict.APPLIED
