@@ -8,6 +8,7 @@ however much is in it.
 from __future__ import annotations
 
 import asyncio
+import os
 import sqlite3  # noqa: TC003 - msgspec reads the types of _Job
 import threading
 from contextlib import contextmanager, suppress
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 __all__ = ["Writer", "transaction"]
 
 T = TypeVar("T")
+
+_names: dict[Writer, str] = {}  # of those whose threads live, and so may have a connection
+_of_parent: set[str] = set()  # names of the files that the parent of this process had open when it forked
 
 
 @contextmanager
@@ -186,7 +190,15 @@ class Writer:
     # --- on the thread
 
     def _live(self) -> None:
+        _names[self] = self._name
         try:
+            self._serve()
+        finally:
+            _names.pop(self, None)
+
+    def _serve(self) -> None:
+        try:
+            _check_process(self._name)
             connection = self._connect()
         except Exception as error:  # noqa: BLE001 - whatever it is, the callers get it
             self._tell(self._died, in_words(self._name, error))
@@ -274,6 +286,24 @@ class Writer:
         for job in jobs:
             job.error = job.error or error
             job.resolve()
+
+
+def _check_process(name: str) -> None:
+    """Refuse what the parent had open: SQLite takes its locks for this process's, and loses commits."""
+    if name in _of_parent:
+        raise JournalError(
+            f"{name}: it was open when this process was forked, so this process cannot use it. Fork before "
+            "it is opened, or start the process in another way (spawn)."
+        )
+
+
+def _note_parents_files() -> None:
+    _of_parent.update(_names.values())
+    _names.clear()
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_note_parents_files)
 
 
 def _no_rows(_connection: sqlite3.Connection, _rows: object) -> None:

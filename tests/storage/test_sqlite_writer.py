@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sqlite3
 
 import pytest
@@ -63,3 +64,36 @@ async def test_request_that_fails_among_others(path):
     assert found[::2] == [1, 1]
     assert isinstance(found[1], JournalError)
     await writer.stop()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+@pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
+async def test_process_that_is_forked(path):
+    """It cannot open what its parent had open: SQLite would not lock it, and lose what is stored."""
+
+    async def insert():
+        writer = Writer("one", lambda: sqlite3.connect(path, isolation_level=None))
+        await writer.start()
+        await writer.act(lambda connection: connection.execute("INSERT INTO numbers VALUES (1)").rowcount)
+        await writer.stop()
+        return "inserted"
+
+    def in_child():
+        ends, begins = os.pipe()
+        if (pid := os.fork()) == 0:
+            try:
+                os.write(begins, asyncio.run(insert()).encode())
+            except JournalError as error:
+                os.write(begins, str(error).encode())
+            finally:
+                os._exit(0)
+        os.waitpid(pid, 0)
+        os.close(begins)
+        with os.fdopen(ends) as reading:
+            return reading.read()
+
+    writer = Writer("one", lambda: sqlite3.connect(path, isolation_level=None))
+    await writer.start()
+    assert "open when this process was forked" in in_child()
+    await writer.stop()
+    assert in_child() == "inserted"
