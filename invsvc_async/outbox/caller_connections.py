@@ -34,6 +34,7 @@ def checked(connection: object, database: Database) -> None:
         InvalidRequestError: It is not.
 
     """
+    connection = _current(connection)
     kind = _kind(connection)
     if kind is None:
         name = type(connection).__qualname__
@@ -54,6 +55,7 @@ async def first_row(connection: Any, text: str, values: Sequence[object]) -> Any
 
     Nothing is committed, rolled back or tried again.  The errors are those of the driver.
     """
+    connection = _current(connection)
     match _kind(connection):
         case "asyncpg":
             return await connection.fetchrow(text, *values)
@@ -61,7 +63,11 @@ async def first_row(connection: Any, text: str, values: Sequence[object]) -> Any
             from psycopg.rows import tuple_row  # pyright: ignore[reportMissingImports]
 
             async with connection.cursor(row_factory=tuple_row) as cursor:
-                await cursor.execute(_PLACE.sub(r"%(v\1)s", text), _named(values))
+                is_raw = isinstance(cursor, _classes("psycopg", "AsyncRawCursor"))
+                if is_raw:
+                    await cursor.execute(text, values)
+                else:
+                    await cursor.execute(_PLACE.sub(r"%(v\1)s", text), _named(values))
                 return await cursor.fetchone()
         case "aiosqlite":
             async with connection.execute(_PLACE.sub(r"?\1", text), tuple(values)) as cursor:
@@ -90,7 +96,7 @@ def _kind(connection: object) -> Literal["asyncpg", "psycopg", "aiosqlite", "sql
         return "aiosqlite"
     if isinstance(
         connection,
-        _classes("sqlalchemy.ext.asyncio", "AsyncSession", "AsyncConnection", "async_scoped_session"),
+        _classes("sqlalchemy.ext.asyncio", "AsyncSession", "AsyncConnection"),
     ):
         return "sqlalchemy"
     return None
@@ -108,7 +114,13 @@ def _classes(module: str, *names: str) -> tuple[type, ...]:
 
 
 def _is_session(connection: object) -> bool:
-    return isinstance(connection, _classes("sqlalchemy.ext.asyncio", "AsyncSession", "async_scoped_session"))
+    return isinstance(connection, _classes("sqlalchemy.ext.asyncio", "AsyncSession"))
+
+
+def _current(connection: Any) -> Any:  # Any: the drivers' types
+    """Return the session of this scope, if *connection* has one for each."""
+    is_scoped = isinstance(connection, _classes("sqlalchemy.ext.asyncio", "async_scoped_session"))
+    return connection() if is_scoped else connection
 
 
 def _state(kind: str, connection: Any) -> tuple[str, bool]:  # Any: the drivers' types

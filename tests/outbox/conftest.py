@@ -9,7 +9,12 @@ import aiosqlite
 import asyncpg
 import psycopg
 import pytest
-from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
+from sqlalchemy.ext.asyncio import (
+    AsyncSession,
+    async_scoped_session,
+    async_sessionmaker,
+    create_async_engine,
+)
 from sqlalchemy.pool import NullPool
 
 from invsvc_async import Outbox
@@ -74,6 +79,24 @@ async def of_psycopg():
 
 
 @asynccontextmanager
+async def of_raw_cursors():
+    connect = psycopg.AsyncConnection.connect
+    async with await connect(database().address, cursor_factory=psycopg.AsyncRawCursor) as made:
+        yield made, made.transaction
+
+
+@asynccontextmanager
+async def of_scoped_session():
+    engine = create_async_engine(
+        database().address.replace("postgresql", "postgresql+asyncpg", 1), poolclass=NullPool
+    )
+    made = async_scoped_session(async_sessionmaker(engine), asyncio.current_task)
+    yield made, made.begin
+    await made.remove()
+    await engine.dispose()
+
+
+@asynccontextmanager
 async def of_session(driver):
     engine = create_async_engine(
         database().address.replace("postgresql", f"postgresql+{driver}", 1), poolclass=NullPool
@@ -97,8 +120,10 @@ CONNECTIONS = {
     "asyncpg": of_asyncpg,
     "asyncpg's pool": of_asyncpg_pool,
     "psycopg": of_psycopg,
+    "psycopg's raw cursors": of_raw_cursors,
     "AsyncSession on asyncpg": lambda: of_session("asyncpg"),
     "AsyncSession on psycopg": lambda: of_session("psycopg"),
+    "scoped session": of_scoped_session,
     "AsyncConnection on asyncpg": lambda: of_engine("asyncpg"),
 }
 
