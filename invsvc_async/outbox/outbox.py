@@ -81,7 +81,7 @@ class Outbox:
         self._changed = asyncio.Event()  # verdicts were stored, or given back
         self._dispatching = False
         self._open = False
-        self._loop: asyncio.AbstractEventLoop | None = None  # that of the last opening
+        self._loop: asyncio.AbstractEventLoop | None = None  # while it is open
         self._policies: dict[int, tuple[ReconcilePolicy, ReconcilePolicy]] = {}
 
     @classmethod
@@ -140,11 +140,19 @@ class Outbox:
 
         Raises:
             JournalError: The database cannot be used, or its schema is of another version.
+            ConfigurationError: It is open already.
 
         """
-        await self._store.open_for(options_of(self._client).session, same_mode=self._batch.same_mode)
+        if self._loop is not None:  # what the first opening has would never be closed
+            raise ConfigurationError("outbox: it is open already. Enter it once.")
+        self._loop = asyncio.get_running_loop()
+        try:
+            await self._store.open_for(options_of(self._client).session, same_mode=self._batch.same_mode)
+        except BaseException:
+            self._loop = None
+            raise
         self._batch.entries = self._store.entries
-        self._open, self._loop = True, asyncio.get_running_loop()
+        self._open = True
         return self
 
     async def __aexit__(
@@ -154,7 +162,10 @@ class Outbox:
             self._check_loop()
         self._open = False
         self._changed.set()
-        await self._store.aclose()
+        try:
+            await self._store.aclose()
+        finally:
+            self._loop = None
 
     # --- in
 
@@ -259,13 +270,15 @@ class Outbox:
         being sent may take *grace* seconds; what is left then is settled by the next process.
 
         Raises:
-            ConfigurationError: This outbox is dispatching already.
+            ConfigurationError: This outbox is dispatching already, or its client belongs to another event
+                loop.
             JournalError: It is not open.
 
         """
         self._check_open()
         if self._dispatching:
             raise ConfigurationError("dispatching: this outbox does so already. Enter it once in a process.")
+        options_of(self._client).session.transport.check_loop()
         self._dispatching = True
         send = partial(self._store.dispatch, self._batch, grace, self._changed.set)
         tasks = [asyncio.create_task(self._steadily("nothing is sent", send))]

@@ -9,6 +9,7 @@ import asyncpg
 import pytest
 
 from invsvc_async import ConfigurationError, Outbox, Verdict
+from tests.batch.conftest import client_of
 from tests.outbox.conftest import verdict_of
 from tests.support.database import database
 
@@ -60,3 +61,30 @@ async def test_outbox_in_another_event_loop(service, client, address, tmp_path, 
                 key = await outbox.enqueue(connection, update())
                 await connection.commit()
         assert (await verdict_of(outbox, key)).verdict is Verdict.APPLIED
+
+
+@pytest.mark.parametrize("where", ["PostgreSQL", "SQLite"])
+async def test_outbox_that_is_open_already(client, address, tmp_path, where):
+    """It is not opened again, so that nothing is left open once it is closed."""
+    path = address if where == "PostgreSQL" else tmp_path / "app.db"
+    outbox = Outbox.open(path, client)
+    for _ in range(2):
+        async with outbox:
+            with pytest.raises(ConfigurationError, match="open already"):
+                await outbox.__aenter__()
+            assert await outbox.entries() == []
+
+
+async def test_client_of_another_event_loop(service, tmp_path):
+    """Dispatching is refused at once, because nothing could be sent."""
+    client = client_of(service)
+    await client.webhooks.list()
+
+    async def dispatch():
+        async with Outbox.open(tmp_path / "app.db", client) as outbox:
+            with pytest.raises(ConfigurationError, match="event loop that used it first"):
+                async with outbox.dispatching():
+                    pass
+
+    await asyncio.to_thread(asyncio.run, dispatch())
+    await client.aclose()
