@@ -1,7 +1,7 @@
 """
 Django views without `async`, which share the client of examples/sync_script.py.
 
-Call ``service.start()`` in each worker process of the server, such as in gunicorn's ``post_fork``.
+Call ``service.start()`` in each worker process of the server, such as in gunicorn's ``post_worker_init``.
 """
 
 from __future__ import annotations
