@@ -78,6 +78,7 @@ class Batch:
         self.same_mode: bool = same_mode
         self.stop_after: float | None = stop_after
         self._run: Run | None = None
+        self._is_open = False
         self._warned = False
 
     @classmethod
@@ -153,8 +154,12 @@ class Batch:
             JournalError: Another process uses it, it is damaged or of a newer version, it is not the journal
                 of a batch, it may lack sends, or it cannot be written.
             InvalidRequestError: The batch belongs to another base URL, or was begun with another credential.
+            ConfigurationError: It is open already.
 
         """
+        if self._is_open:  # what the first opening has would never be closed
+            raise ConfigurationError("batch: it is open already. Enter it once.")
+        self._is_open = True
         try:
             await self.entries.open()
             await self._check_place()
@@ -163,6 +168,7 @@ class Batch:
             claims = reversed(list(await self.entries.claims(_CLAIMS)))
             take_claims(options_of(self.client).session.writes, claims)
         except BaseException:
+            self._is_open = False
             await self.entries.aclose()
             raise
         return self
@@ -176,6 +182,7 @@ class Batch:
             await self.stop(grace=0.0)  # what is under way would go on beside the next owner of the journal
             raise
         finally:
+            self._is_open = False
             await self.entries.aclose()
 
     def run(self, writes: Writes = ()) -> AsyncIterator[Result]:

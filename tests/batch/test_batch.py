@@ -12,6 +12,7 @@ from invsvc_async import (
     ApiKey,
     CallOptions,
     Client,
+    ConfigurationError,
     InvalidRequestError,
     Timeouts,
     Verdict,
@@ -45,6 +46,20 @@ async def test_writes_of_an_input_happen_once(service, client, tmp_path):
     assert (again, skipped, service.arrivals("webhooks.create")) == ([], 40, 40)
     assert len({secret for _, secret in secrets if secret}) == 40
     assert (summary.total, summary.verdicts) == (40, {Verdict.APPLIED: 40})
+
+
+@pytest.mark.parametrize("where", ["file", "database"])
+async def test_batch_that_is_open_already(client, tmp_path, where):
+    """It is not opened again, so that it still works, and nothing is left open once it is closed."""
+    journal = tmp_path / "run.db" if where == "file" else database().journal("entered_twice")
+    batch = Batch.open(journal, client)
+    for _ in range(2):
+        async with batch:
+            with pytest.raises(ConfigurationError, match="open already"):
+                await batch.__aenter__()
+            assert len(await all_of(batch, creates(client, 1))) <= 1
+    async with Batch.open(journal, client) as again:
+        assert (await again.summary()).total == 1
 
 
 async def test_secret_is_in_no_file(service, client, tmp_path):
