@@ -78,8 +78,8 @@ class Engine:
     # --- in
 
     async def room(self) -> None:
-        """Wait until an item may be added."""
-        while self._is_full and not self._stopped:
+        """Wait until an item may be added. Of a stopped run, the task that feeds it is cancelled."""
+        while self._stopped or self._is_full:
             await self._wait()
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import itertools
 import sys
 import threading
 from contextlib import suppress
@@ -22,6 +23,7 @@ from invsvc_async import (
 from invsvc_async.batch import Batch
 from invsvc_async.batch import engine as engine_module
 from invsvc_async.batch.engine import Engine
+from invsvc_async.batch.intake import AT_ONCE
 from invsvc_async.batch.item import Item
 from invsvc_async.batch.pacing import Slots
 from invsvc_async.journal import sqlite_entries
@@ -80,6 +82,22 @@ async def test_input_that_fails_while_writes_are_in_flight(service, client, tmp_
         await all_of(batch)
         assert (await batch.summary()).secrets_lost == 0
     assert len(secrets) == len(service.ledger.effects("webhooks.create"))
+
+
+async def test_stopped_run_reads_no_further(service, client, tmp_path):
+    """While the last answer is awaited, an endless input is not read on: nothing of it will be sent."""
+    service.script("webhooks.create", "apply, then slow 1.0", "400")
+    given = 0
+
+    def source():
+        nonlocal given
+        for given in itertools.count(1):
+            yield client.webhooks.create(**HOOK).keyed(f"k{given}")
+
+    async with Batch.open(tmp_path / "run.db", client, concurrency=4, stop_after=1) as batch:
+        with pytest.raises(BatchStoppedError):
+            await all_of(batch, source())
+    assert given < 5 * AT_ONCE
 
 
 async def test_stopped_run_says_what_it_left(service, client, tmp_path):
