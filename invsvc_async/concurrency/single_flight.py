@@ -13,8 +13,9 @@ __all__ = ["SingleFlight"]
 
 
 class _Fetch:
-    def __init__(self, task: asyncio.Task[Any]) -> None:  # Any: whatever is fetched
-        self.task = task
+    task: asyncio.Task[Any]  # Any: whatever is fetched
+
+    def __init__(self) -> None:
         self.waiting = 0
 
 
@@ -36,7 +37,8 @@ class SingleFlight:
         """Return the result of a *fetch* that begins after this call; callers that wait share it."""
         flight = self._next.get(what)
         if flight is None:
-            flight = self._next[what] = _Fetch(asyncio.create_task(self._run(what, fetch)))
+            flight = self._next[what] = _Fetch()  # before its task: it may begin at once
+            flight.task = asyncio.create_task(self._run(what, fetch))
         flight.waiting += 1
         try:
             return await asyncio.shield(flight.task)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 
 import pytest
 
@@ -267,6 +268,26 @@ async def test_list_whose_only_asker_leaves_before_it_is_begun():
     release.set()
     assert [await first, await third] == [1, 2]
     assert not listings._next
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="tasks that begin at once are new in 3.12")
+async def test_lists_of_tasks_that_begin_at_once():
+    """Nobody receives a list that was begun before the call, and nothing remains."""
+    asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)
+    listings, begun = SingleFlight(), []
+
+    async def fetch():
+        begun.append(1)
+        number = len(begun)
+        await asyncio.sleep(0)
+        return number
+
+    assert [await listings.share("hooks", fetch) for _ in range(2)] == [1, 2]
+    first = asyncio.create_task(listings.share("hooks", fetch))
+    shared = [asyncio.create_task(listings.share("hooks", fetch)) for _ in range(2)]
+    assert await asyncio.gather(first, *shared) == [3, 4, 4]
+    assert not listings._next
+    assert not listings._under_way
 
 
 async def test_list_that_is_left_while_under_way():

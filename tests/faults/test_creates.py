@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 
 import attrs
 import pytest
@@ -59,6 +60,20 @@ async def test_identical_tagged_creates_run_side_by_side(service, client):
     assert len({outcome.value.id for outcome in outcomes}) == 5
     assert all(outcome.evidence.basis == "tag" for outcome in outcomes)
     assert all(f" {outcome.intent.tag}" in f" {outcome.value.description}" for outcome in outcomes)
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="tasks that begin at once are new in 3.12")
+async def test_creates_in_doubt_with_tasks_that_begin_at_once(service, client):
+    """Each reads the state anew: the list of an earlier create shows nothing of a later one."""
+    asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)
+    service.script("webhooks.create", *["apply, then reset", "reset", "pass"] * 2)
+    writes = [
+        create(client, url=f"https://me.example/{number}", on_lost_secret="keep") for number in range(4)
+    ]
+    outcomes = [await write.outcome() for write in writes]
+
+    assert [outcome.verdict for outcome in outcomes] == [Verdict.APPLIED] * 4
+    assert {outcome.value.id for outcome in outcomes} == {entry.target for entry in effects(service)}
 
 
 async def test_creates_in_doubt_share_their_lists(service, client):
