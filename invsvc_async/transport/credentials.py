@@ -144,10 +144,14 @@ class TokenProvider(Credential):
         if fetching is None or fetching.done() or fetching.get_loop() is not asyncio.get_running_loop():
             fetching = self._fetching = asyncio.create_task(self._fetched())
             fetching.add_done_callback(_look_at)
+        task = asyncio.current_task()
+        assert task is not None
+        before = task.cancelling()
         try:
             await asyncio.shield(fetching)
         except asyncio.CancelledError:
-            if fetching.cancelled():  # from elsewhere: this task was not cancelled
+            # Both are cancelled when an event loop ends.
+            if fetching.cancelled() and task.cancelling() == before:
                 raise ConfigurationError("TokenProvider: the source was cancelled") from None
             raise
 

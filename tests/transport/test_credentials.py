@@ -106,6 +106,25 @@ async def test_caller_that_is_cancelled_while_a_token_is_fetched():
     assert await stays == "Bearer abc"
 
 
+@pytest.mark.parametrize("begins_with", ["source", "caller"])
+async def test_caller_that_is_cancelled_together_with_the_source(begins_with):
+    """As when an event loop ends: the cancellation is not replaced by an error, which a caller may survive."""
+    fetching = asyncio.get_running_loop().create_future()
+
+    async def source():
+        fetching.set_result(asyncio.current_task())
+        await asyncio.Event().wait()
+
+    caller = asyncio.create_task(TokenProvider(source, kind="api_key").header())
+    both = [await fetching, caller]
+    if begins_with == "caller":
+        both.reverse()
+    for task in both:
+        task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await caller
+
+
 def test_provider_in_two_event_loops_at_once():
     """Each loop fetches a token of its own: neither waits for the other's."""
     both = threading.Barrier(2)
