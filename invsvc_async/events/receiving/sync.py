@@ -55,6 +55,7 @@ class SyncReceiver:
         self._lock = threading.Lock()
         self._started_in: int | None = None
         self._thread: threading.Thread | None = None
+        self._started: concurrent.futures.Future[None] | None = None  # of that thread: done once it receives
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping: asyncio.Event | None = None
         if hasattr(os, "register_at_fork"):  # not on Windows
@@ -68,29 +69,43 @@ class SyncReceiver:
             JournalError: The store cannot be used.
             ConfigurationError: The receiver runs elsewhere, or its secrets cannot be fetched.
         """
+        self._starting().result()
+
+    def _starting(self) -> concurrent.futures.Future[None]:
+        """Return the start that is under way, or has succeeded; or begin one."""
         with self._lock:
             if self._started_in not in {None, os.getpid()}:  # its thread and connections stayed behind
                 raise ConfigurationError(
                     "receiver: it was started before the process forked. Start it in each process, or let "
                     "the first delivery start it."
                 )
-            if self._thread is not None and self._thread.is_alive():
-                return
-            started: concurrent.futures.Future[None] = concurrent.futures.Future()
-            thread = threading.Thread(target=self._live, args=(started,), name="invsvc events", daemon=True)
+            started = self._started
+            # A thread that could not start ends after it has said so.
+            failed = started is not None and started.done() and started.exception() is not None
+            if started is None or failed or self._thread is None or not self._thread.is_alive():
+                started = self._begin()
+            return started  # to wait for without the lock: all that wait for one start share its result
+
+    def _begin(self) -> concurrent.futures.Future[None]:
+        started: concurrent.futures.Future[None] = concurrent.futures.Future()
+        thread = threading.Thread(target=self._live, args=(started,), name="invsvc events", daemon=True)
+        self._thread, self._started = thread, started  # before, for ``stop``: this may be interrupted
+        try:
             thread.start()
-            try:
-                started.result()
-            except BaseException:
-                thread.join()
-                raise
-            self._thread, self._started_in = thread, os.getpid()
+        except RuntimeError:  # the process has too many
+            self._thread = self._started = None
+            raise
+        return started
 
     def stop(self) -> None:
         """Wait up to the deadline for running handlers, release what is not handled, close the store."""
         with self._lock:
-            thread, self._thread = self._thread, None
-            if thread is None or not thread.is_alive() or self._loop is None or self._stopping is None:
+            thread, started = self._thread, self._started
+            if thread is None or started is None:
+                return
+            has_started = started.exception() is None  # waits for it
+            self._thread = self._started = None
+            if not (has_started and thread.is_alive()) or self._loop is None or self._stopping is None:
                 return
             self._loop.call_soon_threadsafe(self._stopping.set)
             thread.join()
@@ -116,7 +131,7 @@ class SyncReceiver:
         Spec: Events, Delivery behavior.
         """
         try:
-            self.start()
+            self._starting().result(self._receiver.deadline)
         except Exception as failure:  # noqa: BLE001 - of the store, or of a vault's client
             return unavailable(failure)
         return self._wait(self._receiver.receive(body, headers))
@@ -202,7 +217,7 @@ class SyncReceiver:
     async def _run(self, started: concurrent.futures.Future[None]) -> None:
         self._stopping = asyncio.Event()
         async with self._receiver:
-            self._loop = asyncio.get_running_loop()
+            self._loop, self._started_in = asyncio.get_running_loop(), os.getpid()
             started.set_result(None)
             await self._stopping.wait()
             self._loop = None  # what comes from now on is answered 503
@@ -210,7 +225,7 @@ class SyncReceiver:
     def _forget(self) -> None:
         """Forget the thread in a forked process, which has none, and a lock that it may have held."""
         self._lock = threading.Lock()
-        self._thread = self._loop = None
+        self._thread = self._started = self._loop = None
 
 
 def _headers_of(environ: dict[str, Any]) -> list[tuple[str, str]]:

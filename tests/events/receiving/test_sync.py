@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import io
 import os
+import signal
 import sys
 import threading
 import time
@@ -246,6 +248,76 @@ def test_thread_that_cannot_make_an_event_loop(monkeypatch) -> None:
     assert answers == [503, 503]
     assert kept.receiver.sync.receive(RESOURCE, headers).status == 200
     kept.receiver.sync.stop()
+
+
+def test_store_that_takes_its_time_to_fail(monkeypatch) -> None:
+    """All that wait for the start share its result; one after the other they would wait too long."""
+    kept, headers = Kept(), headers_of(RESOURCE, shared=True)
+    opened: list[int] = []
+    answers: list[int] = []
+    ready = threading.Barrier(5)
+
+    async def fail() -> None:
+        opened.append(1)
+        await asyncio.sleep(1.0)
+        raise JournalError("the database is away")
+
+    def receive() -> None:
+        ready.wait()
+        answers.append(kept.receiver.sync.receive(RESOURCE, headers).status)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(kept.receiver._store, "open", fail)
+        threads = [threading.Thread(target=receive) for _ in range(5)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert answers == [503] * 5
+    assert len(opened) < 5
+    with kept.receiver.sync as sync:
+        assert sync.receive(RESOURCE, headers).status == 200
+
+
+def test_store_that_hangs(monkeypatch) -> None:
+    """A delivery is answered 503 at its deadline, and accepted once the store is open."""
+    kept, headers = Kept(deadline=0.1), headers_of(RESOURCE, shared=True)
+    release = threading.Event()
+
+    async def hang() -> None:
+        await asyncio.to_thread(release.wait, 30)
+
+    monkeypatch.setattr(kept.receiver._store, "open", hang)
+    assert kept.receiver.sync.receive(RESOURCE, headers).status == 503
+    release.set()
+    with kept.receiver.sync as sync:
+        sync._receiver.deadline = 8.0
+        assert sync.receive(RESOURCE, headers).status == 200
+
+
+@pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="no signal can be sent to a thread here")
+def test_start_that_is_interrupted(monkeypatch) -> None:
+    """Ctrl-C ends the wait for a store, and ``stop`` ends what was started."""
+    kept = Kept()
+    interrupts: list[int] = []
+
+    def interrupt() -> None:
+        interrupts.append(1)
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+    async def be_slow() -> None:
+        interrupt()
+        await asyncio.sleep(0.2)
+
+    monkeypatch.setattr(kept.receiver._store, "open", be_slow)
+    again = threading.Timer(20, interrupt)
+    again.start()
+    with pytest.raises(KeyboardInterrupt):
+        kept.receiver.sync.start()
+    again.cancel()
+    assert interrupts == [1], "it waits for the end of the thread, which receives events by now"
+    kept.receiver.sync.stop()
+    assert not [each for each in threading.enumerate() if each.name == "invsvc events"]
 
 
 @pytest.mark.parametrize("form", [MappingProxyType, CIMultiDict, dict, lambda given: iter(given.items())])
