@@ -14,11 +14,13 @@ def main() -> None:
     """Run ``invsvc`` with the arguments of this process and exit with its exit code."""
     try:
         from invsvc_async.cli.app import run
+
+        code = run(sys.argv[1:])
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] not in _EXTRA:
             raise
         sys.stderr.write(f"invsvc: needs {error.name}. Install the extra: pip install 'invsvc-async[cli]'.\n")
         sys.exit(2)
-    except KeyboardInterrupt:  # while modules are imported
+    except KeyboardInterrupt:  # before or after a command, which handles it
         sys.exit(_INTERRUPTED)
-    sys.exit(run(sys.argv[1:]))
+    sys.exit(code)

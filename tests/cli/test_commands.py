@@ -664,6 +664,35 @@ def test_interrupted_write(served, here, number):
     assert len(list(here.glob("invsvc-intent-*.json"))) == 1
 
 
+_SIGNALLED_AT_ITS_VERDICT = """
+import os
+from invsvc_async.cli import main, outcome_output
+
+shown = outcome_output.print_outcome
+
+def signalled(*arguments, **options):
+    os.kill(os.getpid(), int(os.environ["NUMBER"]))
+    shown(*arguments, **options)
+
+outcome_output.print_outcome = signalled
+main()
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda each: each.name)
+def test_write_that_is_interrupted_after_its_verdict(served, here, number):
+    """The verdict is printed: there is no intent any more to find it out by."""
+    keys = {"INVSVC_BASE_URL": served.base_url, "INVSVC_API_KEY": served.api_key, "NUMBER": str(int(number))}
+    command = [sys.executable, "-c", _SIGNALLED_AT_ITS_VERDICT]
+    command += ["write", "webhooks.create", "url=https://me.example/in", "events=invoice.created", "--json"]
+    done = subprocess.run(  # noqa: S603
+        command, env=ENVIRONMENT | keys, cwd=here, capture_output=True, text=True, check=False
+    )
+
+    assert json.loads(done.stdout)["verdict"] == "applied"
+    assert "Traceback" not in done.stderr
+
+
 @pytest.mark.parametrize(
     "arguments",
     [("get", "users", "usr_1", "--json"), ("list", "invoices.egress", "--all", "--jsonl")],

@@ -90,3 +90,15 @@ def test_ctrl_c_while_modules_are_imported(monkeypatch):
     with pytest.raises(SystemExit) as ended:
         main()
     assert ended.value.code == 130
+
+
+def test_ctrl_c_before_a_command_begins(monkeypatch):
+    """It ends the program without a traceback, also while the arguments are read."""
+
+    def interrupted(_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("invsvc_async.cli.app._debug_first", interrupted)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 130

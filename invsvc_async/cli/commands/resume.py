@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,8 +52,8 @@ def command(
     def make(client: Client) -> Write[Any]:  # Any: the intent's operation says what the value is
         return client.resume(intent, same_mode=same_mode)
 
-    outcome, lost = until_settled(send(make, profile, team, secrets_to))
-    print_outcome(outcome, as_json=json_, story=story)
+    show = partial(print_outcome, as_json=json_, story=story)
+    outcome, lost = until_settled(send(make, profile, team, secrets_to, show))
     if lost is not None:
         raise lost
     raise typer.Exit(exit_code_of(outcome))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import nullcontext
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
     from invsvc_async.batch.secrets_file import SecretsFile
+    from invsvc_async.cli.waiting import WaitingForWrite
     from invsvc_async.client import Client
     from invsvc_async.errors import JournalError
     from invsvc_async.reconcile.outcome import Outcome
@@ -98,8 +100,8 @@ def command(
             confirm_delete(write)
         return write
 
-    outcome, lost = until_settled(send(make, profile, team, secrets_to))
-    print_outcome(outcome, as_json=json_, story=story)
+    show = partial(print_outcome, as_json=json_, story=story)
+    outcome, lost = until_settled(send(make, profile, team, secrets_to, show))
     if lost is not None:
         raise lost
     raise typer.Exit(exit_code_of(outcome))
@@ -128,56 +130,59 @@ def until_settled(sending: Coroutine[Any, Any, T]) -> T:  # Any: of coroutines
 
 
 async def send(
-    make: Callable[[Client], Write[Any]], profile: str | None, team: str | None, secrets_to: Path
-) -> tuple[Outcome[Any], JournalError | None]:
-    """Send the write that *make* returns.  Also return the error if its secret could not be stored."""
-    from invsvc_async.cli.output import note
-
-    known: list[Outcome[Any]] = []
-    try:
-        return await _send(make, profile, team, secrets_to, known)
-    except asyncio.CancelledError:
-        for outcome in known:  # interrupted later, for example while the secret was stored
-            note(f"interrupted; {outcome.intent.operation}: {outcome.verdict}: {outcome.message}")
-        raise
-
-
-async def _send(
     make: Callable[[Client], Write[Any]], profile: str | None, team: str | None, secrets_to: Path,
-    known: list[Outcome[Any]],
+    show: Callable[[Outcome[Any]], None],
 ) -> tuple[Outcome[Any], JournalError | None]:  # fmt: skip
-    """Do what ``send`` does, and append the outcome to *known* as soon as there is one."""
+    """
+    Send the write that *make* returns, and *show* its outcome.
+
+    Also return the error if its secret could not be stored.
+    """
     from invsvc_async.cli.outcome_output import store_unsettled
     from invsvc_async.cli.output import note
     from invsvc_async.cli.waiting import WaitingForWrite
-    from invsvc_async.errors import JournalError
 
     waiting, task = WaitingForWrite(), asyncio.current_task()
     assert task is not None
     async with client_of(profile, team, on_decision=waiting.on_decision) as client:
         write = make(client)
-        try:
-            async with _secrets_file(write, secrets_to) as secrets:
-                # So that its intent is stored.  The latter is sent when a terminal is closed.
-                with handled(unhandled("SIGTERM", "SIGHUP"), task.cancel):
-                    with waiting.shown(client):
-                        outcome = await write.outcome()
-                    known.append(outcome)
-                    if secrets is not None and getattr(outcome.value, "secret", None) is not None:
-                        try:
-                            await secrets.take(outcome.intent.key, outcome.value)
-                        except JournalError as error:
-                            return attrs.evolve(outcome, secret_lost=True), error
-                        place = f"{secrets_to}, readable only by you"
-                        note(f"its secret, which is returned only once, is in {place}")
-                return outcome, None
-        except asyncio.CancelledError:
-            if not (known or client.unsettled):
-                note("interrupted; no write is in flight")
-            raise
-        finally:
-            write.close()
-            store_unsettled(client, profile)
+        known: list[Outcome[Any]] = []
+        # So that its intent is stored, or its verdict shown.  The latter is sent when a terminal is closed.
+        with handled(unhandled("SIGTERM", "SIGHUP"), task.cancel):
+            try:
+                outcome, lost = await _sent(write, client, waiting, secrets_to, known)
+            except asyncio.CancelledError:
+                for each in known:  # interrupted later, for example while the secret was stored
+                    note(f"interrupted; {each.intent.operation}: {each.verdict}: {each.message}")
+                if not (known or client.unsettled):
+                    note("interrupted; no write is in flight")
+                raise
+            finally:
+                write.close()
+                store_unsettled(client, profile)
+            show(outcome)
+        return outcome, lost
+
+
+async def _sent(
+    write: Write[Any], client: Client, waiting: WaitingForWrite, secrets_to: Path, known: list[Outcome[Any]]
+) -> tuple[Outcome[Any], JournalError | None]:
+    """Send *write*, append its outcome to *known* as soon as there is one, and store its secret."""
+    from invsvc_async.cli.output import note
+    from invsvc_async.errors import JournalError
+
+    async with _secrets_file(write, secrets_to) as secrets:
+        with waiting.shown(client):
+            outcome = await write.outcome()
+        known.append(outcome)
+        if secrets is not None and getattr(outcome.value, "secret", None) is not None:
+            try:
+                await secrets.take(outcome.intent.key, outcome.value)
+            except JournalError as error:
+                return attrs.evolve(outcome, secret_lost=True), error
+            place = f"{secrets_to}, readable only by you"
+            note(f"its secret, which is returned only once, is in {place}")
+    return outcome, None
 
 
 def _secrets_file(write: Write[Any], path: Path) -> AbstractAsyncContextManager[SecretsFile | None]:
