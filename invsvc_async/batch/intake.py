@@ -84,7 +84,11 @@ async def _async_chunks(writes: AsyncIterable[Write[Any]], at_once: int) -> Asyn
     async def pump() -> None:
         try:
             async for write in writes:
-                await queue.put(write)
+                try:
+                    await queue.put(write)
+                except asyncio.CancelledError:  # it has no place, and nobody gets it any more
+                    _close(write)
+                    raise
         except asyncio.CancelledError:
             raise_if_cancelled()
             raise ConfigurationError(_CUT) from None

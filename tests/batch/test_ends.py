@@ -128,6 +128,28 @@ async def test_cancelled_run_shelves_at_once(service, client, tmp_path):
     assert (summary.sending, len(client.unsettled)) == (4, 4)
 
 
+async def test_cancelled_run_whose_source_is_ahead(service, client, tmp_path, recwarn):
+    """The write that its queue had no place for is not said to be forgotten, either."""
+    service.script("webhooks.create", *["hang"] * 4)
+    given = 0
+
+    async def source():
+        nonlocal given
+        for given in itertools.count(1):
+            yield client.webhooks.create(**HOOK).keyed(f"k{given}")
+
+    async with Batch.open(tmp_path / "run.db", client, concurrency=4) as batch:
+        running = asyncio.create_task(all_of(batch, source()))
+        before = -1
+        while given != before or not service.arrivals("webhooks.create"):
+            before = given
+            await asyncio.sleep(0.05)
+        running.cancel()
+        await asyncio.wait([running])
+    gc.collect()
+    assert not [each for each in recwarn if "never awaited" in str(each.message)]
+
+
 async def test_full_disk_ends_the_run_with_nothing_sent_unstored(service, client, tmp_path):
     """When nothing can be stored any more the run ends in words, and what was not stored was not sent."""
     path = tmp_path / "run.db"
