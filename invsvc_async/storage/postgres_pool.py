@@ -166,7 +166,8 @@ class Pool:
         pool, self._pool = self._pool, None
         if pool is not None:
             try:
-                await asyncio.wait_for(pool.close(), min(self.patience, 5.0))
+                async with asyncio.timeout(min(self.patience, 5.0)):
+                    await pool.close()
             except AWAY:
                 pool.terminate()
 

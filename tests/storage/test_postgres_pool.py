@@ -267,3 +267,22 @@ async def test_cancellation_once_the_connection_is_lost(pool, other, where, monk
     await asyncio.wait([asking])
     assert asking.cancelled()
     assert tries == [1]
+
+
+async def test_cancellation_as_the_connections_are_closed(pool):
+    """It is not lost: on Python 3.11, ``wait_for`` returns if what it waits for has just ended."""
+    leave, accepted = asyncio.Event(), []
+
+    class Closing:
+        async def close(self):
+            await leave.wait()
+            asyncio.get_running_loop().call_soon(lambda: accepted.append(closing.cancel()))
+
+    own, pool._pool = pool._pool, Closing()
+    closing = asyncio.create_task(pool.aclose())
+    await asyncio.sleep(0)
+    leave.set()
+    await asyncio.wait([closing])
+    pool._pool = own
+    await asyncio.sleep(0)
+    assert [closing.cancelled()] == accepted
