@@ -410,7 +410,6 @@ def test_intents_of_writes_with_one_key(invsvc, served, here):
     assert len({Intent.from_json(each.read_text()).identity for each in kept}) == 2
     assert kept[-1].name == "invsvc-intent-row-1.json"
 
-    served.script("sheets.save_mapping", "apply, then reset")
     assert invsvc("resume", kept[0].name).code == 3
     assert sorted(here.glob("invsvc-intent-*.json")) == kept
 
