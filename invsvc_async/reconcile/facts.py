@@ -10,7 +10,7 @@ from propcache.api import cached_property
 
 from invsvc_async.reconcile.compare import ids_of_url, is_time, url_key
 from invsvc_async.reconcile.history import Attempt, Bounds, Closed, End, Reading, Resumed, Tick
-from invsvc_async.reconcile.server_clock import WHOLE_MS, agree, bounds_of
+from invsvc_async.reconcile.server_clock import WHOLE_MS, WHOLE_SECOND, agree, bounds_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -297,8 +297,9 @@ class Known:
         at, now = float(milliseconds) / 1000, self._server_time(reading)
         if now is None or at > now + slack or now < low:  # the service's clock has stepped back
             return "unsure"
-        if at + WHOLE_MS < low:  # times are truncated
-            return "before"
+        if at + WHOLE_MS < low:
+            truncated = milliseconds % 1000 == 0 and at + WHOLE_SECOND >= low
+            return "unsure" if truncated else "before"
         if first.latest is None:  # of a restored journal
             return "unsure"
         high = first.latest + slack

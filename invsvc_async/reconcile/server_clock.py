@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 KEPT = 600.0  # s: how long an answer's bounds are used (a quartz clock drifts by tens of ms in that time)
 _BUCKET = 60.0
 WHOLE_MS = 0.001  # timestamps are truncated to whole milliseconds
+WHOLE_SECOND = 1.0  # a time of a resource that is a whole second may be truncated to it
 
 
 def bounds_of(stamp: int, started: float, ended: float) -> Bounds:

@@ -17,7 +17,7 @@ from invsvc_async.reconcile.compare import url_key
 from invsvc_async.reconcile.findings import is_unique
 from invsvc_async.reconcile.intent import NEVER_LISTED, Intent, Scope
 from invsvc_async.reconcile.own_writes import milliseconds, version_of
-from invsvc_async.reconcile.server_clock import WHOLE_MS
+from invsvc_async.reconcile.server_clock import WHOLE_SECOND
 from invsvc_async.settings import CallOptions
 from invsvc_async.transport.session import Request
 from invsvc_async.writes.spec import WriteSpec
@@ -155,7 +155,7 @@ def with_before(intent: Intent, known: Before, passed: Model | Wire = None) -> I
     if known.ids is not None:
         earliest = None
         if known.bounds is not None:
-            earliest = known.at + known.bounds.low - WHOLE_MS - 2 * intent.policy.clock_slack
+            earliest = known.at + known.bounds.low - WHOLE_SECOND - 2 * intent.policy.clock_slack
         strangers |= known.ids.created_since(earliest)
         forgotten_until = known.ids.forgotten_until
     if known.never_listed:

@@ -10,6 +10,7 @@ import pytest
 
 from invsvc_async import SecretLostError, Timeouts, Verdict
 from invsvc_async.simulator import reads
+from invsvc_async.simulator.state import Shelf
 from tests.faults.conftest import SHORT, client_of
 
 pytestmark = pytest.mark.every_python
@@ -47,6 +48,37 @@ async def test_create_without_any_slack_of_clocks(service, client):
 
     assert {outcome.verdict for outcome in outcomes} == {Verdict.APPLIED}
     assert len(effects(service)) == 20
+
+
+@pytest.fixture
+def whole_seconds(service, monkeypatch):
+    """Make the service keep times of creation in whole seconds, and its clock 0.7 s into one."""
+    put = Shelf.put
+
+    def put_truncated(shelf, key, record):
+        return put(shelf, key, record.with_changes({"created_at": record["created_at"] // 1000 * 1000}))
+
+    monkeypatch.setattr(Shelf, "put", put_truncated)
+    service.clock.offset = 0.7 - service.clock.now_ms() % 1000 / 1000
+
+
+async def test_create_whose_time_is_kept_in_whole_seconds(service, client, whole_seconds):
+    """A time of creation that is truncated to its second may be of the send: its webhook is no stranger's."""
+    service.script("webhooks.create", "apply, then reset")
+    outcome = await create(client).outcome()
+
+    assert outcome.verdict is Verdict.UNKNOWN
+    assert [hook["id"] for hook in outcome.evidence.candidates] == [each.target for each in effects(service)]
+
+
+async def test_own_webhook_whose_time_is_kept_in_whole_seconds(service, client, whole_seconds):
+    """A webhook that an earlier create of this client made in the same second is not a candidate."""
+    first = await create(client)
+    service.script("webhooks.create", "reset")
+    outcome = await create(client).outcome()
+
+    assert outcome.verdict is Verdict.APPLIED
+    assert [each.target for each in effects(service)] == [first.id, outcome.value.id]
 
 
 async def test_identical_tagged_creates_run_side_by_side(service, client):

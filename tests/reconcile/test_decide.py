@@ -7,6 +7,7 @@ Local time runs from 0; the service's clock is 1,000 s ahead, and every answer s
 from __future__ import annotations
 
 import json
+from decimal import Decimal
 from pathlib import Path
 
 import attrs
@@ -246,6 +247,8 @@ VERDICTS = {
     "create known before the send": (attrs.evolve(CREATE, strangers=("wh_1",), policy=ReconcilePolicy(resend="never")), [lost(), read(AFTER, [hook()])], Verdict.NOT_APPLIED, "absence"),
     "create found, created when ids were forgotten": (attrs.evolve(CREATE, forgotten_until=stamp(0.005)), [lost(), read(AFTER, [hook(0.005)])], Verdict.UNKNOWN, "none"),
     "create found, created later than the forgotten ids": (attrs.evolve(CREATE, forgotten_until=stamp(0.004)), [lost(), read(0.1, [hook(0.005)])], Verdict.APPLIED, "match"),
+    "create found with a time of whole seconds, after": (CREATE, [lost(0.7), read(16, [hook(0)])], Verdict.UNKNOWN, "none"),
+    "create found with an earlier time of whole seconds, after": (attrs.evolve(CREATE, policy=ReconcilePolicy(resend="never")), [lost(0.7), read(16, [hook(-1)])], Verdict.NOT_APPLIED, "absence"),
     "create found with a time to come, after": (CREATE, [lost(), read(AFTER, [hook(15.3)], stamp=stamp(15.04))], Verdict.UNKNOWN, "none"),
     "equal, created long after": (CREATE, [lost(), read(20.0, [hook(15.9)])], Verdict.UNKNOWN, "none"),
     "short list that goes on, after": (CREATE, [lost(), read(AFTER, [], full=True)], Verdict.UNKNOWN, "none"),
@@ -373,13 +376,13 @@ GOES_ON = {
     "another's tag": (CREATE, [lost(), read(AFTER, [hook(description=OTHERS_TAG)])], Send),
     "the caller's own text from long before": (OWN_TEXT, [lost(), read(AFTER, [hook(-500, description="mine-17")])], Send),
     "the caller's own text, claimed by another": (OWN_TEXT, [lost(), read(AFTER, [hook(id="wh_1", description="mine-17")], claimed_by_others=frozenset({"wh_1"}))], Send),
-    "created before": (CREATE, [lost(), read(AFTER, [hook(-1.0)])], Send),
+    "created before": (CREATE, [lost(), read(AFTER, [hook(-1.1)])], Send),
     "near match, created long after": (CREATE, [lost(), read(20.0, [hook(15.9, events=[])])], Send),
     "another address": (CREATE, [lost(), read(AFTER, [hook(url="https://other.example")])], Send),
     "journey as its baseline": (DRAFT, [lost(), read(AFTER, JOURNEY)], Send),
     "journey as its baseline, placed by nothing": (PLACED_BY_NOTHING, [lost(), read(AFTER, journey(last_updated=5000), stamp=None)], Send),
     "journey that shows a text where null was sent": (attrs.evolve(DRAFT, body={"description": None}), [lost(), read(AFTER, journey(description="x"))], Send),
-    "journey updated before": (attrs.evolve(DRAFT, baseline=None), [lost(), read(AFTER, journey(name="x", last_updated=stamp(-1)))], Send),
+    "journey updated before": (attrs.evolve(DRAFT, baseline=None), [lost(), read(AFTER, journey(name="x", last_updated=stamp(-1.1)))], Send),
     "delete, still there": (DELETE, [lost(), read(AFTER, HOOK)], Send),
     "update as its baseline, though the read before it failed": (UPDATE, [failed(-0.1), lost(), read(AFTER, HOOK)], Send),
     "update as it was read before it": (attrs.evolve(UPDATE, baseline=None), [Tick(-0.2), read(-0.1, HOOK), lost(), read(AFTER, HOOK)], Send),
@@ -544,15 +547,18 @@ def test_duplicates_by_tag_are_told():
         (None, 1_000_000, 2_000_000, "unsure"),
         (1000.5, 1_005_250, 1_005_000, "after"),
         (1000.5, 1_005_251, 1_005_000, "unsure"),
-        (1000.5, 999_000, 999_750, "before"),
-        (1000.5, 999_000, 999_749, "unsure"),
-        (1000.5, 999_000, None, "unsure"),
+        (1000.5, 999_001, 999_750, "before"),
+        (1000.5, 999_001, 999_749, "unsure"),
+        (1000.5, 999_001, None, "unsure"),
+        (1000.5, 999_000, 2_000_000, "unsure"),  # a whole second may be truncated
+        (1000.5, Decimal("999000.0"), 2_000_000, "unsure"),
+        (1000.5, 998_000, 2_000_000, "before"),
     ],
 )
 def test_time_placed_against_the_first_send(latest, milliseconds, answered_at, placed):
     """
     The slack widens the band on both sides. A slack wider than the policy's proves nothing, nor does a time
-    later than the answer's own, or an answer from before the send.
+    later than the answer's own, or an answer from before the send. A whole second stands for all of it.
     """
     first = Sent(earliest=1000.0, latest=latest, attempt_timeout=30.0)
     reading = read(5.0, [], stamp=answered_at)
@@ -667,7 +673,7 @@ def test_candidates_are_in_the_evidence():
 
 def test_clocks_that_exclude_each_other_are_unknown():
     """After a step of the service's clock, a webhook's time proves nothing, not even that it is older."""
-    stepped = read(AFTER, [hook(-1.0)], stamp=stamp(AFTER + 3600))
+    stepped = read(AFTER, [hook(-1.1)], stamp=stamp(AFTER + 3600))
     decision = next_of(CREATE, lost(), stepped)
     assert (decision.verdict, len(decision.evidence.candidates)) == (Verdict.UNKNOWN, 1)
 
