@@ -65,6 +65,20 @@ def rounded(value: Wire) -> Wire:
     return value
 
 
+def tidied(value: Wire) -> Wire:
+    """
+    Return *value* as a service may store it that trims texts, and stores what is empty as null or not at all.
+
+    Numbers are rounded, too.
+    """
+    if isinstance(value, dict):
+        kept = {name: tidied(each) for name, each in value.items()}
+        return {name: each for name, each in kept.items() if each is not None} or None
+    if isinstance(value, (list, tuple)):
+        return [tidied(each) for each in value]
+    return value.strip() or None if isinstance(value, str) else rounded(value)
+
+
 # Where the specification allows null in a graph (Resources, JourneyGraph).  `config` is compared unchanged.
 _NULLABLE = {"graph": {"viewport"}, "node": set[str](), "data": {"config"}, "edge": {"sourceHandle"}}
 _PARTS = {("graph", "nodes"): "node", ("graph", "edges"): "edge", ("node", "data"): "data"}

@@ -19,6 +19,7 @@ from invsvc_async.reconcile.compare import (
     same_graph,
     same_hook,
     same_hook_field,
+    tidied,
     url_key,
 )
 from invsvc_async.reconcile.history import Absent, Applied, CannotTell, Holds, Superseded
@@ -115,6 +116,8 @@ def _journey(known: Known, reading: Reading) -> Finding:
         if known_before and not _shows(rounded(baseline), known_before):
             return Holds(seen)
         return CannotTell("the journey is as sent, but for the precision of numbers", cause="changed since")
+    if all(same(tidied(value), tidied(seen.get(name))) for name, value in wanted.items()):
+        return CannotTell("the journey is as sent, but for white space or empty values", cause="changed since")
     if not known.is_newest(reading):
         return CannotTell(
             "somebody else or a later write of this program changed the journey; whether this write was "

@@ -19,6 +19,7 @@ from invsvc_async import (
     Verdict,
 )
 from invsvc_async.journal.sqlite_journal import SqliteJournal
+from invsvc_async.simulator.state import Shelf
 from tests.faults.conftest import NO_WAIT, SHORT, client_of
 
 pytestmark = pytest.mark.every_python
@@ -56,6 +57,22 @@ async def cancelled(service, write, operation, step):
 
 
 # --- one thing
+
+
+async def test_update_that_the_service_tidies(service, client, monkeypatch):
+    """A name that the service has trimmed is not taken for a stranger's."""
+    put = Shelf.put
+
+    def put_tidied(shelf, key, record):
+        return put(shelf, key, record.with_changes({"name": record["name"].strip()}))
+
+    journey = service.seed_journey()
+    monkeypatch.setattr(Shelf, "put", put_tidied)
+    service.script("journeys.update", "late 0.3, then reset")
+    outcome = await client.journeys.update(journey.id, name="mine ").with_policy(TIGHT).outcome()
+
+    assert outcome.verdict is Verdict.UNKNOWN
+    assert len(effects(service, "journeys.update")) == 1
 
 
 @pytest.mark.parametrize("step", ["reset", "503", "hang"])

@@ -13,6 +13,7 @@ from invsvc_async.reconcile.compare import (
     same_graph,
     same_hook,
     same_hook_field,
+    tidied,
     url_key,
 )
 
@@ -61,6 +62,21 @@ def test_rounded(exact, as_double):
     """Numbers are as in a service that keeps doubles; those that no double can hold are unchanged."""
     assert same(rounded(exact), rounded(as_double))
     assert not same(rounded([10**400]), rounded([2 * 10**400]))
+
+
+@pytest.mark.parametrize(
+    ("sent", "kept"),
+    [
+        (" a\n", "a"),
+        ({"a": " ", "b": [{"c": {}}]}, {"b": [None]}),
+        ({"a": {"b": {"c": None}}}, None),
+        ([12345678901234567890], [12345678901234567000]),
+    ],
+)
+def test_tidied(sent, kept):
+    """Texts are trimmed, and empty members are left out; items of a list, false and 0 are not."""
+    assert same(tidied(sent), tidied(kept))
+    assert tidied({"a": False, "b": 0, "c": []}) == {"a": False, "b": 0, "c": []}
 
 
 NODE = {"id": "n", "type": "t", "position": {"x": 0, "y": 1}, "data": {"config": None}}
