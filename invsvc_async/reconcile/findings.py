@@ -117,7 +117,8 @@ def _journey(known: Known, reading: Reading) -> Finding:
             return Holds(seen)
         return CannotTell("the journey is as sent, but for the precision of numbers", cause="changed since")
     if all(same(tidied(value), tidied(seen.get(name))) for name, value in wanted.items()):
-        return CannotTell("the journey is as sent, but for white space or empty values", cause="changed since")
+        reason = "the journey is as sent, but for white space or empty values"
+        return CannotTell(reason, cause="changed since")
     if not known.is_newest(reading):
         return CannotTell(
             "somebody else or a later write of this program changed the journey; whether this write was "
@@ -141,10 +142,12 @@ def _shows(journey: dict[str, Wire], wanted: dict[str, Wire]) -> bool:
 
 def _is_written(baseline: dict[str, Wire], seen: dict[str, Wire], wanted: dict[str, Wire]) -> bool:
     """Return whether the journey, which matches the write, was changed since *baseline*."""
-    if not _shows(baseline, _known_of(wanted, baseline)):
-        return True
     before, after = baseline.get("last_updated"), seen.get("last_updated")
-    return is_time(before) and is_time(after) and after > before
+    if not is_time(before) or not is_time(after):
+        return not _shows(baseline, _known_of(wanted, baseline))
+    if after < before:  # the read lags
+        return False
+    return after > before or not _shows(baseline, _known_of(wanted, baseline))
 
 
 def _known_of(wanted: dict[str, Wire], baseline: dict[str, Wire]) -> dict[str, Wire]:
@@ -291,16 +294,23 @@ def _updated_webhook(known: Known, reading: Reading) -> Finding:
             "the webhook does not match the write; a later write of this program may have changed it",
             cause="changed since",
         )
-    seen_before = [before.seen for before in known.earlier(reading) if isinstance(before.seen, dict)]
-    if any(not _agrees(before, reading.seen, sent) for before in seen_before):
-        return Superseded("somebody else changed the webhook after the write was sent")
     if baseline is None:
         reason = "the webhook does not match the write, and its state before the write is not known"
         return CannotTell(reason, cause="no baseline")
+    # An early read may lag: a state that is not the baseline may be older than it.
+    seen_before = [before.seen for before in known.earlier(reading) if isinstance(before.seen, dict)]
     if not _agrees(reading.seen, baseline, sent):
+        if any(_agrees(before, baseline, sent) for before in seen_before):
+            return Superseded("somebody else changed the webhook after the write was sent")
         return CannotTell(
             "the webhook matches neither the write nor its state before the write: somebody else changed it; "
             "whether the write was applied first is unknown",
+            cause="changed since",
+        )
+    if any(not _agrees(before, baseline, sent) for before in seen_before):
+        return CannotTell(
+            "the webhook is as before the write, but an earlier read showed another state; whether the write "
+            "was applied first is unknown",
             cause="changed since",
         )
     if known.decayed(reading):
