@@ -191,7 +191,7 @@ class _FirstJournal(PostgresBatch):
 
         await super().connect(prepared, **settings)
 
-    async def _check_place(self, _connection: Any) -> None:
+    async def connected(self, _connection: Any) -> None:
         """Accept that search path."""
 
 
@@ -330,6 +330,9 @@ class ScriptedPostgres(PostgresBatch):
         result = server().step(partial(super().steadily, act), self._stage.loop.now)
         await asyncio.sleep(after)
         return result
+
+    def _check_loop(self) -> None:
+        """Accept the loop of the server, in which transactions run."""
 
     def drop(self) -> None:
         """Do nothing: the server ends transactions of a dead process by itself."""
