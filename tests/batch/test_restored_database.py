@@ -134,11 +134,16 @@ async def test_trouble_under_a_worker_that_stores_nothing(service, trouble, word
 
 async def test_tables_that_are_restored_under_a_running_worker(service, client):
     """It stops in words before it sends again what the copy has as open, although no connection ended."""
-    seen = []
+    seen, restored = [], asyncio.Event()
+
+    async def on_secret(key, _hook):
+        if key == "row-4":
+            await restored.wait()
+
     connection = await asyncpg.connect(database().address, server_settings={"search_path": "invsvc_alive"})
     with pytest.raises(JournalError, match="the tables were made anew"):
         async with Batch.open(
-            database().journal("alive"), client, concurrency=1, on_secret=lambda *_: None
+            database().journal("alive"), client, concurrency=1, on_secret=on_secret
         ) as batch:
             async for result in batch.run(creates(client, 6)):
                 seen.append(result.key)
@@ -150,6 +155,7 @@ async def test_tables_that_are_restored_under_a_running_worker(service, client):
                         "ALTER SEQUENCE entries_seq_seq OWNED BY anew.seq; DROP TABLE entries;"
                         "ALTER TABLE anew RENAME TO entries; COMMIT"
                     )
+                    restored.set()
     await connection.close()
     assert service.arrivals("webhooks.create") == 6
 
