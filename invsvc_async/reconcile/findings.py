@@ -143,11 +143,9 @@ def _shows(journey: dict[str, Wire], wanted: dict[str, Wire]) -> bool:
 def _is_written(baseline: dict[str, Wire], seen: dict[str, Wire], wanted: dict[str, Wire]) -> bool:
     """Return whether the journey, which matches the write, was changed since *baseline*."""
     before, after = baseline.get("last_updated"), seen.get("last_updated")
-    if not is_time(before) or not is_time(after):
-        return not _shows(baseline, _known_of(wanted, baseline))
-    if after < before:  # the read lags
-        return False
-    return after > before or not _shows(baseline, _known_of(wanted, baseline))
+    if is_time(before) and is_time(after) and after != before:
+        return after > before  # a read that shows an earlier one lags
+    return not _shows(baseline, _known_of(wanted, baseline))
 
 
 def _known_of(wanted: dict[str, Wire], baseline: dict[str, Wire]) -> dict[str, Wire]:

@@ -277,7 +277,7 @@ def _close(numbers: Iterable[int | None]) -> None:
 
 
 def _forget_all() -> None:
-    """Give up the parent's locks in a forked process, which would keep them when the parent has ended."""
+    """Close the parent's descriptors in a forked process: with them, locks would outlast the parent."""
     global _changing  # noqa: PLW0603 - another thread of the parent may have it
     _changing = threading.Lock()
     for lock in _held:

@@ -183,8 +183,8 @@ CARRIED = (
     _mutant(
         "a journey equal to its baseline taken as written",
         "findings",
-        "return after > before or not _shows(",
-        "return True or not _shows(",
+        "return not _shows(baseline, _known_of(",
+        "return True or not _shows(baseline, _known_of(",
         "journeys.update: already so",
     ),
     _mutant(
