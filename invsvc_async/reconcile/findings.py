@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from invsvc_async.reconcile.facts import Known, Sending
     from invsvc_async.reconcile.history import Finding, Reading
 
-__all__ = ["FINDERS", "find", "is_evidence"]
+__all__ = ["FINDERS", "find", "is_evidence", "shows_earlier"]
 
 # With `tag=True`, the description ends with this.  The fixed form makes tags of other intents recognisable.
 TAG = re.compile(r"\[iv-[a-z2-7]{16}\]")
@@ -286,7 +286,7 @@ def _updated_webhook(known: Known, reading: Reading) -> Finding:
         return CannotTell("none of the fields sent is visible in a webhook", cause="not visible")
     if _agrees(reading.seen, body, sent):
         differed = baseline is not None and not _agrees(baseline, body, sent)
-        return Applied(reading.seen) if differed else Holds(reading.seen)
+        return Applied(reading.seen) if differed and not _may_lag(known, reading) else Holds(reading.seen)
     if not known.is_newest(reading):
         return CannotTell(
             "the webhook does not match the write; a later write of this program may have changed it",
@@ -298,7 +298,7 @@ def _updated_webhook(known: Known, reading: Reading) -> Finding:
     # An early read may lag: a state that is not the baseline may be older than it.
     seen_before = [before.seen for before in known.earlier(reading) if isinstance(before.seen, dict)]
     if not _agrees(reading.seen, baseline, sent):
-        if any(_agrees(before, baseline, sent) for before in seen_before):
+        if not known.intent.may_lag and any(_agrees(before, baseline, sent) for before in seen_before):
             return Superseded("somebody else changed the webhook after the write was sent")
         return CannotTell(
             "the webhook matches neither the write nor its state before the write: somebody else changed it; "
@@ -324,6 +324,31 @@ def _gone(known: Known, reading: Reading) -> Finding:
     return CannotTell("the webhook is gone; whether the write was applied first is unknown", cause="gone")
 
 
+def _may_lag(known: Known, reading: Reading) -> bool:
+    """Return whether *reading* may show an earlier state.  After the settle windows, none does."""
+    return known.intent.may_lag and reading.started < known.over
+
+
+def shows_earlier(body: Wire, baseline: Wire, earlier: list[Wire]) -> bool:
+    """
+    Return whether a read that shows one of the states *earlier* could be mistaken.
+
+    It could be taken for the effect of the update with *body*, or of the delete if that is ``None``, or for
+    the state *baseline*.  A state is ``None`` if it is not known, and empty if the webhook did not exist.
+    """
+    if None in earlier:
+        return True
+    if body is None:
+        return {} in earlier
+    sent = [name for name in HOOK_FIELDS if name in body]
+    known = [name for name in HOOK_FIELDS if name in (baseline or ())]
+    return any(
+        _agrees(state, body, sent) or baseline is None or _agrees(state, baseline, known)
+        for state in earlier
+        if state
+    )
+
+
 def _agrees(one: dict[str, Wire], other: dict[str, Wire], names: list[str]) -> bool:
     return all(same_hook_field(name, one.get(name), other.get(name)) for name in names)
 
@@ -333,7 +358,8 @@ def _agrees(one: dict[str, Wire], other: dict[str, Wire], names: list[str]) -> b
 
 def _deleted_webhook(known: Known, reading: Reading) -> Finding:
     if reading.status == 404:
-        return Applied({"id": known.intent.path.get("id")})
+        gone = {"id": known.intent.path.get("id")}
+        return Holds(gone) if _may_lag(known, reading) else Applied(gone)
     return Absent()
 
 

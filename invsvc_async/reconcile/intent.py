@@ -86,6 +86,8 @@ class Intent:
     - ``forgotten_until``: webhooks created up to this server time (ms) may be missing in ``strangers``.
     - ``newest``: whether no later write of this program to the same resource had been sent when this was
       stored; ``None`` if not known.
+    - ``may_lag``: whether a read before the settle windows end may show the resource as it was before a
+      recent write of this program, so that it proves nothing.
     - ``headers``: those of its ``CallOptions``, which settling and resuming it send, too.
     - ``nonce``: distinguishes writes with the same user-supplied key.
     """
@@ -104,6 +106,7 @@ class Intent:
     strangers: tuple[str, ...] = ()
     forgotten_until: int | None = None
     newest: bool | None = None
+    may_lag: bool = False
     nonce: str | None = None
     policy: ReconcilePolicy = attrs.field(factory=ReconcilePolicy)
     timeouts: Timeouts = attrs.field(factory=Timeouts)

@@ -62,8 +62,9 @@ _FINDINGS: dict[str, type[Any]] = {  # Any: findings contain wire data
 def intent_to_json(intent: Intent) -> str:
     """Encode *intent* as JSON."""
     plain = _converter().unstructure(intent)
-    if not intent.headers:  # so that older versions, which do not know it, can read the intent
-        del plain["headers"]
+    for name in ("headers", "may_lag"):  # older versions, which do not know them, can read the others
+        if not plain[name]:
+            del plain[name]
     return envelope.dumps({"schema": SCHEMA, **plain}).decode()
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from datetime import datetime
+from math import inf
 from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
@@ -19,13 +20,15 @@ if TYPE_CHECKING:
 
     from invsvc_async.codec.exact_json import Wire
 
-__all__ = ["LastState", "Listed", "OwnWrites", "UrlIds", "milliseconds", "version_of"]
+__all__ = ["Earlier", "LastState", "Listed", "OwnWrites", "UrlIds", "milliseconds", "version_of"]
 
 MOST_BYTES = 8 * 2**20  # total length of the answers from which states are kept
 MOST_URLS = 2000
 MOST_TEAMS = 1000  # whose last list of webhooks is kept
 _NO_TIME = 10**15  # ms: later than any webhook
 IDS_OF_A_URL = 512
+MOST_CHANGED = 4096  # webhooks whose earlier states are kept
+STATES_OF_A_WEBHOOK = 8
 
 
 def version_of(state: Wire) -> int | None:
@@ -54,6 +57,13 @@ class LastState(Struct, frozen=True):
     stamp: int | None
     weight: int
     team: str | None = None
+
+
+class Earlier(Struct, frozen=True):
+    """A state (as for ``OwnWrites.changed``) that a webhook may have had until the local time *until*."""
+
+    until: float
+    state: Wire
 
 
 class UrlIds(Struct, frozen=True):
@@ -96,6 +106,8 @@ class OwnWrites(Struct, eq=False):
     _urls: OrderedDict[str, UrlIds] = field(default_factory=OrderedDict)
     _other_urls: UrlIds = field(default_factory=UrlIds)
     _lists: dict[str | None, Listed] = field(default_factory=dict)
+    _changed: OrderedDict[Hashable, tuple[Earlier, ...]] = field(default_factory=OrderedDict)
+    _changed_forgotten: float = -inf  # when the latest change whose earlier state was dropped was known
 
     # --- the last state of a resource
 
@@ -143,6 +155,30 @@ class OwnWrites(Struct, eq=False):
         """
         last = self._states.get(thing)
         return None if last is not None and last.state == {} and last.team != team else last
+
+    # --- the states before the last changes
+
+    def changed(self, thing: Hashable, at: float, *states: Wire) -> None:
+        """
+        Store the *states* of a webhook before a write of this client, which is known at *at* (local s).
+
+        A read that lags may still show one of them.  A state is a model or wire data, empty if the webhook
+        did not exist, ``None`` if not known.
+        """
+        earlier = (*self._changed.pop(thing, ()), *(Earlier(at, state) for state in states))
+        if len(earlier) > STATES_OF_A_WEBHOOK:
+            kept = earlier[1 - STATES_OF_A_WEBHOOK :]
+            earlier = (Earlier(earlier[-STATES_OF_A_WEBHOOK].until, None), *kept)
+        self._changed[thing] = earlier
+        if len(self._changed) > MOST_CHANGED:
+            _, oldest = self._changed.popitem(last=False)
+            self._changed_forgotten = max(self._changed_forgotten, oldest[-1].until)
+
+    def earlier(self, thing: Hashable) -> tuple[Earlier, ...]:
+        """Return the states of *thing* before the last changes by this client, oldest first."""
+        known = self._changed.get(thing, ())
+        forgotten = self._changed_forgotten
+        return known if known or forgotten == -inf else (Earlier(forgotten, None),)
 
     # --- webhooks, by URL
 

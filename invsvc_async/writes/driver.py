@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 import attrs
 from msgspec.structs import replace
 
+from invsvc_async.api.operations import BY_NAME
 from invsvc_async.errors import (
     ConfigurationError,
     InvsvcError,
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from invsvc_async.api.operations import Operation
+    from invsvc_async.codec.exact_json import Wire
     from invsvc_async.reconcile.history import Decision, Event, History
     from invsvc_async.reconcile.intent import Intent
     from invsvc_async.reconcile.outcome import Outcome
@@ -67,6 +69,8 @@ T = TypeVar("T")
 _APPLIED, _UNKNOWN = Verdict.APPLIED, Verdict.UNKNOWN  # cheaper than access through the class
 
 log: logging.Logger = logging.getLogger("invsvc_async.writes")
+
+_WEBHOOKS = BY_NAME["webhooks.get"].path.partition("{")[0]
 
 
 class Driver(Generic[T]):
@@ -109,6 +113,7 @@ class Driver(Generic[T]):
         self.history: History = ()
         self._gathered: Known | None = None
         self.first: Send | None = None
+        self._seen: tuple[Wire, ...] = ()  # the last known states of the thing before the run
         self.error: InvsvcError | None = None  # of the last attempt that failed
         self.value: T | None = None  # of a readable answer
         self.done: Done | None = None
@@ -180,7 +185,7 @@ class Driver(Generic[T]):
                 return
             # Meanwhile a later write was sent, or another run of this client sent it or found the verdict.
             start = taken_up(self.session, latest or self.current_intent())
-        self._intent, self.history, self.first = start.intent, start.history, start.first
+        self._intent, self.history, self.first, self._seen = start
         if self.history:
             self._use_known_verdict()
 
@@ -192,7 +197,7 @@ class Driver(Generic[T]):
         start = new_start(self.spec, self.line, self.intent)
         if self._never_left():  # what it read before its first send is read again
             self.history, self._call_ends = start.history, None
-        self._intent, self.first, self._gathered = start.intent, start.first, None
+        self._intent, self.first, self._seen, self._gathered = start.intent, start.first, start.seen, None
 
     def _is_up_to_date(self, latest: Intent | None) -> bool:
         """Return whether neither another run sent this write meanwhile nor a newer write was sent."""
@@ -406,7 +411,9 @@ class Driver(Generic[T]):
         if plain and done.evidence.duplicates:
             done = self._with_duplicates(done)
         found = self.value if plain else await self._value_of(done)
-        self._claim(done)
+        if done.verdict is _APPLIED:
+            self._claim(done)
+            self._keep_earlier(done)
         if self.verdicts is not None:  # before a newer write to its thing can be sent
             self._outcome = self._outcome_of(done, found)
             await self.verdicts.settled(self._outcome)
@@ -480,7 +487,7 @@ class Driver(Generic[T]):
 
     def _claim(self, done: Done) -> None:
         """Note which webhooks this write made. A unique tag proves that, but may be edited away later."""
-        if self.operation.finder != "created_webhook" or done.verdict is not Verdict.APPLIED:
+        if self.operation.finder != "created_webhook":
             return
         found = [done.value, *(done.evidence.duplicates or ())]
         answered, identity = getattr(self.value, "id", None), self.intent.identity
@@ -490,6 +497,17 @@ class Driver(Generic[T]):
         for each in found:
             if isinstance(each, dict) and isinstance(each.get("id"), str):
                 self.writes.claim(each["id"], identity, is_certain=tagged, has_unique_tag=tagged)
+
+    def _keep_earlier(self, done: Done) -> None:
+        """Note for a while what the webhook was before: a read that lags may still show it."""
+        finder, now, own = self.operation.finder, self.session.clock.now(), self.writes.own
+        if finder == "created_webhook":
+            found = getattr(self.value, "id", None) or (done.value or {}).get("id")
+            if isinstance(found, str):
+                own.changed(f"{_WEBHOOKS}{found}", now, {})
+        elif finder in ("updated_webhook", "deleted_webhook") and self.line is not None:
+            states = self._seen if done is ANSWERED and self._seen else (*self._seen, self._known().before)
+            own.changed(self.line, now, *states)
 
     def _shelve(self) -> None:
         """Keep the intent if a byte of it may have been sent."""

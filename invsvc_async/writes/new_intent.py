@@ -14,7 +14,7 @@ from invsvc_async.codec import unstructure
 from invsvc_async.codec.exact_json import holds_broken
 from invsvc_async.models.common import Model
 from invsvc_async.reconcile.compare import url_key
-from invsvc_async.reconcile.findings import is_unique
+from invsvc_async.reconcile.findings import is_unique, shows_earlier
 from invsvc_async.reconcile.intent import NEVER_LISTED, Intent, Scope
 from invsvc_async.reconcile.own_writes import milliseconds, version_of
 from invsvc_async.reconcile.server_clock import WHOLE_SECOND
@@ -25,7 +25,7 @@ from invsvc_async.writes.spec import WriteSpec
 if TYPE_CHECKING:
     from invsvc_async.codec.exact_json import Wire
     from invsvc_async.reconcile.history import Bounds
-    from invsvc_async.reconcile.own_writes import LastState, Listed, UrlIds
+    from invsvc_async.reconcile.own_writes import Earlier, LastState, Listed, UrlIds
     from invsvc_async.settings import AnyReader
     from invsvc_async.transport.session import ClientOptions
 
@@ -128,6 +128,7 @@ class Before(NamedTuple):
     ids: UrlIds | None = None
     listed: Listed | None = None
     never_listed: bool = False  # an untagged create, and no list of webhooks was seen
+    earlier: tuple[Earlier, ...] = ()  # states of a webhook before the last changes
 
 
 def before(spec: WriteSpec, line: str | None) -> Before:
@@ -137,11 +138,12 @@ def before(spec: WriteSpec, line: str | None) -> Before:
     bounds = session.server_clock.bounds(now, spec.policy.clock_slack)
     if line is None or finder is None:
         return Before(now, bounds)
+    own = session.writes.own
     if finder != "created_webhook":
-        return Before(now, bounds, session.writes.last_state(spec.team, line))
+        earlier = () if finder == "journey" else own.earlier(line)
+        return Before(now, bounds, session.writes.last_state(spec.team, line), earlier=earlier)
     if is_unique(spec.tag):
         return Before(now, bounds)
-    own = session.writes.own
     listed = own.last_list(spec.team)
     return Before(now, bounds, None, own.ids(line), listed, listed is None)
 
@@ -162,10 +164,14 @@ def with_before(intent: Intent, known: Before, passed: Model | Wire = None) -> I
         forgotten_until = NEVER_LISTED
     if known.listed is not None:
         strangers |= known.listed.ids(url_key(intent.body["url"]))
+    baseline = _without_secret(state)
+    since = known.at - intent.policy.settle_after_loss
+    earlier = [_without_secret(each.state) for each in known.earlier if each.until >= since]
     return attrs.evolve(
         intent,
         bounds=known.bounds,
-        baseline=_without_secret(state),
+        baseline=baseline,
+        may_lag=shows_earlier(intent.body, baseline, earlier),
         strangers=tuple(sorted(strangers)),
         forgotten_until=forgotten_until,
     )

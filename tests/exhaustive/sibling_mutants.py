@@ -28,7 +28,7 @@ OLD_RULES = (
     _mutant(
         "a webhook that differs is superseded",
         "findings",
-        "if any(_agrees(before,",
+        "if not known.intent.may_lag and any(_agrees(before,",
         "if baseline or any(_agrees(before,",
         "webhooks.update: others act",
         "beside another",
@@ -278,6 +278,34 @@ NEWER = (
         "if len(tries) > len(BASELINE_PAUSES) or",
         "if tries or",
         "baseline read first, calm",
+    ),
+    _mutant(
+        "an early read that lags believed",
+        "findings",
+        "return known.intent.may_lag and reading.started < known.over",
+        "return False",
+        "webhooks.update, then back: in sequence, reads that lag",
+    ),
+    _mutant(
+        "a stranger blamed for a read that lags",
+        "findings",
+        "if not known.intent.may_lag and any(",
+        "if any(",
+        "then another: left, reads that lag",
+    ),
+    _mutant(
+        "a state wanted again not thought of",
+        "findings",
+        "_agrees(state, body, sent) or baseline is None",
+        "baseline is None",
+        "webhooks.update, then back: in sequence, reads that lag",
+    ),
+    _mutant(
+        "a baseline that lags not thought of",
+        "findings",
+        " or baseline is None or _agrees(state, baseline, known)",
+        "",
+        "then another: left, reads that lag",
     ),
     _mutant(
         "states of ours not learnt",

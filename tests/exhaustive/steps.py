@@ -16,7 +16,7 @@ from tests.exhaustive.answers import LATE
 from tests.exhaustive.client import claims_of, closes_at, cut_short, ended, overtaking, take_up
 from tests.exhaustive.judge import ENDING, MOST_STEPS, PROOF, hold, judge, judge_send
 from tests.exhaustive.models import Listing, Team
-from tests.exhaustive.world import Pending, World, dated, evolve, landed, stamp
+from tests.exhaustive.world import Pending, Thing, World, dated, evolve, landed, stamp
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -123,6 +123,8 @@ class Steps:
         for moment in (run.now, ended) if setup.fresh else (run.now,):
             for world in evolve(node.world, moment - setup.lag, setup.model, acts):
                 yield from self._shown(node._replace(world=world), run, moment)
+                for earlier in self._earlier(world, run):
+                    yield from self._shown(node._replace(world=world), run, moment, earlier)
         if node.fails:
             for miss in setup.misses:
                 reading = miss.reading(run.local())
@@ -130,8 +132,15 @@ class Steps:
                 sign = hash((node.sign, run.number, miss.code, run.now))
                 yield node.with_run(later, fails=node.fails - 1, sign=sign, heard=node.hearing(run, reading))
 
-    def _shown(self, node: Node, run: Run, moment: float) -> Iterator[Node]:
-        """Apply a good read that shows the world of *node* as it is at *moment*."""
+    def _earlier(self, world: World, run: Run) -> list[Thing]:
+        """Return the states that a read may still show although they are past."""
+        if world.past is None or (run.sends and run.now >= run.over):
+            return []
+        since = run.now - self.setup.stale
+        return list({thing for until, thing in world.past if until >= since and thing != world.thing})
+
+    def _shown(self, node: Node, run: Run, moment: float, earlier: Thing | None = None) -> Iterator[Node]:
+        """Apply a good read that shows the world of *node* as it is at *moment*, or an *earlier* state."""
         setup, thing = self.setup, node.world.thing
         model, took = setup.model, setup.took
         settled = run.now >= run.over
@@ -142,15 +151,15 @@ class Steps:
             and not node.effects(run.number)
             and (setup.lenient or not node.pending(run.number)),
             echo=False,
-            visible=bool(node.effects(run.number)),
+            visible=bool(node.effects(run.number)) and earlier is None,
         )
         begun, claims = run.local(), self._claimed(node, run)
-        for code, facts in self._readings(model.show(thing), moment):
+        for code, facts in self._readings(model.show(thing if earlier is None else earlier), moment):
             reading = Reading(
                 started=begun, ended=begun + took, claimed_by_others=claims[0], guessed=claims[1], **facts
             )
             later = run._replace(now=run.now + took, history=(*run.history, reading))
-            truth = (thing, len(node.world.pending), len(node.world.effects))
+            truth = (thing, earlier, len(node.world.pending), len(node.world.effects))
             sign = hash((node.sign, run.number, code, moment, run.now, truth))
             yield node.with_run(later, sign=sign, heard=node.hearing(run, reading))
 

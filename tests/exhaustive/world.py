@@ -35,6 +35,12 @@ class World(NamedTuple):
     effects: tuple[tuple[int, int], ...] = ()  # (run, id of the thing)
     acts: int = 0  # how often somebody else may still act
     touched: int = 0  # how often somebody else has changed what the writes are about
+    past: tuple[tuple[float, Thing], ...] | None = None  # (until when it was so, the thing); None: not kept
+
+    def changed(self, thing: Thing, at: float, **others: Any) -> World:
+        """Return the world after *thing* has become so at *at*."""
+        past = self.past if self.past is None else (*self.past, (at, self.thing))
+        return self._replace(thing=thing, past=past, **others)
 
 
 class Model(Protocol):
@@ -96,7 +102,7 @@ def _quiet(world: World, until: float) -> World:
 
 
 def _acted(world: World, at: float, thing: Thing, touches: bool) -> World:
-    return world._replace(thing=thing, clock=at, acts=world.acts - 1, touched=world.touched + touches)
+    return world.changed(thing, at, clock=at, acts=world.acts - 1, touched=world.touched + touches)
 
 
 def _moments(low: float, high: float, model: Model) -> tuple[float, ...]:
@@ -112,7 +118,8 @@ def landed(world: World, at: float, run: int, model: Model) -> World | None:
     if change is None:
         return None
     thing, number = change
-    return world._replace(thing=thing, clock=max(at, world.clock), effects=(*world.effects, (run, number)))
+    clock = max(at, world.clock)
+    return world.changed(thing, at, clock=clock, effects=(*world.effects, (run, number)))
 
 
 def stamp(at: float, jitter: float = 0.0) -> int:

@@ -98,6 +98,7 @@ class SetUp:
     own_claims: bool = False  # a claim of one's own counts as another's (a mistake)
     late: float = 0.0  # s that a commit may land after the window
     lag: float = 0.0  # s that a read is behind
+    stale: float = 0.0  # s that a read may be behind, but for one after the settle windows
     nap: float = 0.0  # s that the machine sleeps during an attempt, its clock standing still
     jump: float = -512.0  # s that the clock of a process is ahead of the clock of the one before
     drift: float = 0.0  # s that the hosts which answer are ahead of the service's other clocks
@@ -124,7 +125,7 @@ class SetUp:
 
     def root(self) -> Node:
         """Return the place where every history of this world begins."""
-        world = World(self.thing, START - 10, acts=self.acting)
+        world = World(self.thing, START - 10, acts=self.acting, past=() if self.stale else None)
         runs: list[Run] = []
         for number in range(self.runs):
             intent = self.intent(number)

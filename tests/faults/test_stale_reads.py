@@ -33,3 +33,45 @@ async def test_webhook_updated_twice_and_read_stale(service, client):
     outcome = await client.webhooks.update(hook.id, description="third").with_policy(NEVER).outcome()
 
     assert outcome.verdict is Verdict.UNKNOWN
+
+
+async def test_webhook_changed_back_and_read_stale(service, client):
+    hook = service.seed_webhook()
+    await client.webhooks.update(hook.id, status="inactive")
+    service.script("webhooks.update", "reset")
+    service.script("webhooks.get", "stale 0.2")
+    outcome = await client.webhooks.update(hook.id, status="active").with_policy(NEVER).outcome()
+
+    assert outcome.verdict is Verdict.UNKNOWN  # somebody else may have undone it between the reads
+
+
+async def test_webhook_changed_back_after_a_lost_answer_and_read_stale(service, client):
+    """The first update is found applied by a read, which shows the state before the second."""
+    hook = service.seed_webhook()
+    service.script("webhooks.update", "apply, then reset")
+    await client.webhooks.update(hook.id, status="inactive")
+    service.script("webhooks.update", "reset")
+    service.script("webhooks.get", "stale 0.2")
+    outcome = await client.webhooks.update(hook.id, status="active").with_policy(NEVER).outcome()
+
+    assert outcome.verdict is Verdict.NOT_APPLIED
+
+
+async def test_new_webhook_deleted_and_read_stale(service, client):
+    hook = await client.webhooks.create(url="https://me.example/in", events=["invoice.created"])
+    service.script("webhooks.delete", "reset")
+    service.script("webhooks.get", "stale 0.2")
+    outcome = await client.webhooks.delete(hook).with_policy(NEVER).outcome()
+
+    assert outcome.verdict is Verdict.NOT_APPLIED
+
+
+async def test_webhook_changed_to_another_state(service, client):
+    """A read at once shows it: no earlier state looks like that."""
+    hook = service.seed_webhook()
+    await client.webhooks.update(hook.id, status="inactive")
+    service.script("webhooks.update", "apply, then reset")
+    outcome = await client.webhooks.update(hook.id, description="paused").outcome()
+
+    assert outcome.verdict is Verdict.APPLIED
+    assert outcome.evidence.read_at < outcome.evidence.window_until

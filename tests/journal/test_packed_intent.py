@@ -59,6 +59,7 @@ FIELDS = {
     "strangers": st.lists(texts, max_size=2).map(tuple),
     "forgotten_until": st.none() | st.integers(0, 10**13),
     "newest": st.none() | st.booleans(),
+    "may_lag": st.booleans(),
     "nonce": st.none() | texts,
     "policy": st.builds(
         ReconcilePolicy, settle_after_loss=seconds, resend=st.sampled_from(["proven", "never"])

@@ -79,6 +79,7 @@ TAGGED = intent("webhooks.create", tag=TAG, body={**CREATE.body, "description": 
 OWN_TEXT = intent("webhooks.create", tag="mine-17", body={**CREATE.body, "description": "x mine-17"})
 UPDATE = intent("webhooks.update", baseline=HOOK)
 DELETE = intent("webhooks.delete")
+NEW_DELETE = intent("webhooks.delete", may_lag=True)
 DRAFT = intent("journeys.update", baseline=JOURNEY)
 TEAM = intent("teams.create")
 
@@ -192,6 +193,7 @@ VERDICTS = {
     "no read of journeys, 405 of a gateway": (DRAFT, [lost(), attrs.evolve(failed(0.1, 405), own_envelope=False)], Verdict.UNKNOWN, "none"),
     # delete
     "delete, gone": (DELETE, [lost(), read(0.1, status=404)], Verdict.APPLIED, "gone"),
+    "delete of a new one, gone": (NEW_DELETE, [lost(), read(0.1, status=404), read(AFTER, status=404)], Verdict.APPLIED, "gone"),
     # webhook update
     "update shown": (UPDATE, [lost(), read(0.1, {**HOOK, "description": "mine"})], Verdict.APPLIED, "equal"),
     "update that changes nothing, after": (attrs.evolve(UPDATE, body={"description": "before"}), [lost(), read(AFTER, HOOK)], Verdict.APPLIED, "equal"),
@@ -390,6 +392,8 @@ GOES_ON = {
     "journey as its baseline, placed by nothing": (PLACED_BY_NOTHING, [lost(), read(AFTER, journey(last_updated=5000), stamp=None)], Send),
     "journey that shows a text where null was sent": (attrs.evolve(DRAFT, body={"description": None}), [lost(), read(AFTER, journey(description="x"))], Send),
     "journey updated before": (attrs.evolve(DRAFT, baseline=None), [lost(), read(AFTER, journey(name="x", last_updated=stamp(-1.1)))], Send),
+    "delete of a new one, not there yet": (NEW_DELETE, [lost(), read(0.1, status=404)], Wait),
+    "delete of a new one, there by now": (NEW_DELETE, [lost(), read(0.1, status=404), read(AFTER, HOOK)], Send),
     "delete, still there": (DELETE, [lost(), read(AFTER, HOOK)], Send),
     "update as its baseline, though the read before it failed": (UPDATE, [failed(-0.1), lost(), read(AFTER, HOOK)], Send),
     "update as it was read before it": (attrs.evolve(UPDATE, baseline=None), [Tick(-0.2), read(-0.1, HOOK), lost(), read(AFTER, HOOK)], Send),

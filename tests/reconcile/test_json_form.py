@@ -78,6 +78,14 @@ def test_intent_survives_json():
     assert Intent.from_json(INTENT.to_json()) == INTENT
 
 
+def test_intent_whose_early_reads_may_lag():
+    """It is stored where it is so.  Without it, older versions can read the intent."""
+    lagging = attrs.evolve(INTENT, may_lag=True)
+
+    assert Intent.from_json(lagging.to_json()) == lagging
+    assert "may_lag" not in INTENT.to_json()
+
+
 def test_intent_with_floats_in_its_body_survives_json():
     """It is equal to the one that is read back, whose numbers are decimals; another number is not."""
     body = {**INTENT.body, "x": 1.1, "list": [0.1, 1e22, {"y": 5e-324}], "whole": 10.0}
