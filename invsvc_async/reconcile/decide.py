@@ -424,15 +424,18 @@ def _due(known: Known) -> float:
     """
     Return when the next read is due, in local seconds.
 
-    The first is immediate, the next follow with backoff, and one starts exactly when the settle windows end.
+    The first is immediate, the next follow with backoff (not if early ones prove nothing), and one starts
+    exactly when the settle windows end.
     """
     readings = known.readings
     if readings and _positive(known):
         return max(known.over, known.now)
     if readings:
         pause = READ_PAUSES[min(len(readings), len(READ_PAUSES)) - 1]
-        due = readings[-1].ended + pause
-        return min(due, max(known.over, known.now)) if readings[-1].started < known.over else due
+        due, end = readings[-1].ended + pause, max(known.over, known.now)
+        if readings[-1].started >= known.over:
+            return due
+        return end if known.intent.may_lag else min(due, end)
     if not known.attempts:
         return known.now
     last = known.attempts[-1]
