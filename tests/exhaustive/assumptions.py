@@ -26,6 +26,9 @@ def _removed() -> dict[str, list[SetUp]]:
     return {
         "a commit lands after the window": each("late", first=DOUBTS, late=20.0),
         "a commit shows in reads after the window": each("behind", first=DOUBTS, lag=20.0),
+        "a read lags behind a write of the process before": each_sequence(
+            "reopened, reads that lag", ["webhooks.create, equal"], reopened=0.0625, stale=1.5
+        ),
         "somebody deletes our new webhook": each("deleted", both, first=DOUBTS, **_by("delete")),
         "somebody changes the URL of an untagged one": each("moved", CREATE, first=DOUBTS, **_by("move")),
         "somebody reverts a webhook's update": each(

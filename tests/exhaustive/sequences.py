@@ -113,8 +113,8 @@ def _alone() -> list[SetUp]:
         *each("in sequence, wide", bounds=WIDE, stamped=False),
         *each("in sequence, wide before", first_bounds=WIDE, bounds=NARROW),
         *each("in sequence", THREE, calm=True),
-        *each("in sequence, reads that lag", CHANGES, stale=1.5),
-        *each("in sequence, reads that lag, clocks unknown", CHANGES, stale=1.5, bounds=None),
+        *each("in sequence, reads that lag", stale=1.5),
+        *each("in sequence, reads that lag, clocks unknown", stale=1.5, bounds=None),
         *each("in sequence, reads that lag", ["webhooks.update, three"], stale=1.5),
     ]
 
@@ -135,7 +135,7 @@ def _left() -> list[SetUp]:
         *each("left, wide before", crashes=LEFT, policy=ONCE, first_bounds=WIDE),
         *each("left, clocks unknown", crashes=LEFT, policy=ONCE, bounds=None),
         *each("left, passed", CHANGES, crashes=LEFT, policy=ONCE, passed=True),
-        *each("left, reads that lag", CHANGES, crashes=LEFT, policy=ONCE, stale=1.5),
+        *each("left, reads that lag", crashes=LEFT, policy=ONCE, stale=1.5),
         *each("resumed", crashes=RESUMED_LAST, calm="awaited"),
         *each("resumed at once", crashes=RESUMED_AT_ONCE, calm=True),
         *each("resumed elsewhere", crashes=ELSEWHERE, calm="awaited"),

@@ -30,7 +30,7 @@ def test_assumption_removed(name, setup):
 def test_assumption_kept(name, setup):
     """The same world with the assumption back has none, so that it is the assumption that matters."""
     alone = {"acts": (), "in_turn": True, "shared": True}
-    kept = attrs.evolve(setup, late=0.0, lag=0.0, nap=0.0, model=_honest(setup.model), **alone)
+    kept = attrs.evolve(setup, late=0.0, lag=0.0, stale=0.0, nap=0.0, model=_honest(setup.model), **alone)
 
     assert Walk(kept, shipped()).whole(first=True).broken == []
 
