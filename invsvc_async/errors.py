@@ -266,7 +266,7 @@ class RateLimitedError(ServiceError):
 class ServerError(ServiceError):
     """HTTP 5xx: an internal failure; a write may have completed."""
 
-    hint = "Read the current state before repeating a write. Reads have already been retried."
+    hint = "Read the current state before repeating a write. Reads are retried after 500, 502, 503 and 504."
 
 
 _BY_STATUS: dict[int, type[ServiceError]] = {
