@@ -378,7 +378,7 @@ class Driver(Generic[T]):
             reading = await looks.look(name, lane="settle" if known.in_doubt else "call")
         else:
             reading = await self._look_before(looks, name)
-        if no_such_read(known, reading):
+        if no_such_read(known, reading) or (known.operation.finder == "journey" and reading.status == 404):
             self.session.warn_once(
                 "journey_reader",
                 f"journeys.get: the answer was HTTP {reading.status}. If the journey exists, this "

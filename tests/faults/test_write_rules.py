@@ -445,6 +445,17 @@ async def test_deployment_without_a_read_of_journeys_warns_once(service, client,
     assert len(warnings) == 1
 
 
+async def test_journey_read_that_a_gateway_does_not_find(service, client, caplog):
+    """It says nothing about the write, which is read again; the one warning names the setting."""
+    service.script("journeys.update", "apply, then reset")
+    service.script("journeys.get", *["gateway 404"] * 3)
+    outcome = await client.journeys.update(service.seed_journey(status="draft").id, name="mine").outcome()
+
+    assert outcome.verdict is Verdict.APPLIED
+    warnings = [record for record in caplog.records if "journey_reader" in record.getMessage()]
+    assert len(warnings) == 1
+
+
 async def test_own_reader_of_journeys(service, client):
     """A replacement that gives the journey is compared as the built-in read is."""
 
