@@ -194,6 +194,11 @@ def same_hook_field(name: str, one: Wire, other: Wire) -> bool:
     return same(one, other)
 
 
+def names_another(shown: Wire, path: Mapping[str, str]) -> bool:
+    """Return whether *shown*, the id in an answer, is not the one in the *path* of its request."""
+    return isinstance(shown, str) and path.get("id", shown) != shown
+
+
 def ids_of_url(hooks: Iterable[Wire], key: str) -> set[str]:
     """Return the ids of the *hooks* (wire form) whose ``url_key`` is *key*."""
     return ids_by_url(hooks).get(key, set())

@@ -14,6 +14,7 @@ from invsvc_async.models.common import Model, is_decoded
 from invsvc_async.reads import retry
 from invsvc_async.reads.pages import Pages
 from invsvc_async.reads.resume_token import Position
+from invsvc_async.reconcile.compare import names_another
 from invsvc_async.settings import CallOptions
 from invsvc_async.transport.session import Request
 from invsvc_async.writes.new_intent import line_of, new_tag
@@ -98,7 +99,7 @@ class Resource:
         envelope = await retry.read(view, request)
         state = codec.one(model, envelope)
         line = line_of(request, None, None)
-        if line is not None:
+        if line is not None and not names_another(getattr(state, "id", None), request.path):
             session.writes.learn_state(
                 view.team_of(request),
                 line,

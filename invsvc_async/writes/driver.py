@@ -20,6 +20,7 @@ from invsvc_async.errors import (
 )
 from invsvc_async.models.common import once
 from invsvc_async.models.webhooks import Webhook
+from invsvc_async.reconcile.compare import url_key
 from invsvc_async.reconcile.decide import ANSWERED, answered_at_once, decide
 from invsvc_async.reconcile.facts import Known
 from invsvc_async.reconcile.findings import is_unique, no_such_read
@@ -43,7 +44,7 @@ from invsvc_async.transport.session import DecisionReport, stamp_of
 from invsvc_async.transport.transport import CLOSED
 from invsvc_async.transport.write_register import can_overtake
 from invsvc_async.writes.new_intent import intent_of, line_of, tagged_body
-from invsvc_async.writes.results import result_of
+from invsvc_async.writes.results import of_another, result_of
 from invsvc_async.writes.start import close_lines_of_leftovers, new_start, taken_up
 from invsvc_async.writes.state_reads import StateReader, facts_of
 
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from invsvc_async.api.operations import Operation
+    from invsvc_async.codec.envelope import Envelope
     from invsvc_async.codec.exact_json import Wire
     from invsvc_async.reconcile.history import Decision, Event, History
     from invsvc_async.reconcile.intent import Intent
@@ -328,7 +330,7 @@ class Driver(Generic[T]):
         failure: InvsvcError | None = None
         try:
             envelope = self.view.opened(self.request, exchange)
-            self.value = self.result.of_answer(envelope, self.request)
+            self.value = self._value_in(envelope)
             if _shows_mode(type(self.value)):
                 self.session.saw(getattr(self.value, "livemode", None))
             readable, stamp, own = True, envelope.stamp, True
@@ -352,6 +354,30 @@ class Driver(Generic[T]):
             retry_after=retry_after,
             timeout=send.attempt_timeout,
         )
+
+    def _value_in(self, envelope: Envelope) -> T | None:
+        """
+        Return the value in an answer.
+
+        Raises:
+            UnreadableResponseError: The answer does not have the form of this operation's, or it is about
+                another thing.
+
+        """
+        value = self.result.of_answer(envelope, self.request)
+        if self.operation.finder == "created_webhook" and self._is_anothers(value):
+            raise of_another(envelope, getattr(value, "id", None))
+        return value
+
+    def _is_anothers(self, hook: object) -> bool:
+        """Return whether *hook*, in the answer to a create, has another URL and was not made by it."""
+        url, wanted = getattr(hook, "url", None), self.request.body["url"]
+        if not isinstance(url, str) or url == wanted or url_key(url) == url_key(wanted):
+            return False
+        if getattr(hook, "secret", None) is None:  # only the answer to a create has it
+            return True
+        claim = self.writes.claims.get(getattr(hook, "id", ""))
+        return claim is not None and claim[1] and claim[0] != self.intent.identity
 
     def _learn(self, exchange: Exchange, stamp: int | None) -> None:
         """Keep what the answer showed, for the writes that follow."""

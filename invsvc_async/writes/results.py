@@ -12,6 +12,7 @@ from invsvc_async import codec, models
 from invsvc_async.codec.answer_shape import Shape
 from invsvc_async.codec.exact_json import UNREADABLE
 from invsvc_async.errors import UnreadableResponseError
+from invsvc_async.reconcile.compare import names_another
 
 if TYPE_CHECKING:
     from invsvc_async.api.operations import Operation
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from invsvc_async.codec.exact_json import Wire
     from invsvc_async.transport.session import Request
 
-__all__ = ["Result", "result_of"]
+__all__ = ["Result", "of_another", "result_of"]
 
 T = TypeVar("T", bound=models.Model)
 T_co = TypeVar("T_co", covariant=True)
@@ -43,12 +44,26 @@ class Result(Protocol[T_co]):
         ...
 
 
+def of_another(envelope: Envelope, shown: object) -> UnreadableResponseError:
+    """Make the error for an answer about the thing with the id *shown*, which was not asked for."""
+    return UnreadableResponseError(
+        f"the answer is about {shown}, so it belongs to another request. Something between this client and "
+        "the service mixes up answers.",
+        status=envelope.status,
+        raw=envelope.content,
+    )
+
+
 @attrs.frozen
 class _Modelled(Generic[T]):
     model: type[T]
 
-    def of_answer(self, envelope: Envelope, request: Request) -> T | None:  # noqa: ARG002 - the protocol's
-        return codec.one(self.model, envelope)
+    def of_answer(self, envelope: Envelope, request: Request) -> T | None:
+        value = codec.one(self.model, envelope)
+        shown = getattr(value, "id", None)
+        if names_another(shown, request.path):
+            raise of_another(envelope, shown)
+        return value
 
     def of_state(self, state: Wire) -> T:
         return codec.structure(self.model, state)
@@ -75,17 +90,30 @@ class _Shown(msgspec.Struct):
 _SHOWN = msgspec.json.Decoder(_Shown).decode
 
 
+def _shows_webhook(envelope: Envelope, request: Request) -> bool:
+    """
+    Return whether the payload is the webhook of *request*. It is not specified, so it may be anything else.
+
+    Raises:
+        UnreadableResponseError: It is another webhook.
+
+    """
+    if not isinstance(envelope.raw, msgspec.Raw):
+        return False
+    try:
+        shown = _SHOWN(envelope.raw)
+    except UNREADABLE:
+        return False
+    if names_another(shown.id, request.path):
+        raise of_another(envelope, shown.id)
+    return True
+
+
 class _Open(_Modelled[T]):
     """An answer whose payload is not specified: it may be the webhook, or anything else."""
 
     def of_answer(self, envelope: Envelope, request: Request) -> T | None:
-        if not isinstance(envelope.raw, msgspec.Raw):
-            return None
-        try:
-            shown = _SHOWN(envelope.raw)
-        except UNREADABLE:
-            return None
-        return codec.one(self.model, envelope) if shown.id == request.path.get("id") else None
+        return codec.one(self.model, envelope) if _shows_webhook(envelope, request) else None
 
 
 @attrs.frozen
@@ -93,6 +121,7 @@ class _Deleted:
     """``{success, message}``: the id is that of the request."""
 
     def of_answer(self, envelope: Envelope, request: Request) -> models.Deleted:
+        _shows_webhook(envelope, request)
         return codec.structure(
             models.Deleted,
             {"id": request.path.get("id"), "message": envelope.message},

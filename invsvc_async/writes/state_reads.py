@@ -12,11 +12,13 @@ import attrs
 from invsvc_async.api.operations import BY_NAME
 from invsvc_async.codec.envelope import is_cut
 from invsvc_async.errors import InvsvcError, ServiceError, TransportError
+from invsvc_async.reconcile.compare import names_another
 from invsvc_async.reconcile.decide import READ_TIME
 from invsvc_async.reconcile.history import Absent, Applied, CannotTell, ErrorFacts, Holds, Reading, Superseded
 from invsvc_async.settings import JOURNEY_READER, CallOptions
 from invsvc_async.transport.session import Request, stamp_of
 from invsvc_async.writes.new_intent import line_of
+from invsvc_async.writes.results import of_another
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -100,8 +102,17 @@ class StateReader:
             self._writes.learn_state(team, line, state, started, ended, stamp=stamp, weight=weight)
 
     def _seen(self, request: Request, exchange: Exchange, envelope: Envelope) -> Reading:
+        """
+        Return the reading of an answer.
+
+        Raises:
+            UnreadableResponseError: The answer is about another thing.
+
+        """
         seen = envelope.data
         if isinstance(seen, dict):
+            if names_another(shown := seen.get("id"), request.path):
+                raise of_another(envelope, shown)
             self._session.saw(seen.get("livemode"))
             if request.path:
                 self._learn(request, exchange, seen, envelope.stamp)
