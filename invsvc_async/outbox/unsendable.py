@@ -28,7 +28,9 @@ log: logging.Logger = logging.getLogger("invsvc_async.outbox")
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(VerdictRecord).decode
-_AGAIN = "It is kept. Deploy a version that fits, then mark it to be done again (invsvc outbox retry)."
+_AGAIN = (
+    "It is kept. Deploy a version or settings that fit, then mark it to be done again (invsvc outbox retry)."
+)
 
 
 class _End(msgspec.Struct):

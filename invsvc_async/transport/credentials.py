@@ -101,6 +101,9 @@ class TokenProvider(Credential):
     *source* takes no arguments and returns the token. Only one call of it runs at a time in an event loop,
     however many requests wait, so it needs a time limit of its own. *kind* is the kind of token:
     ``"api_key"``, ``"oauth_token"`` or ``"person_token"``.
+
+    All tokens must be of one team and data mode, because what was begun with one goes on with the next. Two
+    providers cannot be told apart: give each team an outbox, a journal and a batch of its own.
     """
 
     renewable = True

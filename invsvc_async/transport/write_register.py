@@ -164,6 +164,10 @@ class WriteRegister(Struct, kw_only=True, eq=False):
     def __repr__(self) -> str:
         return object.__repr__(self)
 
+    def knows(self, identity: str) -> bool:
+        """Return whether this client has left the write open, or has settled it after doubt."""
+        return identity in self.left_open.unsettled or identity in self.ended
+
     def learn_state(
         self,
         team: str | None,

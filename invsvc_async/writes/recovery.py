@@ -169,7 +169,7 @@ def check_scope(view: ClientOptions, intent: Intent, *, same_mode: bool, in_doub
         raise _refusal(intent, f"belongs to {scope.base_url}, but this client uses {session.base_url}")
     if view.team is not None and scope.team != view.team:
         raise _refusal(intent, f"belongs to team {scope.team!r}, but this client acts on team {view.team!r}")
-    if same_mode or intent.identity in session.writes.left_open.unsettled:
+    if same_mode or session.writes.knows(intent.identity):
         return
     if scope.livemode is not None and session.livemode is not None and scope.livemode != session.livemode:
         modes = {True: "live", False: "test"}
@@ -180,20 +180,25 @@ def check_scope(view: ClientOptions, intent: Intent, *, same_mode: bool, in_doub
     if in_doubt and not _same_scope(view, intent):
         raise _refusal(
             intent,
-            "nothing shows that it belongs to the team and data mode of this client",
-            hint="If it does, pass same_mode=True (invsvc: --same-mode).",
+            "nothing shows that it belongs to the team and data mode of this client. If it does, pass "
+            "same_mode=True (invsvc: --same-mode)",
+            hint="Nothing was sent.",
         )
 
 
 def _same_scope(view: ClientOptions, intent: Intent) -> bool:
-    """Return whether the credential is the same, or answers showed the same mode of a named team."""
+    """
+    Return whether the credential is the same, or answers showed the same mode of a named team.
+
+    A ``TokenProvider`` has no fingerprint: another one may be of another team.
+    """
     session, scope = view.session, intent.scope
     mine = session.credential.fingerprint(intent.key)
     if mine is not None and mine == scope.credential:
         # A person's mode is a preference that may have changed since.
         return session.writes.is_of_one_mode
     shown = scope.livemode is not None and scope.livemode == session.livemode
-    return shown and (scope.team is not None or scope.credential is None)
+    return shown and scope.team is not None
 
 
 def _refusal(intent: Intent, why: str, *, hint: str | None = None) -> InvalidRequestError:

@@ -15,6 +15,7 @@ from invsvc_async import (
     InvalidRequestError,
     OAuthToken,
     PersonToken,
+    TokenProvider,
     Verdict,
 )
 from invsvc_async.simulator import Simulator
@@ -167,6 +168,31 @@ async def test_settle_of_a_persons_intent_needs_the_callers_word(service):
         assert (await person.settle(intent)).verdict is Verdict.APPLIED
     async with client_of(service, credential=PersonToken(service.person_token)) as later:
         assert "same_mode=True" in await refusal(later, intent)
+
+
+async def test_settle_refuses_another_provider_of_tokens(service):
+    """Two providers of one data mode may be of two teams, in one of which every write seems absent."""
+    teams = service.teams[:2]
+    journeys = [service.seed_journey(team=team) for team in teams]
+    hook = service.seed_webhook(team=teams[0])
+
+    def client_for(team):
+        async def source():
+            return service.issue_oauth_token(team=team)
+
+        return client_of(service, credential=TokenProvider(source, kind="oauth_token"))
+
+    async with client_for(teams[0]) as first, client_for(teams[1]) as second:
+        for client, journey in zip((first, second), journeys, strict=True):
+            await client.journeys.update(journey.id, name="seen to be live")
+        service.script("webhooks.delete", "hang")
+        outcome = await first.webhooks.delete(hook.id).with_policy(resend="never", deadline=0.0).outcome()
+        intent = Intent.from_json(attrs.evolve(outcome.intent, policy=SHORT).to_json())
+        assert "same_mode=True" in await refusal(second, intent)
+        with pytest.raises(InvalidRequestError, match="same_mode=True"):
+            second.resume(intent)
+        assert (await first.settle(intent)).verdict is Verdict.NOT_APPLIED
+        assert (await first.settle(intent)).verdict is Verdict.NOT_APPLIED
 
 
 async def test_intent_holds_no_token(service):
